@@ -24,9 +24,7 @@ pub fn user_socket() -> UserSocket {
         .longpoll(LongPoll::new())
         // So that a room knows when it has become too large for announcements.
         .count_members(true)
-        .channel(ChannelRoute::on_shard("rooms:*", RoomChannel::join))
-        // So that a user who was away for a moment has missed nothing.
-        .history(History::default())
+        .channel(ChannelRoute::on_shard("rooms:*", RoomChannel::join).history(History::default()))
 }
 
 /// One member of one room. Its user socket must [count

@@ -9,7 +9,7 @@ pub(crate) const OUTBOUND_BYTES_MAX: usize = 64 << 20;
 
 /// Messages are only sent back, so the topic that all connections share is never broadcast on.
 pub(crate) fn user_socket() -> UserSocket {
-    UserSocket::plain("/echo", "echo", |_, _| Join::ok(Echo)).limits(FrameLimits {
+    UserSocket::plain("/echo", "echo", |_, _| Join::ok(Echo)).frame_limits(FrameLimits {
         frame_bytes_max: MESSAGE_BYTES_MAX,
         message_bytes_max: MESSAGE_BYTES_MAX,
     })

@@ -116,7 +116,7 @@ fn socket(path: &str, origins: &CheckOrigin) -> UserSocket {
         .auth_token(true)
         .longpoll(LongPoll::new())
         .check_origin(origins.clone())
-        .connect(visitor::connect)
+        .connect_on_shard(visitor::connect)
         .channel(ChannelRoute::on_shard("rooms:*", rooms::join).wait_for_interest())
         .channel(ChannelRoute::on_shard("presence:*", presence::join).wait_for_interest())
         .channel(ChannelRoute::on_shard("test:*", test_channel::join).wait_for_interest())

@@ -17,6 +17,7 @@ use crate::metrics::ShardMetrics;
 use crate::node_handle::{Audience, LinkedWork, NodeHandle};
 use crate::outcome::{Reply, ReplyRef};
 use crate::presence::PresenceCall;
+use crate::presences::{Effects, Presences};
 
 /// A value that an application keeps with a socket.
 pub type Assigns = Arc<dyn Any + Send + Sync>;
@@ -27,7 +28,7 @@ pub type Assigns = Arc<dyn Any + Send + Sync>;
 pub struct SocketState {
     /// The topic on which a `disconnect` closes the socket.
     pub id: Option<Box<str>>,
-    /// Read by channels with [`ShardContext::assigns`].
+    /// Read by channels with [`OnShard::assigns`].
     pub assigns: Option<Assigns>,
     /// How long it may stay open; `None`: forever.
     pub lifetime: Option<Lifetime>,
@@ -47,10 +48,31 @@ pub type Prepared = Box<dyn Any + Send>;
 /// A callback's view of its socket and topic, and everything it may do.
 ///
 /// Pushes, replies and broadcasts are sent in the order they are made (PROTOCOL §6), also those
-/// made before a panic.
+/// made before a panic. Its scope `S` has what depends on the kind of the callback: on a shard
+/// ([`ShardContext`]) or in an `async fn`.
+#[derive(derive_more::Debug, derive_more::Deref, derive_more::DerefMut)]
+#[debug("Context {{ topic: {:?}, .. }}", _0.topic())]
+pub struct Context<S: Scope>(S);
+
+/// The context of a callback that runs on the shard.
+pub type ShardContext<'a> = Context<OnShard<'a>>;
+
+/// The part of a [`Context`] that depends on the kind of the callback.
+#[doc(hidden)]
+pub trait Scope {
+    /// Collects the effects.
+    type Effects: Effects;
+    fn effects(&mut self) -> &mut Self::Effects;
+    fn node(&self) -> &Arc<dyn NodeHandle>;
+    fn topic(&self) -> &str;
+    /// What [`Context::presence`] borrows.
+    fn presence(&mut self) -> Presences<'_>;
+}
+
+/// The scope of a callback that runs on the shard.
 #[derive(derive_more::Debug)]
-#[debug("ShardContext {{ topic: {topic:?}, .. }}")]
-pub struct ShardContext<'a> {
+#[debug("OnShard {{ topic: {topic:?}, .. }}")]
+pub struct OnShard<'a> {
     #[doc(hidden)]
     pub effects: &'a mut Vec<Effect>,
     #[doc(hidden)]
@@ -71,6 +93,26 @@ pub struct ShardContext<'a> {
     // The joining client's progress, by its own account.
     #[doc(hidden)]
     pub resume: Option<&'a Resume>,
+}
+
+impl Scope for OnShard<'_> {
+    type Effects = Vec<Effect>;
+
+    fn effects(&mut self) -> &mut Vec<Effect> {
+        self.effects
+    }
+
+    fn node(&self) -> &Arc<dyn NodeHandle> {
+        self.node
+    }
+
+    fn topic(&self) -> &str {
+        self.topic
+    }
+
+    fn presence(&mut self) -> Presences<'_> {
+        Presences::new(&**self.node, self.topic, self.effects)
+    }
 }
 
 /// One action of a callback, carried out when it has returned.
@@ -135,7 +177,116 @@ impl Effect {
     }
 }
 
-impl ShardContext<'_> {
+impl<S: Scope> Context<S> {
+    /// A context of this scope.
+    #[doc(hidden)]
+    pub fn new(scope: S) -> Self {
+        Self(scope)
+    }
+
+    /// Pushes an event to this member alone.
+    pub fn push(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
+        self.add(Effect::Push(event.into(), payload.into()));
+    }
+
+    /// Broadcasts to all members of this topic, this one included.
+    pub fn broadcast(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
+        self.publish(None, event, payload.into(), Audience::All);
+    }
+
+    /// Broadcasts to all members of this topic except this one.
+    pub fn broadcast_from(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
+        self.publish(None, event, payload.into(), Audience::Others);
+    }
+
+    /// Broadcasts to all members of another topic.
+    pub fn broadcast_to(&mut self, topic: &str, event: &str, payload: impl Into<Payload<'static>>) {
+        self.publish(Some(topic.into()), event, payload.into(), Audience::All);
+    }
+
+    fn publish(
+        &mut self,
+        topic: Option<Box<str>>,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) {
+        self.add(Effect::Broadcast(topic, event.into(), payload, audience));
+    }
+
+    /// Subscribes this channel to a further topic: its broadcasts are passed to
+    /// [`ShardChannel::handle_broadcast`](crate::ShardChannel::handle_broadcast).
+    pub fn subscribe(&mut self, topic: &str) {
+        self.add(Effect::Subscribe(topic.into()));
+    }
+
+    /// Ends what [`subscribe`](Self::subscribe) began.
+    pub fn unsubscribe(&mut self, topic: &str) {
+        self.add(Effect::Unsubscribe(topic.into()));
+    }
+
+    /// Closes every socket with this id, on every shard, with 1001 (PROTOCOL §7).
+    pub fn disconnect(&mut self, socket_id: &str) {
+        self.broadcast_to(
+            socket_id,
+            simurgh_proto::message::events::DISCONNECT,
+            Payload::EMPTY_OBJECT,
+        );
+    }
+
+    /// Closes this socket with a close code, 1012 for one that should reconnect elsewhere.
+    pub fn close_socket(&mut self, code: CloseCode) {
+        self.add(Effect::Close(code));
+    }
+
+    /// Runs work on tokio, away from the shard, to its end, even if the channel ends first; use
+    /// [`handle`](OnShard::handle) to bring its result back.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0.node().spawn(Box::pin(work));
+    }
+
+    /// Runs work on tokio that is dropped when the channel ends.
+    pub fn spawn_linked(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        let work = self.0.node().spawn_linked(Box::pin(work));
+        self.add(Effect::Link(work));
+    }
+
+    /// How many members this topic has on all shards; `None` if no user socket counts them
+    /// ([`UserSocket::count_members`](crate::UserSocket::count_members)).
+    pub fn member_count(&self) -> Option<u32> {
+        self.0.node().member_count(self.0.topic())
+    }
+
+    /// The presences of this channel.
+    ///
+    /// ```
+    /// # use simurgh_channel::{ShardChannel, ShardContext, Outcome};
+    /// # use simurgh_proto::message::Payload;
+    /// struct Room { user: String }
+    ///
+    /// impl ShardChannel for Room {
+    ///     fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
+    ///         let meta = Payload::from_json(r#"{"typing":false}"#);
+    ///         if let Err(error) = ctx.presence().track(&self.user, meta) {
+    ///             ctx.push("refused", Payload::from_json(format!("{{\"reason\":\"{error}\"}}")));
+    ///         }
+    ///         ctx.presence().push_state();
+    ///     }
+    /// #   fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    /// #       Outcome::unknown_event()
+    /// #   }
+    /// }
+    /// ```
+    pub fn presence(&mut self) -> Presences<'_> {
+        self.0.presence()
+    }
+
+    fn add(&mut self, effect: Effect) {
+        self.0.effects().add(effect);
+    }
+}
+
+impl OnShard<'_> {
     /// The topic of this channel.
     pub fn topic(&self) -> &str {
         self.topic
@@ -169,61 +320,6 @@ impl ShardContext<'_> {
         self.effects.push(Effect::Assign(Arc::new(value)));
     }
 
-    /// Pushes an event to this member alone.
-    pub fn push(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
-        self.effects.push(Effect::Push(event.into(), payload.into()));
-    }
-
-    /// Broadcasts to all members of this topic, this one included.
-    pub fn broadcast(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
-        self.publish(None, event, payload.into(), Audience::All);
-    }
-
-    /// Broadcasts to all members of this topic except this one.
-    pub fn broadcast_from(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
-        self.publish(None, event, payload.into(), Audience::Others);
-    }
-
-    /// Broadcasts to all members of another topic.
-    pub fn broadcast_to(&mut self, topic: &str, event: &str, payload: impl Into<Payload<'static>>) {
-        self.publish(Some(topic.into()), event, payload.into(), Audience::All);
-    }
-
-    fn publish(
-        &mut self,
-        topic: Option<Box<str>>,
-        event: &str,
-        payload: Payload<'static>,
-        audience: Audience,
-    ) {
-        self.effects.push(Effect::Broadcast(topic, event.into(), payload, audience));
-    }
-
-    /// Subscribes this channel to a further topic: its broadcasts are passed to
-    /// [`ShardChannel::handle_broadcast`](crate::ShardChannel::handle_broadcast).
-    pub fn subscribe(&mut self, topic: &str) {
-        self.effects.push(Effect::Subscribe(topic.into()));
-    }
-
-    /// Ends what [`subscribe`](Self::subscribe) began.
-    pub fn unsubscribe(&mut self, topic: &str) {
-        self.effects.push(Effect::Unsubscribe(topic.into()));
-    }
-
-    /// Closes every socket with this id, on every shard, with 1001 (PROTOCOL §7).
-    pub fn disconnect(&mut self, socket_id: &str) {
-        self.broadcast_to(
-            socket_id,
-            simurgh_proto::message::events::DISCONNECT,
-            Payload::EMPTY_OBJECT,
-        );
-    }
-
-    /// Closes this socket with a close code, 1012 for one that should reconnect elsewhere.
-    pub fn close_socket(&mut self, code: CloseCode) {
-        self.effects.push(Effect::Close(code));
-    }
-
     /// Has this socket closed with 3000 after so much time, in place of an earlier limit; `None`:
     /// never. The close may be late by up to an eighth of the server's shortest time limit
     /// (PROTOCOL §7.2).
@@ -236,18 +332,6 @@ impl ShardContext<'_> {
     /// about a message of the client.
     pub fn reply_ref(&self) -> Option<ReplyRef> {
         self.message.as_ref().map(|message| ReplyRef(OwnedRef::from(message)))
-    }
-
-    /// Runs work on tokio, away from the shard, to its end, even if the channel ends first; use
-    /// [`handle`](Self::handle) to bring its result back.
-    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.node.spawn(Box::pin(work));
-    }
-
-    /// Runs work on tokio that is dropped when the channel ends.
-    pub fn spawn_linked(&mut self, work: impl Future<Output = ()> + Send + 'static) {
-        let work = self.node.spawn_linked(Box::pin(work));
-        self.effects.push(Effect::Link(work));
     }
 
     /// The value that is kept with the socket.
@@ -282,11 +366,5 @@ impl ShardContext<'_> {
     #[doc(hidden)]
     pub fn count_unauthorized(&self) {
         self.metrics.errors_unauthorized.add(1);
-    }
-
-    /// How many members this topic has on all shards; `None` if no user socket counts them
-    /// ([`UserSocket::count_members`](crate::UserSocket::count_members)).
-    pub fn member_count(&self) -> Option<u32> {
-        self.node.member_count(self.topic)
     }
 }

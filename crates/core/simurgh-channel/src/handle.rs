@@ -7,7 +7,7 @@ use simurgh_proto::message::Payload;
 
 use crate::broadcast::BroadcastError;
 use crate::channel::{ChannelMessage, ShardChannel, ShardHandleInfo};
-use crate::context::ShardContext;
+use crate::context::{OnShard, ShardContext};
 use crate::id::ChannelId;
 use crate::node_handle::{Audience, NodeHandle, ToChannel};
 use crate::outcome::{Outcome, Reply, ReplyRef, Stop};
@@ -22,7 +22,7 @@ pub struct ChannelHandle<C> {
     of: PhantomData<fn(C)>,
 }
 
-impl ShardContext<'_> {
+impl OnShard<'_> {
     /// A handle with which any thread can reach this channel: `ctx.handle::<Self>()`. In a join
     /// function there is no channel yet, and nothing to reach.
     pub fn handle<C: ShardChannel>(&self) -> ChannelHandle<C> {

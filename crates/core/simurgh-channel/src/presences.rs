@@ -3,7 +3,7 @@
 use simurgh_presence::Meta;
 use simurgh_proto::message::Payload;
 
-use crate::context::{Effect, ShardContext};
+use crate::context::Effect;
 use crate::node_handle::NodeHandle;
 use crate::presence::{PresenceCall, PresenceError, PresenceList};
 
@@ -20,7 +20,7 @@ impl Effects for Vec<Effect> {
     }
 }
 
-/// The presences of a channel, and of all members of its topic: [`ShardContext::presence`].
+/// The presences of a channel, and of all members of its topic: [`Context::presence`](crate::Context::presence).
 ///
 /// A presence is a meta, a JSON object, under a key, such as the user's id; a key may have several,
 /// of one user's several devices. Members receive `presence_diff` when presences join and leave,
@@ -32,32 +32,6 @@ pub struct Presences<'c> {
     node: &'c dyn NodeHandle,
     topic: &'c str,
     effects: &'c mut dyn Effects,
-}
-
-impl ShardContext<'_> {
-    /// The presences of this channel.
-    ///
-    /// ```
-    /// # use simurgh_channel::{ShardChannel, ShardContext, Outcome};
-    /// # use simurgh_proto::message::Payload;
-    /// struct Room { user: String }
-    ///
-    /// impl ShardChannel for Room {
-    ///     fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
-    ///         let meta = Payload::from_json(r#"{"typing":false}"#);
-    ///         if let Err(error) = ctx.presence().track(&self.user, meta) {
-    ///             ctx.push("refused", Payload::from_json(format!("{{\"reason\":\"{error}\"}}")));
-    ///         }
-    ///         ctx.presence().push_state();
-    ///     }
-    /// #   fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
-    /// #       Outcome::unknown_event()
-    /// #   }
-    /// }
-    /// ```
-    pub fn presence(&mut self) -> Presences<'_> {
-        Presences::new(&**self.node, self.topic, self.effects)
-    }
 }
 
 impl<'c> Presences<'c> {

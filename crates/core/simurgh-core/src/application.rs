@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
-    Callback, ChannelId, Effect, LinkedWork, NO_MEMBERSHIP, Node, NodeHandle, Prepared, Reason,
-    ShardChannel, ShardContext, SocketState,
+    Callback, ChannelId, Effect, LinkedWork, NO_MEMBERSHIP, Node, NodeHandle, OnShard, Prepared,
+    Reason, ShardChannel, ShardContext, SocketState,
 };
 use simurgh_history::Resume;
 use simurgh_proto::message::Ref;
@@ -68,7 +68,7 @@ impl<N: Node> Application<N> {
         let Subject { socket, topic, channel, message, prepared, resume } = about;
         let mut effects = self.spare.pop().unwrap_or_default();
         let shard = usize::from(self.shard);
-        let mut ctx = ShardContext {
+        let mut ctx = ShardContext::new(OnShard {
             effects: &mut effects,
             node: &self.node_handle,
             metrics: &self.metrics,
@@ -78,7 +78,7 @@ impl<N: Node> Application<N> {
             message,
             prepared,
             resume,
-        };
+        });
         self.node.enter_callback(shard, callback);
         let result = guarded(|| f(&mut ctx));
         let took = self.node.leave_callback(shard);

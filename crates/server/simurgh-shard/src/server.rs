@@ -200,7 +200,7 @@ impl Node for Server {
     }
 
     fn user_socket(&self, index: u8) -> Option<&simurgh_core::UserSocket> {
-        self.user_sockets.get(usize::from(index)).map(|user_socket| &user_socket.channels)
+        self.user_sockets.get(usize::from(index)).map(|user_socket| &user_socket.parts().channels)
     }
 
     fn id(&self) -> u64 {

@@ -92,7 +92,7 @@ impl ConnectInfo<'_> {
     }
 
     /// The token of the client: from the subprotocols, else from the param `token`; on a user
-    /// socket with `UserSocket::supabase` also from the header `x-api-key` or the param `apikey`.
+    /// socket with `ChannelRoute::supabase` also from the header `x-api-key` or the param `apikey`.
     pub fn token(&self) -> Option<String> {
         let token = self.auth_token.map(str::to_owned).or_else(|| self.param("token"));
         if token.is_some() || !self.takes_api_keys {
@@ -195,7 +195,7 @@ impl Connect {
     }
 
     /// Closes the socket with 3000 after this time, unless a channel sets another one
-    /// ([`ShardContext::expire_in`](simurgh_channel::ShardContext::expire_in)).
+    /// ([`ShardContext::expire_in`](simurgh_channel::OnShard::expire_in)).
     pub fn expires_in(mut self, time: Duration) -> Self {
         if let ConnectKind::Ok(state) = &mut self.0 {
             state.lifetime = Some(time.into());
@@ -204,8 +204,8 @@ impl Connect {
     }
 
     /// Stores a value with the socket: its channels read it with
-    /// [`ShardContext::assigns`](simurgh_channel::ShardContext::assigns) and replace it with
-    /// [`ShardContext::assign`](simurgh_channel::ShardContext::assign).
+    /// [`ShardContext::assigns`](simurgh_channel::OnShard::assigns) and replace it with
+    /// [`ShardContext::assign`](simurgh_channel::OnShard::assign).
     pub fn assign<T: Any + Send + Sync>(mut self, value: T) -> Self {
         if let ConnectKind::Ok(state) = &mut self.0 {
             state.assigns = Some(Arc::new(value));

@@ -27,4 +27,4 @@ pub use connect::{Connect, ConnectFn, ConnectInfo, ConnectKind, Transport};
 pub use off_shard::{OffShard, enter_shard};
 pub use panics::log_panic;
 pub use shape::PayloadShape;
-pub use socket::{LongPoll, UserSocket};
+pub use socket::{ChannelRoute, LongPoll, Parts, UserSocket};

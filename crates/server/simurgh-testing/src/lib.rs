@@ -6,32 +6,46 @@
 //!
 //! ```
 //! use simurgh_testing::{TestServer, assert_closed, assert_push, assert_reply, refute_push};
-//! use simurgh::{ShardChannel, Connect, ShardContext, Join, UserSocket, Outcome, Payload, json};
+//! use simurgh::{
+//!     Channel, ChannelRoute, Connect, ConnectRequest, Context, JoinContext, Outcome, Payload,
+//!     Reject, UserSocket, json,
+//! };
 //!
 //! struct Room;
 //!
-//! impl ShardChannel for Room {
-//!     fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, data: Payload<'_>) -> Outcome {
+//! impl Channel for Room {
+//!     async fn handle_in(
+//!         &mut self,
+//!         ctx: &mut Context,
+//!         event: &str,
+//!         payload: Payload<'static>,
+//!     ) -> Result<Outcome, Reject> {
 //!         match event {
 //!             "new:msg" => {
-//!                 ctx.broadcast(event, &data);
-//!                 Outcome::ok(json!({"id": 1}))
+//!                 ctx.broadcast(event, payload);
+//!                 Ok(Outcome::ok(json!({"id": 1})))
 //!             }
-//!             _ => Outcome::unknown_event(),
+//!             _ => Err(Reject::unknown_event()),
 //!         }
+//!     }
+//! }
+//!
+//! async fn connect(request: ConnectRequest) -> Result<Connect, Reject> {
+//!     let user = request.param("user").ok_or_else(|| Reject::new("no user"))?;
+//!     Ok(Connect::ok().id(format!("users:{user}")))
+//! }
+//!
+//! async fn join(ctx: JoinContext, _: Payload<'static>) -> Result<Room, Reject> {
+//!     match ctx.subtopic() {
+//!         "private" => Err(Reject::new("unauthorized")),
+//!         _ => Ok(Room),
 //!     }
 //! }
 //!
 //! fn chat() -> UserSocket {
 //!     UserSocket::new("/socket")
-//!         .connect_on_shard(|info| match info.param("user") {
-//!             Some(user) => Connect::ok().id(format!("users:{user}")),
-//!             None => Connect::refuse(401),
-//!         })
-//!         .channel("rooms:*", |ctx, _| match ctx.subtopic() {
-//!             "private" => Join::error(json!({"reason": "unauthorized"})),
-//!             _ => Join::ok(Room),
-//!         })
+//!         .connect(connect)
+//!         .channel(ChannelRoute::new("rooms:*", join))
 //! }
 //!
 //! # #[derive(serde::Deserialize)]
@@ -39,9 +53,9 @@
 //! # /*
 //! #[test]
 //! # */
-//! fn everybody_in_a_room_hears_what_is_said() {
+//! fn members_receive_each_message() {
 //!     let server = TestServer::start(chat());
-//!     assert_eq!(server.try_connect(json!({})).unwrap_err().status, 401);
+//!     assert_eq!(server.try_connect(json!({})).unwrap_err().status, 403);
 //!     let ann = server.connect(json!({"user": "ann"}));
 //!     let bob = server.connect(json!({"user": "bob"}));
 //!     let room = ann.join("rooms:1", json!({}));
@@ -61,7 +75,7 @@
 //!     server.disconnect("users:bob");
 //!     assert_closed!(bob, 1001);
 //! }
-//! # everybody_in_a_room_hears_what_is_said();
+//! # members_receive_each_message();
 //! ```
 //!
 //! A failed assertion shows what was expected, how the nearest message differs, everything that the

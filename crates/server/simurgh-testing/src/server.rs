@@ -281,9 +281,9 @@ pub struct Refused {
 }
 
 fn path_of(user_socket: &UserSocket) -> String {
-    let path = match user_socket.channels.kind {
-        Kind::Channels(_) => user_socket.path.strip_suffix("/websocket"),
+    let path = match user_socket.parts().channels.kind {
+        Kind::Channels(_) => user_socket.parts().path.strip_suffix("/websocket"),
         Kind::Plain { .. } => None,
     };
-    path.unwrap_or(&user_socket.path).to_owned()
+    path.unwrap_or(&user_socket.parts().path).to_owned()
 }

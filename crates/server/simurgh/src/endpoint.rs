@@ -435,7 +435,7 @@ fn make_server(
         id,
         origin_policy: config.origin_policy(),
         member_counts: MemberCounts::new(
-            user_sockets.iter().any(|user_socket| user_socket.channels.count_members),
+            user_sockets.iter().any(|user_socket| user_socket.parts().channels.count_members),
         ),
         metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
         watches: (0..shards).map(|_| CallbackWatch::default()).collect(),
@@ -457,7 +457,9 @@ fn make_server(
         cluster,
         readers: tokio::sync::Semaphore::new(cores()),
         runtime: OnceLock::new(),
-        has_history: user_sockets.iter().any(|user_socket| user_socket.channels.has_history()),
+        has_history: user_sockets
+            .iter()
+            .any(|user_socket| user_socket.parts().channels.has_history()),
         unconfirmed: Arc::default(),
         history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
         started: (Instant::now(), SystemTime::now()),

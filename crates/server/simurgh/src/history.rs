@@ -9,16 +9,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_core::{
-    Broadcast, BroadcastError, HistoryPage, HistoryRequest, HistoryTopic, KeptAt, Node, Position,
-    Range,
-};
+use simurgh_core::{Broadcast, BroadcastError, HistoryRequest, Node, Range};
 use simurgh_proto::message::Payload;
 use simurgh_shard::server::Server;
 use tokio::sync::oneshot;
 
 pub(crate) use self::confirmations::Confirmations;
 use crate::pubsub::PubSub;
+pub use simurgh_core::{
+    GapReason, HistoryConfig, HistoryPage, HistoryRule as History, HistoryTopic, KeptAt,
+    KeptMessage, Position, Resume, Since,
+};
 
 /// The most messages that [`HistoryQuery`] returns, unless it has a lower
 /// [limit](HistoryQuery::limit).
@@ -46,7 +47,7 @@ pub enum NotKept {
     #[error("the engine of the cluster is away: members on this node alone have heard it")]
     LocalOnly,
     /// No confirmation came within this time
-    /// ([`HistoryConfig::confirm_timeout`](crate::HistoryConfig::confirm_timeout)). It may still be
+    /// ([`HistoryConfig::confirm_timeout`]). It may still be
     /// kept; repeated with the same id, it is kept once.
     #[error(
         "unconfirmed: not known to be kept after {}, repeat it with the same id",
@@ -78,10 +79,10 @@ const NOT_STORED: &str = "the engine of the cluster has not done it, try again l
 const ENDED: &str = "the server has ended, or is about to";
 
 /// Confirmed broadcasts, and stored histories. A topic has a history if its channel declares one
-/// ([`UserSocket::history`](crate::UserSocket::history)).
+/// ([`ChannelRoute::history`](crate::ChannelRoute::history)).
 ///
 /// ```
-/// use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload, json, history::History};
+/// use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload, history::History, json};
 ///
 /// # struct Room;
 /// # impl ShardChannel for Room {

@@ -3,43 +3,74 @@
 //! A chat in which all members receive each message, for the unchanged official `phoenix` clients:
 //!
 //! ```no_run
-//! use serde_json::json;
-//! use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload};
+//! use simurgh::{
+//!     Channel, ChannelRoute, Context, Endpoint, JoinContext, Outcome, Payload, Reject, UserSocket,
+//!     json,
+//! };
 //!
 //! struct Room;
 //!
-//! fn join(ctx: &mut ShardContext<'_>, _payload: Payload<'_>) -> Join {
+//! async fn join(ctx: JoinContext, _payload: Payload<'static>) -> Result<Room, Reject> {
 //!     match ctx.subtopic() {
-//!         "private" => Join::error(json!({"reason": "unauthorized"})),
-//!         _ => Join::ok(Room),
+//!         "private" => Err(Reject::new("unauthorized")),
+//!         _ => Ok(Room),
 //!     }
 //! }
 //!
-//! impl ShardChannel for Room {
-//!     fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, data: Payload<'_>) -> Outcome {
+//! impl Channel for Room {
+//!     async fn handle_in(
+//!         &mut self,
+//!         ctx: &mut Context,
+//!         event: &str,
+//!         payload: Payload<'static>,
+//!     ) -> Result<Outcome, Reject> {
 //!         match event {
 //!             "new:msg" => {
-//!                 ctx.broadcast(event, &data);
-//!                 Outcome::ok(json!({}))
+//!                 ctx.broadcast(event, payload);
+//!                 Ok(Outcome::ok(json!({})))
 //!             }
-//!             _ => Outcome::unknown_event(),
+//!             // Ends the channel with `phx_error`, as Phoenix does for an event without a clause.
+//!             _ => Err(Reject::unknown_event()),
 //!         }
 //!     }
 //! }
 //!
 //! fn main() -> Result<(), simurgh::Error> {
 //!     Endpoint::builder()
-//!         .socket(UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", join)))
+//!         .socket(UserSocket::new("/socket").channel(ChannelRoute::new("rooms:*", join)))
 //!         .listen("127.0.0.1:4000")
 //!         .run()
 //! }
 //! ```
 //!
 //! An [`Endpoint`] holds [`UserSocket`]s; a user socket decides who may connect, and maps topics to
-//! [`ShardChannel`]s; a channel's callbacks get a [`ShardContext`] to push, broadcast and reply. Callbacks
-//! run on *shards*: threads that share nothing, each with its own event loop and connections. They
-//! must not block: an [`Channel`]'s handlers may wait, and [`ShardContext::spawn`], [`Join::later`]
-//! and [`Connect::later`] move slow work to tokio. Code outside of channels uses [`PubSub`].
+//! channels by its [`ChannelRoute`]s. A [`Channel`]'s handlers are `async fn`s on tokio, which may
+//! wait. They get a [`Context`] to push, broadcast and reply. Code outside of channels uses
+//! [`PubSub`].
+//!
+//! Connections live on *shards*: threads that share nothing, each with its own event loop. A
+//! [`ShardChannel`]'s callbacks run there. A push and its reply then cost a few microseconds less,
+//! but a callback must not block: [`ShardContext::spawn`], [`Join::later`] and [`Connect::later`]
+//! move slow work to tokio.
+//!
+//! # Inside `#[tokio::main]`
+//! [`Builder::run`] blocks its thread until a signal has drained the server. A program with a
+//! tokio runtime of its own starts the server, and drains it when the program ends:
+//!
+//! ```no_run
+//! # use simurgh::{Endpoint, UserSocket};
+//! # async fn until_the_end() {}
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let user_socket = UserSocket::new("/socket");
+//!     let endpoint = Endpoint::builder().socket(user_socket).listen("127.0.0.1:4000").start()?;
+//!     let pubsub = endpoint.pubsub(); // a clone for each task that broadcasts
+//! #   drop(pubsub);
+//!     until_the_end().await;
+//!     tokio::task::spawn_blocking(move || endpoint.drain()).await??;
+//!     Ok(())
+//! }
+//! ```
 //!
 //! # Features
 //!
@@ -74,18 +105,13 @@ pub use error::Error;
 #[doc(hidden)]
 pub use handle::Activity;
 pub use handle::{Handle, Pulse};
-pub use history::{
-    HistoryCursor, HistoryError, HistoryQuery, HistoryTopics, HistoryTopicsQuery, NotKept,
-};
 pub use presence::{Presence, PresenceListError};
 pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
 pub use simurgh_core::{
-    Broadcast, BroadcastError, ChannelHandle, ChannelLimits, GapReason, HistoryConfig, HistoryPage,
-    HistoryRule as History, HistoryTopic, Join, JoinFn, KeptAt, KeptMessage, Limit, LimitPolicy,
-    Outcome, Position, PresenceConfig, PresenceError, Presences, Rate, RateError, RateLimit,
-    Reason, Reply, ReplyRef, Resume, ShardChannel, ShardContext, ShardHandleInfo, Since, SizeLimit,
-    SocketLimits, Stop,
+    Broadcast, BroadcastError, ChannelHandle, ChannelLimits, Join, JoinFn, Limit, LimitPolicy,
+    Outcome, PresenceConfig, PresenceError, Presences, Rate, RateError, RateLimit, Reason, Reply,
+    ReplyRef, ShardChannel, ShardContext, ShardHandleInfo, SizeLimit, SocketLimits, Stop,
 };
 pub use simurgh_proto::message::{Payload, PayloadError, UserBroadcast};
 pub use simurgh_proto::origin::CheckOrigin;

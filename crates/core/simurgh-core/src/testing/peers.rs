@@ -138,7 +138,7 @@ impl Peer {
         self.bytes.extend_from_slice(frames);
         let (mut bytes, mut decoder) = (frames.to_vec(), Decoder::new());
         let mut input = bytes.as_mut_slice();
-        let limits = Limits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
+        let limits = FrameLimits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
         while let Some(event) = decoder.next(Role::Client, &limits, &mut input).unwrap() {
             self.received.push(match event {
                 Event::Text(text) => text.into_owned(),

@@ -86,7 +86,7 @@ pub struct Config {
     /// [`ShardContext::presence`]: simurgh_core::ShardContext::presence
     pub presence: PresenceConfig,
     /// How much of all topics' broadcasts is kept, for channels that declare a history
-    /// ([`UserSocket::history`](simurgh_socket::UserSocket::history)).
+    /// ([`ChannelRoute::history`](simurgh_socket::ChannelRoute::history)).
     pub history: HistoryConfig,
     /// The file that keeps histories over a planned restart: written at the end of a drain
     /// (`Endpoint::drain`, SIGTERM), read and removed at the next start, so that clients resume

@@ -136,7 +136,7 @@ impl Shard {
             return opener.refuse(400);
         };
         let auth_token = auth_token.as_deref();
-        let has_state = user_socket.connect.is_some();
+        let has_state = user_socket.parts().connect.is_some();
         let sent = request.query().len() + auth_token.map_or(0, str::len);
         let kept = SESSION_BYTES + if has_state { sent * STATE_FACTOR } else { 0 };
         let source = half(&server.client_hasher, address_key(peer.ip()));
@@ -208,7 +208,7 @@ impl Shard {
 
     fn begin_polled(&mut self, io: &mut Io, key: Key, opener: Opener) {
         let Some(user_socket) = self.user_socket(io, key) else { return };
-        let window_ns = nanoseconds(user_socket.longpoll.unwrap_or_default().window_time());
+        let window_ns = nanoseconds(user_socket.parts().longpoll.unwrap_or_default().window_time());
         let Some(polled) = self.polled.as_deref_mut() else { return };
         let Some(session) = polled.sessions.get_mut(&key) else { return };
         (session.window_ns, session.polled_ns) = (window_ns, io.now().ns);

@@ -420,7 +420,9 @@ impl Shard {
         Some(ConnectionRow {
             id: format!("{}.{}.{}", self.index, key.slot, key.generation),
             peer: io.peer_addr(key).ok().map(|peer| peer.to_string()),
-            path: user_socket.map(|user_socket| user_socket.path.clone()).unwrap_or_default(),
+            path: user_socket
+                .map(|user_socket| user_socket.parts().path.clone())
+                .unwrap_or_default(),
             wire: wire_name(socket.wire()).to_owned(),
             state: phase_name(socket.phase()).to_owned(),
             socket_id: socket_id.map(shortened),

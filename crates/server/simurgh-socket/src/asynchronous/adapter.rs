@@ -15,7 +15,7 @@ use simurgh_channel::{
 };
 use simurgh_proto::message::Payload;
 
-use super::context::Outbox;
+use super::context::{OffShardScope, Outbox};
 use super::reject::Refusal;
 use super::{Channel, Context, HandleInfo, Reject};
 use crate::off_shard::OffShard;
@@ -26,7 +26,7 @@ pub const BEHIND_MAX: usize = 32;
 /// Most bytes of such messages.
 pub const BEHIND_BYTES_MAX: usize = 64 << 10;
 
-/// An [`Channel`] as a [`ShardChannel`], for [`Join::ok`](simurgh_channel::Join::ok).
+/// A [`Channel`] as a [`ShardChannel`], for [`Join::ok`](simurgh_channel::Join::ok).
 pub struct Async<C: Channel>(State<C>);
 
 enum State<C: Channel> {
@@ -91,11 +91,11 @@ impl<C: Channel> Async<C> {
     ) {
         let Some(channel) = channel.take() else { return };
         let Job { start, at, message, .. } = job;
-        let context = Context::of::<C>(ctx, message.clone());
-        let (outbox, topic) = (context.outbox.clone(), Arc::clone(&context.known.topic));
+        let scope = OffShardScope::of::<C>(ctx, message.clone());
+        let (outbox, topic) = (scope.outbox.clone(), Arc::clone(&scope.known.topic));
         let handle = ctx.handle::<Self>();
         let reach = Arc::clone(handle.node());
-        let running = start(channel, context);
+        let running = start(channel, Context::new(scope));
         let waiting = Waiting { running, outbox, handle, topic, at, message };
         let handler = reach.spawn_linked(Box::pin(waiting));
         self.0 = State::Busy(Box::new(Busy { _handler: handler, behind }));

@@ -78,13 +78,13 @@ use simurgh_channel::{Broadcast, Outcome, Reason, ShardContext};
 use simurgh_proto::message::Payload;
 
 pub use adapter::{Async, BEHIND_BYTES_MAX, BEHIND_MAX};
-pub use context::Context;
+pub use context::{Context, OffShardScope};
 pub use join::{ConnectRequest, IntoJoin, JoinContext};
 pub(crate) use join::{connect, join};
 pub use reject::Reject;
 
 /// A channel whose handlers may wait, for a database or anything else; see the [module](self). It
-/// is given to [`UserSocket::async_channel`](crate::UserSocket::async_channel).
+/// is given to [`ChannelRoute::new`](crate::ChannelRoute::new).
 ///
 /// The client receives an `Err` as the reply to its message, with status `error` ([`Reject`]);
 /// without a message to answer, it is logged.
@@ -138,8 +138,8 @@ pub trait Channel: Send + Sized + 'static {
     }
 }
 
-/// An [`Channel`] that receives messages of the application itself, of one type, as
-/// [`ShardHandleInfo`](simurgh_channel::ShardHandleInfo) does. They are sent with [`Context::handle`]'s
+/// A [`Channel`] that receives messages of the application itself, of one type, as
+/// [`ShardHandleInfo`](simurgh_channel::ShardHandleInfo) does. They are sent with [`Context::handle`](OffShardScope::handle)'s
 /// [`send`](simurgh_channel::ChannelHandle::send), and are queued behind a running handler.
 pub trait HandleInfo<M>: Channel {
     /// A message of the application.

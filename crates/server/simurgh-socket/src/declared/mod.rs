@@ -366,37 +366,41 @@ fn user_socket_of(
         Compiled::Supabase(_) => false,
     });
     let mut user_socket = UserSocket::new(path).count_members(counts);
-    user_socket.limits = limits(specs, defaults);
-    let message_bytes_max = user_socket.limits.map_or(usize::MAX, |it| it.message_bytes_max);
-    compiled.into_iter().zip(specs).fold(user_socket, |user_socket, (compiled, spec)| {
-        let waiting = |user_socket: UserSocket| match spec.wait_for_interest {
-            true => user_socket.wait_for_interest(),
-            false => user_socket,
-        };
-        let declared = match compiled {
-            Compiled::Declared(declared) => Arc::new(*declared),
-            Compiled::Supabase(settings) => {
-                let user_socket =
-                    user_socket.channel(ChannelRoute::supabase(&spec.topic, settings));
-                return waiting(user_socket.channel_limits(spec.limits));
-            }
-        };
-        let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
-        let user_socket = user_socket.channel(
-            ChannelRoute::on_shard(&spec.topic, move |ctx, payload| {
-                Declared::join(&declared, ctx, &payload)
-            })
-            .shapes(move |event| shapes.shape(event))
-            .prepares(move |message| Box::new(prepares.prepare(message)))
-            .limits(check::limits(spec, message_bytes_max)),
-        );
-        let user_socket =
-            waiting(user_socket.alike(format!("{:?} {:?}", spec.presence, spec.members_max)));
-        match spec.history {
-            Some(history) => user_socket.history(history),
-            None => user_socket,
+    let frame_limits = limits(specs, defaults);
+    if let Some(limits) = frame_limits {
+        user_socket = user_socket.frame_limits(limits);
+    }
+    let message_bytes_max = frame_limits.map_or(usize::MAX, |it| it.message_bytes_max);
+    let routes = compiled.into_iter().zip(specs);
+    routes.fold(user_socket, |user_socket, (compiled, spec)| {
+        let mut route = route_of(compiled, spec, message_bytes_max);
+        if spec.wait_for_interest {
+            route = route.wait_for_interest();
         }
+        user_socket.channel(route)
     })
+}
+
+fn route_of(compiled: Compiled, spec: &ChannelSpec, message_bytes_max: usize) -> ChannelRoute {
+    let declared = match compiled {
+        Compiled::Declared(declared) => Arc::new(*declared),
+        Compiled::Supabase(settings) => {
+            return ChannelRoute::supabase(&spec.topic, settings).limits(spec.limits);
+        }
+    };
+    let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
+    let route = ChannelRoute::on_shard(&spec.topic, move |ctx, payload| {
+        Declared::join(&declared, ctx, &payload)
+    });
+    let route = route
+        .shapes(move |event| shapes.shape(event))
+        .prepares(move |message| Box::new(prepares.prepare(message)))
+        .limits(check::limits(spec, message_bytes_max))
+        .alike(format!("{:?} {:?}", spec.presence, spec.members_max));
+    match spec.history {
+        Some(history) => route.history(history),
+        None => route,
+    }
 }
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ fn payloads_over_the_limit_are_refused() {
 fn limits_of(specs: &[Value]) -> Vec<Option<SizeLimit>> {
     let specs: Vec<ChannelSpec> = specs.iter().cloned().map(spec).collect();
     let user_socket = user_socket("/socket", &specs, Defaults::default()).expect("a user socket");
-    let Kind::Channels(routes) = &user_socket.channels.kind else { panic!("channels") };
+    let Kind::Channels(routes) = &user_socket.parts().channels.kind else { panic!("channels") };
     routes.iter().map(|route| route.limits.payload_bytes).collect()
 }
 
@@ -179,7 +179,7 @@ fn a_rate_of_events_is_one_of_messages() {
     let messages = |value: Value| {
         let user_socket =
             user_socket("/socket", &[spec(value)], Defaults::default()).expect("a user socket");
-        user_socket.channels.route("a").expect("a route").limits.messages
+        user_socket.parts().channels.route("a").expect("a route").limits.messages
     };
     let twenty = Some(Rate::per_second(20).expect("a rate").into());
     assert_eq!(messages(json!({"topic": "a", "events_per_second": 20})), twenty);
@@ -245,7 +245,8 @@ fn the_largest_message_of_a_user_socket_is_what_its_channels_ask_for() {
     let of = |specs: Value, frame_bytes_max| {
         let specs: Vec<ChannelSpec> = serde_json::from_value(specs).expect("specs");
         let defaults = Defaults { frame_bytes_max, ..Defaults::default() };
-        let limits = user_socket("/socket", &specs, defaults).expect("a user socket").limits;
+        let limits =
+            user_socket("/socket", &specs, defaults).expect("a user socket").parts().limits;
         limits.map(|limits| (limits.message_bytes_max, limits.frame_bytes_max))
     };
     let small = json!({"topic": "a", "message_bytes_max": "64KiB"});
@@ -356,7 +357,7 @@ fn a_supabase_channel_needs_nothing_but_its_kind() {
     );
     let hosted = hosted(&user_socket).unwrap();
     assert_eq!(
-        (&*user_socket.path, &*hosted.path),
+        (&*user_socket.parts().path, &*hosted.parts().path),
         ("/socket/websocket", "/realtime/v1/websocket")
     );
     let phoenix = super::user_socket("/socket", &specs[1..], Defaults::default()).unwrap();

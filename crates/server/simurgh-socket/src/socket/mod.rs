@@ -6,24 +6,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_channel::{
-    ChannelLimits, HistoryRule as History, Join, Kind, Prepared, Route, ShardContext, SocketLimits,
-};
-use simurgh_proto::message::{Message, Payload};
+use simurgh_channel::{Join, Kind, ShardContext, SocketLimits};
+use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
-use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::FrameLimits;
 use simurgh_proto::ws::handshake::Request;
 
-use crate::asynchronous::{self, ConnectRequest, IntoJoin, JoinContext, Reject};
+use crate::asynchronous::{self, ConnectRequest, Reject};
 use crate::connect::{Connect, ConnectFn, ConnectInfo, Transport, segments};
 use crate::shape::PayloadShape;
-use crate::supabase::Realtime;
 
 mod longpoll;
+mod route;
 mod supabase;
 
 pub use longpoll::LongPoll;
+pub use route::ChannelRoute;
+use route::Own;
 
 /// A user socket: a path, its policy, and its channels.
 ///
@@ -40,44 +39,28 @@ pub use longpoll::LongPoll;
 /// ```
 #[derive(Clone)]
 pub struct UserSocket {
-    #[doc(hidden)]
-    pub path: String,
-    /// Set if it may be polled as well.
-    #[doc(hidden)]
-    pub longpoll: Option<LongPoll>,
-    #[doc(hidden)]
-    pub connect: Option<ConnectFn>,
-    /// Its channels, and the settings of its sockets.
-    #[doc(hidden)]
-    pub channels: simurgh_channel::UserSocket,
+    parts: Parts,
     /// What is known of the channels besides their routes, in the same order.
     own: Vec<Own>,
-    #[doc(hidden)]
-    pub check_origin: Option<CheckOrigin>,
-    #[doc(hidden)]
-    pub auth_token: bool,
-    #[doc(hidden)]
-    pub subprotocols: Vec<String>,
-    #[doc(hidden)]
-    pub limits: Option<FrameLimits>,
     #[cfg(feature = "token")]
     tokens: Option<Arc<crate::token::TokenPolicy>>,
 }
 
-/// The settings of a channel that the core does not need.
-#[derive(Clone, Default)]
-struct Own {
-    /// The required payload shapes of its events; objects by default.
-    shapes: Option<ShapesFn>,
-    /// Whether its joins wait until broadcasts of other nodes arrive.
-    waits: bool,
-    /// Settings that must be the same on all nodes, as text.
-    alike: String,
-    /// Set if it is a Supabase channel.
-    supabase: Option<Arc<Realtime>>,
+/// The parts of a [`UserSocket`] that a server reads.
+#[doc(hidden)]
+#[derive(Clone)]
+pub struct Parts {
+    pub path: String,
+    /// Set if it may be polled as well.
+    pub longpoll: Option<LongPoll>,
+    pub connect: Option<ConnectFn>,
+    /// Its channels, and the settings of its sockets.
+    pub channels: simurgh_channel::UserSocket,
+    pub check_origin: Option<CheckOrigin>,
+    pub auth_token: bool,
+    pub subprotocols: Vec<String>,
+    pub limits: Option<FrameLimits>,
 }
-
-pub(crate) type ShapesFn = Arc<dyn Fn(&str) -> PayloadShape + Send + Sync>;
 
 impl UserSocket {
     /// A socket at `path`, for example `/socket`: WebSockets connect to `/socket/websocket`. A
@@ -99,77 +82,71 @@ impl UserSocket {
     }
 
     fn of(path: &str, kind: Kind) -> Self {
-        Self {
+        let parts = Parts {
             path: path.to_owned(),
             longpoll: None,
             connect: None,
             channels: simurgh_channel::UserSocket::new(kind),
-            own: Vec::new(),
             check_origin: None,
             auth_token: false,
             subprotocols: Vec::new(),
             limits: None,
+        };
+        Self {
+            parts,
+            own: Vec::new(),
             #[cfg(feature = "token")]
             tokens: None,
         }
     }
 
-    /// Decides who may connect; without it, every client.
-    pub fn connect(
+    /// The parts that a server reads.
+    #[doc(hidden)]
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// As [`connect`](Self::connect), decided by a function that runs on the shard, and must not
+    /// block. For what it cannot decide at once there is [`Connect::later`].
+    ///
+    /// ```
+    /// use simurgh::{Connect, UserSocket};
+    ///
+    /// let user_socket = UserSocket::new("/socket").connect_on_shard(|info| {
+    ///     match info.param("token").as_deref() {
+    ///         Some("secret") => Connect::ok().id("user_sockets:1"),
+    ///         _ => Connect::refuse(403),
+    ///     }
+    /// });
+    /// # let _ = user_socket;
+    /// ```
+    pub fn connect_on_shard(
         mut self,
         connect: impl Fn(&ConnectInfo<'_>) -> Connect + Send + Sync + 'static,
     ) -> Self {
-        self.connect = Some(Arc::new(connect));
+        self.parts.connect = Some(Arc::new(connect));
         self
     }
 
-    /// Adds a channel: `join` decides joins of topics that match `pattern` (a literal, or a prefix
-    /// that ends in `*`). The first matching pattern, in the order of these calls, is used.
+    /// Adds a channel. The first route whose pattern matches a topic is used, in the order of these
+    /// calls.
     ///
     /// # Panics
-    /// At start-up, when the pattern has a `*` anywhere but at its end.
-    pub fn channel(
-        mut self,
-        pattern: &str,
-        join: impl Fn(&mut ShardContext<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
-    ) -> Self {
-        let pattern = match Pattern::parse(pattern) {
-            Ok(pattern) => pattern,
-            #[allow(clippy::panic, reason = "a wrong literal in the program, met at start-up")]
-            Err(error) => panic!("channel pattern {pattern:?}: {error}"),
-        };
-        if let Kind::Channels(routes) = &mut self.channels.kind {
-            let (join, limits) = (Arc::new(join), ChannelLimits::default());
-            routes.push(Route { pattern, join, prepare: None, limits, history: None });
-            self.own.push(Own::default());
+    /// At start-up, on a [plain](Self::plain) user socket, which has no channels.
+    pub fn channel(mut self, route: ChannelRoute) -> Self {
+        let ChannelRoute { route, own } = route;
+        match &mut self.parts.channels.kind {
+            Kind::Channels(routes) => routes.push(route),
+            #[allow(clippy::panic, reason = "a mistake in the program, met at start-up")]
+            Kind::Plain { .. } => panic!("a plain user socket has no channel {}", route.pattern),
         }
+        self.own.push(own);
         self
     }
 
-    /// As [`channel`](Self::channel), joined by an `async fn` that returns an
-    /// [`Channel`](crate::asynchronous::Channel), or one with the payload of its reply.
-    /// The socket is not read until the join is decided; after `Config::decision_timeout` (30 s by
-    /// default) the client receives an error.
-    ///
-    /// # Panics
-    /// As [`channel`](Self::channel).
-    pub fn async_channel<F, J>(
-        self,
-        pattern: &str,
-        join: impl Fn(JoinContext, Payload<'static>) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<J, Reject>> + Send + 'static,
-        J: IntoJoin,
-    {
-        self.channel(ChannelRoute::on_shard(pattern, move |ctx, payload| {
-            asynchronous::join(ctx, payload, &join)
-        }))
-    }
-
-    /// As [`connect`](Self::connect), decided by an `async fn`. An `Err` refuses with 403 and its
-    /// reason, or with 500 if the application failed. After `Config::decision_timeout` the
-    /// connection is refused with 503.
+    /// Decides who may connect, by an `async fn`; without it, every client may. An `Err` refuses
+    /// with 403 and its reason, or with 500 if the application failed. After
+    /// `Config::decision_timeout` the connection is refused with 503.
     ///
     /// ```
     /// use simurgh::{Connect, ConnectRequest, ChannelRoute, UserSocket, Reject};
@@ -182,51 +159,22 @@ impl UserSocket {
     /// let user_socket = UserSocket::new("/socket").connect(connect);
     /// # let _ = user_socket;
     /// ```
-    pub fn async_connect<F>(
-        self,
-        connect: impl Fn(ConnectRequest) -> F + Send + Sync + 'static,
-    ) -> Self
+    pub fn connect<F>(self, connect: impl Fn(ConnectRequest) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<Connect, Reject>> + Send + 'static,
     {
         self.connect_on_shard(move |info| asynchronous::connect(info, &connect))
     }
 
-    /// Sets the payload shapes of the channel that was added last.
-    pub(crate) fn shapes(
-        self,
-        shapes: impl Fn(&str) -> PayloadShape + Send + Sync + 'static,
-    ) -> Self {
-        self.last(|_, own| own.shapes = Some(Arc::new(shapes)))
-    }
-
-    /// Prepares long messages of the channel that was added last off the shard, where they are
-    /// decoded; the result is in the context in which the message is handled.
-    pub(crate) fn prepares(
-        self,
-        prepare: impl Fn(&mut Message<'static>) -> Prepared + Send + Sync + 'static,
-    ) -> Self {
-        self.last(|route, _| route.prepare = Some(Arc::new(prepare)))
-    }
-
-    fn last(mut self, change: impl FnOnce(&mut Route, &mut Own)) -> Self {
-        if let Kind::Channels(routes) = &mut self.channels.kind
-            && let Some((route, own)) = routes.last_mut().zip(self.own.last_mut())
-        {
-            change(route, own);
-        }
-        self
-    }
-
     /// Sets the origins that may connect (PROTOCOL §2); without it, the endpoint's own setting.
     pub fn check_origin(mut self, check: CheckOrigin) -> Self {
-        self.check_origin = Some(check);
+        self.parts.check_origin = Some(check);
         self
     }
 
     /// Accepts an auth token in the subprotocols (PROTOCOL §2); off by default.
     pub fn auth_token(mut self, on: bool) -> Self {
-        self.auth_token = on;
+        self.parts.auth_token = on;
         self
     }
 
@@ -234,7 +182,7 @@ impl UserSocket {
     /// WebSockets: at `/socket/longpoll` for a user socket at `/socket`. Off by default, as in
     /// Phoenix; a [plain](Self::plain) user socket does not use Channels and cannot be polled.
     pub fn longpoll(mut self, longpoll: LongPoll) -> Self {
-        self.longpoll = Some(longpoll);
+        self.parts.longpoll = Some(longpoll);
         self
     }
 
@@ -250,27 +198,13 @@ impl UserSocket {
         self.auth_token(true).connect_on_shard(move |info| policy.connect(info))
     }
 
-    /// Joins of the channel that was added last are answered only once broadcasts of other nodes on
-    /// the topic arrive (docs/CLUSTER.md). Without it a client joins at once, and may miss
-    /// broadcasts of other nodes in the first milliseconds of a topic's first member here. There is
-    /// no wait without a cluster or without a link to it.
-    pub fn wait_for_interest(self) -> Self {
-        self.last(|_, own| own.waits = true)
-    }
-
-    /// Adds settings of the channel that was added last, beside its history, that all nodes must
-    /// share.
-    pub(crate) fn alike(self, settings: String) -> Self {
-        self.last(|_, own| own.alike = settings)
-    }
-
     /// Joins that wait for other nodes wait until `heard` is done for the topic.
     #[doc(hidden)]
     pub fn join_cluster<F>(&mut self, heard: impl Fn(Box<str>) -> F + Clone + Send + Sync + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let Kind::Channels(routes) = &mut self.channels.kind else { return };
+        let Kind::Channels(routes) = &mut self.parts.channels.kind else { return };
         let waiting = routes.iter_mut().zip(&self.own).filter(|(_, it)| it.waits);
         for (route, _) in waiting {
             let (join, heard) = (Arc::clone(&route.join), heard.clone());
@@ -285,13 +219,13 @@ impl UserSocket {
     /// text.
     #[doc(hidden)]
     pub fn settings(&self) -> impl Iterator<Item = (Box<str>, String)> {
-        let routes = match &self.channels.kind {
+        let routes = match &self.parts.channels.kind {
             Kind::Channels(routes) => &routes[..],
             Kind::Plain { .. } => &[],
         };
         routes.iter().zip(&self.own).map(|(route, own)| {
             let text = format!("{:?} {}", route.history, own.alike);
-            (format!("{} {}", self.path, route.pattern).into(), text)
+            (format!("{} {}", self.parts.path, route.pattern).into(), text)
         })
     }
 
@@ -300,7 +234,9 @@ impl UserSocket {
     #[doc(hidden)]
     pub fn ready(mut self) -> Self {
         #[cfg(feature = "token")]
-        if let (Kind::Channels(routes), Some(policy)) = (&mut self.channels.kind, &self.tokens) {
+        if let (Kind::Channels(routes), Some(policy)) =
+            (&mut self.parts.channels.kind, &self.tokens)
+        {
             for (route, own) in routes.iter_mut().zip(&self.own) {
                 match &own.supabase {
                     // It has its own rules for renewals.
@@ -317,20 +253,20 @@ impl UserSocket {
 
     /// The supported subprotocols, in order of preference. None: the header is ignored.
     pub fn subprotocols<S: Into<String>>(mut self, list: impl IntoIterator<Item = S>) -> Self {
-        self.subprotocols = list.into_iter().map(Into::into).collect();
+        self.parts.subprotocols = list.into_iter().map(Into::into).collect();
         self
     }
 
     /// Closes a connection that sends nothing for so long (1002); `None` for never. Without it, the
     /// endpoint's own setting.
     pub fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
-        self.channels.idle_timeout = Some(timeout);
+        self.parts.channels.idle_timeout = Some(timeout);
         self
     }
 
     /// Largest frame and message a peer may send here. Without it, the endpoint's own setting.
-    pub fn limits(mut self, limits: FrameLimits) -> Self {
-        self.limits = Some(limits);
+    pub fn frame_limits(mut self, limits: FrameLimits) -> Self {
+        self.parts.limits = Some(limits);
         self
     }
 
@@ -351,55 +287,20 @@ impl UserSocket {
     /// # Ok::<(), simurgh::RateError>(())
     /// ```
     pub fn socket_limits(mut self, limits: SocketLimits) -> Self {
-        self.channels.limits = limits;
+        self.parts.channels.limits = limits;
         self
-    }
-
-    /// Limits the messages of each socket on each topic of the channel that was added last
-    /// (PROTOCOL §6.7). Without it there are no limits. Costs a record for each member that has
-    /// sent something lately. A [plain](Self::plain) user socket has no such channel.
-    pub fn channel_limits(self, limits: ChannelLimits) -> Self {
-        self.last(|route, _| route.limits = limits)
-    }
-
-    /// Keeps the broadcasts of the channel that was added last, for clients that come back and send
-    /// what they have received (docs/HISTORY.md). Without it nothing is kept, at no cost. The
-    /// setting holds for the topics of the channel's pattern, also where other user sockets
-    /// broadcast on them. A [plain](Self::plain) user socket has no such channel.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use simurgh::{ShardChannel, ShardContext, Join, ChannelRoute, UserSocket, Outcome, Payload, history::History};
-    ///
-    /// struct Room;
-    ///
-    /// impl ShardChannel for Room {
-    ///     fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
-    ///         Outcome::unknown_event()
-    ///     }
-    /// }
-    ///
-    /// let five_minutes = History { age: Duration::from_secs(300), ..History::default() };
-    /// let user_socket = UserSocket::new("/socket")
-    ///     .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room))
-    ///     .history(five_minutes));
-    /// # let _ = user_socket;
-    /// ```
-    pub fn history(self, history: History) -> Self {
-        self.last(|route, _| route.history = Some(history))
     }
 
     /// Most channels of one socket, 100 by default (PROTOCOL §5.2).
     pub fn channels_max(mut self, max: u16) -> Self {
-        self.channels.channels_max = max;
+        self.parts.channels.channels_max = max;
         self
     }
 
     /// Counts [`ShardContext::member_count`] for the topics of this user socket. Costs one atomic
     /// addition a join.
     pub fn count_members(mut self, on: bool) -> Self {
-        self.channels.count_members = on;
+        self.parts.channels.count_members = on;
         self
     }
 
@@ -411,7 +312,7 @@ impl UserSocket {
     }
 
     fn own_of(&self, topic: &str) -> Option<&Own> {
-        let Kind::Channels(routes) = &self.channels.kind else { return None };
+        let Kind::Channels(routes) = &self.parts.channels.kind else { return None };
         let at = routes.iter().position(|route| route.pattern.matches(topic))?;
         self.own.get(at)
     }
@@ -420,21 +321,22 @@ impl UserSocket {
     /// well: only upgrades are for the user socket.
     #[doc(hidden)]
     pub fn takes(&self, path: &str, wants_upgrade: bool) -> bool {
-        (wants_upgrade || matches!(self.channels.kind, Kind::Channels(_))) && self.matches(path)
+        (wants_upgrade || matches!(self.parts.channels.kind, Kind::Channels(_)))
+            && self.matches(path)
     }
 
     /// The long-poll settings if `path` is this user socket's long-poll path.
     #[doc(hidden)]
     pub fn polled_at(&self, path: &str) -> Option<LongPoll> {
-        let longpoll = self.longpoll?;
+        let longpoll = self.parts.longpoll?;
         let path = path.trim_end_matches('/').strip_suffix("/longpoll")?;
-        let own = self.path.strip_suffix("/websocket")?;
-        let is_here = matches!(self.channels.kind, Kind::Channels(_)) && leads(own, path);
+        let own = self.parts.path.strip_suffix("/websocket")?;
+        let is_here = matches!(self.parts.channels.kind, Kind::Channels(_)) && leads(own, path);
         is_here.then_some(longpoll)
     }
 
     fn matches(&self, path: &str) -> bool {
-        leads(&self.path, path)
+        leads(&self.parts.path, path)
     }
 
     /// The input of its connect function for a request.
@@ -447,7 +349,7 @@ impl UserSocket {
         peer: SocketAddr,
         transport: Transport,
     ) -> ConnectInfo<'a> {
-        let (path, takes_api_keys) = (&self.path, self.speaks_supabase());
+        let (path, takes_api_keys) = (&self.parts.path, self.speaks_supabase());
         ConnectInfo { path, takes_api_keys, request, params, auth_token, peer, transport }
     }
 }
@@ -468,18 +370,27 @@ fn leads(own: &str, path: &str) -> bool {
 
 impl fmt::Debug for UserSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UserSocket").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("UserSocket").field("path", &self.parts.path).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use simurgh_channel::HistoryRule;
+
     use super::*;
     use crate::connect::variables;
 
+    fn route() -> ChannelRoute {
+        ChannelRoute::on_shard("room:*", |_, _| Join::error(Payload::NULL))
+    }
+
+    fn of_route(route: ChannelRoute) -> UserSocket {
+        UserSocket::new("/socket").channel(route)
+    }
+
     fn user_socket() -> UserSocket {
-        UserSocket::new("/socket")
-            .channel(ChannelRoute::on_shard("room:*", |_, _| Join::error(Payload::NULL)))
+        of_route(route())
     }
 
     #[test]
@@ -487,11 +398,14 @@ mod tests {
         let of = |user_socket: UserSocket| user_socket.settings().collect::<Vec<_>>();
         let usual = of(user_socket());
         assert_eq!(&*usual[0].0, "/socket/websocket room:*");
-        assert_eq!(of(user_socket().wait_for_interest()), usual, "each node may wait as it likes");
-        let others =
-            [user_socket().history(History::default()), user_socket().alike("present".to_owned())];
+        assert_eq!(
+            of(of_route(route().wait_for_interest())),
+            usual,
+            "each node may wait as it likes"
+        );
+        let others = [route().history(HistoryRule::default()), route().alike("present".to_owned())];
         for other in others {
-            assert_ne!(of(other), usual);
+            assert_ne!(of(of_route(other)), usual);
         }
     }
 
@@ -503,7 +417,7 @@ mod tests {
         assert!(!user_socket.matches("/sockets/acme/longpoll"));
         for path in ["/sockets/acme/websocket", "//sockets//acme/websocket/"] {
             assert_eq!(
-                variables(&user_socket.path, path).collect::<Vec<_>>(),
+                variables(&user_socket.parts.path, path).collect::<Vec<_>>(),
                 [("tenant", "acme")]
             );
         }

@@ -1,29 +1,11 @@
 //! User sockets with Supabase channels.
 
-use std::sync::Arc;
-
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::serializer::{Frame, Serializer};
 
 use super::UserSocket;
-use crate::supabase::{Realtime, Settings};
 
 impl UserSocket {
-    /// Topics that match `pattern`, which begins with `realtime:`, are Supabase channels (PROTOCOL
-    /// §11). The user socket then accepts the binary frames of Supabase's clients, and tokens from
-    /// the parameter `apikey`.
-    ///
-    /// # Panics
-    /// As [`channel`](Self::channel).
-    pub fn supabase(self, pattern: &str, settings: Settings) -> Self {
-        let realtime = Arc::new(Realtime::new(settings));
-        let joined = Arc::clone(&realtime);
-        self.channel(ChannelRoute::on_shard(pattern, move |ctx, payload| {
-            joined.join(ctx, &payload)
-        }))
-        .last(|_, own| own.supabase = Some(realtime))
-    }
-
     /// Whether a topic has a Supabase channel; `None` if it has no channel.
     #[doc(hidden)]
     pub fn is_supabase(&self, topic: &str) -> Option<bool> {
@@ -48,7 +30,7 @@ impl UserSocket {
     /// A copy at another path.
     pub(crate) fn at(&self, path: &str) -> Self {
         let mut user_socket = self.clone();
-        user_socket.path = Self::new(path).path;
+        user_socket.parts.path = Self::new(path).parts.path;
         user_socket
     }
 }

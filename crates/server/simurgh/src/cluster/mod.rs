@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
 use simurgh_cluster::{LinkState, NAME_BYTES_MAX, SETTINGS_MAX};
 use simurgh_shard::server::Server;
-use simurgh_socket::{ChannelRoute, UserSocket};
+use simurgh_socket::UserSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 pub(crate) use self::run::Started;
@@ -56,7 +56,7 @@ pub struct HistoryNeeds {
 
 impl HistoryNeeds {
     fn of(user_sockets: &[UserSocket]) -> Option<Self> {
-        let rules = user_sockets.iter().flat_map(|it| it.channels.histories());
+        let rules = user_sockets.iter().flat_map(|it| it.parts().channels.histories());
         let needs = rules.map(|(_, rule)| Self {
             count: rule.count.try_into().unwrap_or(u32::MAX),
             age: rule.age,
@@ -171,29 +171,31 @@ impl Prepared {
 #[cfg(test)]
 mod tests {
     use simurgh_core::Join;
+    use simurgh_socket::ChannelRoute;
 
     use super::*;
-    use crate::History as HistoryRule;
+    use crate::history::History as HistoryRule;
 
-    fn user_socket() -> UserSocket {
-        let refuse = |_: &mut crate::ShardContext<'_>, _: crate::Payload<'_>| {
-            Join::error(crate::Payload::NULL)
-        };
-        UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", refuse))
+    fn route() -> ChannelRoute {
+        ChannelRoute::on_shard("room:*", |_, _| Join::error(crate::Payload::NULL))
+    }
+
+    fn user_socket(route: ChannelRoute) -> UserSocket {
+        UserSocket::new("/socket").channel(route)
     }
 
     #[test]
     fn the_engine_keeps_as_much_as_the_most_demanding_channel_declares() {
-        assert_eq!(HistoryNeeds::of(&[user_socket()]), None);
+        assert_eq!(HistoryNeeds::of(&[user_socket(route())]), None);
         let rule = |count, secs| HistoryRule {
             count,
             age: Duration::from_secs(secs),
             ..HistoryRule::default()
         };
         let user_sockets = [
-            user_socket().history(rule(7, 900)),
-            user_socket(),
-            user_socket().history(rule(9, 60)),
+            user_socket(route().history(rule(7, 900))),
+            user_socket(route()),
+            user_socket(route().history(rule(9, 60))),
         ];
         let needs = HistoryNeeds { count: 9, age: Duration::from_secs(900) };
         assert_eq!(HistoryNeeds::of(&user_sockets), Some(needs));

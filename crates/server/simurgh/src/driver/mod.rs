@@ -460,7 +460,7 @@ impl Driver {
             Some((path, at, user_sockets.get(at)?))
         });
         let (path, at, user_socket) = found.ok_or_else(|| refused(404, ""))?;
-        let vsn = match (&user_socket.channels.kind, self.options.serializer) {
+        let vsn = match (&user_socket.parts().channels.kind, self.options.serializer) {
             (Kind::Plain { .. }, _) => "",
             (Kind::Channels(_), Some(Serializer::V1)) => "vsn=1.0.0&",
             (Kind::Channels(_), _) => "vsn=2.0.0&",

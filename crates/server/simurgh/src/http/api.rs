@@ -332,6 +332,8 @@ fn to_broadcast(message: &Message<'_>) -> Broadcast {
 
 #[cfg(test)]
 mod tests {
+    use simurgh_socket::ChannelRoute;
+
     use super::*;
 
     #[test]

@@ -159,6 +159,8 @@ async fn one(
 mod tests {
     use serde_json::json;
 
+    use simurgh_socket::ChannelRoute;
+
     use super::*;
     use simurgh_socket::supabase::Settings;
 

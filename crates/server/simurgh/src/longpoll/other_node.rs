@@ -83,7 +83,7 @@ pub(crate) async fn serve(
     let claim = polls.signer.verify(token).filter(|it| it.node == polls.server.id);
     let Some(claim) = claim else { return GONE };
     let user_socket = polls.server.user_sockets.get(usize::from(claim.user_socket));
-    let Some(longpoll) = user_socket.and_then(|user_socket| user_socket.longpoll) else {
+    let Some(longpoll) = user_socket.and_then(|user_socket| user_socket.parts().longpoll) else {
         return GONE;
     };
     let (window, token) = (longpoll.window_time(), token.to_owned());

@@ -90,7 +90,8 @@ impl PollRequest<'_> {
         let config = &server.config;
         let of_proxy =
             self.client.is_proxy && names_client(config, |name| headers.contains_key(name));
-        let policy = self.user_socket.check_origin.as_ref().unwrap_or(&server.origin_policy);
+        let policy =
+            self.user_socket.parts().check_origin.as_ref().unwrap_or(&server.origin_policy);
         let page = Page {
             origin: headers.get(header::ORIGIN).map(HeaderValue::as_bytes),
             host: headers.get(header::HOST).map(HeaderValue::as_bytes),
@@ -161,7 +162,7 @@ impl PollRequest<'_> {
             return self.refuse(503);
         }
         let query = self.parts.uri.query().unwrap_or_default();
-        let params = match &self.user_socket.connect {
+        let params = match &self.user_socket.parts().connect {
             Some(_) => match params::decode(query) {
                 Ok(params) => params,
                 Err(_) => return Served::Now(bare(StatusCode::BAD_REQUEST)),
@@ -175,7 +176,7 @@ impl PollRequest<'_> {
         let shard = self.polls.next_shard();
         let headers = &self.parts.headers;
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let auth_token = text(AUTH_TOKEN_HEADER).filter(|_| self.user_socket.auth_token);
+        let auth_token = text(AUTH_TOKEN_HEADER).filter(|_| self.user_socket.parts().auth_token);
         let forwarded_for = lines(headers, "x-forwarded-for");
         let peer = real_peer(self.client.peer, &forwarded_for, &server.config.trusted_proxies);
         let (answer, opened) = oneshot::channel();

@@ -87,7 +87,7 @@ impl SessionRequest<'_> {
     /// Decodes one message; a long one on another thread, so that it blocks no other request.
     async fn line(&self, frame: PostFrame) -> Line {
         let Some(user_socket) = self.user_socket() else { return Line::Malformed };
-        let limits = user_socket.limits.unwrap_or(self.polls.server.config.limits);
+        let limits = user_socket.parts().limits.unwrap_or(self.polls.server.config.limits);
         let most = limits.message_bytes_max.min(self.polls.server.limits.broadcast_bytes_max());
         let Some(serializer) = self.claim.wire.serializer() else { return Line::Malformed };
         let received = match frame {

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use simurgh::driver::Driver;
-use simurgh::{Builder, Endpoint};
+use simurgh::{Builder, ChannelRoute, Endpoint};
 use simurgh_text::output::{fail, print};
 use simurgh_text::{Choice, duration, whole, word_or};
 use simurgh_tune::SHARDS_MAX;

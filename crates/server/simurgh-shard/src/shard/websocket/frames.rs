@@ -15,7 +15,7 @@ impl Shard {
     /// Handles the messages in `data`; the decoder keeps an incomplete one.
     pub(crate) fn frames(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
         let ticks = io.now().tick;
-        let own = self.user_socket(io, key).and_then(|user_socket| user_socket.limits);
+        let own = self.user_socket(io, key).and_then(|user_socket| user_socket.parts().limits);
         let mut limits = own.unwrap_or(self.server.config.limits);
         // A message that could not be broadcast is too large.
         limits.message_bytes_max =

@@ -174,7 +174,7 @@ impl Shard {
         self.count_address(key, address).map_err(|why| Refused::of(429, why))?;
         let checked = check(server, user_socket, request, io, key)
             .map_err(|(status, why)| Refused::of(status, why))?;
-        let connect = match &user_socket.connect {
+        let connect = match &user_socket.parts().connect {
             None => Connect::ok(),
             Some(_) => {
                 let params = params::decode(request.query()).map_err(|_| Refused::of(400, ""))?;
@@ -202,7 +202,7 @@ impl Shard {
         user_socket: &UserSocket,
         info: &ConnectInfo<'_>,
     ) -> Option<Connect> {
-        let Some(connect) = &user_socket.connect else { return Some(Connect::ok()) };
+        let Some(connect) = &user_socket.parts().connect else { return Some(Connect::ok()) };
         let shard = usize::from(self.index);
         self.server.enter_callback(shard, Callback::Connect);
         let decided = guarded(|| connect(info));
@@ -320,7 +320,7 @@ pub(crate) fn check(
 ) -> Result<Checked, (u16, &'static str)> {
     const REFUSED: (u16, &str) = (403, "");
     let vsn = params::vsn(request.query());
-    let policy = user_socket.check_origin.as_ref().unwrap_or(&server.origin_policy);
+    let policy = user_socket.parts().check_origin.as_ref().unwrap_or(&server.origin_policy);
     let page = Page {
         origin: request.header("origin"),
         host: request.header("host"),
@@ -328,10 +328,11 @@ pub(crate) fn check(
             .then(|| request.named("x-forwarded-proto").collect()),
     };
     page.check(&server.config, policy).map_err(|why| (403, why))?;
-    let configured: Vec<&str> = user_socket.subprotocols.iter().map(String::as_str).collect();
-    let negotiated =
-        handshake::negotiate(request, &configured, user_socket.auth_token).map_err(|_| REFUSED)?;
-    let wire = match &user_socket.channels.kind {
+    let configured: Vec<&str> =
+        user_socket.parts().subprotocols.iter().map(String::as_str).collect();
+    let negotiated = handshake::negotiate(request, &configured, user_socket.parts().auth_token)
+        .map_err(|_| REFUSED)?;
+    let wire = match &user_socket.parts().channels.kind {
         Kind::Plain { .. } => Wire::Plain,
         Kind::Channels(_) => {
             let vsn = vsn.map_err(|_| REFUSED)?;

@@ -249,7 +249,8 @@ pub fn receive(
         Long::Text(text) => serializer.decode_owned(text).ok()?,
         Long::Binary(bytes) => user_socket?.decode(serializer, Frame::Binary(&bytes))?.into_owned(),
     };
-    let route = user_socket.and_then(|user_socket| user_socket.channels.route(&message.topic));
+    let route =
+        user_socket.and_then(|user_socket| user_socket.parts().channels.route(&message.topic));
     let prepare = route.and_then(|route| route.prepare.as_ref());
     let bytes = message.payload.len();
     let prepared = prepare.map(|prepare| prepare(&mut message));
