@@ -3,7 +3,7 @@
 //! The first byte chooses role and limits, the second how the rest is cut. The events must be the
 //! same however it is cut, and memory must be bounded by the bytes that came.
 use simurgh_proto::ws::{
-    CloseFrame, Decoder, Event, FrameError, Limits, OpCode, Role, encode, encode_close,
+    CloseFrame, Decoder, Event, FrameError, FrameLimits, OpCode, Role, encode, encode_close,
 };
 
 type Seen = (Vec<Event<'static>>, Option<FrameError>);
@@ -13,10 +13,10 @@ pub fn run(data: &[u8]) {
     let [choice, seed, stream @ ..] = data else { return };
     let role = if choice & 1 == 0 { Role::Server } else { Role::Client };
     let limits = match choice >> 1 & 3 {
-        0 => Limits::default(),
-        1 => Limits { frame_bytes_max: 64, message_bytes_max: 100 },
-        2 => Limits { frame_bytes_max: 1000, message_bytes_max: 200 },
-        _ => Limits { frame_bytes_max: 0, message_bytes_max: 0 },
+        0 => FrameLimits::default(),
+        1 => FrameLimits { frame_bytes_max: 64, message_bytes_max: 100 },
+        2 => FrameLimits { frame_bytes_max: 1000, message_bytes_max: 200 },
+        _ => FrameLimits { frame_bytes_max: 0, message_bytes_max: 0 },
     };
     let whole = decode(role, limits, stream, |left| left);
     assert_eq!(whole, decode(role, limits, stream, |_| 1), "a byte at a time");
@@ -34,7 +34,7 @@ pub fn run(data: &[u8]) {
 /// Decodes a stream that comes in pieces; `piece` gets the bytes left and says how many come.
 fn decode(
     role: Role,
-    limits: Limits,
+    limits: FrameLimits,
     stream: &[u8],
     mut piece: impl FnMut(usize) -> usize,
 ) -> Seen {
@@ -77,6 +77,6 @@ fn come_back(role: Role, event: Event<'static>) {
             encode_close(*code, reason, mask, &mut bytes);
         }
     }
-    let seen = decode(role, Limits::default(), &bytes, |left| left);
+    let seen = decode(role, FrameLimits::default(), &bytes, |left| left);
     assert_eq!(seen, (vec![event], None));
 }

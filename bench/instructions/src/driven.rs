@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use simurgh::driver::{Counts, Driver, Options, SocketId};
 use simurgh::supabase::Settings;
 use simurgh::{
-    Channel, Context, Endpoint, Join, Outcome, Payload, UserBroadcast, UserSocket, json,
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserBroadcast,
+    UserSocket, json,
 };
 use simurgh_proto::serializer::Serializer;
 
@@ -56,8 +57,8 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
         Outcome::ok(payload.into_owned())
     }
 }
@@ -65,8 +66,13 @@ impl Channel for Room {
 /// A channel that broadcasts what it gets.
 struct PassesOn;
 
-impl Channel for PassesOn {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for PassesOn {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         ctx.broadcast_from(event, payload.into_owned());
         Outcome::NoReply
     }
@@ -81,9 +87,9 @@ struct Server {
 impl Server {
     fn start(sockets: u32, serializer: Option<Serializer>) -> Self {
         let user_socket = UserSocket::new("/socket")
-            .channel("rooms:*", |_, _| Join::ok(Room))
-            .channel("channels:*", |_, _| Join::ok(PassesOn))
-            .supabase("realtime:*", Settings::default());
+            .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)))
+            .channel(ChannelRoute::on_shard("channels:*", |_, _| Join::ok(PassesOn)))
+            .channel(ChannelRoute::supabase("realtime:*", Settings::default()));
         let server = Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1);
         let endpoint = server.start_local().unwrap_or_else(|error| give_up(&error));
         let mut options = Options::default();

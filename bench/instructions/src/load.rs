@@ -12,7 +12,7 @@ use simurgh_load::tsung;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_proto::session::client::{Client, Incoming, Topic};
-use simurgh_proto::ws::{Decoder, Event, Limits, OpCode, Role, encode};
+use simurgh_proto::ws::{Decoder, Event, FrameLimits, OpCode, Role, encode};
 
 use crate::item::Item;
 use crate::{HERE, counted};
@@ -37,7 +37,7 @@ fn deliveries(times: u32) {
         text.extend_from_slice(br#""}]"#);
         encode(OpCode::Text, &text, None, &mut bytes);
     }
-    let limits = Limits::default();
+    let limits = FrameLimits::default();
     let mut recorder = Recorder::new(WorkerId::default(), &Names::default(), false);
     let mut seen = vec![Seen::default(); 100];
     let found = counted(|| {

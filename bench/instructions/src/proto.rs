@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::{Frame, Kind, Serializer};
-use simurgh_proto::ws::{Decoder, Event, Limits, OpCode, Role, encode, encode_with};
+use simurgh_proto::ws::{Decoder, Event, FrameLimits, OpCode, Role, encode, encode_with};
 
 use crate::item::Item;
 use crate::{HERE, counted};
@@ -44,7 +44,7 @@ fn masked_frames(times: u32) -> Vec<u8> {
 
 fn read_frames(times: u32) {
     let mut bytes = masked_frames(times);
-    let limits = Limits::default();
+    let limits = FrameLimits::default();
     let read = counted(|| {
         let (mut decoder, mut input) = (Decoder::new(), bytes.as_mut_slice());
         let mut texts = 0;
@@ -66,7 +66,7 @@ fn read_pieces(times: u32) {
         let second = first.split_off(first.len() / 2);
         pieces.extend([first, second]);
     }
-    let limits = Limits::default();
+    let limits = FrameLimits::default();
     let read = counted(|| {
         let mut decoder = Decoder::new();
         let mut texts = 0;

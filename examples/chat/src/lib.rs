@@ -5,7 +5,10 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use simurgh::{Channel, Context, History, Join, LongPoll, Outcome, Payload, UserSocket, json};
+use simurgh::{
+    ChannelRoute, Join, LongPoll, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+    history::History, json,
+};
 
 mod page;
 
@@ -21,7 +24,7 @@ pub fn user_socket() -> UserSocket {
         .longpoll(LongPoll::new())
         // So that a room knows when it has become too large for announcements.
         .count_members(true)
-        .channel("rooms:*", RoomChannel::join)
+        .channel(ChannelRoute::on_shard("rooms:*", RoomChannel::join))
         // So that a user who was away for a moment has missed nothing.
         .history(History::default())
 }
@@ -49,7 +52,7 @@ struct Message {
 
 impl RoomChannel {
     /// Lets every client into every room. A real application would check permissions here.
-    pub fn join(ctx: &mut Context<'_>, params: Payload<'_>) -> Join {
+    pub fn join(ctx: &mut ShardContext<'_>, params: Payload<'_>) -> Join {
         let params: JoinParams = params.parse().unwrap_or_default();
         if let Some(name) = params.presence.as_ref().and_then(Value::as_str) {
             // Carried out when the newcomer is a member.
@@ -62,16 +65,21 @@ impl RoomChannel {
     }
 }
 
-impl Channel for RoomChannel {
+impl ShardChannel for RoomChannel {
     /// Not in [`join`](Self::join): only here the newcomer is a member, and receives it too.
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         let user = self.newcomer.take();
         if ctx.member_count().is_some_and(|members| members <= ANNOUNCE_JOINS_UP_TO) {
             ctx.broadcast("user:entered", json!({"user": user}));
         }
     }
 
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "new:msg" => {
                 let Ok(message) = payload.parse::<Message>() else {

@@ -1,6 +1,6 @@
 //! `/echo`: a plain WebSocket without channels, for tests of the WebSocket itself.
 
-use simurgh::{Channel, Context, Join, Limits, Outcome, Payload, UserSocket};
+use simurgh::{FrameLimits, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket};
 
 /// Autobahn's largest messages have 16 MiB.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -9,15 +9,22 @@ pub(crate) const OUTBOUND_BYTES_MAX: usize = 64 << 20;
 
 /// Messages are only sent back, so the topic that all connections share is never broadcast on.
 pub(crate) fn user_socket() -> UserSocket {
-    UserSocket::plain("/echo", "echo", |_, _| Join::ok(Echo))
-        .limits(Limits { frame_bytes_max: MESSAGE_BYTES_MAX, message_bytes_max: MESSAGE_BYTES_MAX })
+    UserSocket::plain("/echo", "echo", |_, _| Join::ok(Echo)).limits(FrameLimits {
+        frame_bytes_max: MESSAGE_BYTES_MAX,
+        message_bytes_max: MESSAGE_BYTES_MAX,
+    })
 }
 
 struct Echo;
 
-impl Channel for Echo {
+impl ShardChannel for Echo {
     /// `event` is `text` or `binary`, and is sent back unchanged.
-    fn handle_in(&mut self, _: &mut Context<'_>, _event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        _: &mut ShardContext<'_>,
+        _event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         Outcome::ok(payload.into_owned())
     }
 }

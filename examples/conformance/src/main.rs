@@ -18,7 +18,7 @@ use std::time::Duration;
 use clap::Parser;
 use simurgh::cluster::{ClusterConfig, Prefix};
 use simurgh::supabase::{HOSTED_PATH, Settings};
-use simurgh::{CheckOrigin, Cluster, Endpoint, LongPoll, UserSocket};
+use simurgh::{ChannelRoute, CheckOrigin, Cluster, Endpoint, LongPoll, UserSocket};
 use simurgh_nats::{NatsAdapter, StreamsConfig};
 
 /// The application that the rows of docs/PROTOCOL.md are tested against.
@@ -106,10 +106,8 @@ fn realtime() -> UserSocket {
     (small.payload_bytes_max, small.events_per_second) = (Some(1_000), Some(5));
     UserSocket::new(HOSTED_PATH)
         .longpoll(LongPoll::new())
-        .supabase("realtime:small-*", small)
-        .wait_for_interest()
-        .supabase("realtime:*", Settings::default())
-        .wait_for_interest()
+        .channel(ChannelRoute::supabase("realtime:small-*", small).wait_for_interest())
+        .channel(ChannelRoute::supabase("realtime:*", Settings::default()).wait_for_interest())
 }
 
 /// In a cluster, a new member gets all that any node broadcasts from its join on.
@@ -119,12 +117,8 @@ fn socket(path: &str, origins: &CheckOrigin) -> UserSocket {
         .longpoll(LongPoll::new())
         .check_origin(origins.clone())
         .connect(visitor::connect)
-        .channel("rooms:*", rooms::join)
-        .wait_for_interest()
-        .channel("presence:*", presence::join)
-        .wait_for_interest()
-        .channel("test:*", test_channel::join)
-        .wait_for_interest()
-        .channel("exact", test_channel::join)
-        .wait_for_interest()
+        .channel(ChannelRoute::on_shard("rooms:*", rooms::join).wait_for_interest())
+        .channel(ChannelRoute::on_shard("presence:*", presence::join).wait_for_interest())
+        .channel(ChannelRoute::on_shard("test:*", test_channel::join).wait_for_interest())
+        .channel(ChannelRoute::on_shard("exact", test_channel::join).wait_for_interest())
 }

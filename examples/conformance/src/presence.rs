@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use simurgh::{Channel, Context, Join, Outcome, Payload, json};
+use simurgh::{Join, Outcome, Payload, ShardChannel, ShardContext, json};
 
 /// One member, present under its user's name.
 struct Present {
@@ -12,7 +12,7 @@ struct Present {
 }
 
 /// `{user}`, a string or a number, is the key.
-pub(crate) fn join(_: &mut Context<'_>, params: Payload<'_>) -> Join {
+pub(crate) fn join(_: &mut ShardContext<'_>, params: Payload<'_>) -> Join {
     let params: Value = params.parse().unwrap_or_default();
     let user = match &params["user"] {
         Value::String(user) => user.clone(),
@@ -23,8 +23,8 @@ pub(crate) fn join(_: &mut Context<'_>, params: Payload<'_>) -> Join {
     Join::ok(Present { user, online_at: unix_seconds() })
 }
 
-impl Channel for Present {
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+impl ShardChannel for Present {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         let meta = json!({"online_at": self.online_at});
         if let Err(error) = ctx.presence().track(&self.user, meta) {
             ctx.push("not_tracked", json!({"reason": error.to_string()}));
@@ -32,7 +32,12 @@ impl Channel for Present {
         ctx.presence().push_state();
     }
 
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         if event != "status" {
             return Outcome::unknown_event();
         }

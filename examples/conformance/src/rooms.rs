@@ -1,14 +1,14 @@
 //! `rooms:*`: a chat, with a few ways to end a channel.
 
 use serde_json::Value;
-use simurgh::{Channel, Context, Join, Outcome, Payload, Stop, json};
+use simurgh::{Join, Outcome, Payload, ShardChannel, ShardContext, Stop, json};
 
 struct Room {
     user: Value,
 }
 
 /// Rooms whose names begin with `private` are closed to all clients.
-pub(crate) fn join(ctx: &mut Context<'_>, params: Payload<'_>) -> Join {
+pub(crate) fn join(ctx: &mut ShardContext<'_>, params: Payload<'_>) -> Join {
     if ctx.subtopic().starts_with("private") {
         return Join::error(json!({"reason": "unauthorized"}));
     }
@@ -16,13 +16,18 @@ pub(crate) fn join(ctx: &mut Context<'_>, params: Payload<'_>) -> Join {
     Join::ok(Room { user: params["user"].clone() })
 }
 
-impl Channel for Room {
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+impl ShardChannel for Room {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         ctx.broadcast("user:entered", json!({"user": self.user}));
         ctx.push("join", json!({"status": "connected"}));
     }
 
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "new:msg" => {
                 let message: Value = payload.parse().unwrap_or_default();

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use simurgh::{
-    Broadcast, Channel, CloseCode, Context, Join, Outcome, Payload, Reason, Reply, Stop, json,
+    Broadcast, CloseCode, Join, Outcome, Payload, Reason, Reply, ShardChannel, ShardContext, Stop,
+    json,
 };
 use tokio::time::sleep;
 
@@ -18,7 +19,7 @@ struct Test {
 }
 
 /// Most topics are joined normally; some names make the join go differently.
-pub(crate) fn join(ctx: &mut Context<'_>, params: Payload<'_>) -> Join {
+pub(crate) fn join(ctx: &mut ShardContext<'_>, params: Payload<'_>) -> Join {
     let params: Value = params.parse().unwrap_or_default();
     let test = Test { name: params["name"].clone() };
     match ctx.topic() {
@@ -35,8 +36,13 @@ pub(crate) fn join(ctx: &mut Context<'_>, params: Payload<'_>) -> Join {
     }
 }
 
-impl Channel for Test {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Test {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             // Answers. A payload is sent back unchanged: JSON as JSON, bytes as bytes.
             "echo" | "bin" => Outcome::ok(payload.into_owned()),
@@ -91,7 +97,12 @@ impl Channel for Test {
     }
 
     /// Each member is addressed by name; a secret is dropped by pushing nothing.
-    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         if event == "shout" {
             let mut shout: Map<String, Value> = payload.parse().unwrap_or_default();
             shout.insert("to".to_owned(), self.name.clone());
@@ -101,18 +112,18 @@ impl Channel for Test {
     }
 
     /// Broadcasts of subscribed topics reach the client on the topic it has joined.
-    fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
+    fn handle_broadcast(&mut self, ctx: &mut ShardContext<'_>, broadcast: &Broadcast) -> Outcome {
         ctx.push(broadcast.event(), broadcast.payload());
         Outcome::NoReply
     }
 
-    fn terminate(&mut self, ctx: &mut Context<'_>, _: &Reason) {
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, _: &Reason) {
         ctx.push("you_left", json!({"message": "bye!"}));
     }
 }
 
 /// The channel is free meanwhile, and handles messages in between.
-fn answer_later(ctx: &mut Context<'_>, payload: Payload<'static>) -> Outcome {
+fn answer_later(ctx: &mut ShardContext<'_>, payload: Payload<'static>) -> Outcome {
     if let Some(message) = ctx.reply_ref() {
         let channel = ctx.handle::<Test>();
         ctx.spawn(async move {
@@ -123,12 +134,12 @@ fn answer_later(ctx: &mut Context<'_>, payload: Payload<'static>) -> Outcome {
     Outcome::NoReply
 }
 
-fn push(ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+fn push(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
     ctx.push(event, payload.into_owned());
     Outcome::NoReply
 }
 
-fn broadcast(ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+fn broadcast(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
     ctx.broadcast(event, payload.into_owned());
     Outcome::NoReply
 }

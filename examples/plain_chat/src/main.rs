@@ -11,7 +11,7 @@ use std::sync::Arc;
 use clap::{Parser, ValueEnum};
 use simurgh::axum::response::Html;
 use simurgh::axum::{Router, routing::get};
-use simurgh::{Context, Endpoint, Join, Payload, Signals, UserSocket};
+use simurgh::{Endpoint, Join, Payload, ShardContext, Signals, UserSocket};
 
 use modes::{Counts, Echo, Everybody, History, Silent};
 
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (keeper, kept) = history::keeper();
     let join = {
         let counts = Arc::clone(&counts);
-        move |_: &mut Context<'_>, _: Payload<'_>| match mode {
+        move |_: &mut ShardContext<'_>, _: Payload<'_>| match mode {
             Mode::Broadcast => Join::ok(Everybody),
             Mode::Echo => Join::ok(Echo),
             Mode::History => Join::ok(History(keeper.clone())),

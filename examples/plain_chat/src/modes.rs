@@ -6,15 +6,20 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use simurgh::{Channel, CloseCode, Context, Outcome, Payload};
+use simurgh::{CloseCode, Outcome, Payload, ShardChannel, ShardContext};
 
 use crate::history::Keeper;
 
 /// Sends every message to all users, also the sender.
 pub(crate) struct Everybody;
 
-impl Channel for Everybody {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Everybody {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         ctx.broadcast(event, payload.into_owned());
         Outcome::NoReply
     }
@@ -23,8 +28,8 @@ impl Channel for Everybody {
 /// Sends every message back to its sender.
 pub(crate) struct Echo;
 
-impl Channel for Echo {
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Echo {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
         Outcome::ok(payload.into_owned())
     }
 }
@@ -32,8 +37,8 @@ impl Channel for Echo {
 /// Adds every message to the history, which is sent to all users.
 pub(crate) struct History(pub(crate) Keeper);
 
-impl Channel for History {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for History {
+    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
         if self.0.keep(&payload).is_err() {
             // Messages come faster than lists can be sent. It is better to ask the sender to try
             // again later (1013) than to queue without a bound.
@@ -54,12 +59,12 @@ pub(crate) struct Counts {
     bytes: AtomicU64,
 }
 
-impl Channel for Silent {
-    fn after_join(&mut self, _: &mut Context<'_>) {
+impl ShardChannel for Silent {
+    fn after_join(&mut self, _: &mut ShardContext<'_>) {
         self.0.connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
         self.0.messages.fetch_add(1, Ordering::Relaxed);
         self.0.bytes.fetch_add(payload.len() as u64, Ordering::Relaxed);
         Outcome::NoReply

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use simurgh::{
-    AsyncChannel, AsyncContext, JoinContext, Outcome, Payload, Reject, UserSocket, json,
+    Channel, ChannelRoute, Context, JoinContext, Outcome, Payload, Reject, UserSocket, json,
 };
 
 mod db;
@@ -28,7 +28,7 @@ struct Post {
 /// The socket: everybody may connect, and join each room that there is.
 pub fn user_socket(db: Db) -> UserSocket {
     UserSocket::new("/socket")
-        .async_channel("room:*", move |ctx, _payload| Room::join(db.clone(), ctx))
+        .channel(ChannelRoute::new("room:*", move |ctx, _payload| Room::join(db.clone(), ctx)))
 }
 
 impl Room {
@@ -41,10 +41,10 @@ impl Room {
     }
 }
 
-impl AsyncChannel for Room {
+impl Channel for Room {
     async fn handle_in(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         event: &str,
         payload: Payload<'static>,
     ) -> Result<Outcome, Reject> {

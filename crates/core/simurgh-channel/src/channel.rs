@@ -1,4 +1,4 @@
-//! The application's part: a [`Channel`], and how it is joined ([`Join`]).
+//! The application's part: a [`ShardChannel`], and how it is joined ([`Join`]).
 //!
 //! A channel is one membership of one socket in one topic (PROTOCOL §1). It is *joined* by a
 //! function, which either makes the channel or refuses. It then lives on the shard of its socket,
@@ -12,27 +12,32 @@ use std::sync::Arc;
 use simurgh_proto::message::Payload;
 
 use crate::broadcast::Broadcast;
-use crate::context::Context;
+use crate::context::ShardContext;
 use crate::outcome::{Outcome, Reason};
 
 /// One membership of a socket in a topic, with the state that the application keeps for it.
 ///
 /// Callbacks must not block: they share their thread with thousands of other connections. What
-/// takes longer than a few microseconds belongs in [`Context::spawn`] or [`Join::later`]. A
+/// takes longer than a few microseconds belongs in [`ShardContext::spawn`] or [`Join::later`]. A
 /// callback that panics ends its channel with `phx_error`, and nothing else.
 ///
 /// A channel is `Send` so that [`Join::later`] may build it away from its shard; it never moves
 /// again after that.
-pub trait Channel: Any + Send {
+pub trait ShardChannel: Any + Send {
     /// The member is subscribed and its reply has been made: what is pushed or broadcast here
     /// follows the reply, and its own broadcasts reach it (PROTOCOL §5.5).
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         let _ = ctx;
     }
 
     /// A message of the client: any event except `phx_join` and `phx_leave`. Phoenix has no default
     /// for an unknown event, so neither has this: return [`Outcome::unknown_event`] for it.
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome;
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome;
 
     /// The events whose broadcasts all pass through [`handle_out`](Self::handle_out) before they
     /// are sent. Called once, right after the join.
@@ -45,13 +50,18 @@ pub trait Channel: Any + Send {
 
     /// A broadcast of an intercepted event: push it, unchanged or rewritten, or drop it by doing
     /// nothing.
-    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         ctx.push(event, payload);
         Outcome::NoReply
     }
 
-    /// A broadcast on a further topic this channel is subscribed to ([`Context::subscribe`]).
-    fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
+    /// A broadcast on a further topic this channel is subscribed to ([`ShardContext::subscribe`]).
+    fn handle_broadcast(&mut self, ctx: &mut ShardContext<'_>, broadcast: &Broadcast) -> Outcome {
         let _ = (ctx, broadcast);
         Outcome::NoReply
     }
@@ -64,13 +74,13 @@ pub trait Channel: Any + Send {
 
     /// The channel ends. What is pushed here is sent *after* `phx_close` (PROTOCOL §6); nothing is
     /// sent when the transport is gone.
-    fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, reason: &Reason) {
         let _ = (ctx, reason);
     }
 
     /// The channel that this one wraps, if any: messages of handles are for that.
     #[doc(hidden)]
-    fn inner(&mut self) -> Option<&mut dyn Channel> {
+    fn inner(&mut self) -> Option<&mut dyn ShardChannel> {
         None
     }
 }
@@ -78,27 +88,27 @@ pub trait Channel: Any + Send {
 /// A channel that takes messages of the application itself, of one type; it may implement this for
 /// several types. They are sent with [`ChannelHandle::send`](crate::ChannelHandle::send), from any
 /// thread.
-pub trait HandleInfo<M>: Channel {
-    /// Handles a message. The outcome has the same effect as in [`handle_in`](Channel::handle_in);
+pub trait ShardHandleInfo<M>: ShardChannel {
+    /// Handles a message. The outcome has the same effect as in [`handle_in`](ShardChannel::handle_in);
     /// there is no message of the client to reply to.
-    fn handle_info(&mut self, ctx: &mut Context<'_>, message: M) -> Outcome;
+    fn handle_info(&mut self, ctx: &mut ShardContext<'_>, message: M) -> Outcome;
 }
 
 /// A message of the application for a channel, whose type it has.
 #[derive(derive_more::Debug)]
 pub struct ChannelMessage(#[debug(skip)] Box<Visit>);
 
-type Visit = dyn FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome + Send;
+type Visit = dyn FnOnce(&mut dyn ShardChannel, &mut ShardContext<'_>) -> Outcome + Send;
 
 impl ChannelMessage {
     /// A message for a channel of type `C`.
-    pub fn new<C: HandleInfo<M>, M: Send + 'static>(message: M) -> Self {
+    pub fn new<C: ShardHandleInfo<M>, M: Send + 'static>(message: M) -> Self {
         Self::of(|channel: &mut C, ctx| channel.handle_info(ctx, message))
     }
 
     /// A function to call with a channel of type `C`, on its shard.
-    pub fn of<C: Channel>(
-        f: impl FnOnce(&mut C, &mut Context<'_>) -> Outcome + Send + 'static,
+    pub fn of<C: ShardChannel>(
+        f: impl FnOnce(&mut C, &mut ShardContext<'_>) -> Outcome + Send + 'static,
     ) -> Self {
         Self(Box::new(move |channel, ctx| {
             let channel: &mut dyn Any = channel;
@@ -114,7 +124,7 @@ impl ChannelMessage {
     }
 
     /// Passes it to the channel, or to the one that this wraps.
-    pub fn deliver(self, channel: &mut dyn Channel, ctx: &mut Context<'_>) -> Outcome {
+    pub fn deliver(self, channel: &mut dyn ShardChannel, ctx: &mut ShardContext<'_>) -> Outcome {
         // Called twice: the borrow of its result would last through the other branch.
         if channel.inner().is_none() {
             return (self.0)(channel, ctx);
@@ -124,7 +134,7 @@ impl ChannelMessage {
 }
 
 /// The function that answers a `phx_join` (or, on a plain user socket, the upgrade).
-pub type JoinFn = Arc<dyn Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync>;
+pub type JoinFn = Arc<dyn Fn(&mut ShardContext<'_>, Payload<'_>) -> Join + Send + Sync>;
 
 /// The answer to a join.
 #[derive(derive_more::Debug)]
@@ -137,7 +147,7 @@ pub struct Join(#[doc(hidden)] pub JoinKind);
 #[doc(hidden)]
 pub enum JoinKind {
     #[debug("Join::ok")]
-    Ok { channel: Box<dyn Channel>, reply: Payload<'static> },
+    Ok { channel: Box<dyn ShardChannel>, reply: Payload<'static> },
     #[debug("Join::error")]
     Error(Payload<'static>),
     #[debug("Join::later")]
@@ -145,7 +155,7 @@ pub enum JoinKind {
     /// Admitted once `until` is [`Released`](Self::Released).
     #[debug("Join::after")]
     Held {
-        channel: Box<dyn Channel>,
+        channel: Box<dyn ShardChannel>,
         reply: Payload<'static>,
         until: Pin<Box<dyn Future<Output = Join> + Send>>,
     },
@@ -156,7 +166,7 @@ pub enum JoinKind {
 
 impl Join {
     /// Admits the client; the reply is `{}` unless [`reply`](Self::reply) sets another.
-    pub fn ok(channel: impl Channel) -> Self {
+    pub fn ok(channel: impl ShardChannel) -> Self {
         Self(JoinKind::Ok { channel: Box::new(channel), reply: Payload::EMPTY_OBJECT })
     }
 
@@ -208,7 +218,7 @@ impl Join {
     #[doc(hidden)]
     pub fn wrap(
         self,
-        wrapper: impl FnOnce(Box<dyn Channel>) -> Box<dyn Channel> + Send + 'static,
+        wrapper: impl FnOnce(Box<dyn ShardChannel>) -> Box<dyn ShardChannel> + Send + 'static,
     ) -> Self {
         Self(match self.0 {
             JoinKind::Ok { channel, reply } => JoinKind::Ok { channel: wrapper(channel), reply },

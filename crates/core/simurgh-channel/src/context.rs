@@ -1,4 +1,4 @@
-//! The interface of callbacks: a [`Context`] collects effects, which the shard then carries out.
+//! The interface of callbacks: a [`ShardContext`] collects effects, which the shard then carries out.
 
 use std::any::Any;
 use std::future::Future;
@@ -27,7 +27,7 @@ pub type Assigns = Arc<dyn Any + Send + Sync>;
 pub struct SocketState {
     /// The topic on which a `disconnect` closes the socket.
     pub id: Option<Box<str>>,
-    /// Read by channels with [`Context::assigns`].
+    /// Read by channels with [`ShardContext::assigns`].
     pub assigns: Option<Assigns>,
     /// How long it may stay open; `None`: forever.
     pub lifetime: Option<Lifetime>,
@@ -49,8 +49,8 @@ pub type Prepared = Box<dyn Any + Send>;
 /// Pushes, replies and broadcasts are sent in the order they are made (PROTOCOL §6), also those
 /// made before a panic.
 #[derive(derive_more::Debug)]
-#[debug("Context {{ topic: {topic:?}, .. }}")]
-pub struct Context<'a> {
+#[debug("ShardContext {{ topic: {topic:?}, .. }}")]
+pub struct ShardContext<'a> {
     #[doc(hidden)]
     pub effects: &'a mut Vec<Effect>,
     #[doc(hidden)]
@@ -135,7 +135,7 @@ impl Effect {
     }
 }
 
-impl Context<'_> {
+impl ShardContext<'_> {
     /// The topic of this channel.
     pub fn topic(&self) -> &str {
         self.topic
@@ -200,7 +200,7 @@ impl Context<'_> {
     }
 
     /// Subscribes this channel to a further topic: its broadcasts are passed to
-    /// [`Channel::handle_broadcast`](crate::Channel::handle_broadcast).
+    /// [`ShardChannel::handle_broadcast`](crate::ShardChannel::handle_broadcast).
     pub fn subscribe(&mut self, topic: &str) {
         self.effects.push(Effect::Subscribe(topic.into()));
     }

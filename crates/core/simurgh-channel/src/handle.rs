@@ -6,8 +6,8 @@ use std::sync::Arc;
 use simurgh_proto::message::Payload;
 
 use crate::broadcast::BroadcastError;
-use crate::channel::{Channel, ChannelMessage, HandleInfo};
-use crate::context::Context;
+use crate::channel::{ChannelMessage, ShardChannel, ShardHandleInfo};
+use crate::context::ShardContext;
 use crate::id::ChannelId;
 use crate::node_handle::{Audience, NodeHandle, ToChannel};
 use crate::outcome::{Outcome, Reply, ReplyRef, Stop};
@@ -22,26 +22,26 @@ pub struct ChannelHandle<C> {
     of: PhantomData<fn(C)>,
 }
 
-impl Context<'_> {
+impl ShardContext<'_> {
     /// A handle with which any thread can reach this channel: `ctx.handle::<Self>()`. In a join
     /// function there is no channel yet, and nothing to reach.
-    pub fn handle<C: Channel>(&self) -> ChannelHandle<C> {
+    pub fn handle<C: ShardChannel>(&self) -> ChannelHandle<C> {
         ChannelHandle { node: Arc::clone(self.node), channel: self.channel, of: PhantomData }
     }
 }
 
-impl<C: Channel> ChannelHandle<C> {
-    /// Sends the channel a message of the application, for [`HandleInfo::handle_info`].
+impl<C: ShardChannel> ChannelHandle<C> {
+    /// Sends the channel a message of the application, for [`ShardHandleInfo::handle_info`].
     pub fn send<M: Send + 'static>(&self, message: M)
     where
-        C: HandleInfo<M>,
+        C: ShardHandleInfo<M>,
     {
         self.post(ToChannel::Message(Box::new(ChannelMessage::new::<C, M>(message))));
     }
 
     /// Calls a function with the channel, on its shard.
     #[doc(hidden)]
-    pub fn visit(&self, f: impl FnOnce(&mut C, &mut Context<'_>) -> Outcome + Send + 'static) {
+    pub fn visit(&self, f: impl FnOnce(&mut C, &mut ShardContext<'_>) -> Outcome + Send + 'static) {
         self.post(ToChannel::Message(Box::new(ChannelMessage::of(f))));
     }
 }

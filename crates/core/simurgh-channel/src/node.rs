@@ -37,19 +37,19 @@ pub enum Callback {
     Connect = 1,
     /// The decision about a join.
     Join,
-    /// [`Channel::after_join`](crate::Channel::after_join).
+    /// [`ShardChannel::after_join`](crate::ShardChannel::after_join).
     AfterJoin,
-    /// [`Channel::handle_in`](crate::Channel::handle_in).
+    /// [`ShardChannel::handle_in`](crate::ShardChannel::handle_in).
     HandleIn,
-    /// [`HandleInfo::handle_info`](crate::HandleInfo::handle_info).
+    /// [`ShardHandleInfo::handle_info`](crate::ShardHandleInfo::handle_info).
     HandleInfo,
-    /// [`Channel::handle_out`](crate::Channel::handle_out).
+    /// [`ShardChannel::handle_out`](crate::ShardChannel::handle_out).
     HandleOut,
-    /// [`Channel::handle_broadcast`](crate::Channel::handle_broadcast).
+    /// [`ShardChannel::handle_broadcast`](crate::ShardChannel::handle_broadcast).
     HandleBroadcast,
-    /// [`Channel::terminate`](crate::Channel::terminate).
+    /// [`ShardChannel::terminate`](crate::ShardChannel::terminate).
     Terminate,
-    /// [`Channel::hibernate`](crate::Channel::hibernate).
+    /// [`ShardChannel::hibernate`](crate::ShardChannel::hibernate).
     Hibernate,
 }
 

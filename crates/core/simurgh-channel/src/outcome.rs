@@ -88,7 +88,7 @@ pub enum Stop {
     Expired,
 }
 
-/// Why a channel ends, for [`Channel::terminate`](crate::Channel::terminate).
+/// Why a channel ends, for [`ShardChannel::terminate`](crate::ShardChannel::terminate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The client left.

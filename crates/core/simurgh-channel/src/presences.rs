@@ -3,7 +3,7 @@
 use simurgh_presence::Meta;
 use simurgh_proto::message::Payload;
 
-use crate::context::{Context, Effect};
+use crate::context::{Effect, ShardContext};
 use crate::node_handle::NodeHandle;
 use crate::presence::{PresenceCall, PresenceError, PresenceList};
 
@@ -20,7 +20,7 @@ impl Effects for Vec<Effect> {
     }
 }
 
-/// The presences of a channel, and of all members of its topic: [`Context::presence`].
+/// The presences of a channel, and of all members of its topic: [`ShardContext::presence`].
 ///
 /// A presence is a meta, a JSON object, under a key, such as the user's id; a key may have several,
 /// of one user's several devices. Members receive `presence_diff` when presences join and leave,
@@ -34,23 +34,23 @@ pub struct Presences<'c> {
     effects: &'c mut dyn Effects,
 }
 
-impl Context<'_> {
+impl ShardContext<'_> {
     /// The presences of this channel.
     ///
     /// ```
-    /// # use simurgh_channel::{Channel, Context, Outcome};
+    /// # use simurgh_channel::{ShardChannel, ShardContext, Outcome};
     /// # use simurgh_proto::message::Payload;
     /// struct Room { user: String }
     ///
-    /// impl Channel for Room {
-    ///     fn after_join(&mut self, ctx: &mut Context<'_>) {
+    /// impl ShardChannel for Room {
+    ///     fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
     ///         let meta = Payload::from_json(r#"{"typing":false}"#);
     ///         if let Err(error) = ctx.presence().track(&self.user, meta) {
     ///             ctx.push("refused", Payload::from_json(format!("{{\"reason\":\"{error}\"}}")));
     ///         }
     ///         ctx.presence().push_state();
     ///     }
-    /// #   fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    /// #   fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
     /// #       Outcome::unknown_event()
     /// #   }
     /// }
@@ -89,9 +89,9 @@ impl<'c> Presences<'c> {
     /// members who know the key get it with its next join.
     ///
     /// ```
-    /// # use simurgh_channel::{Context, PresenceError};
+    /// # use simurgh_channel::{ShardContext, PresenceError};
     /// # use simurgh_proto::message::Payload;
-    /// fn enters(ctx: &mut Context<'_>) -> Result<(), PresenceError> {
+    /// fn enters(ctx: &mut ShardContext<'_>) -> Result<(), PresenceError> {
     ///     let (meta, user) = (r#"{"device":"phone"}"#, r#"{"user":{"name":"Zoë"}}"#);
     ///     ctx.presence().track_with("7", Payload::from_json(meta), Payload::from_json(user))
     /// }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
-    Callback, Channel, ChannelId, Context, Effect, LinkedWork, NO_MEMBERSHIP, Node, NodeHandle,
-    Prepared, Reason, SocketState,
+    Callback, ChannelId, Effect, LinkedWork, NO_MEMBERSHIP, Node, NodeHandle, Prepared, Reason,
+    ShardChannel, ShardContext, SocketState,
 };
 use simurgh_history::Resume;
 use simurgh_proto::message::Ref;
@@ -63,12 +63,12 @@ impl<N: Node> Application<N> {
         &mut self,
         about: Subject<'_>,
         callback: Callback,
-        f: impl FnOnce(&mut Context<'_>) -> R,
+        f: impl FnOnce(&mut ShardContext<'_>) -> R,
     ) -> (Option<R>, Vec<Effect>) {
         let Subject { socket, topic, channel, message, prepared, resume } = about;
         let mut effects = self.spare.pop().unwrap_or_default();
         let shard = usize::from(self.shard);
-        let mut ctx = Context {
+        let mut ctx = ShardContext {
             effects: &mut effects,
             node: &self.node_handle,
             metrics: &self.metrics,
@@ -89,7 +89,7 @@ impl<N: Node> Application<N> {
                 topic,
                 callback = callback.name(),
                 took_ms = took.as_millis() as u64,
-                "a callback held its shard; move what takes long to Context::spawn or Join::later"
+                "a callback held its shard; move what takes long to ShardContext::spawn or Join::later"
             );
         }
         if result.is_none() {
@@ -104,7 +104,7 @@ impl<N: Node> Application<N> {
         &mut self,
         socket: Option<&SocketState>,
         speaker: &Speaker,
-        channel: Option<Box<dyn Channel>>,
+        channel: Option<Box<dyn ShardChannel>>,
         reason: Reason,
     ) -> Vec<Effect> {
         self.unlink(speaker.id.membership);
@@ -135,7 +135,7 @@ impl<N: Node> Application<N> {
     }
 
     /// Asks a channel to release what it can. Returns `false` if it panicked.
-    pub(crate) fn hibernate(&self, channel: &mut dyn Channel) -> bool {
+    pub(crate) fn hibernate(&self, channel: &mut dyn ShardChannel) -> bool {
         let shard = usize::from(self.shard);
         self.node.enter_callback(shard, Callback::Hibernate);
         let is_well = self.ask(|| channel.hibernate()).is_some();

@@ -16,8 +16,8 @@ mod refused;
 use std::sync::Arc;
 
 use simurgh_channel::{
-    Broadcast, Callback, Channel, Context, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Reason,
-    Reply, at_position,
+    Broadcast, Callback, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Reason, Reply,
+    ShardChannel, ShardContext, at_position,
 };
 use simurgh_history::Position;
 use simurgh_proto::message::{Payload, Ref, events};
@@ -50,7 +50,7 @@ impl<N: Node> Core<N> {
         membership: u32,
         callback: Callback,
         current: CurrentMessage<'_>,
-        f: impl FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome,
+        f: impl FnOnce(&mut dyn ShardChannel, &mut ShardContext<'_>) -> Outcome,
     ) {
         let Some(speaker) = self.speaker(out, membership) else { return };
         if self.ends_behind(speaker.id) {

@@ -90,16 +90,16 @@ pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;
 pub use simurgh_channel::{
-    Assigns, Audience, Broadcast, BroadcastError, Bucket, Callback, Channel, ChannelHandle,
-    ChannelId, ChannelLimits, Cluster, Config, Context, Effect, Effects, FanoutPermits, FromEngine,
-    HandleInfo, HistoryConfig, HistoryMail, HistoryPage, HistoryRequest, HistoryRule, HistoryTopic,
-    HistoryTopics, Join, JoinDecision, JoinFn, KeepRequest, KeptAt, KeptCallback, KeptItem,
-    KeptMessage, Kind, Lifetime, Limit, LimitPolicy, LinkedWork, Listener, Mail, Node, NodeHandle,
-    NotKept, OnBroadcast, Outcome, PageCallback, Posted, PrepareFn, Prepared, PresenceCall,
-    PresenceCallback, PresenceConfig, PresenceError, PresenceList, PresenceMail, Presences, Range,
-    Rate, RateError, RateLimit, Reason, Reply, ReplyRef, Route, SharedPush, SizeLimit,
-    SocketLimits, SocketState, Stop, StoreRequest, TICK, ToChannel, ToCluster, TooFewTokens,
-    UserSocket, Work, metrics, nanoseconds, until,
+    Assigns, Audience, Broadcast, BroadcastError, Bucket, Callback, ChannelHandle, ChannelId,
+    ChannelLimits, Cluster, Config, Effect, Effects, FanoutPermits, FromEngine, HistoryConfig,
+    HistoryMail, HistoryPage, HistoryRequest, HistoryRule, HistoryTopic, HistoryTopics, Join,
+    JoinDecision, JoinFn, KeepRequest, KeptAt, KeptCallback, KeptItem, KeptMessage, Kind, Lifetime,
+    Limit, LimitPolicy, LinkedWork, Listener, Mail, Node, NodeHandle, NotKept, OnBroadcast,
+    Outcome, PageCallback, Posted, PrepareFn, Prepared, PresenceCall, PresenceCallback,
+    PresenceConfig, PresenceError, PresenceList, PresenceMail, Presences, Range, Rate, RateError,
+    RateLimit, Reason, Reply, ReplyRef, Route, ShardChannel, ShardContext, ShardHandleInfo,
+    SharedPush, SizeLimit, SocketLimits, SocketState, Stop, StoreRequest, TICK, ToChannel,
+    ToCluster, TooFewTokens, UserSocket, Work, metrics, nanoseconds, until,
 };
 pub use simurgh_history::{
     GapReason, Ids, Position, ReplayLimits, Resume, Retention, Since, StoredAt,

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use simurgh_channel::{
-    Assigns, Audience, Broadcast, Channel, ChannelId, Effect, Lifetime, Node, PresenceCall, Reason,
+    Assigns, Audience, Broadcast, ChannelId, Effect, Lifetime, Node, PresenceCall, Reason,
+    ShardChannel,
 };
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
@@ -96,7 +97,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Does what follows when a membership has left. Returns its channel.
-    pub(crate) fn has_left(&mut self, left: Left) -> Option<Box<dyn Channel>> {
+    pub(crate) fn has_left(&mut self, left: Left) -> Option<Box<dyn ShardChannel>> {
         if let Some(topic) = &left.counted {
             self.node.member_left(topic);
         }

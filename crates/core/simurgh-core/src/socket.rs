@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use simurgh_channel::{Channel, ChannelId, Effect, SocketState};
+use simurgh_channel::{ChannelId, Effect, ShardChannel, SocketState};
 use simurgh_history::Resume;
 use simurgh_proto::message::{OwnedRef, Payload};
 use simurgh_reactor::Key;
@@ -116,7 +116,7 @@ pub(crate) struct AwaitedJoin {
 #[derive(derive_more::Debug)]
 #[debug("Granted {{ reply: {reply:?}, .. }}")]
 pub(crate) struct Granted {
-    pub(crate) channel: Box<dyn Channel>,
+    pub(crate) channel: Box<dyn ShardChannel>,
     pub(crate) reply: Payload<'static>,
     pub(crate) effects: Vec<Effect>,
 }

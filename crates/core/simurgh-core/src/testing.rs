@@ -17,7 +17,7 @@ use simurgh_channel::metrics::ShardMetrics;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
 use simurgh_proto::topic::Pattern;
-use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
+use simurgh_proto::ws::{CloseCode, Decoder, Event, FrameLimits, Role};
 use simurgh_reactor::{Key, Next, Now, Run, Shared};
 
 pub(crate) use self::app::*;

@@ -175,7 +175,7 @@ fn things_are_shown_in_a_log() {
     assert!(format!("{route:?}").starts_with("Route { pattern: Prefix(\"a:\")"));
     assert_eq!(format!("{:?}", Kind::Channels(vec![route])), "Channels(1)");
     let mut it = TestShard::running(scripted(|ctx, _| {
-        assert_eq!(format!("{ctx:?}"), r#"Context { topic: "t", .. }"#);
+        assert_eq!(format!("{ctx:?}"), r#"ShardContext { topic: "t", .. }"#);
         assert!(
             format!("{:?}", ctx.handle::<Scripted>())
                 .starts_with("ChannelHandle(ChannelId { shard: 0,")
@@ -189,8 +189,8 @@ fn things_are_shown_in_a_log() {
 #[test]
 fn a_channel_need_not_write_what_it_does_not_use() {
     struct Least;
-    impl Channel for Least {
-        fn handle_in(&mut self, ctx: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    impl ShardChannel for Least {
+        fn handle_in(&mut self, ctx: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
             ctx.subscribe("u");
             ctx.handle::<Scripted>().send(());
             Outcome::unknown_event()

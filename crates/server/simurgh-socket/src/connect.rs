@@ -195,7 +195,7 @@ impl Connect {
     }
 
     /// Closes the socket with 3000 after this time, unless a channel sets another one
-    /// ([`Context::expire_in`](simurgh_channel::Context::expire_in)).
+    /// ([`ShardContext::expire_in`](simurgh_channel::ShardContext::expire_in)).
     pub fn expires_in(mut self, time: Duration) -> Self {
         if let ConnectKind::Ok(state) = &mut self.0 {
             state.lifetime = Some(time.into());
@@ -204,8 +204,8 @@ impl Connect {
     }
 
     /// Stores a value with the socket: its channels read it with
-    /// [`Context::assigns`](simurgh_channel::Context::assigns) and replace it with
-    /// [`Context::assign`](simurgh_channel::Context::assign).
+    /// [`ShardContext::assigns`](simurgh_channel::ShardContext::assigns) and replace it with
+    /// [`ShardContext::assign`](simurgh_channel::ShardContext::assign).
     pub fn assign<T: Any + Send + Sync>(mut self, value: T) -> Self {
         if let ConnectKind::Ok(state) = &mut self.0 {
             state.assigns = Some(Arc::new(value));

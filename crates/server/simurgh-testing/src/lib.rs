@@ -6,12 +6,12 @@
 //!
 //! ```
 //! use simurgh_testing::{TestServer, assert_closed, assert_push, assert_reply, refute_push};
-//! use simurgh::{Channel, Connect, Context, Join, UserSocket, Outcome, Payload, json};
+//! use simurgh::{ShardChannel, Connect, ShardContext, Join, UserSocket, Outcome, Payload, json};
 //!
 //! struct Room;
 //!
-//! impl Channel for Room {
-//!     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, data: Payload<'_>) -> Outcome {
+//! impl ShardChannel for Room {
+//!     fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, data: Payload<'_>) -> Outcome {
 //!         match event {
 //!             "new:msg" => {
 //!                 ctx.broadcast(event, &data);
@@ -24,7 +24,7 @@
 //!
 //! fn chat() -> UserSocket {
 //!     UserSocket::new("/socket")
-//!         .connect(|info| match info.param("user") {
+//!         .connect_on_shard(|info| match info.param("user") {
 //!             Some(user) => Connect::ok().id(format!("users:{user}")),
 //!             None => Connect::refuse(401),
 //!         })
@@ -121,8 +121,8 @@ mod socket;
 mod state;
 
 pub use server::{App, Refused, TestServer};
-pub use simurgh::driver::{Reply, What};
-pub use socket::{Push, Subscription, TestChannel, TestSocket};
+pub use simurgh::driver::{ReceivedReply, What};
+pub use socket::{Push, TestChannel, TestSocket, TestSubscription};
 
 /// Fails the test, and reports the line that called the assertion.
 #[track_caller]

@@ -1,8 +1,10 @@
 //! The test's own socket, which receives broadcasts.
 
 use serde_json::Value;
-use simurgh::driver::Error as DriverError;
-use simurgh::{BroadcastError, Channel, Context, Join, Outcome, UserSocket};
+use simurgh::driver::DriverError;
+use simurgh::{
+    BroadcastError, ChannelRoute, Join, Outcome, ShardChannel, ShardContext, UserSocket,
+};
 use simurgh_proto::message::Payload;
 
 use crate::check::report;
@@ -12,15 +14,22 @@ use crate::{fail, or_fail};
 const LISTEN_AT: &str = "/simurgh/testing/listener";
 
 pub(crate) fn user_socket() -> UserSocket {
-    UserSocket::new(LISTEN_AT).channels_max(u16::MAX).channel("*", |_, _| Join::ok(Listener))
+    UserSocket::new(LISTEN_AT)
+        .channels_max(u16::MAX)
+        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Listener)))
 }
 
 /// The test's own member of a topic. It intercepts nothing, so broadcasts arrive unchanged.
 struct Listener;
 
-impl Channel for Listener {
+impl ShardChannel for Listener {
     /// Sends a broadcast to all members except the test.
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         ctx.broadcast_from(event, payload.into_owned());
         Outcome::NoReply
     }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use simurgh::driver::{Error as DriverError, Options};
+use simurgh::driver::{DriverError, Options};
 use simurgh::{Builder, Endpoint, UserSocket};
 use simurgh_channel::Kind;
 use simurgh_proto::message::Payload;
 
 use crate::check::report;
 use crate::listener;
-use crate::socket::{Subscription, TestSocket};
+use crate::socket::{TestSocket, TestSubscription};
 use crate::state::{Shared, WAIT_MAX};
 use crate::{fail, or_fail};
 
@@ -174,9 +174,9 @@ impl TestServer {
     /// assert_broadcast!(topic, "new_msg", {"body": "hi"});
     /// ```
     #[track_caller]
-    pub fn subscribe(&self, topic: &str) -> Subscription {
+    pub fn subscribe(&self, topic: &str) -> TestSubscription {
         let at = listener::subscribe(&self.shared, topic);
-        Subscription { shared: Arc::clone(&self.shared), at, topic: topic.into() }
+        TestSubscription { shared: Arc::clone(&self.shared), at, topic: topic.into() }
     }
 
     /// Broadcasts to all members of a topic, as the application does from outside.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use simurgh::driver::{Driver, Error, MessageRef, Reply, SocketId, What};
+use simurgh::driver::{Driver, DriverError, MessageRef, ReceivedReply, SocketId, What};
 use simurgh_proto::message::Payload;
 
 use crate::check::{Check, Sort, Words, report};
@@ -77,7 +77,7 @@ pub struct Push {
 /// assert_broadcast!(room, "news", {"n": 1});
 /// ```
 #[derive(Clone)]
-pub struct Subscription {
+pub struct TestSubscription {
     pub(crate) shared: Arc<Shared>,
     pub(crate) at: usize,
     pub(crate) topic: Box<str>,
@@ -122,14 +122,14 @@ impl TestSocket {
         &self,
         topic: &str,
         payload: impl Into<Payload<'static>>,
-    ) -> Result<TestChannel, Reply> {
+    ) -> Result<TestChannel, ReceivedReply> {
         let channel = self.begin_join(topic, payload);
         let sort = Sort::Reply(channel.join, topic.into());
         let replies = Check { shared: Arc::clone(&self.shared), at: self.at, sort };
         match replies.find(&Words::any(), &Anything, WAIT_MAX) {
             Some((_, status)) if *status == *"ok" => Ok(channel),
             Some((response, status)) => {
-                Err(Reply { to: Some(channel.join), topic: topic.into(), status, response })
+                Err(ReceivedReply { to: Some(channel.join), topic: topic.into(), status, response })
             }
             None => fail(&replies.missing(&Words::any(), &Anything, WAIT_MAX)),
         }
@@ -253,7 +253,7 @@ impl TestSocket {
     fn say(
         &self,
         event: &str,
-        say: impl FnMut(&mut Driver) -> Result<MessageRef, Error>,
+        say: impl FnMut(&mut Driver) -> Result<MessageRef, DriverError>,
     ) -> MessageRef {
         let to = or_fail(self.shared.ask(say));
         self.shared.lock().asked.insert(to, event.into());
@@ -331,7 +331,7 @@ impl TestChannel {
     }
 }
 
-impl Subscription {
+impl TestSubscription {
     /// The topic.
     pub fn topic(&self) -> &str {
         &self.topic
@@ -362,8 +362,8 @@ impl fmt::Debug for Push {
     }
 }
 
-impl fmt::Debug for Subscription {
+impl fmt::Debug for TestSubscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Subscription").field(&self.topic).finish()
+        f.debug_tuple("TestSubscription").field(&self.topic).finish()
     }
 }

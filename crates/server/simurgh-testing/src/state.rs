@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use simurgh::driver::{Driver, Error, Event, MessageRef, Options, SocketId, What};
+use simurgh::driver::{Driver, DriverError, Event, MessageRef, Options, SocketId, What};
 use simurgh::{Activity, Endpoint, Handle};
 
 /// How long calls without a timeout wait: for the reply to a join, or space in a mailbox.
@@ -103,13 +103,13 @@ impl Shared {
     /// Retries while the server is congested.
     pub(crate) fn ask<T>(
         &self,
-        mut ask: impl FnMut(&mut Driver) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        mut ask: impl FnMut(&mut Driver) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
         let end = Instant::now() + WAIT_MAX;
         loop {
             let mut state = self.lock();
             match ask(&mut state.driver) {
-                Err(Error::Congested) if Instant::now() < end => state.wait(SLICE),
+                Err(DriverError::Congested) if Instant::now() < end => state.wait(SLICE),
                 other => return other,
             }
         }
@@ -144,7 +144,7 @@ impl Shared {
         let before = activity().posted;
         match self.lock().driver.settle_within(time) {
             Ok(()) => {}
-            Err(Error::Ended) => return true,
+            Err(DriverError::Ended) => return true,
             Err(_) => return false,
         }
         // A shard releases the bytes of this round's own mail right after its answer.

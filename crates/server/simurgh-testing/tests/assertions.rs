@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use simurgh::driver::Options;
 use simurgh::{
-    Channel, ChannelHandle, CloseCode, Connect, Context, Endpoint, Join, Outcome, Payload,
-    Serializer, UserSocket, json,
+    ChannelHandle, ChannelRoute, CloseCode, Connect, Endpoint, Join, Outcome, Payload, Serializer,
+    ShardChannel, ShardContext, UserSocket, json,
 };
 use simurgh_testing::*;
 
@@ -18,8 +18,13 @@ struct Room;
 
 static KEPT: Mutex<Vec<ChannelHandle<Room>>> = Mutex::new(Vec::new());
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         let payload = payload.into_owned();
         match event {
             "echo" => return Outcome::ok(payload),
@@ -46,7 +51,7 @@ impl Channel for Room {
         &["intercepted"]
     }
 
-    fn handle_out(&mut self, ctx: &mut Context<'_>, _: &str, _: &Payload<'_>) -> Outcome {
+    fn handle_out(&mut self, ctx: &mut ShardContext<'_>, _: &str, _: &Payload<'_>) -> Outcome {
         ctx.push("rewritten", json!({}));
         Outcome::NoReply
     }
@@ -54,20 +59,20 @@ impl Channel for Room {
 
 fn user_socket() -> UserSocket {
     UserSocket::new("/socket")
-        .connect(|info| match info.param("token").as_deref() {
+        .connect_on_shard(|info| match info.param("token").as_deref() {
             Some("wrong") => Connect::refuse_with(403, "not you\n"),
             Some(name) => Connect::ok().id(format!("users:{name}")),
             None => Connect::ok(),
         })
         .count_members(true)
-        .channel("rooms:*", |ctx, payload| match ctx.subtopic() {
+        .channel(ChannelRoute::on_shard("rooms:*", |ctx, payload| match ctx.subtopic() {
             "private" => Join::error(json!({"reason": "unauthorized"})),
             "slow" => Join::later(async {
                 tokio::time::sleep(Duration::from_millis(40)).await;
                 Join::ok(Room)
             }),
             _ => Join::ok(Room).reply(payload.into_owned()),
-        })
+        }))
 }
 
 fn server() -> TestServer {
@@ -202,12 +207,12 @@ fn joins_are_waited_for_or_refused() {
 fn connections_are_let_in_or_refused() {
     let app = Endpoint::builder()
         .socket(user_socket())
-        .socket(UserSocket::new("/of/:tenant").connect(
-            |info| match info.param("tenant").as_deref() {
+        .socket(UserSocket::new("/of/:tenant").connect_on_shard(|info| {
+            match info.param("tenant").as_deref() {
                 Some("acme") => Connect::ok(),
                 _ => Connect::refuse(404),
-            },
-        ))
+            }
+        }))
         .configure(|config| config.shards = 2)
         .listen("127.0.0.1:1");
     let server = TestServer::start(app);

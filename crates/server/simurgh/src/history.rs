@@ -81,19 +81,19 @@ const ENDED: &str = "the server has ended, or is about to";
 /// ([`UserSocket::history`](crate::UserSocket::history)).
 ///
 /// ```
-/// use simurgh::{Channel, Context, Endpoint, History, Join, UserSocket, Outcome, Payload, json};
+/// use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload, json, history::History};
 ///
 /// # struct Room;
-/// # impl Channel for Room {
-/// #     fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+/// # impl ShardChannel for Room {
+/// #     fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
 /// #         Outcome::NoReply
 /// #     }
 /// # }
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let user_socket = UserSocket::new("/socket")
-///     .channel("orders:*", |_, _| Join::ok(Room))
-///     .history(History::default());
+///     .channel(ChannelRoute::on_shard("orders:*", |_, _| Join::ok(Room))
+///     .history(History::default()));
 /// let endpoint = Endpoint::builder().socket(user_socket).start_local()?;
 /// let pubsub = endpoint.pubsub();
 ///
@@ -152,7 +152,7 @@ impl PubSub {
     /// page to the last is listed exactly once.
     ///
     /// ```
-    /// # async fn all(pubsub: simurgh::PubSub) -> Result<(), simurgh::HistoryError> {
+    /// # async fn all(pubsub: simurgh::PubSub) -> Result<(), simurgh::history::HistoryError> {
     /// let mut query = pubsub.history_topics().limit(100);
     /// loop {
     ///     let page = query.clone().await?;

@@ -4,19 +4,19 @@
 //!
 //! ```no_run
 //! use serde_json::json;
-//! use simurgh::{Channel, Context, Endpoint, Join, UserSocket, Outcome, Payload};
+//! use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload};
 //!
 //! struct Room;
 //!
-//! fn join(ctx: &mut Context<'_>, _payload: Payload<'_>) -> Join {
+//! fn join(ctx: &mut ShardContext<'_>, _payload: Payload<'_>) -> Join {
 //!     match ctx.subtopic() {
 //!         "private" => Join::error(json!({"reason": "unauthorized"})),
 //!         _ => Join::ok(Room),
 //!     }
 //! }
 //!
-//! impl Channel for Room {
-//!     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, data: Payload<'_>) -> Outcome {
+//! impl ShardChannel for Room {
+//!     fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, data: Payload<'_>) -> Outcome {
 //!         match event {
 //!             "new:msg" => {
 //!                 ctx.broadcast(event, &data);
@@ -29,16 +29,16 @@
 //!
 //! fn main() -> Result<(), simurgh::Error> {
 //!     Endpoint::builder()
-//!         .socket(UserSocket::new("/socket").channel("rooms:*", join))
+//!         .socket(UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", join)))
 //!         .listen("127.0.0.1:4000")
 //!         .run()
 //! }
 //! ```
 //!
 //! An [`Endpoint`] holds [`UserSocket`]s; a user socket decides who may connect, and maps topics to
-//! [`Channel`]s; a channel's callbacks get a [`Context`] to push, broadcast and reply. Callbacks
+//! [`ShardChannel`]s; a channel's callbacks get a [`ShardContext`] to push, broadcast and reply. Callbacks
 //! run on *shards*: threads that share nothing, each with its own event loop and connections. They
-//! must not block: an [`AsyncChannel`]'s handlers may wait, and [`Context::spawn`], [`Join::later`]
+//! must not block: an [`Channel`]'s handlers may wait, and [`ShardContext::spawn`], [`Join::later`]
 //! and [`Connect::later`] move slow work to tokio. Code outside of channels uses [`PubSub`].
 //!
 //! # Features
@@ -81,25 +81,26 @@ pub use presence::{Presence, PresenceListError};
 pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
 pub use simurgh_core::{
-    Broadcast, BroadcastError, Channel, ChannelHandle, ChannelLimits, Context, GapReason,
-    HandleInfo, HistoryConfig, HistoryPage, HistoryRule as History, HistoryTopic, Join, JoinFn,
-    KeptAt, KeptMessage, Limit, LimitPolicy, Outcome, Position, PresenceConfig, PresenceError,
-    Presences, Rate, RateError, RateLimit, Reason, Reply, ReplyRef, Resume, Since, SizeLimit,
+    Broadcast, BroadcastError, ChannelHandle, ChannelLimits, GapReason, HistoryConfig, HistoryPage,
+    HistoryRule as History, HistoryTopic, Join, JoinFn, KeptAt, KeptMessage, Limit, LimitPolicy,
+    Outcome, Position, PresenceConfig, PresenceError, Presences, Rate, RateError, RateLimit,
+    Reason, Reply, ReplyRef, Resume, ShardChannel, ShardContext, ShardHandleInfo, Since, SizeLimit,
     SocketLimits, Stop,
 };
 pub use simurgh_proto::message::{Payload, PayloadError, UserBroadcast};
 pub use simurgh_proto::origin::CheckOrigin;
 pub use simurgh_proto::serializer::Serializer;
-pub use simurgh_proto::ws::{CloseCode, Limits};
+pub use simurgh_proto::ws::{CloseCode, FrameLimits};
 pub use simurgh_shard::config::Config;
 pub use simurgh_socket::asynchronous::{
-    Async, AsyncChannel, AsyncContext, AsyncHandleInfo, ConnectRequest, IntoJoin, JoinContext,
-    Reject,
+    Async, Channel, ConnectRequest, Context, HandleInfo, IntoJoin, JoinContext, Reject,
 };
 #[cfg(feature = "token")]
 #[doc(inline)]
 pub use simurgh_socket::token;
-pub use simurgh_socket::{Connect, ConnectFn, ConnectInfo, LongPoll, Transport, UserSocket};
+pub use simurgh_socket::{
+    ChannelRoute, Connect, ConnectFn, ConnectInfo, LongPoll, Transport, UserSocket,
+};
 #[doc(inline)]
 pub use simurgh_socket::{asynchronous, declared, supabase};
 

@@ -9,22 +9,22 @@ use simurgh_core::{NodeHandle, PresenceList};
 use simurgh_shard::server::Server;
 
 /// Lists who is present in topics, for code outside of channels: tasks, HTTP handlers, other
-/// threads. Channels track their clients with [`Context::presence`](crate::Context::presence). A
+/// threads. Channels track their clients with [`ShardContext::presence`](crate::ShardContext::presence). A
 /// cheap clone, which does not keep the server running.
 ///
 /// ```
-/// use simurgh::{Channel, Context, Endpoint, Join, UserSocket, Outcome, Payload, json};
+/// use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload, json};
 ///
 /// struct Room;
 ///
-/// impl Channel for Room {
-///     fn after_join(&mut self, ctx: &mut Context<'_>) {
+/// impl ShardChannel for Room {
+///     fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
 ///         if let Err(error) = ctx.presence().track("ann", json!({"typing": false})) {
 ///             eprintln!("{error}");
 ///         }
 ///         ctx.presence().push_state();
 ///     }
-/// #   fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+/// #   fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
 /// #       Outcome::unknown_event()
 /// #   }
 /// }
@@ -34,7 +34,7 @@ use simurgh_shard::server::Server;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let user_socket = UserSocket::new("/socket").channel("room:*", |_, _| Join::ok(Room));
+/// let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)));
 /// let endpoint = Endpoint::builder().socket(user_socket).start_local()?;
 /// let presence = endpoint.presence();
 /// assert_eq!(presence.count("room:1").await?, 0);

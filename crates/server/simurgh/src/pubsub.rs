@@ -25,15 +25,15 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 16 << 20;
 /// other threads. A cheap clone, which does not keep the server running.
 ///
 /// ```
-/// use simurgh::{Channel, Context, Endpoint, Join, UserSocket, Outcome, Payload, json};
+/// use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload, json};
 ///
 /// # struct Room;
-/// # impl Channel for Room {
-/// #     fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+/// # impl ShardChannel for Room {
+/// #     fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
 /// #         Outcome::NoReply
 /// #     }
 /// # }
-/// let user_socket = UserSocket::new("/socket").channel("room:*", |_, _| Join::ok(Room));
+/// let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)));
 /// let endpoint = Endpoint::builder().socket(user_socket).start_local()?;
 /// let pubsub = endpoint.pubsub();
 /// let mut prices = pubsub.subscribe("prices");

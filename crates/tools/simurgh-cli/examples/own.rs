@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use simurgh::{Channel, Context, Join, Outcome, Payload, UserSocket};
+use simurgh::{ChannelRoute, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket};
 
 /// As in the binary, it returns memory that clients or channels release to the system.
 #[global_allocator]
@@ -29,8 +29,13 @@ impl Echo {
     }
 }
 
-impl Channel for Echo {
-    fn handle_in(&mut self, _: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Echo {
+    fn handle_in(
+        &mut self,
+        _: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "echo" => {
                 self.remember(&payload);
@@ -60,7 +65,7 @@ fn divide(payload: &Payload<'_>) -> Outcome {
 }
 
 fn main() -> ExitCode {
-    let user_socket =
-        UserSocket::new("/socket").channel("echo:*", |_, _| Join::ok(Echo::default()));
+    let user_socket = UserSocket::new("/socket")
+        .channel(ChannelRoute::on_shard("echo:*", |_, _| Join::ok(Echo::default())));
     simurgh_cli::run_as("own", "0.3.1", |server| server.socket(user_socket))
 }

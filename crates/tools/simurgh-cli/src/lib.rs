@@ -4,15 +4,15 @@
 //! sockets:
 //!
 //! ```no_run
-//! use simurgh::{Context, Join, Payload, UserSocket, json};
+//! use simurgh::{ShardContext, Join, Payload, ChannelRoute, UserSocket, json};
 //!
-//! fn join(_: &mut Context<'_>, _: Payload<'_>) -> Join {
+//! fn join(_: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
 //!     Join::error(json!({"reason": "closed today"}))
 //! }
 //!
 //! fn main() -> std::process::ExitCode {
 //!     simurgh_cli::run(|server| {
-//!         server.socket(UserSocket::new("/socket").channel("rooms:*", join))
+//!         server.socket(UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", join)))
 //!     })
 //! }
 //! ```

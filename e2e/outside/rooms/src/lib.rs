@@ -1,14 +1,14 @@
 //! Rooms that count their messages.
 
-use simurgh::{Channel, Context, Join, Outcome, Payload, Reason, UserSocket, json};
+use simurgh::{ShardChannel, ShardContext, Join, Outcome, Payload, Reason, ChannelRoute, UserSocket, json};
 
 /// A member of a room.
 struct Room {
     said: u64,
 }
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
         match event {
             "new:msg" => {
                 self.said += 1;
@@ -19,12 +19,12 @@ impl Channel for Room {
         }
     }
 
-    fn terminate(&mut self, ctx: &mut Context<'_>, _: &Reason) {
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, _: &Reason) {
         ctx.broadcast_from("left", json!({"said": self.said}));
     }
 }
 
-fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
+fn join(ctx: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
     match ctx.subtopic() {
         "private" => Join::error(json!({"reason": "unauthorized"})),
         _ => Join::ok(Room { said: 0 }),
@@ -33,5 +33,5 @@ fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
 
 /// The socket that serves the rooms.
 pub fn user_socket() -> UserSocket {
-    UserSocket::new("/socket").channel("rooms:*", join)
+    UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", join))
 }

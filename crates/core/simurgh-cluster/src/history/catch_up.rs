@@ -3,7 +3,7 @@
 use super::delivery::Judgement;
 use super::request::FetchAfter;
 use super::topic::{Job, Stage, Waiting, is_forget};
-use super::topics::{Context, Topics};
+use super::topics::{ShardContext, Topics};
 use crate::adapter::{Fetched, Number, Received};
 
 pub(super) fn seq_of(received: &Received) -> u64 {
@@ -17,7 +17,7 @@ impl Topics {
         at: u32,
         after: &FetchAfter,
         fetched: Fetched,
-        context: &mut Context<'_>,
+        context: &mut ShardContext<'_>,
     ) {
         let Fetched { messages, head, is_all } = fetched;
         let Some(follow) = self.table.get(at) else { return };
@@ -76,7 +76,7 @@ impl Topics {
         at: u32,
         message: &Received,
         may_miss: bool,
-        context: &mut Context<'_>,
+        context: &mut ShardContext<'_>,
     ) {
         let seq = seq_of(message);
         while let Some(waiting) = self.pop_up_to(at, seq) {
@@ -115,7 +115,7 @@ impl Topics {
         &mut self,
         at: u32,
         through: u64,
-        context: &mut Context<'_>,
+        context: &mut ShardContext<'_>,
     ) -> bool {
         let first =
             self.job(at).and_then(|it| it.queue.front()).map_or(u64::MAX, |it| it.number.seq);
@@ -138,7 +138,12 @@ impl Topics {
     }
 
     /// Delivers the waiting messages when everything before them was received or is lost.
-    pub(super) fn continue_job(&mut self, at: u32, after: &FetchAfter, context: &mut Context<'_>) {
+    pub(super) fn continue_job(
+        &mut self,
+        at: u32,
+        after: &FetchAfter,
+        context: &mut ShardContext<'_>,
+    ) {
         let round = self.round;
         if let Some(follow) = self.table.get_mut(at)
             && (after.round, after.lost) == (round, follow.lost)

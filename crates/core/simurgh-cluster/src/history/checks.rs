@@ -6,7 +6,7 @@
 
 use super::request::FetchLast;
 use super::topic::{Phase, Stage, TopicId};
-use super::topics::{Context, LATE_NS, Topics};
+use super::topics::{LATE_NS, ShardContext, Topics};
 use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
 use crate::time::SECOND;
@@ -85,7 +85,7 @@ impl Topics {
         &mut self,
         checked: FetchLast,
         fetched: Option<Fetched>,
-        context: &mut Context<'_>,
+        context: &mut ShardContext<'_>,
     ) {
         // Topics of another epoch are checked again, with all others.
         if checked.era != self.era {
@@ -116,7 +116,7 @@ impl Topics {
         }
     }
 
-    fn not_checked(&mut self, checked: FetchLast, context: &mut Context<'_>) {
+    fn not_checked(&mut self, checked: FetchLast, context: &mut ShardContext<'_>) {
         for (id, _) in checked.topics {
             let Some(at) = self.current(id) else { continue };
             self.report_unknown(at, context.sink);
@@ -150,7 +150,7 @@ impl Topics {
         at: u32,
         (round, lost): (u32, u8),
         (last, is_clear): (Option<u64>, bool),
-        context: &mut Context<'_>,
+        context: &mut ShardContext<'_>,
     ) {
         let Some(follow) = self.table.get(at) else { return };
         let is_synced = self.is_synced(follow);

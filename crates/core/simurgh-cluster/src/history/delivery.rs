@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::events::{HistoryEvent, HistoryItem};
 use super::own_envelopes::OwnEnvelopes;
 use super::topic::{Stage, Topic, Waiting, stream_of};
-use super::topics::{Context, Topics};
+use super::topics::{ShardContext, Topics};
 use crate::adapter::Number;
 use crate::envelope::{Envelope, Kind};
 use crate::node_id::NodeId;
@@ -30,7 +30,7 @@ impl Topics {
         at: u32,
         envelope: &Envelope<'_>,
         (bytes, number, at_ms): (&Bytes, Number, u64),
-        context: &mut Context<'_>,
+        context: &mut ShardContext<'_>,
     ) {
         self.renew(at);
         self.note(at, number.seq);
@@ -133,7 +133,7 @@ impl Topics {
         at: u32,
         bytes: &Bytes,
         (seq, at_ms): (u64, u64),
-        context: &mut Context<'_>,
+        context: &mut ShardContext<'_>,
     ) {
         let Some(follow) = self.table.get(at) else { return };
         match Envelope::decode(bytes) {
@@ -153,7 +153,7 @@ impl Topics {
         at: u32,
         envelope: &Envelope<'_>,
         (seq, at_ms): (u64, u64),
-        context: &mut Context<'_>,
+        context: &mut ShardContext<'_>,
     ) {
         self.advance(at, (seq, at_ms), context.time);
         let Some(follow) = self.table.get(at) else { return };
@@ -175,7 +175,7 @@ impl Topics {
     }
 
     /// Reports a gap up to a number, unless it was reported before. Returns whether it was not.
-    pub(super) fn gap(&mut self, at: u32, through: u64, context: &mut Context<'_>) -> bool {
+    pub(super) fn gap(&mut self, at: u32, through: u64, context: &mut ShardContext<'_>) -> bool {
         let Some(follow) = self.table.get_mut(at) else { return false };
         if through <= follow.last {
             return false;
@@ -196,7 +196,7 @@ impl Topics {
 
     /// Delivers the waiting messages that are next, up to a number. Returns whether something is
     /// still missing before the rest.
-    pub(super) fn drain(&mut self, at: u32, through: u64, context: &mut Context<'_>) -> bool {
+    pub(super) fn drain(&mut self, at: u32, through: u64, context: &mut ShardContext<'_>) -> bool {
         loop {
             let Some(follow) = self.table.get(at) else { return false };
             let Some(job) = &follow.job else { return false };
@@ -256,7 +256,7 @@ pub(super) fn is_kept(envelope: &Envelope<'_>, topic: &str) -> bool {
 }
 
 /// Records the only delivery of an envelope.
-pub(super) fn delivered(envelope: &Envelope<'_>, context: &mut Context<'_>) {
+pub(super) fn delivered(envelope: &Envelope<'_>, context: &mut ShardContext<'_>) {
     if envelope.header.origin == context.me {
         context.sent.receive(envelope.header.n);
     }

@@ -3,7 +3,7 @@
 use super::events::{HistoryEvent, HistorySink};
 use super::request::{FetchAfter, FetchLast, Request};
 use super::topic::{Job, Phase, Reported, Stage, Topic, TopicId, stream_of};
-use super::topics::{CHECKS_MAX, Context, Topics};
+use super::topics::{CHECKS_MAX, ShardContext, Topics};
 use crate::adapter::{Fetch, Fetched, LAST_OF_MAX, Ticket};
 use crate::subject::{Space, Subject};
 use crate::time::{MILLISECOND, SECOND, Time};
@@ -120,7 +120,7 @@ impl Topics {
         &mut self,
         ticket: Ticket,
         fetched: Option<Fetched>,
-        context: &mut Context<'_>,
+        context: &mut ShardContext<'_>,
     ) {
         match self.tickets.remove(&ticket) {
             Some(Request::After(after)) => {
@@ -163,7 +163,7 @@ impl Topics {
         }
     }
 
-    fn not_answered(&mut self, at: u32, context: &mut Context<'_>) {
+    fn not_answered(&mut self, at: u32, context: &mut ShardContext<'_>) {
         self.report_unknown(at, context.sink);
         // An engine that is parted may be losing messages meanwhile. The slow checks leave out a
         // topic with a job, so nothing else shows since when.
@@ -215,7 +215,7 @@ impl Topics {
     }
 
     /// Ends a topic's job. Nothing is missing for certain, if nothing was lost since the request.
-    pub(super) fn finish(&mut self, at: u32, after: &FetchAfter, context: &mut Context<'_>) {
+    pub(super) fn finish(&mut self, at: u32, after: &FetchAfter, context: &mut ShardContext<'_>) {
         let Some(follow) = self.table.get_mut(at) else { return };
         let job = follow.job.take();
         self.jobs -= usize::from(job.is_some());

@@ -5,7 +5,7 @@ use super::delivery::{delivered, is_kept, items, stored_s};
 use super::events::{HistoryEvent, HistoryItem};
 use super::request::FetchAfter;
 use super::topic::{Reported, Stage};
-use super::topics::{Context, Topics};
+use super::topics::{ShardContext, Topics};
 use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
 
@@ -15,7 +15,7 @@ impl Topics {
         at: u32,
         after: &FetchAfter,
         fetched: Fetched,
-        context: &mut Context<'_>,
+        context: &mut ShardContext<'_>,
     ) {
         let Fetched { messages, head, is_all } = fetched;
         self.note(at, messages.last().map_or(0, seq_of).max(head));
@@ -56,7 +56,7 @@ impl Topics {
         at: u32,
         head: u64,
         (round, lost): (u32, u8),
-        context: &mut Context<'_>,
+        context: &mut ShardContext<'_>,
     ) {
         self.report_begun(at, (head, true), context);
         self.settle(at, round, lost, context.sink);
@@ -65,7 +65,12 @@ impl Topics {
     /// Reports the messages of a topic, all up to `head`; `is_all`: the engine has no more. What
     /// arrived by itself since the topic is followed is reported as the next messages, even if it
     /// was fetched as well: members who were here before receive it.
-    fn report_begun(&mut self, at: u32, (head, is_all): (u64, bool), context: &mut Context<'_>) {
+    fn report_begun(
+        &mut self,
+        at: u32,
+        (head, is_all): (u64, bool),
+        context: &mut ShardContext<'_>,
+    ) {
         let epoch = self.known_epoch;
         let Some(follow) = self.table.get(at) else { return };
         let count = self.wants(follow).count as usize;

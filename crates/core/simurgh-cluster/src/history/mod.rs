@@ -84,7 +84,7 @@ pub(crate) use self::topic::TopicId;
 
 use self::own_envelopes::OwnEnvelopes;
 use self::store_queue::{Answer, StoreQueue};
-use self::topics::{Context, Topics};
+use self::topics::{ShardContext, Topics};
 use crate::adapter::{Fetch, Fetched, NotStored, Number, Ticket};
 use crate::envelope::Envelope;
 use crate::node_id::NodeId;
@@ -241,7 +241,7 @@ impl History {
         }
         self.follows.note_time(time.ns);
         let Self { me, sent, counts, follows, .. } = self;
-        let mut context = Context { me: *me, time, sent, counts, sink };
+        let mut context = ShardContext { me: *me, time, sent, counts, sink };
         follows.arrive(at, envelope, (bytes, number, at_ms), &mut context);
         true
     }
@@ -281,7 +281,7 @@ impl History {
         sink: &mut impl HistorySink,
     ) {
         let Self { me, sent, counts, follows, .. } = self;
-        let mut context = Context { me: *me, time, sent, counts, sink };
+        let mut context = ShardContext { me: *me, time, sent, counts, sink };
         follows.fetched(ticket, fetched, &mut context);
     }
 

@@ -33,7 +33,7 @@ pub(super) const LATE_NS: u64 = SECOND;
 const LATE_MAX: usize = 65_536;
 
 /// State that a call needs in addition to the topics.
-pub(super) struct Context<'a> {
+pub(super) struct ShardContext<'a> {
     pub(super) me: NodeId,
     pub(super) time: Time,
     pub(super) sent: &'a mut OwnEnvelopes,

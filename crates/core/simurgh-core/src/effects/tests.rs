@@ -320,8 +320,8 @@ fn what_an_interceptor_broadcasts_follows_what_it_is_given() {
 #[test]
 fn an_interceptor_may_crash_when_it_is_asked() {
     struct Fickle(Mutex<u32>);
-    impl Channel for Fickle {
-        fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    impl ShardChannel for Fickle {
+        fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
             Outcome::NoReply
         }
         fn intercept(&self) -> &'static [&'static str] {
@@ -449,7 +449,7 @@ fn a_plain_channel_ends_with_its_socket() {
             }
             other => standard(ctx, other),
         });
-        let join = std::sync::Arc::new(move |_: &mut Context<'_>, _: Payload<'_>| {
+        let join = std::sync::Arc::new(move |_: &mut ShardContext<'_>, _: Payload<'_>| {
             Join::ok(channel.clone())
         });
         let plain = UserSocket::new(Kind::Plain { topic: "chat".into(), join });

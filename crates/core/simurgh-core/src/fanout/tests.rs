@@ -54,7 +54,7 @@ fn publish(it: &mut TestShard, payload: Payload<'static>) {
 fn every_member_hears_a_broadcast_in_its_own_form() {
     let plain = UserSocket::new(Kind::Plain {
         topic: "t".into(),
-        join: Arc::new(|_: &mut Context<'_>, _: Payload<'_>| Join::ok(scripted(standard))),
+        join: Arc::new(|_: &mut ShardContext<'_>, _: Payload<'_>| Join::ok(scripted(standard))),
     });
     let mut it = TestShard::with(Config::default(), vec![scripted(standard).user_socket(), plain]);
     let keys = [Wire::V1, Wire::V2, Wire::Plain, Wire::Values].map(|wire| {

@@ -189,7 +189,7 @@ fn who_comes_back_gets_what_it_missed_in_order_and_once() {
 
 #[test]
 fn what_is_done_behind_a_broadcast_waits_until_it_is_kept() {
-    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+    let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::In("two", _) => {
             ctx.broadcast("first", Payload::EMPTY_OBJECT);
             ctx.push("between", Payload::EMPTY_OBJECT);
@@ -308,7 +308,7 @@ fn a_client_is_left_out_of_its_own_broadcast_on_whatever_connection() {
 
 #[test]
 fn an_interceptor_sees_what_was_missed_and_its_pushes_bear_the_position() {
-    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+    let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::Out("news", payload) => {
             match payload.json() {
                 Some(r#"{"n":2}"#) => {}
@@ -388,7 +388,7 @@ impl Node {
 
 #[test]
 fn who_hears_in_no_time_that_a_broadcast_is_kept_is_told_so() {
-    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+    let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::In("say", payload) => {
             ctx.broadcast("news", payload.into_owned());
             ctx.push("behind", Payload::EMPTY_OBJECT);
@@ -417,7 +417,7 @@ fn who_hears_in_no_time_that_a_broadcast_is_kept_is_told_so() {
 
 #[test]
 fn a_socket_that_goes_while_it_waits_leaves_what_others_are_to_hear() {
-    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+    let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::In("two", _) => {
             ctx.broadcast("first", Payload::EMPTY_OBJECT);
             ctx.push("between", Payload::EMPTY_OBJECT);
@@ -552,7 +552,7 @@ fn who_waits_on_a_quiet_topic_has_no_gap_when_others_are_forgotten() {
 
 #[test]
 fn a_payload_without_a_place_for_its_position_comes_behind_it() {
-    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+    let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::In("bytes", payload) => {
             let len: usize = payload.parse().unwrap();
             ctx.broadcast("raw", Payload::from_bytes(vec![7; len]));

@@ -1,6 +1,6 @@
 //! Memberships: the server's side of joined channels, in one slab for all connections of a shard.
 
-use simurgh_channel::{Channel, NO_MEMBERSHIP};
+use simurgh_channel::{NO_MEMBERSHIP, ShardChannel};
 use simurgh_proto::message::OwnedRef;
 use simurgh_reactor::{Key, PAGE_SLOTS, Page, SlotAllocator};
 
@@ -23,7 +23,7 @@ pub(crate) struct Membership {
 }
 
 pub(crate) enum Holds {
-    Channel(Box<dyn Channel>),
+    Channel(Box<dyn ShardChannel>),
     /// A channel's subscription to a further topic: the membership of that channel. `None` for the
     /// socket itself, and while a callback of the channel runs.
     Relay(u32),
@@ -88,14 +88,14 @@ impl Membership {
         !self.is(SOCKET_ID | RELAY)
     }
 
-    pub(crate) fn channel(&self) -> Option<&dyn Channel> {
+    pub(crate) fn channel(&self) -> Option<&dyn ShardChannel> {
         match &self.holds {
             Holds::Channel(channel) => Some(&**channel),
             Holds::Relay(_) => None,
         }
     }
 
-    pub(super) fn take_channel(&mut self) -> Option<Box<dyn Channel>> {
+    pub(super) fn take_channel(&mut self) -> Option<Box<dyn ShardChannel>> {
         match std::mem::replace(&mut self.holds, Holds::NOTHING) {
             Holds::Channel(channel) => Some(channel),
             relay @ Holds::Relay(_) => {
@@ -144,7 +144,7 @@ impl Memberships {
     }
 
     /// Takes the channel out for a callback, which ends its hibernation.
-    pub(super) fn wake(&mut self, id: u32) -> Option<Box<dyn Channel>> {
+    pub(super) fn wake(&mut self, id: u32) -> Option<Box<dyn ShardChannel>> {
         let it = self.get_mut(id)?;
         let channel = it.take_channel();
         let has_slept = it.is(HIBERNATES);
@@ -157,7 +157,7 @@ impl Memberships {
     }
 
     /// Hibernates the channel, and returns it, if nothing has happened on it since the last call.
-    pub(super) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn Channel> {
+    pub(super) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn ShardChannel> {
         let it = self.get_mut(id)?;
         if !it.is_joined() || it.is(HIBERNATES) {
             return None;

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use simurgh_channel::metrics::ShardMetrics;
-use simurgh_channel::{Channel, NO_MEMBERSHIP};
+use simurgh_channel::{NO_MEMBERSHIP, ShardChannel};
 use simurgh_reactor::Key;
 
 pub(crate) use list::List;
@@ -44,7 +44,7 @@ pub(crate) struct Registry<D> {
 pub(crate) struct Left {
     pub(crate) membership: u32,
     pub(crate) has_positions: bool,
-    pub(crate) channel: Option<Box<dyn Channel>>,
+    pub(crate) channel: Option<Box<dyn ShardChannel>>,
     pub(crate) topic: TopicId,
     pub(crate) counted: Option<Rc<str>>,
     pub(crate) was_behind: bool,
@@ -251,20 +251,20 @@ impl<D: Deliveries> Registry<D> {
         }
     }
 
-    pub(crate) fn wake(&mut self, id: u32) -> Option<Box<dyn Channel>> {
+    pub(crate) fn wake(&mut self, id: u32) -> Option<Box<dyn ShardChannel>> {
         let channel = self.members.wake(id);
         self.metrics.channels_hibernating.set(self.members.hibernating() as u64);
         channel
     }
 
-    pub(crate) fn put_back(&mut self, id: u32, channel: Box<dyn Channel>) {
+    pub(crate) fn put_back(&mut self, id: u32, channel: Box<dyn ShardChannel>) {
         if let Some(it) = self.members.get_mut(id) {
             it.holds = Holds::Channel(channel);
         }
     }
 
     /// Hibernates the channel, and returns it, if nothing has happened on it since the last call.
-    pub(crate) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn Channel> {
+    pub(crate) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn ShardChannel> {
         let Self { members, metrics, .. } = self;
         let hibernating = members.hibernating() as u64;
         let channel = members.send_to_sleep(id)?;

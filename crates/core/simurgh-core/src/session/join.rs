@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use simurgh_channel::{
-    Callback, Channel, Effect, HistoryMail, Join, JoinFn, JoinKind, Kind, Mail, MissedRequest,
-    Node, Outcome, PARSED_BYTES_MAX, Prepared, Requester, TOPIC_BYTES_MAX, UserSocket, home_shard,
+    Callback, Effect, HistoryMail, Join, JoinFn, JoinKind, Kind, Mail, MissedRequest, Node,
+    Outcome, PARSED_BYTES_MAX, Prepared, Requester, ShardChannel, TOPIC_BYTES_MAX, UserSocket,
+    home_shard,
 };
 use simurgh_history::{Resume, Since};
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
@@ -319,7 +320,7 @@ impl<N: Node> Core<N> {
         out: &mut impl Sockets,
         key: Key,
         joining: &Joining<'_>,
-        channel: Box<dyn Channel>,
+        channel: Box<dyn ShardChannel>,
         (intercepts, client): (bool, Option<u64>),
     ) -> Option<u32> {
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {

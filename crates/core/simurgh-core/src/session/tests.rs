@@ -465,7 +465,7 @@ fn a_plain_socket_speaks_to_its_only_channel() {
         }
         other => standard(ctx, other),
     });
-    let join = Arc::new(move |_: &mut Context<'_>, _: Payload<'_>| Join::ok(channel.clone()));
+    let join = Arc::new(move |_: &mut ShardContext<'_>, _: Payload<'_>| Join::ok(channel.clone()));
     let plain = UserSocket::new(Kind::Plain { topic: "chat".into(), join });
     let mut it = TestShard::with(Config::default(), vec![plain]);
     let keys = [it.opens(Wire::Plain), it.opens(Wire::Plain)];

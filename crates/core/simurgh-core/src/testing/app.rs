@@ -39,7 +39,7 @@ pub(crate) enum ChannelCall<'a> {
     Ends(Reason),
 }
 
-type Script = dyn Fn(&mut Context<'_>, ChannelCall<'_>) -> Outcome + Send + Sync;
+type Script = dyn Fn(&mut ShardContext<'_>, ChannelCall<'_>) -> Outcome + Send + Sync;
 
 #[derive(Clone)]
 pub(crate) struct Scripted {
@@ -49,7 +49,7 @@ pub(crate) struct Scripted {
 }
 
 pub(crate) fn scripted(
-    script: impl Fn(&mut Context<'_>, ChannelCall<'_>) -> Outcome + Send + Sync + 'static,
+    script: impl Fn(&mut ShardContext<'_>, ChannelCall<'_>) -> Outcome + Send + Sync + 'static,
 ) -> Scripted {
     Scripted { script: Arc::new(script), intercepts: &[], sleeps: Arc::new(|| {}) }
 }
@@ -68,12 +68,17 @@ impl Scripted {
     }
 }
 
-impl Channel for Scripted {
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+impl ShardChannel for Scripted {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         let _ = (self.script)(ctx, ChannelCall::Joined);
     }
 
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         (self.script)(ctx, ChannelCall::In(event, payload))
     }
 
@@ -81,11 +86,16 @@ impl Channel for Scripted {
         self.intercepts
     }
 
-    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         (self.script)(ctx, ChannelCall::Out(event, payload))
     }
 
-    fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
+    fn handle_broadcast(&mut self, ctx: &mut ShardContext<'_>, broadcast: &Broadcast) -> Outcome {
         (self.script)(ctx, ChannelCall::Broadcast(broadcast))
     }
 
@@ -93,13 +103,13 @@ impl Channel for Scripted {
         (self.sleeps)();
     }
 
-    fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, reason: &Reason) {
         let _ = (self.script)(ctx, ChannelCall::Ends(*reason));
     }
 }
 
-impl<M: Any + Send> HandleInfo<M> for Scripted {
-    fn handle_info(&mut self, ctx: &mut Context<'_>, message: M) -> Outcome {
+impl<M: Any + Send> ShardHandleInfo<M> for Scripted {
+    fn handle_info(&mut self, ctx: &mut ShardContext<'_>, message: M) -> Outcome {
         (self.script)(ctx, ChannelCall::Info(Box::new(message)))
     }
 }
@@ -109,7 +119,7 @@ pub(crate) fn info<M: Any + Send>(message: M) -> ToChannel {
 }
 
 pub(crate) fn user_socket(
-    join: impl Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
+    join: impl Fn(&mut ShardContext<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
 ) -> UserSocket {
     let pattern = Pattern::parse("*").unwrap();
     let limits = ChannelLimits::default();
@@ -118,7 +128,7 @@ pub(crate) fn user_socket(
 }
 
 /// A channel that does what events request, most of them as PROTOCOL §15 names them.
-pub(crate) fn standard(ctx: &mut Context<'_>, heard: ChannelCall<'_>) -> Outcome {
+pub(crate) fn standard(ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>) -> Outcome {
     let (event, payload) = match heard {
         ChannelCall::In(event, payload) => (event, payload.into_owned()),
         ChannelCall::Broadcast(it) => {

@@ -12,14 +12,14 @@ use crate::*;
 
 struct Other;
 
-impl Channel for Other {
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+impl ShardChannel for Other {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
         Outcome::NoReply
     }
 }
 
-impl HandleInfo<u8> for Other {
-    fn handle_info(&mut self, _: &mut Context<'_>, _: u8) -> Outcome {
+impl ShardHandleInfo<u8> for Other {
+    fn handle_info(&mut self, _: &mut ShardContext<'_>, _: u8) -> Outcome {
         panic!("it is no such channel")
     }
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use crate::kit::setup::locked;
 use crate::kit::{EVENTS, NONE};
 use simurgh_core::{
-    Assigns, BroadcastError, ChannelHandle, Context, Effect, LinkedWork, Outcome, Reply, ReplyRef,
-    Stop,
+    Assigns, BroadcastError, ChannelHandle, Effect, LinkedWork, Outcome, Reply, ReplyRef,
+    ShardContext, Stop,
 };
 use simurgh_proto::message::Payload;
 
@@ -50,7 +50,7 @@ pub(crate) fn first_assigned(shared: &Arc<Shared>, number: u32) -> Assigns {
     Arc::new(new_assigned(shared, number))
 }
 
-pub(crate) fn assigned(ctx: &Context<'_>) -> Option<u32> {
+pub(crate) fn assigned(ctx: &ShardContext<'_>) -> Option<u32> {
     ctx.assigns::<Assigned>().map(|it| it.0)
 }
 
@@ -73,7 +73,7 @@ impl Drop for Linked {
 }
 
 impl Draw<'_> {
-    fn link(&mut self, ctx: &mut Context<'_>) -> u32 {
+    fn link(&mut self, ctx: &mut ShardContext<'_>) -> u32 {
         let task = self.model.new_task(self.chan);
         *locked(&self.shared.linking) = Some(task);
         ctx.spawn_linked(std::future::pending());
@@ -81,18 +81,18 @@ impl Draw<'_> {
         task
     }
 
-    fn hold(&mut self, ctx: &mut Context<'_>) {
+    fn hold(&mut self, ctx: &mut ShardContext<'_>) {
         ctx.carry_out([Effect::Hold]);
         self.effects.push(Action::Hold);
     }
 
-    fn proceed(&mut self, ctx: &mut Context<'_>) {
+    fn proceed(&mut self, ctx: &mut ShardContext<'_>) {
         ctx.carry_out([Effect::Proceed]);
         self.effects.push(Action::Proceed);
     }
 
     /// One effect of [`Features::reaches`](crate::features::Features::reaches).
-    pub(super) fn reach(&mut self, ctx: &mut Context<'_>, habit: Habit) {
+    pub(super) fn reach(&mut self, ctx: &mut ShardContext<'_>, habit: Habit) {
         let has_channel = self.chan != NONE;
         match habit {
             Habit::Assign => {
@@ -108,7 +108,7 @@ impl Draw<'_> {
         }
     }
 
-    fn speak(&mut self, ctx: &Context<'_>) {
+    fn speak(&mut self, ctx: &ShardContext<'_>) {
         if self.depth >= DEPTH_MAX {
             return;
         }
@@ -160,7 +160,7 @@ impl Speech {
 
 impl Member {
     /// Takes a client's message: its handler waits, or queues behind another.
-    pub(super) fn take(&mut self, ctx: &mut Context<'_>, id: u32, word: u32) -> Outcome {
+    pub(super) fn take(&mut self, ctx: &mut ShardContext<'_>, id: u32, word: u32) -> Outcome {
         let shared = Arc::clone(&self.shared);
         let (mut model, call) = (shared.model(), Call::HandleIn(id));
         let mut draw = Draw::begin(&shared, &mut model, ctx, (self.chan, call), 0);
@@ -184,7 +184,7 @@ impl Member {
     fn start(
         &mut self,
         draw: &mut Draw<'_>,
-        ctx: &mut Context<'_>,
+        ctx: &mut ShardContext<'_>,
         job: Job,
         behind: VecDeque<Job>,
     ) {
@@ -195,7 +195,7 @@ impl Member {
     }
 
     /// Ends a handler that waited: its effects take place, and the next one begins.
-    pub(crate) fn done(&mut self, ctx: &mut Context<'_>, task: u32, word: u32) -> Outcome {
+    pub(crate) fn done(&mut self, ctx: &mut ShardContext<'_>, task: u32, word: u32) -> Outcome {
         let shared = Arc::clone(&self.shared);
         let (mut model, call) = (shared.model(), Call::Done(task));
         let busy = self.busy.take_if(|it| it.task == task);
@@ -236,7 +236,7 @@ impl Member {
     fn go_on(
         &mut self,
         draw: &mut Draw<'_>,
-        ctx: &mut Context<'_>,
+        ctx: &mut ShardContext<'_>,
         mut behind: VecDeque<Job>,
         mut is_full: bool,
     ) {

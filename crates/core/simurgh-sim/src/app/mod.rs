@@ -16,7 +16,8 @@ use crate::kit::topics::IDS;
 use crate::kit::{EVENTS, NONE, payload};
 use fastrand::Rng;
 use simurgh_core::{
-    Broadcast, Channel, Context, HandleInfo, Join, JoinFn, Outcome, Reason, Reply, Stop,
+    Broadcast, Join, JoinFn, Outcome, Reason, Reply, ShardChannel, ShardContext, ShardHandleInfo,
+    Stop,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
@@ -115,7 +116,7 @@ impl<'a> Draw<'a> {
     fn begin(
         shared: &'a Arc<Shared>,
         model: &'a mut Model,
-        ctx: &Context<'_>,
+        ctx: &ShardContext<'_>,
         (chan, call): (u32, Call),
         seed: u64,
     ) -> Self {
@@ -123,7 +124,7 @@ impl<'a> Draw<'a> {
         model.reads(chan, handlers::assigned(ctx));
         let (conn, topic) = model.chan(chan).map_or((NONE, 0), |it| (it.conn, it.topic));
         let depth = match call {
-            Call::HandleOut(id) | Call::HandleBroadcast(id, _) | Call::HandleInfo(id) => {
+            Call::HandleOut(id) | Call::HandleBroadcast(id, _) | Call::ShardHandleInfo(id) => {
                 model.made(id).map_or(DEPTH_MAX, |it| it.depth)
             }
             Call::Terminate(_) => 1,
@@ -153,14 +154,14 @@ impl<'a> Draw<'a> {
         PayloadInfo::plain(self.topic, self.depth)
     }
 
-    fn push(&mut self, ctx: &mut Context<'_>) {
+    fn push(&mut self, ctx: &mut ShardContext<'_>) {
         let (id, payload) = self.payload(self.plain());
         ctx.push("p", payload);
         self.effects.push(Action::Push(id));
     }
 
     /// Broadcasts a message as it came in, without a copy of its payload.
-    fn echo(&mut self, ctx: &mut Context<'_>, id: u32, payload: Payload<'static>) {
+    fn echo(&mut self, ctx: &mut ShardContext<'_>, id: u32, payload: Payload<'static>) {
         let event = self.rng.u8(..EVENTS.len() as u8);
         let name = EVENTS[usize::from(event)];
         let is_for_others = self.rng.bool();
@@ -175,7 +176,7 @@ impl<'a> Draw<'a> {
         self.effects.push(Action::Broadcast(id));
     }
 
-    fn effect(&mut self, ctx: &mut Context<'_>) {
+    fn effect(&mut self, ctx: &mut ShardContext<'_>) {
         let habit = pick(&mut self.rng, self.shared.profile.habits());
         let some_topic = self.rng.usize(..self.model.topics.rooms) as u8;
         match habit {
@@ -221,7 +222,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    fn broadcast(&mut self, ctx: &mut Context<'_>, how: Habit, other: u8) {
+    fn broadcast(&mut self, ctx: &mut ShardContext<'_>, how: Habit, other: u8) {
         if self.depth >= DEPTH_MAX {
             return;
         }
@@ -245,7 +246,7 @@ impl<'a> Draw<'a> {
     }
 
     /// Draws whether an interceptor drops a broadcast, replaces it or passes it on.
-    fn pass(&mut self, ctx: &mut Context<'_>, (event, payload): (&str, &Payload<'_>)) {
+    fn pass(&mut self, ctx: &mut ShardContext<'_>, (event, payload): (&str, &Payload<'_>)) {
         match self.rng.u8(..4) {
             0 => {}
             1 => self.push(ctx),
@@ -265,7 +266,7 @@ impl<'a> Draw<'a> {
     /// Draws how a callback ends; `answer` was prepared for that.
     fn outcome(
         &mut self,
-        ctx: &Context<'_>,
+        ctx: &ShardContext<'_>,
         call: Call,
         answer: Option<(u32, Payload<'static>)>,
     ) -> (Outcome, CallbackEnd) {
@@ -308,7 +309,7 @@ impl<'a> Draw<'a> {
 
 impl Member {
     /// Runs a callback: draws its effects, carries them out, and records them in the model.
-    fn act(&self, ctx: &mut Context<'_>, call: Call, word: u32, given: Given<'_>) -> Outcome {
+    fn act(&self, ctx: &mut ShardContext<'_>, call: Call, word: u32, given: Given<'_>) -> Outcome {
         let shared = &self.shared;
         let Given { passed, mut ready } = given;
         // Only the message that was prepared has a value here.
@@ -350,18 +351,23 @@ fn event_name(event: u8) -> &'static str {
     EVENTS.get(usize::from(event)).copied().unwrap_or("p")
 }
 
-impl HandleInfo<u32> for Member {
-    fn handle_info(&mut self, ctx: &mut Context<'_>, id: u32) -> Outcome {
-        self.act(ctx, Call::HandleInfo(id), id, Given::default())
+impl ShardHandleInfo<u32> for Member {
+    fn handle_info(&mut self, ctx: &mut ShardContext<'_>, id: u32) -> Outcome {
+        self.act(ctx, Call::ShardHandleInfo(id), id, Given::default())
     }
 }
 
-impl Channel for Member {
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+impl ShardChannel for Member {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         let _ = self.act(ctx, Call::AfterJoin, 1, Given::default());
     }
 
-    fn handle_in(&mut self, ctx: &mut Context<'_>, _event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        _event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         let ready = ready::taken(&self.shared, ctx, Some(&payload));
         let (id, word) = match &ready {
             Some(it) => (it.id, it.word),
@@ -381,13 +387,18 @@ impl Channel for Member {
         INTERCEPTS.get(usize::from(self.intercepts)).copied().unwrap_or_default()
     }
 
-    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         let (id, word) = self.shared.model().given(payload);
         let given = Given { passed: Some((event, payload)), ready: None };
         self.act(ctx, Call::HandleOut(id), word, given)
     }
 
-    fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
+    fn handle_broadcast(&mut self, ctx: &mut ShardContext<'_>, broadcast: &Broadcast) -> Outcome {
         let mut model = self.shared.model();
         let topic = model.topics.number(broadcast.topic());
         let (id, word) = model.given(broadcast.payload());
@@ -409,7 +420,7 @@ impl Channel for Member {
         }
     }
 
-    fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, reason: &Reason) {
         let _ = self.act(ctx, Call::Terminate(*reason), 2, Given::default());
     }
 }
@@ -422,7 +433,7 @@ pub(crate) fn join(shared: &Arc<Shared>) -> JoinFn {
     })
 }
 
-fn ask(shared: &Arc<Shared>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
+fn ask(shared: &Arc<Shared>, ctx: &mut ShardContext<'_>, payload: &Payload<'_>) -> Join {
     let mut ready = ready::taken(shared, ctx, Some(payload));
     let mut model = shared.model();
     let (id, word) = model.given(payload);

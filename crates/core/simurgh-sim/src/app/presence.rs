@@ -2,7 +2,7 @@
 
 use crate::kit::NONE;
 use crate::kit::presence::KEYS;
-use simurgh_core::{Context, PresenceConfig, PresenceError};
+use simurgh_core::{PresenceConfig, PresenceError, ShardContext};
 use simurgh_proto::message::Payload;
 
 use super::{DEPTH_MAX, Draw, Member};
@@ -21,7 +21,7 @@ fn meta(number: u32, pad: usize) -> String {
 }
 
 impl Draw<'_> {
-    pub(super) fn present(&mut self, ctx: &mut Context<'_>, habit: Habit) {
+    pub(super) fn present(&mut self, ctx: &mut ShardContext<'_>, habit: Habit) {
         let (place, word) = (self.rng.u8(..KEYS.len() as u8), self.rng.u32(..));
         let key = KEYS.get(usize::from(place)).copied().unwrap_or_default();
         // Its events may call this again, without end.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use simurgh_core::{Context, PrepareFn, Prepared};
+use simurgh_core::{PrepareFn, Prepared, ShardContext};
 use simurgh_proto::message::{Message, Payload, events};
 
 use super::give_up;
@@ -57,7 +57,7 @@ fn ready(shared: &Arc<Shared>, message: &mut Message<'static>) -> Ready {
 /// The value prepared from the current message, if any; `payload` is what the core passes.
 pub(crate) fn taken(
     shared: &Shared,
-    ctx: &mut Context<'_>,
+    ctx: &mut ShardContext<'_>,
     payload: Option<&Payload<'_>>,
 ) -> Option<Ready> {
     let ready: Option<Ready> = ctx.take_prepared();

@@ -9,7 +9,7 @@ use crate::kit::handle;
 use crate::kit::presence::KEYS;
 use crate::kit::{NONE, payload};
 use fastrand::Rng;
-use simurgh_core::{Channel, Context, Join, JoinFn, Outcome, Reason, Reply, Stop};
+use simurgh_core::{Join, JoinFn, Outcome, Reason, Reply, ShardChannel, ShardContext, Stop};
 use simurgh_proto::message::Payload;
 
 use crate::cluster::Shared;
@@ -34,7 +34,7 @@ const WAITS: u32 = 10;
 
 pub(crate) fn join(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> JoinFn {
     let (shared, mailbox) = (Arc::clone(shared), Arc::clone(mailbox));
-    Arc::new(move |_: &mut Context<'_>, payload: Payload<'_>| {
+    Arc::new(move |_: &mut ShardContext<'_>, payload: Payload<'_>| {
         let (chan, word) = payload::parse(&payload);
         let Some(asked) = shared.ledger().joins.get(chan as usize).copied() else {
             return Join::error(Payload::EMPTY_OBJECT);
@@ -62,7 +62,7 @@ async fn wait_until_heard(mailbox: Arc<Mailbox>, topic: String) {
 }
 
 impl Member {
-    fn broadcast(&self, ctx: &mut Context<'_>, ledger: &mut Ledger, rng: &mut Rng) -> u32 {
+    fn broadcast(&self, ctx: &mut ShardContext<'_>, ledger: &mut Ledger, rng: &mut Rng) -> u32 {
         let pad = if rng.u8(..) < 30 { self.shared.plan.pad } else { 0 };
         let event = ["a", "b"][rng.usize(..2)];
         let mut made = NONE;
@@ -85,7 +85,13 @@ impl Member {
         made
     }
 
-    fn change_presence(&self, ctx: &mut Context<'_>, ledger: &mut Ledger, rng: &mut Rng, what: u8) {
+    fn change_presence(
+        &self,
+        ctx: &mut ShardContext<'_>,
+        ledger: &mut Ledger,
+        rng: &mut Rng,
+        what: u8,
+    ) {
         let place = rng.u8(..3);
         let key = KEYS.get(usize::from(place)).copied().unwrap_or_default();
         let is_update = match what {
@@ -110,8 +116,8 @@ impl Member {
     }
 }
 
-impl Channel for Member {
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+impl ShardChannel for Member {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         let handle = handle::wrap(ctx.handle::<Self>());
         let mut ledger = self.shared.ledger();
         let mut rng = Rng::with_seed(u64::from(self.word));
@@ -133,7 +139,7 @@ impl Channel for Member {
         }
     }
 
-    fn handle_in(&mut self, ctx: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
         let word = payload::parse(&payload).1;
         let mut ledger = self.shared.ledger();
         let mut rng = Rng::with_seed(u64::from(word) << 32 | u64::from(self.word));
@@ -159,7 +165,7 @@ impl Channel for Member {
         }
     }
 
-    fn terminate(&mut self, ctx: &mut Context<'_>, _: &Reason) {
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, _: &Reason) {
         let mut ledger = self.shared.ledger();
         ledger.presences.channel_ended(self.chan);
         ledger.member_left(self.node, self.topic, self.shard);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::kit::handle;
 use crate::kit::{EVENTS, NONE, payload};
 use fastrand::Rng;
-use simurgh_core::{Channel, Context, Join, JoinFn, Outcome, Reason, Reply, Stop};
+use simurgh_core::{Join, JoinFn, Outcome, Reason, Reply, ShardChannel, ShardContext, Stop};
 use simurgh_proto::message::Payload;
 
 use super::ledger::{BroadcastInfo, Ledger, SWALLOWED};
@@ -28,7 +28,7 @@ pub(crate) struct Member {
 
 pub(crate) fn join(shared: &Arc<Shared>) -> JoinFn {
     let shared = Arc::clone(shared);
-    Arc::new(move |_: &mut Context<'_>, payload: Payload<'_>| {
+    Arc::new(move |_: &mut ShardContext<'_>, payload: Payload<'_>| {
         let (chan, word) = payload::parse(&payload);
         let Some(asked) = shared.ledger().joins.get(chan as usize).copied() else {
             return Join::error(Payload::EMPTY_OBJECT);
@@ -69,7 +69,7 @@ impl Callback<'_> {
         self.payload(made)
     }
 
-    fn broadcast(&mut self, ctx: &mut Context<'_>) {
+    fn broadcast(&mut self, ctx: &mut ShardContext<'_>) {
         let event = self.rng.u8(..EVENTS.len() as u8);
         let is_binary = self.member.shared.plan.has_binary && self.rng.u8(..) < 50;
         let name = EVENTS[usize::from(event)];
@@ -99,7 +99,7 @@ impl Callback<'_> {
         self.ledger.note(|| format!("channel {chan} broadcasts #{id}"));
     }
 
-    fn draw(&mut self, ctx: &mut Context<'_>, most: u8) {
+    fn draw(&mut self, ctx: &mut ShardContext<'_>, most: u8) {
         for _ in 0..self.rng.u8(..=most) {
             match self.rng.u8(..) {
                 0..170 => self.broadcast(ctx),
@@ -120,8 +120,8 @@ impl Member {
     }
 }
 
-impl Channel for Member {
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+impl ShardChannel for Member {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         let handle = handle::wrap(ctx.handle::<Self>());
         self.act(!self.word, |it| {
             it.ledger.handles.push((self.chan, handle));
@@ -131,7 +131,7 @@ impl Channel for Member {
         });
     }
 
-    fn handle_in(&mut self, ctx: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
         let (_, word) = payload::parse(&payload);
         self.act(word, |it| {
             it.ledger.check_quota(self.chan);
@@ -150,14 +150,19 @@ impl Channel for Member {
         if self.intercepts { &["a"] } else { &[] }
     }
 
-    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         if !payload::parse(payload).0.is_multiple_of(SWALLOWED) {
             ctx.push(event, payload.clone().into_owned());
         }
         Outcome::NoReply
     }
 
-    fn terminate(&mut self, ctx: &mut Context<'_>, _: &Reason) {
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, _: &Reason) {
         self.act(self.word.rotate_left(7), |it| {
             if it.rng.u8(..) < 60 {
                 let made = BroadcastInfo { event: 1, chan: NONE, ..BroadcastInfo::new(self.topic) };

@@ -3,7 +3,7 @@
 use simurgh_core::Wire;
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::{Frame, ServerMessage};
-use simurgh_proto::ws::{CloseFrame, Decoder, Event, Limits, Role};
+use simurgh_proto::ws::{CloseFrame, Decoder, Event, FrameLimits, Role};
 use simurgh_reactor::Key;
 
 use crate::kit::NONE;
@@ -49,7 +49,7 @@ pub(crate) fn read(
     mut with: impl FnMut(Read<'_>),
 ) {
     loop {
-        let event = match decoder.next(Role::Client, &Limits::default(), &mut bytes) {
+        let event = match decoder.next(Role::Client, &FrameLimits::default(), &mut bytes) {
             Ok(Some(event)) => event,
             Ok(None) => return,
             Err(error) => return with(Read::Wrong(format!("{error:?}"))),

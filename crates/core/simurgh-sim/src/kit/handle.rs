@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use simurgh_core::{Channel, ChannelHandle};
+use simurgh_core::{ChannelHandle, ShardChannel};
 
 use crate::kit::payload;
 
@@ -10,7 +10,7 @@ use crate::kit::payload;
 pub(crate) type Handle = Arc<dyn Fn(bool, u32) + Send + Sync>;
 
 /// Wraps the handle of a channel.
-pub(crate) fn wrap<C: Channel>(handle: ChannelHandle<C>) -> Handle {
+pub(crate) fn wrap<C: ShardChannel>(handle: ChannelHandle<C>) -> Handle {
     Arc::new(move |is_for_others, id| {
         let payload = payload::make(id, 0, 0, false);
         // Its channel may have ended.

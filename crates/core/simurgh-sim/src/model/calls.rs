@@ -15,7 +15,7 @@ pub(crate) enum Call {
     Join,
     AfterJoin,
     HandleIn(u32),
-    HandleInfo(u32),
+    ShardHandleInfo(u32),
     /// The end of a waiting handler, by its task.
     Done(u32),
     HandleOut(u32),
@@ -120,7 +120,9 @@ impl Model {
                 self.take_due(Due::Done { chan, task });
                 self.is_done(chan, task);
             }
-            Call::HandleInfo(id) => return (self.take_due(Due::HandleInfo { chan, id }), 0),
+            Call::ShardHandleInfo(id) => {
+                return (self.take_due(Due::ShardHandleInfo { chan, id }), 0);
+            }
             Call::HandleOut(id) => return (0, self.intercepted(chan, id)),
             Call::HandleBroadcast(id, topic) => self.relayed(chan, topic, id),
             Call::Terminate(reason) => self.terminated(chan, reason),

@@ -189,7 +189,8 @@ impl Model {
     pub(super) fn within_limits(&mut self, did: &mut CallbackRecord) {
         let Some(limits) = self.limits else { return };
         let CallbackRecord { chan, conn, call, effects, out, .. } = did;
-        let is_handler = matches!(call, Call::HandleIn(_) | Call::HandleInfo(_) | Call::Done(_));
+        let is_handler =
+            matches!(call, Call::HandleIn(_) | Call::ShardHandleInfo(_) | Call::Done(_));
         let Some(topic) = self.chan(*chan).map(|it| it.topic).filter(|_| is_handler) else {
             return;
         };

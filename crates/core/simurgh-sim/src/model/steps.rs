@@ -27,7 +27,7 @@ pub(crate) enum Input {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     HandleIn { chan: u32, id: u32 },
-    HandleInfo { chan: u32, id: u32 },
+    ShardHandleInfo { chan: u32, id: u32 },
     Done { chan: u32, task: u32 },
     Leave { chan: u32 },
     Join { id: u32 },
@@ -147,7 +147,7 @@ impl Model {
         }
         self.counts.count("handles used", 1);
         match intent {
-            Intent::Info(id) => self.input = Input::Mail(Some(Due::HandleInfo { chan, id })),
+            Intent::Info(id) => self.input = Input::Mail(Some(Due::ShardHandleInfo { chan, id })),
             Intent::Push(id) => self.told_to(chan, vec![Action::Push(id)], CallbackEnd::Nothing, 0),
             Intent::Reply(msg_ref, id) => {
                 self.told_to(chan, Vec::new(), CallbackEnd::Reply(b'o', id), msg_ref);

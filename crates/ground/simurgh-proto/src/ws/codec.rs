@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::close::{self, CloseFrame};
-use super::frame::{Context, FrameError, HEAD_BYTES_MAX, Head, Limits, OpCode, Role};
+use super::frame::{Context, FrameError, FrameLimits, HEAD_BYTES_MAX, Head, OpCode, Role};
 use super::mask;
 use super::utf8::{self, Text};
 
@@ -15,12 +15,12 @@ const RESERVE_BYTES_MIN: usize = 64;
 /// Decodes WebSocket frames, for either role.
 ///
 /// ```
-/// use simurgh_proto::ws::{Decoder, Event, Limits, Role};
+/// use simurgh_proto::ws::{Decoder, Event, FrameLimits, Role};
 ///
 /// let mut bytes = *b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58";
 /// let mut input = bytes.as_mut_slice();
 /// let mut decoder = Decoder::new();
-/// let event = decoder.next(Role::Server, &Limits::default(), &mut input)?;
+/// let event = decoder.next(Role::Server, &FrameLimits::default(), &mut input)?;
 /// assert_eq!(event, Some(Event::Text("Hello".into())));
 /// # Ok::<(), simurgh_proto::ws::FrameError>(())
 /// ```
@@ -83,7 +83,7 @@ impl Decoder {
     pub fn next<'a>(
         &mut self,
         role: Role,
-        limits: &Limits,
+        limits: &FrameLimits,
         input: &mut &'a mut [u8],
     ) -> Result<Option<Event<'a>>, FrameError> {
         let result = self.pull(role, limits, input);
@@ -117,7 +117,7 @@ impl Decoder {
     fn pull<'a>(
         &mut self,
         role: Role,
-        limits: &Limits,
+        limits: &FrameLimits,
         input: &mut &'a mut [u8],
     ) -> Result<Option<Event<'a>>, FrameError> {
         loop {
@@ -151,7 +151,7 @@ impl Decoder {
     fn head(
         &mut self,
         role: Role,
-        limits: &Limits,
+        limits: &FrameLimits,
         input: &mut &mut [u8],
     ) -> Result<Option<Head>, FrameError> {
         let message_bytes = self.partial.as_deref().and_then(|partial| partial.message.len());
@@ -263,7 +263,11 @@ impl Partial {
         self.frame = Some(Frame { head, taken: 0 });
     }
 
-    fn gather(&mut self, limits: &Limits, input: &mut &mut [u8]) -> Result<Gathered, FrameError> {
+    fn gather(
+        &mut self,
+        limits: &FrameLimits,
+        input: &mut &mut [u8],
+    ) -> Result<Gathered, FrameError> {
         let Some(frame) = &mut self.frame else { return Ok(Gathered::Part) };
         let head = frame.head;
         let left = head.payload_bytes - frame.taken;
@@ -377,7 +381,7 @@ mod tests {
         decoder: &mut Decoder,
         input: &mut &'a mut [u8],
     ) -> Result<Option<Event<'a>>, FrameError> {
-        decoder.next(Role::Server, &Limits::default(), input)
+        decoder.next(Role::Server, &FrameLimits::default(), input)
     }
 
     /// A frame by hand, because [`encode`] writes no fragmented ones.

@@ -64,14 +64,14 @@ impl OpCode {
 
 /// How much a peer may send; more is answered with close code 1009.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct FrameLimits {
     /// The longest payload of one frame, in bytes.
     pub frame_bytes_max: usize,
     /// The longest message over all its frames, in bytes.
     pub message_bytes_max: usize,
 }
 
-impl Default for Limits {
+impl Default for FrameLimits {
     /// 10 000 000 bytes each, as in Phoenix (PROTOCOL §3).
     fn default() -> Self {
         Self { frame_bytes_max: 10_000_000, message_bytes_max: 10_000_000 }
@@ -97,7 +97,7 @@ pub enum FrameError {
     /// A control frame is longer than 125 bytes.
     #[error("control frame of more than 125 bytes")]
     ControlTooLong,
-    /// A frame is longer than [`Limits::frame_bytes_max`].
+    /// A frame is longer than [`FrameLimits::frame_bytes_max`].
     #[error("frame too big")]
     FrameTooBig,
     /// A text message, or the reason of a close frame, is not UTF-8.
@@ -112,7 +112,7 @@ pub enum FrameError {
     /// A frame to a client is masked.
     #[error("masked frame from a server")]
     Masked,
-    /// A message is longer than [`Limits::message_bytes_max`].
+    /// A message is longer than [`FrameLimits::message_bytes_max`].
     #[error("message too big")]
     MessageTooBig,
     /// An opcode (3–7 or 11–15) without a meaning, since no extension is in use.
@@ -145,7 +145,7 @@ impl FrameError {
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) role: Role,
-    pub(super) limits: &'a Limits,
+    pub(super) limits: &'a FrameLimits,
     /// Bytes already gathered of the message in progress; `None` without one.
     pub(super) message_bytes: Option<usize>,
 }
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     fn parse(bytes: &[u8], message_bytes: Option<usize>) -> Result<Option<Head>, FrameError> {
-        let limits = Limits { frame_bytes_max: 70_000, message_bytes_max: 100_000 };
+        let limits = FrameLimits { frame_bytes_max: 70_000, message_bytes_max: 100_000 };
         Head::parse(bytes, Context { role: Role::Client, limits: &limits, message_bytes })
     }
 
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn each_role_demands_its_own_masking() {
-        let limits = Limits::default();
+        let limits = FrameLimits::default();
         let context = |role| Context { role, limits: &limits, message_bytes: None };
         assert_eq!(
             Head::parse(&[0x81, 0x01], context(Role::Server)),

@@ -17,4 +17,4 @@ mod utf8;
 pub use close::{CloseCode, CloseFrame};
 pub use codec::{Decoder, Event};
 pub use encode::{encode, encode_close, encode_head, encode_with};
-pub use frame::{FrameError, Limits, OpCode, Role};
+pub use frame::{FrameError, FrameLimits, OpCode, Role};

@@ -10,7 +10,7 @@ use simurgh_proto::ws::handshake::{
     ClientRequest, HeadLimits, Request, check_response, check_upgrade, client_key, negotiate,
     write_accept,
 };
-use simurgh_proto::ws::{CloseCode, CloseFrame, Event, Limits, Role};
+use simurgh_proto::ws::{CloseCode, CloseFrame, Event, FrameLimits, Role};
 use tungstenite::protocol::{self, WebSocket, WebSocketConfig};
 use tungstenite::{Error, Message, error::ProtocolError};
 
@@ -48,7 +48,7 @@ impl Write for Recorded {
 /// Messages up to the first close or error, and whether the stream was refused.
 type Verdict = (Vec<Event<'static>>, bool);
 
-fn theirs(role: Role, limits: Limits, stream: Vec<u8>) -> Verdict {
+fn theirs(role: Role, limits: FrameLimits, stream: Vec<u8>) -> Verdict {
     let config = WebSocketConfig::default()
         .max_frame_size(Some(limits.frame_bytes_max))
         .max_message_size(Some(limits.message_bytes_max));
@@ -85,7 +85,7 @@ fn theirs(role: Role, limits: Limits, stream: Vec<u8>) -> Verdict {
     }
 }
 
-fn ours(role: Role, limits: Limits, stream: &[u8], cuts: &[usize]) -> Verdict {
+fn ours(role: Role, limits: FrameLimits, stream: &[u8], cuts: &[usize]) -> Verdict {
     let (mut events, error) = decode(role, limits, stream, cuts);
     if let Some(close) = events.iter().position(|event| matches!(event, Event::Close(_))) {
         events.truncate(close + 1);
@@ -117,9 +117,9 @@ proptest! {
         };
         prop_assume!(!frames.iter().any(known));
         let limits = if small {
-            Limits { frame_bytes_max: 130, message_bytes_max: 300 }
+            FrameLimits { frame_bytes_max: 130, message_bytes_max: 300 }
         } else {
-            Limits::default()
+            FrameLimits::default()
         };
         let mut stream = Vec::new();
         for frame in &frames {

@@ -2,7 +2,8 @@
 //! bytes of a peer cause a panic or take memory that they do not fill.
 use proptest::prelude::*;
 use simurgh_proto::ws::{
-    CloseCode, CloseFrame, Decoder, Event, Limits, OpCode, Role, encode, encode_close, encode_with,
+    CloseCode, CloseFrame, Decoder, Event, FrameLimits, OpCode, Role, encode, encode_close,
+    encode_with,
 };
 
 use crate::common::{RawFrame, decode};
@@ -12,11 +13,11 @@ fn roles() -> impl Strategy<Value = Role> {
     prop_oneof![Just(Role::Server), Just(Role::Client)]
 }
 
-fn limits() -> impl Strategy<Value = Limits> {
+fn limits() -> impl Strategy<Value = FrameLimits> {
     let small = (0_usize..500, 0_usize..500);
     prop_oneof![
-        Just(Limits::default()),
-        small.prop_map(|(frame_bytes_max, message_bytes_max)| Limits {
+        Just(FrameLimits::default()),
+        small.prop_map(|(frame_bytes_max, message_bytes_max)| FrameLimits {
             frame_bytes_max,
             message_bytes_max
         }),
@@ -90,7 +91,7 @@ proptest! {
             write(event, key, &mut stream);
         }
         let role = if key.is_some() { Role::Server } else { Role::Client };
-        prop_assert_eq!(decode(role, Limits::default(), &stream, &cuts), (events, None));
+        prop_assert_eq!(decode(role, FrameLimits::default(), &stream, &cuts), (events, None));
     }
 
     #[test]
@@ -115,7 +116,7 @@ proptest! {
                 pings += 1;
             }
         }
-        let (events, error) = decode(Role::Server, Limits::default(), &stream, &cuts);
+        let (events, error) = decode(Role::Server, FrameLimits::default(), &stream, &cuts);
         prop_assert_eq!(error, None);
         prop_assert_eq!(events.len(), pings + 1);
         prop_assert_eq!(events.last(), Some(&Event::Text(text.into())));

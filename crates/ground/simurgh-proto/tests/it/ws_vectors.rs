@@ -1,7 +1,7 @@
 //! Golden bytes: the examples of RFC 6455 §5.7, and for each rule of §5 bytes that break it.
 use simurgh_proto::ws::handshake::accept_key;
 use simurgh_proto::ws::{
-    CloseCode, CloseFrame, Event, FrameError, Limits, OpCode, Role, encode, encode_close,
+    CloseCode, CloseFrame, Event, FrameError, FrameLimits, OpCode, Role, encode, encode_close,
 };
 
 use crate::common::{RawFrame, Seen, decode};
@@ -9,11 +9,11 @@ use crate::common::{RawFrame, Seen, decode};
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
 fn server(stream: &[u8]) -> Seen {
-    decode(Role::Server, Limits::default(), stream, &[])
+    decode(Role::Server, FrameLimits::default(), stream, &[])
 }
 
 fn client(stream: &[u8]) -> Seen {
-    decode(Role::Client, Limits::default(), stream, &[])
+    decode(Role::Client, FrameLimits::default(), stream, &[])
 }
 
 fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
@@ -128,7 +128,7 @@ fn what_breaks_a_rule_is_refused_with_its_code() {
 
 #[test]
 fn a_message_over_the_limit_is_refused_by_its_head() {
-    let limits = Limits { frame_bytes_max: 8, message_bytes_max: 10 };
+    let limits = FrameLimits { frame_bytes_max: 8, message_bytes_max: 10 };
     let seen = |stream: &[u8]| decode(Role::Server, limits, stream, &[]);
     let just = [masked(0x02, b"12345678"), masked(0x80, b"90")].concat();
     assert_eq!(seen(&just), (vec![Event::Binary(b"1234567890".as_slice().into())], None));

@@ -3,14 +3,14 @@
 use simurgh_load_client::connection::{begin_tls, receive_tls};
 use simurgh_load_client::tls::TlsError;
 use simurgh_load_record::{Count, ErrorKind, Metric};
-use simurgh_proto::ws::{CloseCode, Decoder, Limits, Role};
+use simurgh_proto::ws::{CloseCode, Decoder, FrameLimits, Role};
 use simurgh_reactor::{Closed, Key};
 
 use super::Worker;
 use super::services::{NOBODY, Net};
 use crate::user::{ConnState, Input, Purpose};
 
-const LIMITS: Limits = Limits { frame_bytes_max: 16 << 20, message_bytes_max: 16 << 20 };
+const LIMITS: FrameLimits = FrameLimits { frame_bytes_max: 16 << 20, message_bytes_max: 16 << 20 };
 
 impl Worker {
     pub(super) fn established(&mut self, io: &mut Net, key: Key) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use simurgh_core::{HistoryConfig, PresenceConfig};
 use simurgh_proto::origin::CheckOrigin;
-use simurgh_proto::ws::Limits;
+use simurgh_proto::ws::FrameLimits;
 
 mod http;
 
@@ -45,7 +45,7 @@ pub struct Config {
     /// (PROTOCOL §7). There is no timer per connection: a sweep over the records checks it.
     pub idle_timeout: Option<Duration>,
     /// A channel without activity for so long, and for twice as long at most, is asked to release
-    /// what it can ([`Channel::hibernate`](simurgh_core::Channel::hibernate)); `None`: never.
+    /// what it can ([`ShardChannel::hibernate`](simurgh_core::ShardChannel::hibernate)); `None`: never.
     /// Default 15 s, as in Phoenix. Costs a check of each channel in that time while any is awake.
     pub hibernate_after: Option<Duration>,
     /// Time from accept to the end of the upgrade request. Default 10 s.
@@ -56,7 +56,7 @@ pub struct Config {
     pub drain_time: Duration,
     /// Largest frame and message a peer may send, bytes; above: 1009. Default 10,000,000 each.
     /// Memory is allocated as data arrives, and only while a message is incomplete.
-    pub limits: Limits,
+    pub limits: FrameLimits,
     /// Bytes of all half-received messages and heads of a shard; above, the connections that hold
     /// most for longest are closed with 1013. Default 256 MiB.
     pub inbound_budget_bytes: usize,
@@ -81,9 +81,9 @@ pub struct Config {
     /// Bytes of undelivered broadcasts in a shard, its mailbox included; above, publishers are held
     /// back (their sockets are not read; other threads get an error). Default 16 MiB.
     pub mailbox_bytes_max: usize,
-    /// How presence is sent, and its limits ([`Context::presence`]).
+    /// How presence is sent, and its limits ([`ShardContext::presence`]).
     ///
-    /// [`Context::presence`]: simurgh_core::Context::presence
+    /// [`ShardContext::presence`]: simurgh_core::ShardContext::presence
     pub presence: PresenceConfig,
     /// How much of all topics' broadcasts is kept, for channels that declare a history
     /// ([`UserSocket::history`](simurgh_socket::UserSocket::history)).
@@ -143,7 +143,7 @@ impl Default for Config {
             handshake_timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(3),
             drain_time: Duration::from_secs(10),
-            limits: Limits::default(),
+            limits: FrameLimits::default(),
             inbound_budget_bytes: 256 << 20,
             message_timeout: Duration::from_secs(30),
             decision_timeout: Duration::from_secs(30),

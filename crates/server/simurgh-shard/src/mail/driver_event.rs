@@ -50,7 +50,7 @@ pub struct Event {
 #[non_exhaustive]
 pub enum What {
     /// The reply to a join, a leave or a push.
-    Reply(Reply),
+    Reply(ReceivedReply),
     /// A push to this socket alone, or a broadcast: clients cannot tell them apart either.
     Message(Received),
     /// A channel ended as intended (`phx_close`).
@@ -72,7 +72,7 @@ pub enum What {
 
 /// The reply to a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct ReceivedReply {
     /// The message that it answers; `None` for a reply to an unknown ref.
     pub to: Option<MessageRef>,
     pub topic: Box<str>,
@@ -176,12 +176,14 @@ pub fn kind(message: &ServerMessage<'_>) -> EventKind {
 impl What {
     pub fn of(message: &ServerMessage<'_>) -> Self {
         match message {
-            ServerMessage::Reply { msg_ref, topic, status, response, .. } => Self::Reply(Reply {
-                to: MessageRef::read(msg_ref),
-                topic: (&**topic).into(),
-                status: (&**status).into(),
-                response: response.into(),
-            }),
+            ServerMessage::Reply { msg_ref, topic, status, response, .. } => {
+                Self::Reply(ReceivedReply {
+                    to: MessageRef::read(msg_ref),
+                    topic: (&**topic).into(),
+                    status: (&**status).into(),
+                    response: response.into(),
+                })
+            }
             ServerMessage::Event(Message { topic, event, payload, .. }) => match &**event {
                 events::CLOSE => Self::ChannelClosed { topic: (&**topic).into() },
                 events::ERROR => Self::ChannelCrashed { topic: (&**topic).into() },
@@ -193,7 +195,7 @@ impl What {
     /// Bytes that it is charged with until the driver takes it.
     pub fn weight(&self) -> usize {
         let more = match self {
-            Self::Reply(Reply { topic, status, response, .. }) => {
+            Self::Reply(ReceivedReply { topic, status, response, .. }) => {
                 topic.len() + status.len() + response.len()
             }
             Self::Message(message) => message.own_bytes(),

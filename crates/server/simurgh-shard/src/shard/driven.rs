@@ -16,7 +16,7 @@ use simurgh_proto::message::{Message, OwnedRef, Payload};
 use simurgh_proto::params;
 use simurgh_proto::serializer::{Frame, ServerMessage};
 use simurgh_proto::ws::handshake::{HeadLimits, Request};
-use simurgh_proto::ws::{self, CloseCode, Decoder, Event, Limits, OpCode, Role};
+use simurgh_proto::ws::{self, CloseCode, Decoder, Event, FrameLimits, OpCode, Role};
 use simurgh_reactor::{Key, Next};
 use simurgh_socket::{ConnectInfo, ConnectKind, Transport, UserSocket};
 
@@ -283,7 +283,7 @@ impl Shard {
         else {
             return;
         };
-        let limits = Limits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
+        let limits = FrameLimits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
         // Each call has whole frames, so no state is kept for the next.
         let mut decoder = Decoder::new();
         while let Ok(Some(event)) = decoder.next(Role::Client, &limits, &mut data) {

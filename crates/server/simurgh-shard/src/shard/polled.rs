@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use simurgh_core::{Phase, Received, nanoseconds};
 use simurgh_proto::ws::handshake::{HeadLimits, Request};
-use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
+use simurgh_proto::ws::{CloseCode, Decoder, Event, FrameLimits, Role};
 use simurgh_reactor::{Key, Next, Slice};
 use simurgh_socket::{Connect, ConnectKind, Transport};
 use tokio::sync::oneshot;
@@ -351,7 +351,7 @@ impl Shard {
 
     /// Collects what this turn has sent to a session.
     pub(crate) fn collect_polled(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
-        let limits = Limits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
+        let limits = FrameLimits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
         self.count_if_positions(io, key);
         // Each call has whole frames, so no state is kept for the next.
         let mut decoder = Decoder::new();

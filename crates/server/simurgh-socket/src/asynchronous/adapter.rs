@@ -1,4 +1,4 @@
-//! The shard's side of an asynchronous channel: a [`Channel`] that starts handlers, queues messages
+//! The shard's side of an asynchronous channel: a [`ShardChannel`] that starts handlers, queues messages
 //! meanwhile, and takes their results.
 
 use std::collections::VecDeque;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use simurgh_channel::{
-    Broadcast, Channel, ChannelHandle, Context, Effect, HandleInfo, LinkedWork, Outcome, Reason,
-    ReplyRef,
+    Broadcast, ChannelHandle, Effect, LinkedWork, Outcome, Reason, ReplyRef, ShardChannel,
+    ShardContext, ShardHandleInfo,
 };
 use simurgh_proto::message::Payload;
 
 use super::context::Outbox;
 use super::reject::Refusal;
-use super::{AsyncChannel, AsyncContext, AsyncHandleInfo, Reject};
+use super::{Channel, Context, HandleInfo, Reject};
 use crate::off_shard::OffShard;
 use crate::panics::log_panic;
 
@@ -26,10 +26,10 @@ pub const BEHIND_MAX: usize = 32;
 /// Most bytes of such messages.
 pub const BEHIND_BYTES_MAX: usize = 64 << 10;
 
-/// An [`AsyncChannel`] as a [`Channel`], for [`Join::ok`](simurgh_channel::Join::ok).
-pub struct Async<C: AsyncChannel>(State<C>);
+/// An [`Channel`] as a [`ShardChannel`], for [`Join::ok`](simurgh_channel::Join::ok).
+pub struct Async<C: Channel>(State<C>);
 
-enum State<C: AsyncChannel> {
+enum State<C: Channel> {
     Idle(OffShard<C>),
     /// A handler runs, and owns the channel.
     Busy(Box<Busy<C>>),
@@ -52,7 +52,7 @@ struct Backlog<C> {
 
 /// One call of a handler. Values of the application are kept off the shard.
 struct Job<C> {
-    start: Box<dyn FnOnce(C, AsyncContext) -> Running<C> + Send>,
+    start: Box<dyn FnOnce(C, Context) -> Running<C> + Send>,
     at: &'static str,
     message: Option<ReplyRef>,
     bytes: Option<usize>,
@@ -64,14 +64,14 @@ type Running<C> = Pin<Box<dyn Future<Output = (C, Handled)> + Send>>;
 /// A handler's result for the shard, without values of the application.
 type Answer = Result<Outcome, Refusal>;
 
-impl<C: AsyncChannel> Async<C> {
+impl<C: Channel> Async<C> {
     /// A channel without a running handler.
     pub fn new(channel: C) -> Self {
         Self(State::Idle(OffShard::new(channel)))
     }
 
     /// Starts a handler, or queues the job behind the running one.
-    fn take(&mut self, ctx: &mut Context<'_>, job: Job<C>) {
+    fn take(&mut self, ctx: &mut ShardContext<'_>, job: Job<C>) {
         match std::mem::replace(&mut self.0, State::Gone) {
             State::Idle(channel) => self.begin(ctx, channel, job, Backlog::default()),
             State::Busy(mut busy) => {
@@ -84,14 +84,14 @@ impl<C: AsyncChannel> Async<C> {
 
     fn begin(
         &mut self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ShardContext<'_>,
         channel: OffShard<C>,
         job: Job<C>,
         behind: Backlog<C>,
     ) {
         let Some(channel) = channel.take() else { return };
         let Job { start, at, message, .. } = job;
-        let context = AsyncContext::of::<C>(ctx, message.clone());
+        let context = Context::of::<C>(ctx, message.clone());
         let (outbox, topic) = (context.outbox.clone(), Arc::clone(&context.known.topic));
         let handle = ctx.handle::<Self>();
         let reach = Arc::clone(handle.node());
@@ -105,7 +105,7 @@ impl<C: AsyncChannel> Async<C> {
     /// ends.
     fn done(
         &mut self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ShardContext<'_>,
         channel: OffShard<C>,
         end: Option<Outcome>,
     ) -> Outcome {
@@ -126,7 +126,7 @@ impl<C: AsyncChannel> Async<C> {
 
 /// Answers a message; returns how the channel ends, if it does.
 fn answer(
-    ctx: &mut Context<'_>,
+    ctx: &mut ShardContext<'_>,
     at: &'static str,
     message: Option<ReplyRef>,
     answer: Answer,
@@ -153,7 +153,7 @@ impl<C> Default for Backlog<C> {
 }
 
 impl<C> Backlog<C> {
-    fn push(&mut self, ctx: &mut Context<'_>, job: Job<C>) {
+    fn push(&mut self, ctx: &mut ShardContext<'_>, job: Job<C>) {
         if let Some(bytes) = job.bytes {
             self.messages += 1;
             self.bytes += bytes;
@@ -165,7 +165,7 @@ impl<C> Backlog<C> {
         self.jobs.push_back(job);
     }
 
-    fn pop(&mut self, ctx: &mut Context<'_>) -> Option<Job<C>> {
+    fn pop(&mut self, ctx: &mut ShardContext<'_>) -> Option<Job<C>> {
         let job = self.jobs.pop_front()?;
         if let Some(bytes) = job.bytes {
             self.messages -= 1;
@@ -180,7 +180,7 @@ impl<C> Backlog<C> {
     }
 }
 
-struct Waiting<C: AsyncChannel> {
+struct Waiting<C: Channel> {
     running: Running<C>,
     outbox: Outbox,
     handle: ChannelHandle<Async<C>>,
@@ -189,7 +189,7 @@ struct Waiting<C: AsyncChannel> {
     message: Option<ReplyRef>,
 }
 
-impl<C: AsyncChannel> Waiting<C> {
+impl<C: Channel> Waiting<C> {
     /// Polls the handler. Converting and dropping its error may run application code as well.
     fn go_on(&mut self, cx: &mut TaskContext<'_>) -> Poll<(OffShard<C>, Answer)> {
         let Self { running, topic, at, message, .. } = self;
@@ -200,7 +200,7 @@ impl<C: AsyncChannel> Waiting<C> {
     }
 }
 
-impl<C: AsyncChannel> Future for Waiting<C> {
+impl<C: Channel> Future for Waiting<C> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<()> {
@@ -237,8 +237,8 @@ impl<C: AsyncChannel> Future for Waiting<C> {
     }
 }
 
-impl<C: AsyncChannel> Job<C> {
-    fn new<F>(at: &'static str, start: impl FnOnce(C, AsyncContext) -> F + Send + 'static) -> Self
+impl<C: Channel> Job<C> {
+    fn new<F>(at: &'static str, start: impl FnOnce(C, Context) -> F + Send + 'static) -> Self
     where
         F: Future<Output = (C, Handled)> + Send + 'static,
     {
@@ -247,8 +247,8 @@ impl<C: AsyncChannel> Job<C> {
     }
 }
 
-impl<C: AsyncChannel> Channel for Async<C> {
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+impl<C: Channel> ShardChannel for Async<C> {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         // A future that captures nothing, not even its channel, is the default: no task for each
         // join.
         if size_of_future(C::after_join) > 0 {
@@ -260,7 +260,12 @@ impl<C: AsyncChannel> Channel for Async<C> {
         }
     }
 
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         let (bytes, event, payload) =
             (payload.len(), Box::<str>::from(event), payload.into_owned());
         let job = Job::new("handle_in", |mut channel: C, mut ctx| async move {
@@ -276,7 +281,12 @@ impl<C: AsyncChannel> Channel for Async<C> {
         C::INTERCEPT
     }
 
-    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         let (event, payload) = (Box::<str>::from(event), payload.clone().into_owned());
         let job = Job::new("handle_out", |mut channel: C, mut ctx| async move {
             let handled = channel.handle_out(&mut ctx, &event, payload).await;
@@ -286,7 +296,7 @@ impl<C: AsyncChannel> Channel for Async<C> {
         Outcome::NoReply
     }
 
-    fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
+    fn handle_broadcast(&mut self, ctx: &mut ShardContext<'_>, broadcast: &Broadcast) -> Outcome {
         let (topic, event) = (broadcast.topic(), broadcast.event());
         let broadcast = Broadcast::new(topic, event, broadcast.payload().clone());
         let job = Job::new("handle_broadcast", |mut channel: C, mut ctx| async move {
@@ -305,7 +315,7 @@ impl<C: AsyncChannel> Channel for Async<C> {
         }
     }
 
-    fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, reason: &Reason) {
         // While a handler runs as well, values are dropped at once.
         if let State::Idle(mut channel) = std::mem::replace(&mut self.0, State::Gone)
             && let Some(channel) = channel.get_mut()
@@ -315,7 +325,7 @@ impl<C: AsyncChannel> Channel for Async<C> {
     }
 }
 
-fn size_of_future<'a, C: 'a, F>(_: impl FnOnce(&'a mut C, &'a mut AsyncContext) -> F) -> usize {
+fn size_of_future<'a, C: 'a, F>(_: impl FnOnce(&'a mut C, &'a mut Context) -> F) -> usize {
     size_of::<F>()
 }
 
@@ -330,8 +340,8 @@ impl Future for Nothing {
     }
 }
 
-impl<M: Send + 'static, C: AsyncHandleInfo<M>> HandleInfo<M> for Async<C> {
-    fn handle_info(&mut self, ctx: &mut Context<'_>, message: M) -> Outcome {
+impl<M: Send + 'static, C: HandleInfo<M>> ShardHandleInfo<M> for Async<C> {
+    fn handle_info(&mut self, ctx: &mut ShardContext<'_>, message: M) -> Outcome {
         let message = OffShard::new(message);
         let job = Job::new("handle_info", |mut channel: C, mut ctx| async move {
             let handled = match message.take() {
@@ -345,7 +355,7 @@ impl<M: Send + 'static, C: AsyncHandleInfo<M>> HandleInfo<M> for Async<C> {
     }
 }
 
-impl<C: AsyncChannel + fmt::Debug> fmt::Debug for Async<C> {
+impl<C: Channel + fmt::Debug> fmt::Debug for Async<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             State::Idle(channel) => f.debug_tuple("Async").field(&channel.get()).finish(),

@@ -6,19 +6,19 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use simurgh_channel::{
-    Assigns, Audience, ChannelHandle, Context, Effect, Effects, Presences, Reply, ReplyRef,
+    Assigns, Audience, ChannelHandle, Effect, Effects, Presences, Reply, ReplyRef, ShardContext,
 };
 use simurgh_proto::message::{Payload, events};
 use simurgh_proto::ws::CloseCode;
 
-use super::AsyncChannel;
+use super::Channel;
 use super::adapter::Async;
 use super::join::JoinContext;
 
-/// The socket and topic of an asynchronous handler, and its actions: as [`Context`], except that
+/// The socket and topic of an asynchronous handler, and its actions: as [`ShardContext`], except that
 /// effects are sent when the handler next waits, or is done.
 #[derive(Debug)]
-pub struct AsyncContext {
+pub struct Context {
     pub(super) known: JoinContext,
     message: Option<ReplyRef>,
     handle: ChannelHandle<()>,
@@ -26,7 +26,7 @@ pub struct AsyncContext {
 }
 
 /// What join functions know as well.
-impl Deref for AsyncContext {
+impl Deref for Context {
     type Target = JoinContext;
 
     fn deref(&self) -> &JoinContext {
@@ -56,9 +56,9 @@ impl Effects for Outbox {
     }
 }
 
-impl AsyncContext {
+impl Context {
     /// A context for a message of the client, or without one.
-    pub(super) fn of<C: AsyncChannel>(ctx: &Context<'_>, message: Option<ReplyRef>) -> Self {
+    pub(super) fn of<C: Channel>(ctx: &ShardContext<'_>, message: Option<ReplyRef>) -> Self {
         Self {
             known: JoinContext::of(ctx),
             message,
@@ -106,7 +106,7 @@ impl AsyncContext {
     }
 
     /// Subscribes this channel to a further topic: its broadcasts are passed to
-    /// [`AsyncChannel::handle_broadcast`].
+    /// [`Channel::handle_broadcast`].
     pub fn subscribe(&mut self, topic: &str) {
         self.does(Effect::Subscribe(topic.into()));
     }
@@ -148,7 +148,7 @@ impl AsyncContext {
     }
 
     /// A handle with which any thread can reach this channel: `ctx.handle::<Self>()`.
-    pub fn handle<C: AsyncChannel>(&self) -> ChannelHandle<Async<C>> {
+    pub fn handle<C: Channel>(&self) -> ChannelHandle<Async<C>> {
         self.handle.retype()
     }
 

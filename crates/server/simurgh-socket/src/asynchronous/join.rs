@@ -7,18 +7,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::Value;
-use simurgh_channel::{Assigns, Context, Join};
+use simurgh_channel::{Assigns, Join, ShardContext};
 use simurgh_history::Resume;
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::subtopic;
 
 use super::adapter::Async;
-use super::{AsyncChannel, Reject};
+use super::{Channel, Reject};
 use crate::connect::{Connect, ConnectInfo, Transport};
 use crate::off_shard::OffShard;
 
 /// The socket and topic of an asynchronous join function. There is no channel yet, so nothing can
-/// be pushed: use [`AsyncChannel::after_join`] for that.
+/// be pushed: use [`Channel::after_join`] for that.
 #[derive(Debug)]
 pub struct JoinContext {
     pub(super) topic: Arc<str>,
@@ -28,7 +28,7 @@ pub struct JoinContext {
 }
 
 impl JoinContext {
-    pub(super) fn of(ctx: &Context<'_>) -> Self {
+    pub(super) fn of(ctx: &ShardContext<'_>) -> Self {
         Self {
             topic: ctx.topic().into(),
             socket_id: ctx.socket_id().map(Into::into),
@@ -58,7 +58,7 @@ impl JoinContext {
         self.assigns.as_ref()?.downcast_ref()
     }
 
-    /// The position up to which the client has received; as [`Context::resume`].
+    /// The position up to which the client has received; as [`ShardContext::resume`].
     pub fn resume(&self) -> Option<&Resume> {
         self.resume.as_deref()
     }
@@ -77,13 +77,13 @@ impl IntoJoin for Join {
     }
 }
 
-impl<C: AsyncChannel> IntoJoin for C {
+impl<C: Channel> IntoJoin for C {
     fn into_join(self) -> Join {
         Join::ok(Async::new(self))
     }
 }
 
-impl<C: AsyncChannel, R: Into<Payload<'static>>> IntoJoin for (C, R) {
+impl<C: Channel, R: Into<Payload<'static>>> IntoJoin for (C, R) {
     fn into_join(self) -> Join {
         let (channel, reply) = self;
         Join::ok(Async::new(channel)).reply(reply)
@@ -91,7 +91,7 @@ impl<C: AsyncChannel, R: Into<Payload<'static>>> IntoJoin for (C, R) {
 }
 
 pub(crate) fn join<F, J>(
-    ctx: &Context<'_>,
+    ctx: &ShardContext<'_>,
     payload: Payload<'_>,
     decide: impl FnOnce(JoinContext, Payload<'static>) -> F,
 ) -> Join

@@ -1,8 +1,8 @@
-//! Channels whose handlers may wait: [`AsyncChannel`], and joins and connects that are `async fn`s.
+//! Channels whose handlers may wait: [`Channel`], and joins and connects that are `async fn`s.
 //!
 //! ```
 //! use serde::Deserialize;
-//! use simurgh::{AsyncChannel, AsyncContext, JoinContext, UserSocket, Outcome, Payload, Reject,
+//! use simurgh::{Channel, Context, JoinContext, ChannelRoute, UserSocket, Outcome, Payload, Reject,
 //! json};
 //!
 //! struct Room;
@@ -19,10 +19,10 @@
 //!     }
 //! }
 //!
-//! impl AsyncChannel for Room {
+//! impl Channel for Room {
 //!     async fn handle_in(
 //!         &mut self,
-//!         ctx: &mut AsyncContext,
+//!         ctx: &mut Context,
 //!         event: &str,
 //!         payload: Payload<'static>,
 //!     ) -> Result<Outcome, Reject> {
@@ -37,21 +37,21 @@
 //!     }
 //! }
 //!
-//! let user_socket = UserSocket::new("/socket").async_channel("room:*", join);
+//! let user_socket = UserSocket::new("/socket").channel(ChannelRoute::new("room:*", join));
 //! # let _ = user_socket;
 //! ```
 //!
 //! # Execution
 //! A handler runs on tokio and owns its channel, which returns with the result as mail. Until then
 //! further messages of this channel are queued in order; all other channels of the socket continue.
-//! Effects of its [`AsyncContext`] are sent in order when the handler next waits or is done; its
+//! Effects of its [`Context`] are sent in order when the handler next waits or is done; its
 //! reply follows.
 //!
 //! Not even the first step runs on the shard: a shard has its own descriptor table, in which a
 //! connection that a handler opens would be lost. For the same reason a channel is dropped on
 //! tokio, with its handlers, their errors, and unhandled messages of the application. Values
-//! assigned to a socket are dropped on the shard. [`hibernate`](AsyncChannel::hibernate) and
-//! [`terminate`](AsyncChannel::terminate) run on the shard, and must neither block nor use a
+//! assigned to a socket are dropped on the shard. [`hibernate`](Channel::hibernate) and
+//! [`terminate`](Channel::terminate) run on the shard, and must neither block nor use a
 //! connection.
 //!
 //! # Bounds
@@ -63,7 +63,7 @@
 //! # Ends
 //! A channel that ends (a leave, a disconnect, a drain, another message's error) drops its handler
 //! where it waits, with the channel itself. Effects until then have been sent. Clean up in `Drop`:
-//! [`AsyncChannel::terminate`] is called only if no handler runs.
+//! [`Channel::terminate`] is called only if no handler runs.
 
 mod adapter;
 mod context;
@@ -73,12 +73,12 @@ mod reject;
 use std::future::Future;
 
 #[allow(unused_imports, reason = "for the documentation")]
-use simurgh_channel::Channel;
-use simurgh_channel::{Broadcast, Context, Outcome, Reason};
+use simurgh_channel::ShardChannel;
+use simurgh_channel::{Broadcast, Outcome, Reason, ShardContext};
 use simurgh_proto::message::Payload;
 
 pub use adapter::{Async, BEHIND_BYTES_MAX, BEHIND_MAX};
-pub use context::AsyncContext;
+pub use context::Context;
 pub use join::{ConnectRequest, IntoJoin, JoinContext};
 pub(crate) use join::{connect, join};
 pub use reject::Reject;
@@ -88,32 +88,29 @@ pub use reject::Reject;
 ///
 /// The client receives an `Err` as the reply to its message, with status `error` ([`Reject`]);
 /// without a message to answer, it is logged.
-pub trait AsyncChannel: Send + Sized + 'static {
+pub trait Channel: Send + Sized + 'static {
     /// The events whose broadcasts this channel sees before they are sent, in
-    /// [`handle_out`](Self::handle_out); as [`Channel::intercept`].
+    /// [`handle_out`](Self::handle_out); as [`ShardChannel::intercept`].
     const INTERCEPT: &'static [&'static str] = &[];
 
-    /// The member is subscribed and its reply has been made; as [`Channel::after_join`].
-    fn after_join(
-        &mut self,
-        ctx: &mut AsyncContext,
-    ) -> impl Future<Output = Result<(), Reject>> + Send {
+    /// The member is subscribed and its reply has been made; as [`ShardChannel::after_join`].
+    fn after_join(&mut self, ctx: &mut Context) -> impl Future<Output = Result<(), Reject>> + Send {
         let _ = ctx;
         adapter::Nothing
     }
 
-    /// A message of the client; as [`Channel::handle_in`].
+    /// A message of the client; as [`ShardChannel::handle_in`].
     fn handle_in(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         event: &str,
         payload: Payload<'static>,
     ) -> impl Future<Output = Result<Outcome, Reject>> + Send;
 
-    /// A broadcast of an intercepted event; as [`Channel::handle_out`].
+    /// A broadcast of an intercepted event; as [`ShardChannel::handle_out`].
     fn handle_out(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         event: &str,
         payload: Payload<'static>,
     ) -> impl Future<Output = Result<Outcome, Reject>> + Send {
@@ -121,34 +118,34 @@ pub trait AsyncChannel: Send + Sized + 'static {
         async { Ok(Outcome::NoReply) }
     }
 
-    /// A broadcast on a further topic of this channel; as [`Channel::handle_broadcast`].
+    /// A broadcast on a further topic of this channel; as [`ShardChannel::handle_broadcast`].
     fn handle_broadcast(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         broadcast: Broadcast,
     ) -> impl Future<Output = Result<Outcome, Reject>> + Send {
         let _ = (ctx, broadcast);
         async { Ok(Outcome::NoReply) }
     }
 
-    /// The channel had no activity for a while; as [`Channel::hibernate`].
+    /// The channel had no activity for a while; as [`ShardChannel::hibernate`].
     fn hibernate(&mut self) {}
 
     /// The channel ends while no handler runs; a running one is dropped with its channel instead.
-    /// As [`Channel::terminate`].
-    fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
+    /// As [`ShardChannel::terminate`].
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, reason: &Reason) {
         let _ = (ctx, reason);
     }
 }
 
-/// An [`AsyncChannel`] that receives messages of the application itself, of one type, as
-/// [`HandleInfo`](simurgh_channel::HandleInfo) does. They are sent with [`AsyncContext::handle`]'s
+/// An [`Channel`] that receives messages of the application itself, of one type, as
+/// [`ShardHandleInfo`](simurgh_channel::ShardHandleInfo) does. They are sent with [`Context::handle`]'s
 /// [`send`](simurgh_channel::ChannelHandle::send), and are queued behind a running handler.
-pub trait AsyncHandleInfo<M>: AsyncChannel {
+pub trait HandleInfo<M>: Channel {
     /// A message of the application.
     fn handle_info(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         message: M,
     ) -> impl Future<Output = Result<Outcome, Reject>> + Send;
 }

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 
 use serde_json::json;
-use simurgh_channel::{Context, Outcome, Stop};
+use simurgh_channel::{Outcome, ShardContext, Stop};
 use simurgh_proto::message::{Payload, PayloadError};
 
 /// An answer with status `error`: handlers, joins and connects return it for what they refuse.
@@ -124,7 +124,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn outcome(self, ctx: &Context<'_>) -> Outcome {
+    pub(super) fn outcome(self, ctx: &ShardContext<'_>) -> Outcome {
         match self {
             Self::Nothing => Outcome::NoReply,
             Self::Stop(how) => Outcome::Stop(how),

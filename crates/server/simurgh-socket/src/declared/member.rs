@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use simurgh_channel::{Channel, Context, Join, Outcome, Reply};
+use simurgh_channel::{Join, Outcome, Reply, ShardChannel, ShardContext};
 use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::topic::Pattern;
 
@@ -127,7 +127,11 @@ pub(super) struct Answer {
 }
 
 impl Declared {
-    pub(super) fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
+    pub(super) fn join(
+        self: &Arc<Self>,
+        ctx: &mut ShardContext<'_>,
+        payload: &Payload<'_>,
+    ) -> Join {
         #[cfg(feature = "token")]
         return self.rules.join(ctx, payload, |ctx, own| self.join_allowed(ctx, payload, own));
         #[cfg(not(feature = "token"))]
@@ -137,7 +141,7 @@ impl Declared {
     /// A join that tokens allow, with the claims of its own one.
     fn join_allowed(
         self: &Arc<Self>,
-        ctx: &mut Context<'_>,
+        ctx: &mut ShardContext<'_>,
         payload: &Payload<'_>,
         own: Option<OwnClaims>,
     ) -> Join {
@@ -230,7 +234,7 @@ impl Declared {
 
     pub(super) fn handle(
         &self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ShardContext<'_>,
         event: &str,
         payload: Payload<'_>,
         own: Option<&OwnClaims>,
@@ -319,8 +323,13 @@ pub(super) struct Member {
 // The cost of a joined client, in addition to its membership.
 const _: () = assert!(size_of::<Member>() <= 8);
 
-impl Channel for Member {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Member {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         self.declared.handle(ctx, event, payload, None)
     }
 }
@@ -331,8 +340,13 @@ struct OwnMember {
     claims: OwnClaims,
 }
 
-impl Channel for OwnMember {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for OwnMember {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         self.declared.handle(ctx, event, payload, Some(&self.claims))
     }
 }
@@ -345,7 +359,7 @@ pub(super) enum Refusal {
 
 impl Refusal {
     /// The reply to the client; its mistakes are counted.
-    pub(super) fn counted(&self, ctx: &Context<'_>) -> Payload<'static> {
+    pub(super) fn counted(&self, ctx: &ShardContext<'_>) -> Payload<'static> {
         if let Self::WrongPayload { .. } = self {
             ctx.count_wrong_payload();
         }

@@ -59,10 +59,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
-use simurgh_proto::ws::Limits;
+use simurgh_proto::ws::FrameLimits;
 
 pub use crate::shape::PayloadShape;
-use crate::socket::UserSocket;
+use crate::socket::{ChannelRoute, UserSocket};
 pub use check::Mistake;
 pub use limits::SocketLimitsSpec;
 #[cfg(feature = "token")]
@@ -255,7 +255,7 @@ impl Default for Defaults {
     fn default() -> Self {
         Self {
             announce_joins_up_to: 100,
-            message_bytes_max: Limits::default().message_bytes_max,
+            message_bytes_max: FrameLimits::default().message_bytes_max,
             frame_bytes_max: None,
         }
     }
@@ -376,16 +376,20 @@ fn user_socket_of(
         let declared = match compiled {
             Compiled::Declared(declared) => Arc::new(*declared),
             Compiled::Supabase(settings) => {
-                let user_socket = user_socket.supabase(&spec.topic, settings);
+                let user_socket =
+                    user_socket.channel(ChannelRoute::supabase(&spec.topic, settings));
                 return waiting(user_socket.channel_limits(spec.limits));
             }
         };
         let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
-        let user_socket = user_socket
-            .channel(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
+        let user_socket = user_socket.channel(
+            ChannelRoute::on_shard(&spec.topic, move |ctx, payload| {
+                Declared::join(&declared, ctx, &payload)
+            })
             .shapes(move |event| shapes.shape(event))
             .prepares(move |message| Box::new(prepares.prepare(message)))
-            .channel_limits(check::limits(spec, message_bytes_max));
+            .limits(check::limits(spec, message_bytes_max)),
+        );
         let user_socket =
             waiting(user_socket.alike(format!("{:?} {:?}", spec.presence, spec.members_max)));
         match spec.history {

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use simurgh_channel::{Context, PresenceError};
+use simurgh_channel::{PresenceError, ShardContext};
 use simurgh_proto::message::Payload;
 
 use super::template::{Source, Template};
@@ -109,7 +109,7 @@ impl Presence {
     /// Tracks the member, and pushes the list to it.
     pub(super) fn track(
         &self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ShardContext<'_>,
         Present { key, meta }: Present,
         own_subject: Option<&str>,
     ) -> Result<(), PresenceError> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
-use simurgh_channel::{Context, Join, PARSED_BYTES_MAX};
+use simurgh_channel::{Join, PARSED_BYTES_MAX, ShardContext};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
@@ -70,9 +70,9 @@ impl Rules {
     /// it, with the claims of the channel's own token.
     pub(super) fn join(
         &self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ShardContext<'_>,
         payload: &Payload<'_>,
-        then: impl FnOnce(&mut Context<'_>, Option<Claims>) -> Join,
+        then: impl FnOnce(&mut ShardContext<'_>, Option<Claims>) -> Join,
     ) -> Join {
         if self.own.is_some() && payload.len() > PARSED_BYTES_MAX {
             let response = json!({"reason": "payload_too_large", "limit": PARSED_BYTES_MAX});
@@ -99,7 +99,7 @@ impl Rules {
         !self.publish.is_empty()
     }
 
-    pub(super) fn may_publish(&self, ctx: &Context<'_>, claims: Option<&Claims>) -> bool {
+    pub(super) fn may_publish(&self, ctx: &ShardContext<'_>, claims: Option<&Claims>) -> bool {
         allow(&self.publish, ctx, claims)
     }
 }
@@ -117,7 +117,7 @@ impl OwnToken {
     }
 }
 
-fn allow(rules: &[Rule], ctx: &Context<'_>, claims: Option<&Claims>) -> bool {
+fn allow(rules: &[Rule], ctx: &ShardContext<'_>, claims: Option<&Claims>) -> bool {
     let allowed = rules.is_empty()
         || claims.is_some_and(|claims| rules.iter().any(|rule| rule.allows(ctx.topic(), claims)));
     if !allowed {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
-use simurgh_proto::ws::Limits;
+use simurgh_proto::ws::FrameLimits;
 pub use simurgh_text::parse_bytes;
 
 use super::{ChannelSpec, Defaults};
@@ -23,11 +23,11 @@ pub(super) fn read(value: &Value) -> Option<usize> {
 }
 
 /// The limits of a user socket, if any of its channels has its own.
-pub(super) fn limits(specs: &[ChannelSpec], defaults: Defaults) -> Option<Limits> {
+pub(super) fn limits(specs: &[ChannelSpec], defaults: Defaults) -> Option<FrameLimits> {
     specs.iter().find(|spec| spec.message_bytes_max.is_some())?;
     let largest =
         specs.iter().map(|spec| spec.message_bytes_max.unwrap_or(defaults.message_bytes_max));
     let message_bytes_max = largest.max()?;
     let frame_bytes_max = defaults.frame_bytes_max.unwrap_or(message_bytes_max);
-    Some(Limits { message_bytes_max, frame_bytes_max: frame_bytes_max.min(message_bytes_max) })
+    Some(FrameLimits { message_bytes_max, frame_bytes_max: frame_bytes_max.min(message_bytes_max) })
 }

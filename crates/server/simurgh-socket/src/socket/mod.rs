@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use simurgh_channel::{
-    ChannelLimits, Context, HistoryRule as History, Join, Kind, Prepared, Route, SocketLimits,
+    ChannelLimits, HistoryRule as History, Join, Kind, Prepared, Route, ShardContext, SocketLimits,
 };
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_proto::topic::Pattern;
-use simurgh_proto::ws::Limits;
+use simurgh_proto::ws::FrameLimits;
 use simurgh_proto::ws::handshake::Request;
 
 use crate::asynchronous::{self, ConnectRequest, IntoJoin, JoinContext, Reject};
@@ -28,9 +28,9 @@ pub use longpoll::LongPoll;
 /// A user socket: a path, its policy, and its channels.
 ///
 /// ```
-/// use simurgh::{Connect, UserSocket};
+/// use simurgh::{Connect, ChannelRoute, UserSocket};
 ///
-/// let user_socket = UserSocket::new("/socket").connect(|info| {
+/// let user_socket = UserSocket::new("/socket").connect_on_shard(|info| {
 ///     match info.param("token").as_deref() {
 ///         Some("secret") => Connect::ok().id("user_sockets:1"),
 ///         _ => Connect::refuse(403),
@@ -59,7 +59,7 @@ pub struct UserSocket {
     #[doc(hidden)]
     pub subprotocols: Vec<String>,
     #[doc(hidden)]
-    pub limits: Option<Limits>,
+    pub limits: Option<FrameLimits>,
     #[cfg(feature = "token")]
     tokens: Option<Arc<crate::token::TokenPolicy>>,
 }
@@ -87,13 +87,13 @@ impl UserSocket {
     }
 
     /// A WebSocket endpoint without Channels: every message is passed to
-    /// [`Channel::handle_in`](simurgh_channel::Channel::handle_in) as event `text` or `binary` with
+    /// [`ShardChannel::handle_in`](simurgh_channel::ShardChannel::handle_in) as event `text` or `binary` with
     /// the message as payload (text unchanged in [`Payload::Json`], even if it is not JSON);
     /// pushes, replies and broadcasts on `topic` are sent as bare messages, without their event.
     pub fn plain(
         path: &str,
         topic: &str,
-        join: impl Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
+        join: impl Fn(&mut ShardContext<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
     ) -> Self {
         Self::of(path, Kind::Plain { topic: topic.to_owned(), join: Arc::new(join) })
     }
@@ -131,7 +131,7 @@ impl UserSocket {
     pub fn channel(
         mut self,
         pattern: &str,
-        join: impl Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
+        join: impl Fn(&mut ShardContext<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
     ) -> Self {
         let pattern = match Pattern::parse(pattern) {
             Ok(pattern) => pattern,
@@ -147,7 +147,7 @@ impl UserSocket {
     }
 
     /// As [`channel`](Self::channel), joined by an `async fn` that returns an
-    /// [`AsyncChannel`](crate::asynchronous::AsyncChannel), or one with the payload of its reply.
+    /// [`Channel`](crate::asynchronous::Channel), or one with the payload of its reply.
     /// The socket is not read until the join is decided; after `Config::decision_timeout` (30 s by
     /// default) the client receives an error.
     ///
@@ -162,7 +162,9 @@ impl UserSocket {
         F: Future<Output = Result<J, Reject>> + Send + 'static,
         J: IntoJoin,
     {
-        self.channel(pattern, move |ctx, payload| asynchronous::join(ctx, payload, &join))
+        self.channel(ChannelRoute::on_shard(pattern, move |ctx, payload| {
+            asynchronous::join(ctx, payload, &join)
+        }))
     }
 
     /// As [`connect`](Self::connect), decided by an `async fn`. An `Err` refuses with 403 and its
@@ -170,14 +172,14 @@ impl UserSocket {
     /// connection is refused with 503.
     ///
     /// ```
-    /// use simurgh::{Connect, ConnectRequest, UserSocket, Reject};
+    /// use simurgh::{Connect, ConnectRequest, ChannelRoute, UserSocket, Reject};
     ///
     /// async fn connect(request: ConnectRequest) -> Result<Connect, Reject> {
     ///     let token = request.param("token").ok_or_else(|| Reject::new("no token"))?;
     ///     Ok(Connect::ok().id(format!("user:{token}")))
     /// }
     ///
-    /// let user_socket = UserSocket::new("/socket").async_connect(connect);
+    /// let user_socket = UserSocket::new("/socket").connect(connect);
     /// # let _ = user_socket;
     /// ```
     pub fn async_connect<F>(
@@ -187,7 +189,7 @@ impl UserSocket {
     where
         F: Future<Output = Result<Connect, Reject>> + Send + 'static,
     {
-        self.connect(move |info| asynchronous::connect(info, &connect))
+        self.connect_on_shard(move |info| asynchronous::connect(info, &connect))
     }
 
     /// Sets the payload shapes of the channel that was added last.
@@ -245,7 +247,7 @@ impl UserSocket {
     pub fn tokens(mut self, policy: crate::token::TokenPolicy) -> Self {
         let policy = Arc::new(policy);
         self.tokens = Some(Arc::clone(&policy));
-        self.auth_token(true).connect(move |info| policy.connect(info))
+        self.auth_token(true).connect_on_shard(move |info| policy.connect(info))
     }
 
     /// Joins of the channel that was added last are answered only once broadcasts of other nodes on
@@ -327,7 +329,7 @@ impl UserSocket {
     }
 
     /// Largest frame and message a peer may send here. Without it, the endpoint's own setting.
-    pub fn limits(mut self, limits: Limits) -> Self {
+    pub fn limits(mut self, limits: FrameLimits) -> Self {
         self.limits = Some(limits);
         self
     }
@@ -336,7 +338,7 @@ impl UserSocket {
     /// there are no limits. Costs a record for each socket that has sent something lately.
     ///
     /// ```
-    /// use simurgh::{LimitPolicy, UserSocket, Rate, SocketLimits};
+    /// use simurgh::{LimitPolicy, ChannelRoute, UserSocket, Rate, SocketLimits};
     ///
     /// let messages = Rate::per_second(100)?.with_burst(300)?;
     /// let limits = SocketLimits {
@@ -368,20 +370,20 @@ impl UserSocket {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use simurgh::{Channel, Context, History, Join, UserSocket, Outcome, Payload};
+    /// use simurgh::{ShardChannel, ShardContext, Join, ChannelRoute, UserSocket, Outcome, Payload, history::History};
     ///
     /// struct Room;
     ///
-    /// impl Channel for Room {
-    ///     fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    /// impl ShardChannel for Room {
+    ///     fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
     ///         Outcome::unknown_event()
     ///     }
     /// }
     ///
     /// let five_minutes = History { age: Duration::from_secs(300), ..History::default() };
     /// let user_socket = UserSocket::new("/socket")
-    ///     .channel("rooms:*", |_, _| Join::ok(Room))
-    ///     .history(five_minutes);
+    ///     .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room))
+    ///     .history(five_minutes));
     /// # let _ = user_socket;
     /// ```
     pub fn history(self, history: History) -> Self {
@@ -394,7 +396,7 @@ impl UserSocket {
         self
     }
 
-    /// Counts [`Context::member_count`] for the topics of this user socket. Costs one atomic
+    /// Counts [`ShardContext::member_count`] for the topics of this user socket. Costs one atomic
     /// addition a join.
     pub fn count_members(mut self, on: bool) -> Self {
         self.channels.count_members = on;
@@ -476,7 +478,8 @@ mod tests {
     use crate::connect::variables;
 
     fn user_socket() -> UserSocket {
-        UserSocket::new("/socket").channel("room:*", |_, _| Join::error(Payload::NULL))
+        UserSocket::new("/socket")
+            .channel(ChannelRoute::on_shard("room:*", |_, _| Join::error(Payload::NULL)))
     }
 
     #[test]

@@ -18,8 +18,10 @@ impl UserSocket {
     pub fn supabase(self, pattern: &str, settings: Settings) -> Self {
         let realtime = Arc::new(Realtime::new(settings));
         let joined = Arc::clone(&realtime);
-        self.channel(pattern, move |ctx, payload| joined.join(ctx, &payload))
-            .last(|_, own| own.supabase = Some(realtime))
+        self.channel(ChannelRoute::on_shard(pattern, move |ctx, payload| {
+            joined.join(ctx, &payload)
+        }))
+        .last(|_, own| own.supabase = Some(realtime))
     }
 
     /// Whether a topic has a Supabase channel; `None` if it has no channel.

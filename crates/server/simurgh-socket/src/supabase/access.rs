@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use simurgh_channel::Context;
+use simurgh_channel::ShardContext;
 
 use super::config::JoinConfig;
 use super::{Pass, Refusal, not_permitted};
@@ -38,7 +38,11 @@ impl Access {
     }
 
     /// Decides a join by its own token, else by its socket's.
-    pub(super) fn join(&self, ctx: &mut Context<'_>, config: &JoinConfig) -> Result<Pass, Refusal> {
+    pub(super) fn join(
+        &self,
+        ctx: &mut ShardContext<'_>,
+        config: &JoinConfig,
+    ) -> Result<Pass, Refusal> {
         let own = match (self.policy.get(), users(config.token.as_deref())) {
             (Some(policy), Some(token)) => {
                 let claims = policy.verify_on_shard(ctx, Some(token));
@@ -70,7 +74,7 @@ impl Access {
         self.policy.get().is_some()
     }
 
-    pub(super) fn renew(&self, ctx: &mut Context<'_>, token: Option<&str>) -> Renewed {
+    pub(super) fn renew(&self, ctx: &mut ShardContext<'_>, token: Option<&str>) -> Renewed {
         let (Some(policy), Some(token)) = (self.policy.get(), users(token)) else {
             return Renewed::Unchanged;
         };
@@ -102,7 +106,7 @@ fn users(token: Option<&str>) -> Option<&str> {
     token.filter(|token| !is_project_key(token))
 }
 
-fn allow(rules: &[Rule], ctx: &Context<'_>, claims: Option<&Claims>) -> bool {
+fn allow(rules: &[Rule], ctx: &ShardContext<'_>, claims: Option<&Claims>) -> bool {
     claims.is_some_and(|claims| rules.iter().any(|rule| rule.allows(ctx.topic(), claims)))
 }
 

@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use serde_json::value::RawValue;
 use simurgh_channel::{
-    Bucket, Channel, Context, HandleInfo, Outcome, PARSED_BYTES_MAX, PresenceError, Stop,
-    nanoseconds,
+    Bucket, Outcome, PARSED_BYTES_MAX, PresenceError, ShardChannel, ShardContext, ShardHandleInfo,
+    Stop, nanoseconds,
 };
 use simurgh_proto::message::{Payload, events};
 use tokio::sync::watch;
@@ -83,7 +83,7 @@ impl Member {
     }
 
     /// Passes a broadcast on: in a Supabase frame if it came in one, else as the event `broadcast`.
-    fn broadcast(&self, ctx: &mut Context<'_>, payload: Payload<'_>) -> Outcome {
+    fn broadcast(&self, ctx: &mut ShardContext<'_>, payload: Payload<'_>) -> Outcome {
         if let Err(refused) = self.take(&payload) {
             return self.refuse(ctx, &refused);
         }
@@ -117,7 +117,7 @@ impl Member {
     }
 
     /// Replies only to a client that asked for acknowledgements.
-    fn refuse(&self, ctx: &mut Context<'_>, refused: &Refused) -> Outcome {
+    fn refuse(&self, ctx: &mut ShardContext<'_>, refused: &Refused) -> Outcome {
         let reason = match refused {
             Refused::TooLarge => "payload_size_exceeded".to_owned(),
             Refused::WrongPayload => {
@@ -132,7 +132,7 @@ impl Member {
         }
     }
 
-    fn presence(&mut self, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Outcome {
+    fn presence(&mut self, ctx: &mut ShardContext<'_>, payload: &Payload<'_>) -> Outcome {
         if payload.len() > PARSED_BYTES_MAX {
             return shut_down(ctx, "Track message size exceeded");
         }
@@ -155,7 +155,7 @@ impl Member {
     }
 
     /// A second one is an update.
-    fn track(&mut self, ctx: &mut Context<'_>, meta: Option<&RawValue>) -> Outcome {
+    fn track(&mut self, ctx: &mut ShardContext<'_>, meta: Option<&RawValue>) -> Outcome {
         if !self.may_publish {
             let reason = unauthorized(ctx);
             return Outcome::error(json!({ "reason": reason }));
@@ -184,7 +184,7 @@ impl Member {
 
     /// A fresh token, which is not answered; an invalid one ends the channel.
     #[cfg(feature = "token")]
-    fn access_token(&mut self, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Outcome {
+    fn access_token(&mut self, ctx: &mut ShardContext<'_>, payload: &Payload<'_>) -> Outcome {
         #[derive(Deserialize)]
         struct AccessToken<'a> {
             #[serde(borrow)]
@@ -213,12 +213,12 @@ impl Member {
     }
 
     #[cfg(not(feature = "token"))]
-    fn access_token(&mut self, _: &mut Context<'_>, _: &Payload<'_>) -> Outcome {
+    fn access_token(&mut self, _: &mut ShardContext<'_>, _: &Payload<'_>) -> Outcome {
         Outcome::NoReply
     }
 
     /// Sets its deadline; one task waits for it, however often it is set.
-    fn expire_in(&mut self, ctx: &mut Context<'_>, lifetime: Duration) {
+    fn expire_in(&mut self, ctx: &mut ShardContext<'_>, lifetime: Duration) {
         let Some(end) = Instant::now().checked_add(lifetime) else { return };
         if let Some(deadline) = &self.deadline {
             deadline.send_replace(end);
@@ -254,19 +254,19 @@ impl Member {
     }
 }
 
-fn unauthorized(ctx: &Context<'_>) -> String {
+fn unauthorized(ctx: &ShardContext<'_>) -> String {
     ctx.count_unauthorized();
     let topic = ctx.subtopic();
     format!("Unauthorized: You do not have permissions to write to this Channel topic: {topic}")
 }
 
 /// Sends the reason, and ends the channel.
-fn shut_down(ctx: &mut Context<'_>, message: &str) -> Outcome {
+fn shut_down(ctx: &mut ShardContext<'_>, message: &str) -> Outcome {
     system(ctx, "system", "error", message);
     Outcome::Stop(Stop::Normal)
 }
 
-fn system(ctx: &mut Context<'_>, extension: &str, status: &str, message: &str) {
+fn system(ctx: &mut ShardContext<'_>, extension: &str, status: &str, message: &str) {
     let channel = ctx.subtopic();
     let said = json!({
         "extension": extension, "status": status, "message": message, "channel": channel,
@@ -274,8 +274,8 @@ fn system(ctx: &mut Context<'_>, extension: &str, status: &str, message: &str) {
     ctx.push("system", said);
 }
 
-impl Channel for Member {
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+impl ShardChannel for Member {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         if std::mem::take(&mut self.wants_state) {
             ctx.presence().push_state();
         }
@@ -287,7 +287,12 @@ impl Channel for Member {
         }
     }
 
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         if !self.take_turn() {
             return shut_down(ctx, "Too many messages per second");
         }
@@ -301,8 +306,8 @@ impl Channel for Member {
     }
 }
 
-impl HandleInfo<Expired> for Member {
-    fn handle_info(&mut self, ctx: &mut Context<'_>, _: Expired) -> Outcome {
+impl ShardHandleInfo<Expired> for Member {
+    fn handle_info(&mut self, ctx: &mut ShardContext<'_>, _: Expired) -> Outcome {
         let deadline = self.deadline.as_ref().map(|deadline| *deadline.borrow());
         if deadline.is_none_or(|deadline| Instant::now() < deadline) {
             return Outcome::NoReply;

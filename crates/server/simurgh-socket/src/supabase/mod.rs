@@ -2,10 +2,10 @@
 //! between members, presence, tokens.
 //!
 //! ```
-//! use simurgh::UserSocket;
+//! use simurgh::{ChannelRoute, UserSocket};
 //! use simurgh::supabase::{HOSTED_PATH, Settings};
 //!
-//! let user_socket = UserSocket::new(HOSTED_PATH).supabase("realtime:*", Settings::default());
+//! let user_socket = UserSocket::new(HOSTED_PATH).channel(ChannelRoute::supabase("realtime:*", Settings::default()));
 //! # let _ = user_socket;
 //! ```
 //!
@@ -37,7 +37,7 @@ use crate::ids::Ids;
 use access::Access;
 use config::JoinConfig;
 use member::Member;
-use simurgh_channel::{Context, Join, PARSED_BYTES_MAX, Rate};
+use simurgh_channel::{Join, PARSED_BYTES_MAX, Rate, ShardContext};
 
 /// The path of Supabase's user socket, below a project's address.
 pub const HOSTED_PATH: &str = "/realtime/v1";
@@ -101,7 +101,11 @@ impl Realtime {
         self.access.judge_by(policy);
     }
 
-    pub(crate) fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        ctx: &mut ShardContext<'_>,
+        payload: &Payload<'_>,
+    ) -> Join {
         match self.admit(ctx, payload) {
             Ok((member, reply)) => Join::ok(member).reply(reply),
             Err(Refusal(code, why)) => {
@@ -113,7 +117,7 @@ impl Realtime {
 
     fn admit(
         self: &Arc<Self>,
-        ctx: &mut Context<'_>,
+        ctx: &mut ShardContext<'_>,
         payload: &Payload<'_>,
     ) -> Result<(Member, Payload<'static>), Refusal> {
         if ctx.topic() == TOPIC_PREFIX {
@@ -142,7 +146,7 @@ impl Realtime {
 }
 
 /// Refused by a policy, or because there is none.
-fn not_permitted(ctx: &Context<'_>) -> Refusal {
+fn not_permitted(ctx: &ShardContext<'_>) -> Refusal {
     ctx.count_unauthorized();
     let topic = ctx.subtopic();
     let why = format!("You do not have permissions to read from this Channel topic: {topic}");

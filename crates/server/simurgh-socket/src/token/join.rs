@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use serde_json::json;
-use simurgh_channel::{Channel, Context, Join, Outcome, Stop};
+use simurgh_channel::{Join, Outcome, ShardChannel, ShardContext, Stop};
 use simurgh_proto::message::Payload;
 use simurgh_token::Claims;
 
@@ -22,12 +22,12 @@ impl TokenPolicy {
     ///
     /// ```
     /// use simurgh::token::{Rule, TokenPolicy};
-    /// use simurgh::{Channel, Context, Join, Payload, json};
+    /// use simurgh::{ShardChannel, ShardContext, Join, Payload, json};
     ///
     /// # struct Room;
-    /// # impl Channel for Room {
+    /// # impl ShardChannel for Room {
     /// #     fn handle_in(
-    /// #         &mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>,
+    /// #         &mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>,
     /// #     ) -> simurgh::Outcome {
     /// #         simurgh::Outcome::unknown_event()
     /// #     }
@@ -38,7 +38,7 @@ impl TokenPolicy {
     /// }
     ///
     /// fn join(
-    ///     ctx: &mut Context<'_>, payload: &Payload<'_>, policy: &TokenPolicy, rule: &Rule,
+    ///     ctx: &mut ShardContext<'_>, payload: &Payload<'_>, policy: &TokenPolicy, rule: &Rule,
     /// ) -> Join {
     ///     let token = payload.parse::<Ticket>().ok().and_then(|ticket| ticket.token);
     ///     policy.join(ctx, token.as_deref(), |ctx, claims| {
@@ -53,9 +53,9 @@ impl TokenPolicy {
     /// [`TokenError::reason`]: super::TokenError::reason
     pub fn join(
         &self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ShardContext<'_>,
         token: Option<&str>,
-        then: impl FnOnce(&mut Context<'_>, Claims) -> Join,
+        then: impl FnOnce(&mut ShardContext<'_>, Claims) -> Join,
     ) -> Join {
         let claims = match self.verify_on_shard(ctx, token) {
             Ok(claims) => claims,
@@ -75,14 +75,14 @@ impl TokenPolicy {
 }
 
 struct Ending {
-    within: Box<dyn Channel>,
+    within: Box<dyn ShardChannel>,
     end: Instant,
 }
 
 const _: () = assert!(size_of::<Ending>() <= 32, "what a channel costs that has its own token");
 
-impl Channel for Ending {
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+impl ShardChannel for Ending {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         let (handle, end) = (ctx.handle::<Self>(), tokio::time::Instant::from_std(self.end));
         ctx.spawn_linked(async move {
             tokio::time::sleep_until(end).await;
@@ -91,7 +91,12 @@ impl Channel for Ending {
         self.within.after_join(ctx);
     }
 
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         self.within.handle_in(ctx, event, payload)
     }
 

@@ -5,16 +5,16 @@
 //!
 //! ```
 //! use simurgh::token::{Claims, PhoenixSettings, Rule, Settings, TokenPolicy};
-//! use simurgh::{Channel, Context, Join, UserSocket, Outcome, Payload, json};
+//! use simurgh::{ShardChannel, ShardContext, Join, ChannelRoute, UserSocket, Outcome, Payload, json};
 //!
 //! struct Room;
-//! # impl Channel for Room {
-//! #     fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+//! # impl ShardChannel for Room {
+//! #     fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
 //! #         Outcome::unknown_event()
 //! #     }
 //! # }
 //!
-//! fn join(ctx: &mut Context<'_>, own: &Rule) -> Join {
+//! fn join(ctx: &mut ShardContext<'_>, own: &Rule) -> Join {
 //!     match ctx.assigns::<Claims>() {
 //!         Some(claims) if own.allows(ctx.topic(), claims) => Join::ok(Room),
 //!         _ => Join::error(json!({"reason": "unauthorized"})),
@@ -27,7 +27,7 @@
 //! let own: Rule = "room:{sub}".parse()?;
 //! let user_socket = UserSocket::new("/socket")
 //!     .tokens(TokenPolicy::new(settings)?)
-//!     .channel("room:*", move |ctx, _| join(ctx, &own));
+//!     .channel(ChannelRoute::on_shard("room:*", move |ctx, _| join(ctx, &own)));
 //! # let _ = user_socket;
 //! # Ok(())
 //! # }
@@ -57,7 +57,7 @@ macro_rules! pass_on_to_inner {
 
         fn handle_out(
             &mut self,
-            ctx: &mut Context<'_>,
+            ctx: &mut ShardContext<'_>,
             event: &str,
             payload: &simurgh_proto::message::Payload<'_>,
         ) -> Outcome {
@@ -66,7 +66,7 @@ macro_rules! pass_on_to_inner {
 
         fn handle_broadcast(
             &mut self,
-            ctx: &mut Context<'_>,
+            ctx: &mut ShardContext<'_>,
             broadcast: &simurgh_channel::Broadcast,
         ) -> Outcome {
             self.within.handle_broadcast(ctx, broadcast)
@@ -76,11 +76,11 @@ macro_rules! pass_on_to_inner {
             self.within.hibernate();
         }
 
-        fn terminate(&mut self, ctx: &mut Context<'_>, reason: &simurgh_channel::Reason) {
+        fn terminate(&mut self, ctx: &mut ShardContext<'_>, reason: &simurgh_channel::Reason) {
             self.within.terminate(ctx, reason);
         }
 
-        fn inner(&mut self) -> Option<&mut dyn Channel> {
+        fn inner(&mut self) -> Option<&mut dyn ShardChannel> {
             Some(&mut *self.within)
         }
     };
@@ -97,7 +97,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub(crate) use renewal::{is_same, renewing};
-use simurgh_channel::Context;
+use simurgh_channel::ShardContext;
 pub use simurgh_token::*;
 use verifying::CurrentVerifier;
 pub use verifying::JwksFileError;
@@ -227,7 +227,7 @@ impl TokenPolicy {
     /// and a later attempt may find newer keys.
     pub(crate) fn verify_on_shard(
         &self,
-        ctx: &Context<'_>,
+        ctx: &ShardContext<'_>,
         token: Option<&str>,
     ) -> Result<Claims, &'static str> {
         self.verify(token).map_err(|error| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::json;
-use simurgh_channel::{Channel, Context, JoinFn, Outcome, PARSED_BYTES_MAX};
+use simurgh_channel::{JoinFn, Outcome, PARSED_BYTES_MAX, ShardChannel, ShardContext};
 use simurgh_proto::message::Payload;
 use simurgh_token::Claims;
 
@@ -25,7 +25,7 @@ pub(crate) fn renewing(policy: &Arc<TokenPolicy>, join: JoinFn) -> JoinFn {
 }
 
 struct Renewing {
-    within: Box<dyn Channel>,
+    within: Box<dyn ShardChannel>,
     policy: Arc<TokenPolicy>,
 }
 
@@ -38,7 +38,7 @@ struct AccessToken {
 
 impl Renewing {
     /// The claims of a fresh token, or the reason for its client.
-    fn renew(&self, ctx: &Context<'_>, payload: &Payload<'_>) -> Result<Claims, &'static str> {
+    fn renew(&self, ctx: &ShardContext<'_>, payload: &Payload<'_>) -> Result<Claims, &'static str> {
         if payload.len() > PARSED_BYTES_MAX {
             return Err("malformed");
         }
@@ -58,12 +58,17 @@ pub(crate) fn is_same(before: &Claims, now: &Claims) -> bool {
         && before.get("iss") == now.get("iss")
 }
 
-impl Channel for Renewing {
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+impl ShardChannel for Renewing {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         self.within.after_join(ctx);
     }
 
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         if event != ACCESS_TOKEN {
             return self.within.handle_in(ctx, event, payload);
         }

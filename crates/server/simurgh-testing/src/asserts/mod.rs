@@ -11,7 +11,7 @@ pub use ends::{Code, Ends, closed_with, crashed};
 
 use crate::check::{Sort, report};
 use crate::fail;
-use crate::socket::{Push, Subscription, TestChannel, TestSocket};
+use crate::socket::{Push, TestChannel, TestSocket, TestSubscription};
 
 /// Something that receives pushes: a socket on all its topics, a channel on its own.
 pub trait HasPushes {
@@ -70,7 +70,7 @@ pub trait HasBroadcasts {
     fn broadcasts(&self) -> Check;
 }
 
-impl HasBroadcasts for Subscription {
+impl HasBroadcasts for TestSubscription {
     fn broadcasts(&self) -> Check {
         let sort = Sort::Broadcast(self.topic.clone());
         Check { shared: Arc::clone(&self.shared), at: self.at, sort }

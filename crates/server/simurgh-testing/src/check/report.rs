@@ -93,7 +93,7 @@ pub(crate) fn not_subscribed(topic: &str) -> String {
     )
 }
 
-pub(crate) fn refused(path: &str, error: &simurgh::driver::Error) -> String {
+pub(crate) fn refused(path: &str, error: &simurgh::driver::DriverError) -> String {
     format!("connecting to {path}: {error}; try_connect is for those that are to be refused")
 }
 

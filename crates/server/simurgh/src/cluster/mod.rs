@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
 use simurgh_cluster::{LinkState, NAME_BYTES_MAX, SETTINGS_MAX};
 use simurgh_shard::server::Server;
-use simurgh_socket::UserSocket;
+use simurgh_socket::{ChannelRoute, UserSocket};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 pub(crate) use self::run::Started;
@@ -176,9 +176,10 @@ mod tests {
     use crate::History as HistoryRule;
 
     fn user_socket() -> UserSocket {
-        let refuse =
-            |_: &mut crate::Context<'_>, _: crate::Payload<'_>| Join::error(crate::Payload::NULL);
-        UserSocket::new("/socket").channel("room:*", refuse)
+        let refuse = |_: &mut crate::ShardContext<'_>, _: crate::Payload<'_>| {
+            Join::error(crate::Payload::NULL)
+        };
+        UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", refuse))
     }
 
     #[test]

@@ -6,18 +6,18 @@
 //! sockets receive arrives at the one receiver of their [`Driver`], as values that name the socket.
 //!
 //! ```
-//! use simurgh::{Channel, Context, Endpoint, Join, UserSocket, Outcome, Payload, driver::Driver,
+//! use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload, driver::Driver,
 //! json};
 //!
 //! struct Echo;
 //!
-//! impl Channel for Echo {
-//!     fn handle_in(&mut self, _: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+//! impl ShardChannel for Echo {
+//!     fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
 //!         Outcome::ok(payload.into_owned())
 //!     }
 //! }
 //!
-//! let user_socket = UserSocket::new("/socket").channel("echo:*", |_, _| Join::ok(Echo));
+//! let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("echo:*", |_, _| Join::ok(Echo)));
 //! let endpoint = Endpoint::builder().socket(user_socket).start_local()?;
 //! let mut driver = Driver::start(&endpoint);
 //! let socket = driver.connect("/socket", json!({"token": "secret"}))?;
@@ -36,7 +36,7 @@
 //!
 //! # Bounds
 //! Requests to sockets are charged to the mailboxes of their shards, like broadcasts; beyond
-//! [`Config::mailbox_bytes_max`](crate::Config) they fail with [`Error::Congested`]. Received
+//! [`Config::mailbox_bytes_max`](crate::Config) they fail with [`DriverError::Congested`]. Received
 //! events wait until they are taken: beyond [`Options::queue_bytes_max`] bytes further ones are
 //! dropped and counted ([`Counts::lost`]), because a socket without a network cannot be slow.
 //! [`Counts`] counts all events, dropped or not; with [`Options::counts_only`] only the counts are
@@ -68,7 +68,7 @@ use simurgh_shard::mail::driver::{
     Batch, Charge, ClientMessage, CommandKind, Connect, DriverCommand, EventQueue, EventSender,
 };
 pub use simurgh_shard::mail::driver_event::{
-    DriverError as Error, Event, MessageRef, Received, Reply, SocketId, What,
+    DriverError, Event, MessageRef, Received, ReceivedReply, SocketId, What,
 };
 use simurgh_shard::server::Server;
 
@@ -149,13 +149,13 @@ impl Driver {
     ///
     /// # Errors
     /// It was refused, or the server has ended.
-    pub fn connect(&mut self, path: &str, params: Value) -> Result<SocketId, Error> {
+    pub fn connect(&mut self, path: &str, params: Value) -> Result<SocketId, DriverError> {
         let mut opened = self.connect_many(1, path, params)?;
-        opened.pop().unwrap_or(Err(Error::Ended))
+        opened.pop().unwrap_or(Err(DriverError::Ended))
     }
 
     /// Opens `count` sockets with the same params, spread over all shards, and waits until the
-    /// application has accepted or refused ([`Error::Refused`]) each.
+    /// application has accepted or refused ([`DriverError::Refused`]) each.
     ///
     /// # Errors
     /// Nothing is mounted at `path`, the server is congested, or it has ended; some sockets may be
@@ -165,7 +165,7 @@ impl Driver {
         count: usize,
         path: &str,
         params: Value,
-    ) -> Result<Vec<Result<SocketId, Error>>, Error> {
+    ) -> Result<Vec<Result<SocketId, DriverError>>, DriverError> {
         let (user_socket, head) = self.request(path, &params)?;
         let (answer, answers) = channel();
         let shards = self.server.mailboxes.len().max(1);
@@ -193,7 +193,7 @@ impl Driver {
             match answers.recv() {
                 Ok(some) => opened.extend(some),
                 // The shard has ended, or the connection closed before it was decided.
-                Err(_) => opened.resize(count, Err(Error::Ended)),
+                Err(_) => opened.resize(count, Err(DriverError::Ended)),
             }
         }
         Ok(opened)
@@ -202,13 +202,13 @@ impl Driver {
     /// Joins a topic; the reply reports the result. A closed socket sends and receives nothing.
     ///
     /// # Errors
-    /// [`Error::Congested`] or [`Error::Ended`], as for all requests to a socket.
+    /// [`DriverError::Congested`] or [`DriverError::Ended`], as for all requests to a socket.
     pub fn join(
         &mut self,
         socket: SocketId,
         topic: &str,
         payload: impl Into<Payload<'static>>,
-    ) -> Result<MessageRef, Error> {
+    ) -> Result<MessageRef, DriverError> {
         self.join_many(&[socket], topic, payload)
     }
 
@@ -218,7 +218,7 @@ impl Driver {
         sockets: &[SocketId],
         topic: &str,
         payload: impl Into<Payload<'static>>,
-    ) -> Result<MessageRef, Error> {
+    ) -> Result<MessageRef, DriverError> {
         self.say(sockets, topic, events::JOIN, payload.into())
     }
 
@@ -229,7 +229,7 @@ impl Driver {
         topic: &str,
         event: &str,
         payload: impl Into<Payload<'static>>,
-    ) -> Result<MessageRef, Error> {
+    ) -> Result<MessageRef, DriverError> {
         self.push_many(&[socket], topic, event, payload)
     }
 
@@ -240,27 +240,31 @@ impl Driver {
         topic: &str,
         event: &str,
         payload: impl Into<Payload<'static>>,
-    ) -> Result<MessageRef, Error> {
+    ) -> Result<MessageRef, DriverError> {
         self.say(sockets, topic, event, payload.into())
     }
 
     /// Leaves a topic. Errors as for [`join`](Self::join).
-    pub fn leave(&mut self, socket: SocketId, topic: &str) -> Result<MessageRef, Error> {
+    pub fn leave(&mut self, socket: SocketId, topic: &str) -> Result<MessageRef, DriverError> {
         self.leave_many(&[socket], topic)
     }
 
     /// Leaves a topic with all these sockets. Errors as for [`join`](Self::join).
-    pub fn leave_many(&mut self, sockets: &[SocketId], topic: &str) -> Result<MessageRef, Error> {
+    pub fn leave_many(
+        &mut self,
+        sockets: &[SocketId],
+        topic: &str,
+    ) -> Result<MessageRef, DriverError> {
         self.say(sockets, topic, events::LEAVE, Payload::EMPTY_OBJECT)
     }
 
     /// Closes a socket; its last event is [`What::Closed`]. Errors as for [`join`](Self::join).
-    pub fn close(&mut self, socket: SocketId) -> Result<(), Error> {
+    pub fn close(&mut self, socket: SocketId) -> Result<(), DriverError> {
         self.close_many(&[socket])
     }
 
     /// Closes all these sockets. Errors as for [`join`](Self::join).
-    pub fn close_many(&mut self, sockets: &[SocketId]) -> Result<(), Error> {
+    pub fn close_many(&mut self, sockets: &[SocketId]) -> Result<(), DriverError> {
         for (shard, keys) in self.by_shard(sockets) {
             self.ask(shard, CommandKind::Close(keys))?;
         }
@@ -272,13 +276,13 @@ impl Driver {
     ///
     /// # Errors
     /// The server has ended or is congested.
-    pub fn settle(&mut self) -> Result<(), Error> {
+    pub fn settle(&mut self) -> Result<(), DriverError> {
         self.settle_within(Duration::MAX)
     }
 
-    /// As [`settle`](Self::settle), but [`Error::TimedOut`] if a shard takes longer.
+    /// As [`settle`](Self::settle), but [`DriverError::TimedOut`] if a shard takes longer.
     #[doc(hidden)]
-    pub fn settle_within(&mut self, time: Duration) -> Result<(), Error> {
+    pub fn settle_within(&mut self, time: Duration) -> Result<(), DriverError> {
         let (answer, answers) = channel();
         for shard in 0..self.server.mailboxes.len() as u16 {
             self.ask(shard, CommandKind::Settle(answer.clone()))?;
@@ -305,7 +309,7 @@ impl Driver {
         loop {
             match self.recv_within(Duration::from_secs(3600)) {
                 Ok(event) => return Some(event),
-                Err(Error::TimedOut) => {}
+                Err(DriverError::TimedOut) => {}
                 Err(_) => return None,
             }
         }
@@ -313,27 +317,27 @@ impl Driver {
 
     /// Waits up to 5 s for the reply to a message; other events stay in the queue. Fails if it does
     /// not come in time, or the server has ended.
-    pub fn reply(&mut self, to: MessageRef) -> Result<Reply, Error> {
+    pub fn reply(&mut self, to: MessageRef) -> Result<ReceivedReply, DriverError> {
         self.find(|event| match &event.what {
             What::Reply(reply) => reply.to == Some(to),
             _ => false,
         })
         .and_then(|event| match event.what {
             What::Reply(reply) => Ok(reply),
-            _ => Err(Error::TimedOut),
+            _ => Err(DriverError::TimedOut),
         })
     }
 
     /// Waits up to 5 s until a socket receives this event, in a push or a broadcast; other events
     /// stay in the queue. Fails as [`reply`](Self::reply) does.
-    pub fn message(&mut self, socket: SocketId, event: &str) -> Result<Received, Error> {
+    pub fn message(&mut self, socket: SocketId, event: &str) -> Result<Received, DriverError> {
         self.find(|heard| match &heard.what {
             What::Message(message) => heard.socket == socket && message.event() == event,
             _ => false,
         })
         .and_then(|heard| match heard.what {
             What::Message(message) => Ok(message),
-            _ => Err(Error::TimedOut),
+            _ => Err(DriverError::TimedOut),
         })
     }
 
@@ -342,7 +346,7 @@ impl Driver {
         self.queue.counts()
     }
 
-    fn find(&mut self, is_it: impl Fn(&Event) -> bool) -> Result<Event, Error> {
+    fn find(&mut self, is_it: impl Fn(&Event) -> bool) -> Result<Event, DriverError> {
         if let Some(at) = self.skipped.iter().position(|(event, _)| is_it(event))
             && let Some((event, weight)) = self.skipped.remove(at)
         {
@@ -361,7 +365,7 @@ impl Driver {
         }
     }
 
-    fn recv_within(&mut self, time: Duration) -> Result<Event, Error> {
+    fn recv_within(&mut self, time: Duration) -> Result<Event, DriverError> {
         let (event, weight) = match self.skipped.pop_front() {
             Some(skipped) => skipped,
             None => self.next(time)?,
@@ -370,7 +374,7 @@ impl Driver {
         Ok(event)
     }
 
-    fn next(&mut self, time: Duration) -> Result<(Event, usize), Error> {
+    fn next(&mut self, time: Duration) -> Result<(Event, usize), DriverError> {
         loop {
             if let Some(event) = self.batch.next() {
                 return Ok(event);
@@ -385,7 +389,7 @@ impl Driver {
         topic: &str,
         event: &str,
         payload: Payload<'static>,
-    ) -> Result<MessageRef, Error> {
+    ) -> Result<MessageRef, DriverError> {
         self.next_ref += 1;
         let name = MessageRef(self.next_ref);
         let msg_ref = name.write();
@@ -415,7 +419,7 @@ impl Driver {
         parts.collect()
     }
 
-    fn ask(&self, shard: u16, what: CommandKind) -> Result<(), Error> {
+    fn ask(&self, shard: u16, what: CommandKind) -> Result<(), DriverError> {
         let is_control = matches!(what, CommandKind::Attach(_) | CommandKind::Detach);
         let bytes = size_of::<DriverCommand>()
             + match &what {
@@ -427,23 +431,23 @@ impl Driver {
         let (server, at) = (&self.server, usize::from(shard));
         let there = server.mailboxes.get(at).zip(server.ended.get(at));
         let Some((mailbox, _)) = there.filter(|(_, ended)| !ended.load(Relaxed)) else {
-            return Err(Error::Ended);
+            return Err(DriverError::Ended);
         };
         // A command that exceeds the whole limit may pass when nothing else is queued.
         let under_way = mailbox.bytes();
         if !is_control && under_way != 0 && under_way.saturating_add(bytes) > mailbox.bytes_max() {
-            return Err(Error::Congested);
+            return Err(DriverError::Congested);
         }
         let charge = Charge::new(mailbox, bytes);
         let command = DriverCommand { queue: Arc::clone(&self.queue), what, _charge: charge };
         match mailbox.post_anyway(Mail::Drive(Box::new(command))) {
             true => Ok(()),
-            false => Err(Error::Ended),
+            false => Err(DriverError::Ended),
         }
     }
 
-    fn request(&self, path: &str, params: &Value) -> Result<(u8, Box<[u8]>), Error> {
-        let refused = |status, body: &str| Error::Refused { status, body: body.to_owned() };
+    fn request(&self, path: &str, params: &Value) -> Result<(u8, Box<[u8]>), DriverError> {
+        let refused = |status, body: &str| DriverError::Refused { status, body: body.to_owned() };
         if !path.starts_with('/') || path.contains(|it: char| it.is_ascii_control() || it == ' ') {
             return Err(refused(400, "a path begins with / and holds no blank"));
         }
@@ -466,10 +470,10 @@ impl Driver {
     }
 }
 
-fn recv_error(error: RecvTimeoutError) -> Error {
+fn recv_error(error: RecvTimeoutError) -> DriverError {
     match error {
-        RecvTimeoutError::Timeout => Error::TimedOut,
-        RecvTimeoutError::Disconnected => Error::Ended,
+        RecvTimeoutError::Timeout => DriverError::TimedOut,
+        RecvTimeoutError::Disconnected => DriverError::Ended,
     }
 }
 

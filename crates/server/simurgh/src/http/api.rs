@@ -22,7 +22,7 @@ use simurgh_core::{Ids, KeptAt, Node, PresenceList};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
 use simurgh_shard::server::Server;
-use simurgh_socket::{PayloadShape, UserSocket};
+use simurgh_socket::{ChannelRoute, PayloadShape, UserSocket};
 
 use super::supabase;
 use crate::access::{Bearer, bearer};
@@ -394,9 +394,10 @@ mod tests {
     #[test]
     fn topics_of_supabase_channels_need_no_prefix() {
         let settings = simurgh_socket::supabase::Settings::default;
-        let room = |_: &mut crate::Context<'_>, _: Payload<'_>| crate::Join::error(json!({}));
-        let user_socket = UserSocket::new("/socket").supabase("realtime:*", settings());
-        let user_sockets = [user_socket.channel("rooms:*", room)];
+        let room = |_: &mut crate::ShardContext<'_>, _: Payload<'_>| crate::Join::error(json!({}));
+        let user_socket =
+            UserSocket::new("/socket").channel(ChannelRoute::supabase("realtime:*", settings()));
+        let user_sockets = [user_socket.channel(ChannelRoute::on_shard("rooms:*", room))];
         let made = |body: serde_json::Value| {
             let made = fitting(&user_sockets, parse(body.to_string().as_bytes()).unwrap())?;
             let it = &made[0].broadcast;
@@ -413,7 +414,7 @@ mod tests {
         assert_eq!(made(private.clone()), heard("realtime:rooms:a", "broadcast", false));
         let wrong = json!({"topic": "lobby", "event": "e", "payload": 7});
         assert!(made(wrong).unwrap_err().starts_with("message 0: payload: expected object"));
-        let none = [UserSocket::new("/socket").channel("rooms:*", room)];
+        let none = [UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", room))];
         let refused = fitting(&none, parse(private.to_string().as_bytes()).unwrap());
         assert!(refused.unwrap_err().starts_with("message 0: private: no Supabase channel"));
     }
@@ -428,8 +429,8 @@ mod tests {
         let defaults = simurgh_socket::declared::Defaults::default();
         let declared =
             simurgh_socket::declared::user_socket("/socket", &specs.unwrap(), defaults).unwrap();
-        let in_rust =
-            UserSocket::new("/other").channel("rust", |_, _| crate::Join::error(json!({})));
+        let in_rust = UserSocket::new("/other")
+            .channel(ChannelRoute::on_shard("rust", |_, _| crate::Join::error(json!({}))));
         let user_sockets = [declared, in_rust];
         let answer = |topic: &str, event: &str, payload: serde_json::Value| {
             let body = json!({"topic": topic, "event": event, "payload": payload}).to_string();

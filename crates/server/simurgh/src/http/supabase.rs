@@ -17,7 +17,7 @@ use simurgh_proto::message::{Payload, UserBroadcast, events};
 use simurgh_proto::serializer::json::compact;
 use simurgh_shard::server::Server;
 use simurgh_socket::supabase::TOPIC_PREFIX;
-use simurgh_socket::{PayloadShape, UserSocket};
+use simurgh_socket::{ChannelRoute, PayloadShape, UserSocket};
 
 use super::api::{Authorized, Published, body_limit, failed, publish, wrong};
 use crate::{Broadcast, BroadcastError};
@@ -163,9 +163,10 @@ mod tests {
     use simurgh_socket::supabase::Settings;
 
     fn user_sockets() -> Vec<UserSocket> {
-        let other = |_: &mut crate::Context<'_>, _: Payload<'_>| crate::Join::error(json!({}));
-        let supabase = UserSocket::new("/socket").supabase("realtime:*", Settings::default());
-        vec![supabase.channel("rooms:*", other)]
+        let other = |_: &mut crate::ShardContext<'_>, _: Payload<'_>| crate::Join::error(json!({}));
+        let supabase = UserSocket::new("/socket")
+            .channel(ChannelRoute::supabase("realtime:*", Settings::default()));
+        vec![supabase.channel(ChannelRoute::on_shard("rooms:*", other))]
     }
 
     #[test]

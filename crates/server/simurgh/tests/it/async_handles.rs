@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use simurgh::driver::{Driver, Event, SocketId, What};
 use simurgh::{
-    Async, AsyncChannel, AsyncContext, AsyncHandleInfo, ChannelHandle, CloseCode, Connect,
-    Endpoint, JoinContext, Outcome, Payload, Reject, Reply, ReplyRef, Stop, UserSocket, json,
+    Async, Channel, ChannelHandle, ChannelRoute, CloseCode, Connect, Context, Endpoint, HandleInfo,
+    JoinContext, Outcome, Payload, Reject, Reply, ReplyRef, Stop, UserSocket, json,
 };
 
 const TOPIC: &str = "room:1";
@@ -32,10 +32,10 @@ impl Drop for Counted {
 
 struct Room(Arc<Ledger>);
 
-impl AsyncChannel for Room {
+impl Channel for Room {
     async fn handle_in(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         event: &str,
         payload: Payload<'static>,
     ) -> Result<Outcome, Reject> {
@@ -74,8 +74,8 @@ impl AsyncChannel for Room {
     }
 }
 
-impl AsyncHandleInfo<Counted> for Room {
-    async fn handle_info(&mut self, ctx: &mut AsyncContext, _: Counted) -> Result<Outcome, Reject> {
+impl HandleInfo<Counted> for Room {
+    async fn handle_info(&mut self, ctx: &mut Context, _: Counted) -> Result<Outcome, Reject> {
         ctx.push("told", json!({}));
         Ok(Outcome::NoReply)
     }
@@ -96,8 +96,8 @@ impl Stage {
             async { Ok(room) }
         };
         let user_socket = UserSocket::new("/socket")
-            .connect(|info| Connect::ok().maybe_id(info.param("id")))
-            .async_channel("room:*", join);
+            .connect_on_shard(|info| Connect::ok().maybe_id(info.param("id")))
+            .channel(ChannelRoute::new("room:*", join));
         let builder = Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1);
         let endpoint = builder.start_local().unwrap();
         let driver = Driver::start(&endpoint);

@@ -11,7 +11,7 @@ use rustix::net::sockopt::set_socket_linger;
 use simurgh::asynchronous::BEHIND_MAX;
 use simurgh::metrics::ShardMetrics;
 use simurgh::{
-    AsyncChannel, AsyncContext, Endpoint, Handle, JoinContext, Outcome, Payload, Reject,
+    Channel, ChannelRoute, Context, Endpoint, Handle, JoinContext, Outcome, Payload, Reject,
     UserSocket, json,
 };
 use tokio::sync::Semaphore;
@@ -47,10 +47,10 @@ impl Drop for Guard {
 
 struct Room(Arc<Ledger>);
 
-impl AsyncChannel for Room {
+impl Channel for Room {
     async fn handle_in(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         event: &str,
         payload: Payload<'static>,
     ) -> Result<Outcome, Reject> {
@@ -99,7 +99,7 @@ fn stage(shards: usize, drain_time: Duration) -> (Endpoint, Arc<Ledger>) {
         let room = Room(Arc::clone(&rooms));
         async { Ok(room) }
     };
-    let user_socket = UserSocket::new("/socket").async_channel("room:*", join);
+    let user_socket = UserSocket::new("/socket").channel(ChannelRoute::new("room:*", join));
     let endpoint = start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = shards;
         config.drain_time = drain_time;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::support::{WAIT_MAX, log, start};
 use serde_json::Value;
 use simurgh::{
-    AsyncChannel, AsyncContext, AsyncHandleInfo, Connect, ConnectRequest, Endpoint, JoinContext,
+    Channel, ChannelRoute, Connect, ConnectRequest, Context, Endpoint, HandleInfo, JoinContext,
     Outcome, Payload, Reject, UserSocket, json,
 };
 use tokio::time::sleep;
@@ -60,8 +60,8 @@ async fn panics(place: &str) {
 
 struct Room;
 
-impl AsyncChannel for Room {
-    async fn after_join(&mut self, ctx: &mut AsyncContext) -> Result<(), Reject> {
+impl Channel for Room {
+    async fn after_join(&mut self, ctx: &mut Context) -> Result<(), Reject> {
         if ctx.subtopic() == "after_join" {
             query("after_join").await?;
         }
@@ -70,7 +70,7 @@ impl AsyncChannel for Room {
 
     async fn handle_in(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         event: &str,
         _: Payload<'static>,
     ) -> Result<Outcome, Reject> {
@@ -90,8 +90,8 @@ impl AsyncChannel for Room {
     }
 }
 
-impl AsyncHandleInfo<()> for Room {
-    async fn handle_info(&mut self, ctx: &mut AsyncContext, (): ()) -> Result<Outcome, Reject> {
+impl HandleInfo<()> for Room {
+    async fn handle_info(&mut self, ctx: &mut Context, (): ()) -> Result<Outcome, Reject> {
         ctx.push("told", json!({}));
         query("handle_info").await?;
         Ok(Outcome::NoReply)
@@ -120,8 +120,8 @@ async fn connect(request: ConnectRequest) -> Result<Connect, Reject> {
 fn stage() -> Endpoint {
     log::start();
     let user_socket = UserSocket::new("/socket")
-        .async_connect(connect)
-        .async_channel("room:*", |ctx, _| join(ctx));
+        .connect(connect)
+        .channel(ChannelRoute::new("room:*", |ctx, _| join(ctx)));
     start(Endpoint::builder().socket(user_socket))
 }
 

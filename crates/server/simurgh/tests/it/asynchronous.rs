@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use simurgh::driver::{Driver, Error, SocketId, What};
+use simurgh::driver::{Driver, DriverError, SocketId, What};
 use simurgh::{
-    AsyncChannel, AsyncContext, AsyncHandleInfo, Builder, Connect, ConnectRequest, Endpoint,
+    Builder, Channel, ChannelRoute, Connect, ConnectRequest, Context, Endpoint, HandleInfo,
     JoinContext, Outcome, Payload, Reject, Stop, UserSocket, json,
 };
 use tokio::sync::Semaphore;
@@ -79,10 +79,10 @@ struct Room {
     handled: usize,
 }
 
-impl AsyncChannel for Room {
+impl Channel for Room {
     const INTERCEPT: &'static [&'static str] = &["whispered"];
 
-    async fn after_join(&mut self, ctx: &mut AsyncContext) -> Result<(), Reject> {
+    async fn after_join(&mut self, ctx: &mut Context) -> Result<(), Reject> {
         if ctx.subtopic() == "greets" {
             sleep(Duration::from_millis(5)).await;
             ctx.push("hello", json!({"from": ctx.topic()}));
@@ -92,7 +92,7 @@ impl AsyncChannel for Room {
 
     async fn handle_in(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         event: &str,
         payload: Payload<'static>,
     ) -> Result<Outcome, Reject> {
@@ -160,7 +160,7 @@ impl AsyncChannel for Room {
 
     async fn handle_out(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         _: &str,
         payload: Payload<'static>,
     ) -> Result<Outcome, Reject> {
@@ -170,8 +170,8 @@ impl AsyncChannel for Room {
     }
 }
 
-impl AsyncHandleInfo<u32> for Room {
-    async fn handle_info(&mut self, ctx: &mut AsyncContext, n: u32) -> Result<Outcome, Reject> {
+impl HandleInfo<u32> for Room {
+    async fn handle_info(&mut self, ctx: &mut Context, n: u32) -> Result<Outcome, Reject> {
         sleep(Duration::from_millis(1)).await;
         ctx.push("told", json!({"n": n}));
         Ok(Outcome::NoReply)
@@ -224,7 +224,7 @@ impl Stage {
             }
         };
         let user_socket =
-            UserSocket::new("/socket").async_connect(connect).async_channel("room:*", join);
+            UserSocket::new("/socket").connect(connect).channel(ChannelRoute::new("room:*", join));
         let builder = Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1);
         let endpoint = configure(builder).start_local().unwrap();
         let driver = Driver::start(&endpoint);
@@ -315,7 +315,7 @@ fn joins_and_connects_are_decided_by_async_functions() {
     let mut it = Stage::with(|builder| {
         builder.configure(|config| config.decision_timeout = Duration::from_millis(300))
     });
-    let refused = |status, body: &str| Err(Error::Refused { status, body: body.into() });
+    let refused = |status, body: &str| Err(DriverError::Refused { status, body: body.into() });
     assert_eq!(it.driver.connect("/socket", json!({})), refused(403, "no token"));
     let failed = it.driver.connect("/socket", json!({"token": "fail"}));
     assert_eq!(failed, refused(500, "internal error"));
@@ -376,7 +376,7 @@ fn a_connect_that_is_never_decided_is_refused_in_time_and_one_that_panics_at_onc
         builder.configure(|config| config.decision_timeout = Duration::from_millis(300))
     });
     let mut refused = |token: &str| match it.driver.connect("/socket", json!({"token": token})) {
-        Err(Error::Refused { status, body }) => (status, body),
+        Err(DriverError::Refused { status, body }) => (status, body),
         other => panic!("{other:?}"),
     };
     assert_eq!(refused("panic"), (500, "".into()));

@@ -12,14 +12,21 @@ use std::time::{Duration, Instant};
 use crate::support::{Client, WAIT_MAX, metric, start};
 use serde_json::{Value, json};
 use simurgh::{
-    Builder, Channel, Context, Endpoint, GapReason, History, Join, Outcome, Payload, UserSocket,
+    Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
+    UserSocket,
+    history::{GapReason, History},
 };
 use tungstenite::{Message, WebSocket};
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "say" => ctx.broadcast("said", payload.into_owned()),
             "tell" => ctx.broadcast_from("told", payload.into_owned()),
@@ -30,8 +37,8 @@ impl Channel for Room {
 }
 
 fn builder(rule: History) -> Builder {
-    let user_socket =
-        UserSocket::new("/socket").channel("kept:*", |_, _| Join::ok(Room)).history(rule);
+    let user_socket = UserSocket::new("/socket")
+        .channel(ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Room)).history(rule));
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3)
 }
 
@@ -248,7 +255,7 @@ async fn what_is_larger_than_its_history_is_delivered_and_who_was_away_is_told()
         assert_eq!(resumed, json!({"recovered": false, "reason": "overwritten", "count": 1}));
         let page = pubsub.history(topic.as_str()).limit(5).await.unwrap();
         assert_eq!((page.messages.len(), page.gap), (1, None));
-        let first = simurgh::Position::parse(first.as_str().unwrap()).unwrap();
+        let first = simurgh::history::Position::parse(first.as_str().unwrap()).unwrap();
         let gap = pubsub.history(topic.as_str()).after(first).await.unwrap();
         assert_eq!(gap.gap, Some(GapReason::Overwritten));
     }
@@ -291,7 +298,7 @@ fn numbers(socket: &mut WebSocket<Slow>, last: u64) -> (Vec<u64>, Option<Value>)
         if message[3] == "said" {
             numbers.push(message[4]["n"].as_u64().unwrap());
         }
-        if message[1].as_str().is_some_and(|it| simurgh::Position::parse(it).is_some()) {
+        if message[1].as_str().is_some_and(|it| simurgh::history::Position::parse(it).is_some()) {
             position = Some(message[1].clone());
         }
     }

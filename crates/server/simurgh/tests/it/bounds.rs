@@ -6,12 +6,19 @@ use std::time::Duration;
 
 use crate::support::{Client, WAIT_MAX, metric, metrics, metrics_at, start};
 use serde_json::json;
-use simurgh::{Channel, Connect, Context, Endpoint, Join, Outcome, Payload, UserSocket};
+use simurgh::{
+    ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+};
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "all" => ctx.broadcast("news", &payload),
             "who" => return Outcome::ok(json!({"peer": ctx.assigns::<String>()})),
@@ -22,7 +29,8 @@ impl Channel for Room {
 }
 
 fn small_mailboxes() -> Endpoint {
-    let user_socket = UserSocket::new("/socket").channel("rooms:*", |_, _| Join::ok(Room));
+    let user_socket = UserSocket::new("/socket")
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
     start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 2;
         config.mailbox_bytes_max = 64 << 10;
@@ -124,8 +132,8 @@ fn who_behind(endpoint: &Endpoint, before_upgrade: &[u8], header: &str, answer: 
 
 fn tells_peers(trusted: &[&str], proxy_protocol: bool) -> Endpoint {
     let user_socket = UserSocket::new("/socket")
-        .connect(|info| Connect::ok().assign(info.peer().to_string()))
-        .channel("rooms:*", |_, _| Join::ok(Room));
+        .connect_on_shard(|info| Connect::ok().assign(info.peer().to_string()))
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
     start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.trusted_proxies = trusted.iter().map(|net| net.parse().unwrap()).collect();
         config.proxy_protocol = proxy_protocol;
@@ -162,7 +170,8 @@ fn proxy_headers_of_both_versions_name_the_client() {
 
 #[test]
 fn a_slow_reader_that_still_sends_is_told_why_it_is_cut() {
-    let user_socket = UserSocket::new("/socket").channel("rooms:*", |_, _| Join::ok(Room));
+    let user_socket = UserSocket::new("/socket")
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
     let endpoint = start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 1;
         config.outbound_bytes_max = 256 << 10;
@@ -190,7 +199,8 @@ fn a_slow_reader_that_still_sends_is_told_why_it_is_cut() {
 
 #[test]
 fn a_topic_that_is_too_long_to_keep_is_refused_and_one_of_10_kb_is_not() {
-    let user_socket = UserSocket::new("/socket").channel("rooms:*", |_, _| Join::ok(Room));
+    let user_socket = UserSocket::new("/socket")
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
     let endpoint = start(Endpoint::builder().socket(user_socket));
     let mut client = Client::v2(&endpoint);
     let topic = |bytes| format!("rooms:{}", "x".repeat(bytes));

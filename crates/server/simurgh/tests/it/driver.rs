@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Client, WAIT_MAX};
 use serde_json::Value;
-use simurgh::driver::{Driver, Error, Event, Options, SocketId, What};
+use simurgh::driver::{Driver, DriverError, Event, Options, SocketId, What};
 use simurgh::{
-    Builder, Channel, CloseCode, Connect, Context, Endpoint, Join, Outcome, Payload, Reason,
-    Serializer, Stop, UserSocket, json,
+    Builder, ChannelRoute, CloseCode, Connect, Endpoint, Join, Outcome, Payload, Reason,
+    Serializer, ShardChannel, ShardContext, Stop, UserSocket, json,
 };
 
 struct Room {
@@ -16,7 +16,7 @@ struct Room {
 }
 
 impl Room {
-    fn join(ctx: &mut Context<'_>, payload: Payload<'_>) -> Join {
+    fn join(ctx: &mut ShardContext<'_>, payload: Payload<'_>) -> Join {
         match ctx.subtopic() {
             "private" => Join::error(json!({"reason": "unauthorized"})),
             "crash" => panic!("as asked"),
@@ -32,8 +32,13 @@ impl Room {
     }
 }
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "echo" => return Outcome::ok(payload.into_owned()),
             "ping" => {
@@ -56,12 +61,17 @@ impl Channel for Room {
         &["intercepted"]
     }
 
-    fn handle_out(&mut self, ctx: &mut Context<'_>, _: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        _: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         ctx.push("rewritten", payload);
         Outcome::NoReply
     }
 
-    fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, reason: &Reason) {
         ctx.broadcast("gone", json!(format!("{reason:?}")));
     }
 }
@@ -69,8 +79,13 @@ impl Channel for Room {
 /// A channel without application code between its members and a broadcast.
 struct Listener;
 
-impl Channel for Listener {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Listener {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "shout" => ctx.broadcast("shouted", payload.into_owned()),
             "tell" => ctx.broadcast_from("told", payload.into_owned()),
@@ -82,7 +97,7 @@ impl Channel for Listener {
 
 fn server() -> Builder {
     let user_socket = UserSocket::new("/socket")
-        .connect(|info| match info.param("token").as_deref() {
+        .connect_on_shard(|info| match info.param("token").as_deref() {
             Some("no") => Connect::refuse_with(403, "not you\n"),
             Some("later") => Connect::later(async {
                 tokio::time::sleep(Duration::from_millis(30)).await;
@@ -93,8 +108,8 @@ fn server() -> Builder {
             Some(name) => Connect::ok().id(format!("users:{name}")),
             None => Connect::ok(),
         })
-        .channel("rooms:*", Room::join)
-        .channel("quiet:*", |_, _| Join::ok(Listener))
+        .channel(ChannelRoute::on_shard("rooms:*", Room::join))
+        .channel(ChannelRoute::on_shard("quiet:*", |_, _| Join::ok(Listener)))
         .channels_max(3);
     Endpoint::builder()
         .socket(user_socket)
@@ -226,7 +241,7 @@ fn who_may_connect_is_asked_as_of_a_client() {
     let endpoint = start();
     let mut driver = Driver::start(&endpoint);
     let mut refusal = |path: &str, params: Value| match driver.connect(path, params) {
-        Err(Error::Refused { status, body }) => (status, body),
+        Err(DriverError::Refused { status, body }) => (status, body),
         other => panic!("{other:?}"),
     };
     assert_eq!(refusal("/socket", json!({"token": "no"})), (403, "not you\n".to_owned()));
@@ -377,7 +392,7 @@ fn limits_are_those_of_the_server() {
     let mut driver = Driver::start(&endpoint);
     let opened = driver.connect_many(8, "/socket", Value::Null).unwrap();
     let open: Vec<SocketId> = opened.iter().filter_map(|it| it.clone().ok()).collect();
-    let full = Err(Error::Refused { status: 503, body: String::new() });
+    let full = Err(DriverError::Refused { status: 503, body: String::new() });
     assert_eq!((open.len(), opened.iter().filter(|it| **it == full).count()), (5, 3));
     let one = open[0];
     for n in 1..=4 {
@@ -418,8 +433,8 @@ fn the_end_of_the_server_is_heard() {
     assert_eq!(closed.len(), 2);
     assert!(closed.iter().all(|event| event.what == what));
     assert!(closed.iter().any(|it| it.socket == one) && closed.iter().any(|it| it.socket == two));
-    assert_eq!(driver.connect("/socket", Value::Null), Err(Error::Ended));
-    assert_eq!(driver.join(one, "rooms:1", json!({})), Err(Error::Ended));
+    assert_eq!(driver.connect("/socket", Value::Null), Err(DriverError::Ended));
+    assert_eq!(driver.join(one, "rooms:1", json!({})), Err(DriverError::Ended));
 }
 
 #[test]
@@ -444,7 +459,7 @@ fn too_much_at_once_is_refused_and_passes_later() {
             Err(error) => break error,
         }
     };
-    assert_eq!(refused, Error::Congested);
+    assert_eq!(refused, DriverError::Congested);
     assert!((50..100).contains(&pushed), "{pushed}");
     await_that(|| driver.counts().ok == pushed + 1);
     assert!(driver.push(one, "rooms:later", "echo", json!({})).is_ok());

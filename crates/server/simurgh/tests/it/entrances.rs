@@ -6,14 +6,20 @@ use crate::support::{Client, metric, start};
 use serde_json::{Value, json};
 use simurgh::supabase::Settings;
 use simurgh::{
-    BroadcastError, Channel, Context, Endpoint, History, Join, Outcome, Payload, UserSocket,
+    BroadcastError, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
+    UserSocket, history::History,
 };
 
 /// Broadcasts all that it receives, as a careless application does.
 struct Echo;
 
-impl Channel for Echo {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Echo {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         ctx.broadcast(event, payload.into_owned());
         Outcome::ok(json!({}))
     }
@@ -21,10 +27,11 @@ impl Channel for Echo {
 
 fn server() -> Endpoint {
     let user_socket = UserSocket::new("/socket")
-        .supabase("realtime:*", Settings::default())
-        .channel("kept:*", |_, _| Join::ok(Echo))
-        .history(History::default())
-        .channel("rooms:*", |_, _| Join::ok(Echo));
+        .channel(ChannelRoute::supabase("realtime:*", Settings::default()))
+        .channel(
+            ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Echo)).history(History::default()),
+        )
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Echo)));
     let plain = UserSocket::plain("/plain", "plain", |_, _| Join::ok(Echo));
     let builder = Endpoint::builder().socket(user_socket).socket(plain);
     start(builder.configure(|config| config.api_token = Some("s3cret".into())))

@@ -8,13 +8,20 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Client, WAIT_MAX, metric, start};
 use serde_json::json;
-use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+};
 use tungstenite::Message;
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "all" => ctx.broadcast("news", &payload),
             "echo" => return Outcome::ok(payload.into_owned()),
@@ -26,7 +33,8 @@ impl Channel for Room {
 }
 
 fn server(configure: impl FnOnce(&mut simurgh::Config)) -> Endpoint {
-    let user_socket = UserSocket::new("/socket").channel("rooms:*", |_, _| Join::ok(Room));
+    let user_socket = UserSocket::new("/socket")
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
     start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 1;
         configure(config);
@@ -302,8 +310,8 @@ fn what_was_asked_before_a_half_close_is_answered() {
 #[test]
 fn a_connect_that_is_never_decided_is_refused() {
     let user_socket = UserSocket::new("/socket")
-        .connect(|_| simurgh::Connect::later(std::future::pending()))
-        .channel("rooms:*", |_, _| Join::ok(Room));
+        .connect_on_shard(|_| simurgh::Connect::later(std::future::pending()))
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
     let endpoint = start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.decision_timeout = Duration::from_millis(400);
     }));
@@ -315,8 +323,8 @@ fn a_connect_that_is_never_decided_is_refused() {
 
 fn joins_never(decision_timeout: Duration) -> Endpoint {
     let user_socket = UserSocket::new("/socket")
-        .channel("never:*", |_, _| Join::later(std::future::pending()))
-        .channel("rooms:*", |_, _| Join::ok(Room));
+        .channel(ChannelRoute::on_shard("never:*", |_, _| Join::later(std::future::pending())))
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
     start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 1;
         config.decision_timeout = decision_timeout;

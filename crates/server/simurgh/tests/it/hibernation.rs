@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use simurgh::driver::{Driver, What};
-use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket, json};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket, json,
+};
 
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -15,8 +17,8 @@ struct Memory {
     panics: bool,
 }
 
-impl Channel for Memory {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, _: Payload<'_>) -> Outcome {
+impl ShardChannel for Memory {
+    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, _: Payload<'_>) -> Outcome {
         if event == "all" {
             ctx.broadcast("news", json!({}));
         }
@@ -36,10 +38,11 @@ impl Channel for Memory {
 fn start(after: Option<Duration>) -> (Endpoint, Arc<AtomicU64>) {
     let hibernated = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&hibernated);
-    let user_socket = UserSocket::new("/socket").channel("memory:*", move |ctx, _| {
-        let panics = ctx.subtopic() == "panics";
-        Join::ok(Memory { said: Vec::new(), hibernated: Arc::clone(&count), panics })
-    });
+    let user_socket =
+        UserSocket::new("/socket").channel(ChannelRoute::on_shard("memory:*", move |ctx, _| {
+            let panics = ctx.subtopic() == "panics";
+            Join::ok(Memory { said: Vec::new(), hibernated: Arc::clone(&count), panics })
+        }));
     let endpoint = Endpoint::builder()
         .socket(user_socket)
         .configure(|config| {

@@ -8,8 +8,9 @@ use crate::support::raw::{Answer, Raw};
 use crate::support::{Client, start};
 use serde_json::{Value, json};
 use simurgh::{
-    BroadcastError, Builder, Channel, Context, Endpoint, GapReason, History, HistoryError, Join,
-    NotKept, Outcome, Payload, UserSocket,
+    BroadcastError, Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel,
+    ShardContext, UserSocket,
+    history::{GapReason, History, HistoryError, NotKept},
 };
 
 const TOKEN: &str = "history-token";
@@ -17,8 +18,13 @@ const ASLEEP: Duration = Duration::from_millis(1_500);
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "say" => {
                 ctx.broadcast("said", payload.into_owned());
@@ -36,9 +42,12 @@ impl Channel for Room {
 
 fn builder() -> Builder {
     let user_socket = UserSocket::new("/socket")
-        .channel("plain:*", |_, _| Join::ok(Room))
-        .channel("kept:*", |_, _| Join::ok(Room))
-        .history(History { count: 3_000, bytes: 16 << 20, ..History::default() });
+        .channel(ChannelRoute::on_shard("plain:*", |_, _| Join::ok(Room)))
+        .channel(ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Room)).history(History {
+            count: 3_000,
+            bytes: 16 << 20,
+            ..History::default()
+        }));
     Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 3;
         config.api_token = Some(TOKEN.to_owned());
@@ -432,7 +441,8 @@ fn topics_are_listed_once_each_over_all_shards() {
 
 #[test]
 fn a_server_that_declares_no_history_has_none() {
-    let user_socket = UserSocket::new("/socket").channel("plain:*", |_, _| Join::ok(Room));
+    let user_socket = UserSocket::new("/socket")
+        .channel(ChannelRoute::on_shard("plain:*", |_, _| Join::ok(Room)));
     let token = |config: &mut simurgh::Config| config.api_token = Some(TOKEN.to_owned());
     let server = start(Endpoint::builder().socket(user_socket).configure(token));
     assert_eq!(get(&server, "/api/history/topics"), json!({"topics": [], "next": null}));

@@ -6,15 +6,21 @@ use crate::support::nodes::Engine;
 use crate::support::{Client, WAIT_MAX, metric, metrics, start};
 use serde_json::{Value, json};
 use simurgh::{
-    Channel, Cluster, Context, Endpoint, Error, History, HistoryError, Join, NotKept, Outcome,
-    Payload, UserSocket,
+    ChannelRoute, Cluster, Endpoint, Error, Join, Outcome, Payload, ShardChannel, ShardContext,
+    UserSocket,
+    history::{History, HistoryError, NotKept},
 };
 use simurgh_loopback::RestartData;
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "others" => ctx.broadcast_from("said", &payload),
             _ => ctx.broadcast("said", &payload),
@@ -24,7 +30,9 @@ impl Channel for Room {
 }
 
 fn user_socket() -> UserSocket {
-    UserSocket::new("/socket").channel("room:*", |_, _| Join::ok(Room)).history(History::default())
+    UserSocket::new("/socket").channel(
+        ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)).history(History::default()),
+    )
 }
 
 fn builder() -> simurgh::Builder {

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 use crate::support::raw::{Answer, Raw};
 use crate::support::{Client, start};
 use serde_json::{Value, json};
-use simurgh::{Channel, Context, Endpoint, History, Join, Outcome, Payload, UserSocket};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+    history::History,
+};
 
 const TOKEN: &str = "history-token";
 const SHORT: Duration = Duration::from_millis(300);
@@ -17,8 +20,8 @@ const LONG: Duration = Duration::from_secs(60);
 /// Blocks its shard between two barriers, as no channel should.
 struct Holds(Arc<Barrier>);
 
-impl Channel for Holds {
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+impl ShardChannel for Holds {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
         self.0.wait();
         self.0.wait();
         Outcome::NoReply
@@ -40,9 +43,13 @@ fn while_held<const N: usize>(
     let meets = Arc::new(Barrier::new(2));
     let of_channel = Arc::clone(&meets);
     let user_socket = UserSocket::new("/socket")
-        .channel("holds", move |_, _| Join::ok(Holds(Arc::clone(&of_channel))))
-        .channel("kept:*", |_, _| Join::error(json!({})))
-        .history(History::default());
+        .channel(ChannelRoute::on_shard("holds", move |_, _| {
+            Join::ok(Holds(Arc::clone(&of_channel)))
+        }))
+        .channel(
+            ChannelRoute::on_shard("kept:*", |_, _| Join::error(json!({})))
+                .history(History::default()),
+        );
     let server = start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 1;
         config.api_token = Some(TOKEN.to_owned());

@@ -13,15 +13,17 @@ use crate::support::{Client, WAIT_MAX, start};
 use simurgh::axum::Router;
 use simurgh::axum::body::Body;
 use simurgh::axum::routing::get;
-use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+};
 
 const SOON: Duration = Duration::from_secs(4);
 const LARGE: usize = 16 << 20;
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
         Outcome::NoReply
     }
 }
@@ -56,7 +58,8 @@ fn server(drain_time: Duration) -> Server {
         .route("/held", get(held))
         .route("/large", get(|| async { Body::from(vec![b'x'; LARGE]) }))
         .route("/never", get(never));
-    let user_socket = UserSocket::new("/socket").channel("room:*", |_, _| Join::ok(Room));
+    let user_socket =
+        UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)));
     let builder = Endpoint::builder().socket(user_socket).http(router);
     Server { endpoint: start(builder.configure(|it| it.drain_time = drain_time)), go, has_come }
 }

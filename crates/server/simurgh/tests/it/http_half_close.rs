@@ -16,7 +16,9 @@ use simurgh::axum::body::{Body, Bytes};
 use simurgh::axum::extract::DefaultBodyLimit;
 use simurgh::axum::routing::{get, post};
 use simurgh::http::HttpConfig;
-use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+};
 
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 /// The limit for what must happen at once.
@@ -26,8 +28,8 @@ const LARGE: usize = 8 << 20;
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
         Outcome::NoReply
     }
 }
@@ -67,7 +69,8 @@ fn server(change: impl FnOnce(&mut HttpConfig)) -> Server {
         .route("/large", get(|| async { Body::from(vec![b'x'; LARGE]) }))
         .route("/never", get(never))
         .layer(DefaultBodyLimit::disable());
-    let user_socket = UserSocket::new("/socket").channel("room:*", |_, _| Join::ok(Room));
+    let user_socket =
+        UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)));
     let builder = Endpoint::builder().socket(user_socket).http(router).configure(|config| {
         config.api_token = Some("s3cret".into());
         change(&mut config.http);

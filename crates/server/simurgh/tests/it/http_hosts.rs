@@ -7,14 +7,14 @@ use crate::support::start;
 use serde_json::Value;
 use simurgh::axum::Router;
 use simurgh::axum::routing::get;
-use simurgh::{Builder, CheckOrigin, Config, Endpoint, LongPoll, UserSocket};
+use simurgh::{Builder, ChannelRoute, CheckOrigin, Config, Endpoint, LongPoll, UserSocket};
 
 const BROADCAST: &str = "{\"topic\":\"a\",\"event\":\"b\",\"payload\":{}}";
 const OWN: [(&str, u16); 3] = [("/metrics", 200), ("/observer/", 200), ("/api/broadcast", 202)];
 
 fn builder(change: impl FnOnce(&mut Config)) -> Builder {
     let user_socket = UserSocket::new("/socket")
-        .channel("room:*", crate::support::no_channel)
+        .channel(ChannelRoute::on_shard("room:*", crate::support::no_channel))
         .longpoll(LongPoll::new());
     let page = Router::new().route("/", get(|| async { "page\n" }));
     Endpoint::builder().socket(user_socket).http(page).configure(|config| {

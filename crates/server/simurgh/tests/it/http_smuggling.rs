@@ -9,7 +9,7 @@ use simurgh::axum::Router;
 use simurgh::axum::body::Bytes;
 use simurgh::axum::extract::State;
 use simurgh::axum::http::Uri;
-use simurgh::{Endpoint, UserSocket};
+use simurgh::{ChannelRoute, Endpoint, UserSocket};
 
 type Seen = Arc<Mutex<Vec<String>>>;
 
@@ -29,7 +29,8 @@ impl Scene {
             format!("{} bytes\n", body.len())
         };
         let router = Router::new().fallback(answer).with_state(Arc::clone(&seen));
-        let user_socket = UserSocket::new("/socket").channel("room:*", crate::support::no_channel);
+        let user_socket = UserSocket::new("/socket")
+            .channel(ChannelRoute::on_shard("room:*", crate::support::no_channel));
         Self { endpoint: start(Endpoint::builder().socket(user_socket).http(router)), seen }
     }
 

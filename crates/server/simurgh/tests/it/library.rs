@@ -8,15 +8,15 @@ use std::time::Duration;
 use crate::support::{Client, metric, start};
 use serde_json::json;
 use simurgh::{
-    Channel, Connect, Context, Endpoint, HandleInfo, Join, Outcome, Payload, Reason, Reply, Stop,
-    UserSocket,
+    ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, Reason, Reply, ShardChannel,
+    ShardContext, ShardHandleInfo, Stop, UserSocket,
 };
 
 struct Room {
     panics_in_drop: bool,
 }
 
-fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
+fn join(ctx: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
     match ctx.subtopic() {
         "crash" => panic!("join"),
         "later" => Join::later(async {
@@ -28,8 +28,13 @@ fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
     }
 }
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "echo" => Outcome::ok(&payload),
             "crash" => {
@@ -68,13 +73,13 @@ impl Channel for Room {
         }
     }
 
-    fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, reason: &Reason) {
         ctx.broadcast("left", json!({"reason": format!("{reason:?}")}));
     }
 }
 
-impl HandleInfo<u32> for Room {
-    fn handle_info(&mut self, ctx: &mut Context<'_>, n: u32) -> Outcome {
+impl ShardHandleInfo<u32> for Room {
+    fn handle_info(&mut self, ctx: &mut ShardContext<'_>, n: u32) -> Outcome {
         ctx.push("info", json!({"n": n}));
         Outcome::NoReply
     }
@@ -87,7 +92,7 @@ impl Drop for Room {
 }
 
 fn room(shards: usize) -> Endpoint {
-    let user_socket = UserSocket::new("/socket").channel("rooms:*", join);
+    let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", join));
     start(Endpoint::builder().socket(user_socket).configure(|config| config.shards = shards))
 }
 
@@ -257,13 +262,13 @@ fn a_member_who_joins_gets_exactly_the_broadcasts_after_its_join() {
 #[test]
 fn connect_decides_later_assigns_and_gives_ids() {
     struct Known;
-    impl Channel for Known {
-        fn handle_in(&mut self, ctx: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    impl ShardChannel for Known {
+        fn handle_in(&mut self, ctx: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
             Outcome::ok(json!({"id": ctx.socket_id(), "name": ctx.assigns::<String>()}))
         }
     }
     let user_socket = UserSocket::new("/socket/:tenant")
-        .connect(|info| {
+        .connect_on_shard(|info| {
             let name = info.param("tenant").unwrap_or_default();
             Connect::later(async move {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -274,7 +279,7 @@ fn connect_decides_later_assigns_and_gives_ids() {
                 }
             })
         })
-        .channel("rooms:*", |_, _| Join::ok(Known));
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Known)));
     let endpoint = start(Endpoint::builder().socket(user_socket));
     let address = endpoint.addresses()[0];
     let path = |tenant: &str| format!("/socket/{tenant}/websocket?vsn=2.0.0");
@@ -296,22 +301,22 @@ fn connect_decides_later_assigns_and_gives_ids() {
 fn terminate_runs_once_for_every_end() {
     static ENDS: AtomicUsize = AtomicUsize::new(0);
     struct Counted(mpsc::Sender<Reason>);
-    impl Channel for Counted {
-        fn handle_in(&mut self, _: &mut Context<'_>, event: &str, _: Payload<'_>) -> Outcome {
+    impl ShardChannel for Counted {
+        fn handle_in(&mut self, _: &mut ShardContext<'_>, event: &str, _: Payload<'_>) -> Outcome {
             match event {
                 "stop" => Outcome::Stop(Stop::Shutdown),
                 "bad" => Outcome::Stop(Stop::Abnormal),
                 _ => panic!("crash"),
             }
         }
-        fn terminate(&mut self, _: &mut Context<'_>, reason: &Reason) {
+        fn terminate(&mut self, _: &mut ShardContext<'_>, reason: &Reason) {
             ENDS.fetch_add(1, Ordering::SeqCst);
             self.0.send(*reason).unwrap();
         }
     }
     let (sender, reasons) = mpsc::channel();
     let user_socket = UserSocket::new("/socket")
-        .channel("rooms:*", move |_, _| Join::ok(Counted(sender.clone())));
+        .channel(ChannelRoute::on_shard("rooms:*", move |_, _| Join::ok(Counted(sender.clone()))));
     let endpoint = start(Endpoint::builder().socket(user_socket));
     let mut client = Client::v2(&endpoint);
     let ends = [
@@ -366,7 +371,8 @@ fn a_second_server_on_the_same_port_is_refused() {
 #[test]
 fn a_drain_closes_everybody_with_1012_and_ends() {
     let endpoint = {
-        let user_socket = UserSocket::new("/socket").channel("rooms:*", join);
+        let user_socket =
+            UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", join));
         start(Endpoint::builder().socket(user_socket).configure(|config| {
             config.shards = 2;
             config.drain_time = Duration::from_millis(300);

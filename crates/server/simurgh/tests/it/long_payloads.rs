@@ -3,7 +3,9 @@
 use crate::support::{Client, start};
 use serde_json::{Value, json};
 use simurgh::declared::{self, ChannelSpec, Defaults};
-use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+};
 use tungstenite::Message;
 
 /// Empty, the longest that are copied, longer, and much longer.
@@ -11,8 +13,13 @@ const LENGTHS: [usize; 5] = [0, 65_534, 65_535, 65_536, 3_000_000];
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         let payload = payload.into_owned();
         match event {
             "all" => ctx.broadcast("news", &payload),
@@ -27,8 +34,8 @@ impl Channel for Room {
 /// Receives each broadcast in `handle_out`.
 struct Interceptor;
 
-impl Channel for Interceptor {
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+impl ShardChannel for Interceptor {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
         Outcome::NoReply
     }
 
@@ -36,14 +43,19 @@ impl Channel for Interceptor {
         &["seen"]
     }
 
-    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         ctx.push(event, payload);
         Outcome::NoReply
     }
 }
 
 fn server() -> Endpoint {
-    let join = |ctx: &mut Context<'_>, payload: Payload<'_>| {
+    let join = |ctx: &mut ShardContext<'_>, payload: Payload<'_>| {
         if payload.json() == Some(r#"{"intercept":true}"#) {
             return Join::ok(Interceptor);
         }
@@ -53,7 +65,7 @@ fn server() -> Endpoint {
     let plain = UserSocket::plain("/plain", "echo", |_, _| Join::ok(Room));
     start(
         Endpoint::builder()
-            .socket(UserSocket::new("/socket").channel("rooms:*", join))
+            .socket(UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", join)))
             .socket(plain),
     )
 }

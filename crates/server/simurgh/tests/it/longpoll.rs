@@ -7,8 +7,8 @@ use crate::support::raw::{Answer, Raw};
 use crate::support::{metric, start};
 use serde_json::{Value, json};
 use simurgh::{
-    Builder, Channel, Connect, ConnectRequest, Context, Endpoint, History, Join, LongPoll, Outcome,
-    Payload, Reject, UserSocket,
+    Builder, ChannelRoute, Connect, ConnectRequest, Endpoint, Join, LongPoll, Outcome, Payload,
+    Reject, ShardChannel, ShardContext, UserSocket, history::History,
 };
 
 const WINDOW: Duration = Duration::from_secs(2);
@@ -18,8 +18,13 @@ const NDJSON: &str = "application/x-ndjson";
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "shout" => {
                 ctx.broadcast(event, payload.into_owned());
@@ -30,7 +35,7 @@ impl Channel for Room {
     }
 }
 
-fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
+fn join(ctx: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
     match ctx.subtopic() {
         "slow" => Join::later(async {
             tokio::time::sleep(WINDOW * 2).await;
@@ -41,7 +46,9 @@ fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
 }
 
 fn user_socket() -> UserSocket {
-    UserSocket::new("/socket").longpoll(LongPoll::new().window(WINDOW)).channel("room:*", join)
+    UserSocket::new("/socket")
+        .longpoll(LongPoll::new().window(WINDOW))
+        .channel(ChannelRoute::on_shard("room:*", join))
 }
 
 fn builder() -> Builder {
@@ -138,7 +145,9 @@ fn eventually(mut is_so: impl FnMut() -> bool) {
 #[test]
 fn the_newer_of_two_polls_wins() {
     let patient = LongPoll::new().window(SOON * 5);
-    let user_socket = UserSocket::new("/socket").longpoll(patient).channel("room:*", join);
+    let user_socket = UserSocket::new("/socket")
+        .longpoll(patient)
+        .channel(ChannelRoute::on_shard("room:*", join));
     let endpoint = start(Endpoint::builder().socket(user_socket));
     let mut session = Session::joined(&endpoint, "room:two");
     let mut older = session.begin_poll(&endpoint);
@@ -154,7 +163,8 @@ fn the_newer_of_two_polls_wins() {
 }
 
 fn keeping() -> Endpoint {
-    let user_socket = user_socket().channel("kept:*", join).history(History::default());
+    let user_socket =
+        user_socket().channel(ChannelRoute::on_shard("kept:*", join).history(History::default()));
     start(Endpoint::builder().socket(user_socket))
 }
 
@@ -215,7 +225,9 @@ fn who_does_not_go_by_positions_keeps_its_token() {
 #[test]
 fn who_has_left_is_given_nothing() {
     let patient = LongPoll::new().window(SOON * 5);
-    let user_socket = UserSocket::new("/socket").longpoll(patient).channel("room:*", join);
+    let user_socket = UserSocket::new("/socket")
+        .longpoll(patient)
+        .channel(ChannelRoute::on_shard("room:*", join));
     let endpoint = start(Endpoint::builder().socket(user_socket));
     let mut session = Session::joined(&endpoint, "room:left");
     let mut shut = session.begin_poll(&endpoint);
@@ -406,7 +418,9 @@ fn sessions_are_counted_as_sockets() {
 #[test]
 fn a_drain_ends_sessions_and_their_connections() {
     let patient = LongPoll::new().window(SOON * 5);
-    let user_socket = UserSocket::new("/socket").longpoll(patient).channel("room:*", join);
+    let user_socket = UserSocket::new("/socket")
+        .longpoll(patient)
+        .channel(ChannelRoute::on_shard("room:*", join));
     let drain_time = Duration::from_millis(200);
     let builder = Endpoint::builder().socket(user_socket);
     let endpoint = start(builder.configure(|config| config.drain_time = drain_time));
@@ -436,10 +450,11 @@ fn a_user_socket_is_polled_where_it_says_so() {
             _ => std::future::pending().await,
         }
     }
-    let tenants =
-        UserSocket::new("/sockets/:tenant").longpoll(LongPoll::new()).async_connect(connect);
-    let off = UserSocket::new("/off").channel("room:*", join);
-    let builder = Endpoint::builder().socket(off).socket(tenants.channel("room:*", join));
+    let tenants = UserSocket::new("/sockets/:tenant").longpoll(LongPoll::new()).connect(connect);
+    let off = UserSocket::new("/off").channel(ChannelRoute::on_shard("room:*", join));
+    let builder = Endpoint::builder()
+        .socket(off)
+        .socket(tenants.channel(ChannelRoute::on_shard("room:*", join)));
     let endpoint = start(builder.configure(|config| {
         config.decision_timeout = Duration::from_millis(300);
     }));
@@ -499,7 +514,8 @@ fn session_that_is_polled_survives_an_address_whose_sessions_are_not() {
 #[test]
 fn address_with_many_sessions_leaves_places_and_memory_for_others() {
     let kept = UserSocket::new("/kept").longpoll(LongPoll::new().window(SOON));
-    let kept = kept.connect(|_| Connect::ok()).channel("room:*", join);
+    let kept =
+        kept.connect_on_shard(|_| Connect::ok()).channel(ChannelRoute::on_shard("room:*", join));
     let endpoint = start(builder().socket(kept).configure(|config| {
         config.shards = 1;
         config.inbound_budget_bytes = 1 << 20;

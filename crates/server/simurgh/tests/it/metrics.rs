@@ -5,24 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::support::nodes::Engine;
 use crate::support::{Client, start};
 use serde_json::{Value, json};
-use simurgh::{Endpoint, History, Join, UserSocket};
+use simurgh::{ChannelRoute, Endpoint, Join, UserSocket, history::History};
 
 const PAGE: &str = include_str!("../../../../../docs/METRICS.md");
 const DASHBOARD: &str = include_str!("../../../../../docs/grafana/simurgh.json");
 
 fn metrics() -> String {
     struct Room;
-    impl simurgh::Channel for Room {
+    impl simurgh::ShardChannel for Room {
         fn handle_in(
             &mut self,
-            _: &mut simurgh::Context<'_>,
+            _: &mut simurgh::ShardContext<'_>,
             _: &str,
             _: simurgh::Payload<'_>,
         ) -> simurgh::Outcome {
             simurgh::Outcome::NoReply
         }
     }
-    let user_socket = UserSocket::new("/socket").channel("*", |_, _| Join::ok(Room));
+    let user_socket =
+        UserSocket::new("/socket").channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
     let engine = Engine::start();
     let endpoint = start(engine.node(Endpoint::builder().socket(user_socket), "a"));
     Client::v2(&endpoint).join("rooms:a");
@@ -118,10 +119,10 @@ fn names_types_and_samples_keep_prometheus_conventions() {
 
 struct Talk;
 
-impl simurgh::Channel for Talk {
+impl simurgh::ShardChannel for Talk {
     fn handle_in(
         &mut self,
-        ctx: &mut simurgh::Context<'_>,
+        ctx: &mut simurgh::ShardContext<'_>,
         _: &str,
         payload: simurgh::Payload<'_>,
     ) -> simurgh::Outcome {
@@ -132,9 +133,10 @@ impl simurgh::Channel for Talk {
 
 #[test]
 fn what_becomes_of_histories_and_who_comes_back_is_counted() {
-    let user_socket = UserSocket::new("/socket")
-        .channel("kept:*", |_, _| Join::ok(Talk))
-        .history(History { count: 2, ..History::default() });
+    let user_socket = UserSocket::new("/socket").channel(
+        ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Talk))
+            .history(History { count: 2, ..History::default() }),
+    );
     let endpoint =
         start(Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3));
     let join = |topic: &str, since: &Value| {

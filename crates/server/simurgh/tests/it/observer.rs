@@ -7,14 +7,20 @@ use std::time::{Duration, Instant};
 use crate::support::{Client, WAIT_MAX, start};
 use serde_json::{Value, json};
 use simurgh::{
-    Builder, Channel, Connect, Context, Endpoint, History, Join, Outcome, Payload, UserSocket,
+    Builder, ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
+    UserSocket, history::History,
 };
 use simurgh::{Rate, SocketLimits};
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         if event == "all" {
             ctx.broadcast("news", &payload);
         }
@@ -25,11 +31,11 @@ impl Channel for Room {
 fn builder() -> Builder {
     let user_socket = UserSocket::new("/socket")
         .channels_max(20_000)
-        .connect(|info| match info.param("user") {
+        .connect_on_shard(|info| match info.param("user") {
             Some(user) => Connect::ok().id(format!("users:{user}")),
             None => Connect::ok(),
         })
-        .channel("*", |_, _| Join::ok(Room));
+        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 2)
 }
 
@@ -234,8 +240,9 @@ fn who_meets_a_limit_is_named_with_it() {
         messages: Rate::every(3, Duration::from_secs(3_600)).ok().map(Into::into),
         ..SocketLimits::default()
     };
-    let user_socket =
-        UserSocket::new("/socket").socket_limits(limits).channel("*", |_, _| Join::ok(Room));
+    let user_socket = UserSocket::new("/socket")
+        .socket_limits(limits)
+        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
     let endpoint =
         start(Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1));
     let (mut talker, mut other) = (Client::v2(&endpoint), Client::v2(&endpoint));
@@ -385,9 +392,11 @@ fn a_crowd_of_topics_is_listed_in_slices() {
 #[test]
 fn what_is_kept_is_listed_by_its_bytes_with_and_without_members() {
     let user_socket = UserSocket::new("/socket")
-        .channel("kept:*", |_, _| Join::ok(Room))
-        .history(History { count: 5, ..History::default() })
-        .channel("*", |_, _| Join::ok(Room));
+        .channel(
+            ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Room))
+                .history(History { count: 5, ..History::default() }),
+        )
+        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
     for shards in [1, 3] {
         let user_socket = user_socket.clone();
         let endpoint = start(

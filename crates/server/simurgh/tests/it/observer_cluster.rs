@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use crate::support::nodes::Engine;
 use crate::support::{Client, WAIT_MAX, metric, metrics, start};
 use serde_json::{Value, json};
-use simurgh::{Builder, Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
+use simurgh::{
+    Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+};
 use simurgh_cluster::{
     Answer, CallNumber, ClusterConfig, Item, LocalNode, NodeId, NotKept, Shards, StoredAt, Time,
 };
@@ -19,8 +21,13 @@ use simurgh_presence::FromPeers;
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         if event == "all" {
             ctx.broadcast("news", &payload);
         }
@@ -29,12 +36,12 @@ impl Channel for Room {
 }
 
 fn builder() -> Builder {
-    let user_socket = UserSocket::new("/socket").channel("*", |ctx, _| {
+    let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("*", |ctx, _| {
         if ctx.topic().starts_with("present:") {
             let _ = ctx.presence().track("somebody", json!({}));
         }
         Join::ok(Room)
-    });
+    }));
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 2)
 }
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::support::raw::Raw;
 use simurgh::driver::{Driver, SocketId, What};
 use simurgh::{
-    Async, AsyncChannel, AsyncContext, AsyncHandleInfo, Channel, ChannelHandle, Connect,
-    ConnectRequest, Context, Endpoint, Join, JoinContext, Outcome, Payload, Reason, Reject,
+    Async, Channel, ChannelHandle, ChannelRoute, Connect, ConnectRequest, Context, Endpoint,
+    HandleInfo, Join, JoinContext, Outcome, Payload, Reason, Reject, ShardChannel, ShardContext,
     UserSocket, json,
 };
 use tokio::sync::Semaphore;
@@ -88,10 +88,10 @@ impl Room {
     }
 }
 
-impl AsyncChannel for Room {
+impl Channel for Room {
     async fn handle_in(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         event: &str,
         _: Payload<'static>,
     ) -> Result<Outcome, Reject> {
@@ -110,21 +110,21 @@ impl AsyncChannel for Room {
         Ok(Outcome::ok(json!({})))
     }
 
-    fn terminate(&mut self, ctx: &mut Context<'_>, _: &Reason) {
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, _: &Reason) {
         assert!(ctx.subtopic() != "panics", "as asked");
     }
 }
 
-impl AsyncHandleInfo<Owner> for Room {
-    async fn handle_info(&mut self, _: &mut AsyncContext, _: Owner) -> Result<Outcome, Reject> {
+impl HandleInfo<Owner> for Room {
+    async fn handle_info(&mut self, _: &mut Context, _: Owner) -> Result<Outcome, Reject> {
         Ok(Outcome::NoReply)
     }
 }
 
 struct Blocks(Arc<Ledger>);
 
-impl Channel for Blocks {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, _: Payload<'_>) -> Outcome {
+impl ShardChannel for Blocks {
+    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, _: Payload<'_>) -> Outcome {
         match event {
             "block" => self.0.block(),
             _ => *self.0.handle.lock().unwrap() = Some(ctx.handle()),
@@ -160,10 +160,9 @@ fn user_socket(ledger: &Arc<Ledger>) -> UserSocket {
             Ok(Connect::ok())
         }
     };
-    UserSocket::new("/socket")
-        .async_connect(connect)
-        .async_channel("room:*", join)
-        .channel("blocks", move |_, _| Join::ok(Blocks(Arc::clone(&others))))
+    UserSocket::new("/socket").connect(connect).channel(ChannelRoute::new("room:*", join)).channel(
+        ChannelRoute::on_shard("blocks", move |_, _| Join::ok(Blocks(Arc::clone(&others)))),
+    )
 }
 
 impl Stage {

@@ -10,8 +10,8 @@ use crate::support::{Client, WAIT_MAX, metric, start};
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::{Map, Value, json};
 use simurgh::{
-    AsyncChannel, AsyncContext, Builder, Channel, Context, Endpoint, Join, Outcome, Payload,
-    Presence, PresenceListError, Reject, UserSocket,
+    Builder, Channel, ChannelRoute, Context, Endpoint, Join, Outcome, Payload, Presence,
+    PresenceListError, Reject, ShardChannel, ShardContext, UserSocket,
 };
 
 const SHARDS: usize = 4;
@@ -22,15 +22,20 @@ struct Room {
     user: Value,
 }
 
-impl Channel for Room {
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+impl ShardChannel for Room {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         if let Some(user) = self.user.as_str() {
             ctx.presence().track(user, json!({"device": 1})).unwrap();
             ctx.presence().push_state();
         }
     }
 
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         let asked: Value = payload.parse().unwrap_or_default();
         let key = asked["key"].as_str().unwrap_or("binary");
         let meta = || match payload.json() {
@@ -62,8 +67,8 @@ struct Slow {
     user: String,
 }
 
-impl AsyncChannel for Slow {
-    async fn after_join(&mut self, ctx: &mut AsyncContext) -> Result<(), Reject> {
+impl Channel for Slow {
+    async fn after_join(&mut self, ctx: &mut Context) -> Result<(), Reject> {
         tokio::time::sleep(Duration::from_millis(5)).await;
         ctx.presence().track(&self.user, json!({"device": 1}))?;
         ctx.presence().push_state();
@@ -72,7 +77,7 @@ impl AsyncChannel for Slow {
 
     async fn handle_in(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         _: &str,
         payload: Payload<'static>,
     ) -> Result<Outcome, Reject> {
@@ -85,14 +90,14 @@ impl AsyncChannel for Slow {
 fn builder() -> Builder {
     let user_socket = UserSocket::new("/socket")
         .channels_max(2_000)
-        .channel("room:*", |_, params| {
+        .channel(ChannelRoute::on_shard("room:*", |_, params| {
             let params: Value = params.parse().unwrap();
             Join::ok(Room { user: params["user"].clone() })
-        })
-        .async_channel("slow:*", |_, params| async move {
+        }))
+        .channel(ChannelRoute::new("slow:*", |_, params| async move {
             let params: Value = params.parse()?;
             Ok(Slow { user: params["user"].as_str().unwrap().to_owned() })
-        });
+        }));
     Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = SHARDS;
         config.api_token = Some(TOKEN.to_owned());

@@ -6,14 +6,19 @@ use std::time::{Duration, Instant};
 use simurgh::driver::Driver;
 use simurgh::pubsub::{RecvError, SUBSCRIPTION_BYTES_MAX};
 use simurgh::{
-    Broadcast, BroadcastError, Channel, Context, Endpoint, Join, Outcome, Payload, PubSub,
-    Subscription, UserSocket, json,
+    Broadcast, BroadcastError, ChannelRoute, Endpoint, Join, Outcome, Payload, PubSub,
+    ShardChannel, ShardContext, Subscription, UserSocket, json,
 };
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "shout" => ctx.broadcast("shouted", &payload),
             "tell" => ctx.broadcast_from("told", &payload),
@@ -30,7 +35,8 @@ impl Channel for Room {
 }
 
 fn start() -> (Endpoint, Driver, PubSub) {
-    let user_socket = UserSocket::new("/socket").channel("room:*", |_, _| Join::ok(Room));
+    let user_socket =
+        UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)));
     let builder = Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3);
     let endpoint = builder.start_local().unwrap();
     let (driver, pubsub) = (Driver::start(&endpoint), endpoint.pubsub());

@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::support::{Client, WAIT_MAX, metric, start};
 use serde_json::{Value, json};
 use simurgh::{
-    Builder, Channel, Connect, Context, Endpoint, HandleInfo, Join, Outcome, Payload, UserSocket,
+    Builder, ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
+    ShardHandleInfo, UserSocket,
 };
 use tungstenite::Message;
 
@@ -23,8 +24,13 @@ impl Drop for Mine {
     }
 }
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "all" => ctx.broadcast("news", &payload),
             "two" => {
@@ -47,8 +53,8 @@ impl Channel for Room {
     }
 }
 
-impl HandleInfo<Mine> for Room {
-    fn handle_info(&mut self, _: &mut Context<'_>, message: Mine) -> Outcome {
+impl ShardHandleInfo<Mine> for Room {
+    fn handle_info(&mut self, _: &mut ShardContext<'_>, message: Mine) -> Outcome {
         std::mem::forget(message);
         Outcome::NoReply
     }
@@ -56,8 +62,13 @@ impl HandleInfo<Mine> for Room {
 
 struct Interceptor;
 
-impl Channel for Interceptor {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Interceptor {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         Room.handle_in(ctx, event, payload)
     }
 
@@ -65,7 +76,12 @@ impl Channel for Interceptor {
         &["intercepted", "count", "tick"]
     }
 
-    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         let Payload::Json(text) = payload else { return Outcome::NoReply };
         let n = serde_json::from_str::<Value>(text).unwrap()["n"].as_u64().unwrap_or(0);
         if event == "intercepted" {
@@ -83,8 +99,8 @@ impl Channel for Interceptor {
 
 struct Undecided;
 
-impl Channel for Undecided {
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Undecided {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
         Outcome::ok(&payload)
     }
 
@@ -95,13 +111,13 @@ impl Channel for Undecided {
 
 struct Fragile(#[allow(dead_code, reason = "only its drop matters")] Mine);
 
-impl Channel for Fragile {
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+impl ShardChannel for Fragile {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
         Outcome::NoReply
     }
 }
 
-fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
+fn join(ctx: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
     match ctx.subtopic() {
         "intercepts" => Join::ok(Interceptor),
         "undecided" => Join::ok(Undecided),
@@ -119,14 +135,14 @@ fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
 
 fn builder() -> Builder {
     let user_socket = UserSocket::new("/socket")
-        .connect(|info| match info.param("slow") {
+        .connect_on_shard(|info| match info.param("slow") {
             Some(_) => Connect::later(async {
                 tokio::time::sleep(WAIT_MAX).await;
                 Connect::ok()
             }),
             None => Connect::ok().maybe_id(info.param("id")),
         })
-        .channel("rooms:*", join);
+        .channel(ChannelRoute::on_shard("rooms:*", join));
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1)
 }
 
@@ -183,11 +199,16 @@ fn an_interceptor_that_broadcasts_and_pushes_does_not_nest() {
 #[test]
 fn a_plain_channel_that_subscribes_still_hears_its_client() {
     struct Subscriber;
-    impl Channel for Subscriber {
-        fn after_join(&mut self, ctx: &mut Context<'_>) {
+    impl ShardChannel for Subscriber {
+        fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
             ctx.subscribe("rooms:a");
         }
-        fn handle_in(&mut self, _: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+        fn handle_in(
+            &mut self,
+            _: &mut ShardContext<'_>,
+            _: &str,
+            payload: Payload<'_>,
+        ) -> Outcome {
             Outcome::ok(&payload)
         }
     }
@@ -312,20 +333,20 @@ fn an_api_request_without_the_token_is_refused_before_its_body() {
 #[test]
 fn what_an_idle_sockets_channel_broadcasts_at_its_end_leaves_at_once() {
     struct Leaver(mpsc::Sender<std::time::Instant>);
-    impl Channel for Leaver {
-        fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    impl ShardChannel for Leaver {
+        fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
             Outcome::NoReply
         }
-        fn terminate(&mut self, ctx: &mut Context<'_>, _: &simurgh::Reason) {
+        fn terminate(&mut self, ctx: &mut ShardContext<'_>, _: &simurgh::Reason) {
             ctx.broadcast_from("left", json!({}));
             let _ = self.0.send(std::time::Instant::now());
         }
     }
     let (sender, ended) = mpsc::channel();
-    let leaver = move |_: &mut Context<'_>, _: Payload<'_>| Join::ok(Leaver(sender.clone()));
+    let leaver = move |_: &mut ShardContext<'_>, _: Payload<'_>| Join::ok(Leaver(sender.clone()));
     let short = UserSocket::new("/short")
         .idle_timeout(Some(Duration::from_secs(4)))
-        .channel("rooms:*", leaver);
+        .channel(ChannelRoute::on_shard("rooms:*", leaver));
     let endpoint = start(builder().socket(short).configure(|config| {
         config.handshake_timeout = Duration::from_secs(20);
         config.close_timeout = Duration::from_secs(20);
@@ -344,11 +365,11 @@ fn what_an_idle_sockets_channel_broadcasts_at_its_end_leaves_at_once() {
 #[test]
 fn a_plain_channel_hears_why_it_ends() {
     struct Ender(mpsc::Sender<simurgh::Reason>);
-    impl Channel for Ender {
-        fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    impl ShardChannel for Ender {
+        fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
             Outcome::Stop(simurgh::Stop::Normal)
         }
-        fn terminate(&mut self, _: &mut Context<'_>, reason: &simurgh::Reason) {
+        fn terminate(&mut self, _: &mut ShardContext<'_>, reason: &simurgh::Reason) {
             let _ = self.0.send(*reason);
         }
     }

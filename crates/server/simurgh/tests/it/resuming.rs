@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use crate::support::{Client, start};
 use serde_json::{Value, json};
 use simurgh::{
-    AsyncChannel, AsyncContext, Builder, Channel, Context, Endpoint, History, HistoryCursor,
-    HistoryError, Join, JoinContext, Outcome, Payload, Reject, Resume, Since, UserSocket,
+    Builder, Channel, ChannelRoute, Context, Endpoint, Join, JoinContext, Outcome, Payload, Reject,
+    ShardChannel, ShardContext, UserSocket,
+    history::{History, HistoryCursor, HistoryError, Resume, Since},
 };
 
 struct Room;
@@ -22,22 +23,22 @@ fn seen(resume: Option<&Resume>) -> Value {
     json!({"id": id, "since": since, "seen": seen, "partial": partial, "key": key})
 }
 
-impl Channel for Room {
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+impl ShardChannel for Room {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         ctx.push("after_join", json!(seen(ctx.resume())));
     }
 
-    fn handle_in(&mut self, ctx: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
         Outcome::ok(json!(seen(ctx.resume())))
     }
 }
 
 struct AsyncRoom;
 
-impl AsyncChannel for AsyncRoom {
+impl Channel for AsyncRoom {
     async fn handle_in(
         &mut self,
-        _: &mut AsyncContext,
+        _: &mut Context,
         _: &str,
         _: Payload<'static>,
     ) -> Result<Outcome, Reject> {
@@ -52,15 +53,13 @@ async fn join(ctx: JoinContext, _: Payload<'static>) -> Result<(AsyncRoom, Value
 }
 
 fn builder() -> Builder {
-    let see = |ctx: &mut Context<'_>, _: Payload<'_>| {
+    let see = |ctx: &mut ShardContext<'_>, _: Payload<'_>| {
         Join::ok(Room).reply(json!({"seen": seen(ctx.resume())}))
     };
     let user_socket = UserSocket::new("/socket")
-        .channel("plain:*", see)
-        .channel("kept:*", see)
-        .history(History::default())
-        .async_channel("async:*", join)
-        .history(History::default());
+        .channel(ChannelRoute::on_shard("plain:*", see))
+        .channel(ChannelRoute::on_shard("kept:*", see).history(History::default()))
+        .channel(ChannelRoute::new("async:*", join).history(History::default()));
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3)
 }
 
@@ -160,7 +159,8 @@ async fn topics_are_listed_page_by_page_as_over_http() {
 
 #[tokio::test]
 async fn a_server_without_history_has_no_topics() {
-    let user_socket = UserSocket::new("/socket").channel("*", |_, _| Join::ok(Room));
+    let user_socket =
+        UserSocket::new("/socket").channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
     let server = start(Endpoint::builder().socket(user_socket));
     let page = server.pubsub().history_topics().await.unwrap();
     assert_eq!((page.topics.len(), page.next), (0, None));

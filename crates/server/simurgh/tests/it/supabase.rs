@@ -3,14 +3,22 @@
 use serde_json::json;
 use simurgh::driver::Options;
 use simurgh::supabase::Settings;
-use simurgh::{Channel, Context, Join, Outcome, Payload, Serializer, UserBroadcast, UserSocket};
+use simurgh::{
+    ChannelRoute, Join, Outcome, Payload, Serializer, ShardChannel, ShardContext, UserBroadcast,
+    UserSocket,
+};
 use simurgh_testing::{TestServer, assert_closed, assert_push, assert_reply};
 
 /// A Phoenix channel that broadcasts everything it receives.
 struct Echo;
 
-impl Channel for Echo {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Echo {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         ctx.broadcast(event, payload.into_owned());
         Outcome::NoReply
     }
@@ -18,8 +26,8 @@ impl Channel for Echo {
 
 fn user_socket() -> UserSocket {
     UserSocket::new("/socket")
-        .supabase("realtime:*", Settings::default())
-        .channel("rooms:*", |_, _| Join::ok(Echo))
+        .channel(ChannelRoute::supabase("realtime:*", Settings::default()))
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Echo)))
 }
 
 fn said(data: &str) -> Payload<'static> {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use simurgh::UserSocket;
 use simurgh::supabase::Settings;
 use simurgh::token::jwt::SigningKey;
 use simurgh::token::{JwtSettings, KeySource, OnExpiry, Signer, TokenPolicy};
+use simurgh::{ChannelRoute, UserSocket};
 use simurgh_testing::{
     TestChannel, TestServer, TestSocket, assert_closed, assert_push, assert_reply, refute_push,
 };
@@ -38,9 +38,9 @@ fn server_by(policy_of: impl FnOnce(TokenPolicy) -> TokenPolicy) -> TestServer {
     let publish = vec!["claims.role = editor".parse().unwrap()];
     let news = Settings { publish, ..Settings::default() };
     let user_socket = UserSocket::new("/socket")
-        .supabase("realtime:own-*", own)
-        .supabase("realtime:news", news)
-        .supabase("realtime:*", Settings::default())
+        .channel(ChannelRoute::supabase("realtime:own-*", own))
+        .channel(ChannelRoute::supabase("realtime:news", news))
+        .channel(ChannelRoute::supabase("realtime:*", Settings::default()))
         .tokens(policy_of(policy));
     TestServer::start(user_socket)
 }

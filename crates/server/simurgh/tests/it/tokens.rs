@@ -15,8 +15,8 @@ use simurgh::token::{
     phoenix,
 };
 use simurgh::{
-    AsyncChannel, AsyncContext, Channel, Context, Endpoint, HandleInfo, Join, JoinContext, Outcome,
-    Payload, Reject, UserSocket,
+    Channel, ChannelRoute, Context, Endpoint, Join, JoinContext, Outcome, Payload, Reject,
+    ShardChannel, ShardContext, ShardHandleInfo, UserSocket,
 };
 
 const SECRET: &[u8] = b"a secret of thirty-two bytes or more";
@@ -49,8 +49,8 @@ fn policy() -> (TokenPolicy, Arc<AtomicU64>) {
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, _: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, _: Payload<'_>) -> Outcome {
         match event {
             "who" => {
                 let claims = ctx.assigns::<Claims>().map(|it| it.claims().clone());
@@ -65,8 +65,8 @@ impl Channel for Room {
     }
 }
 
-impl HandleInfo<&'static str> for Room {
-    fn handle_info(&mut self, ctx: &mut Context<'_>, message: &'static str) -> Outcome {
+impl ShardHandleInfo<&'static str> for Room {
+    fn handle_info(&mut self, ctx: &mut ShardContext<'_>, message: &'static str) -> Outcome {
         ctx.push(message, json!({}));
         Outcome::NoReply
     }
@@ -74,10 +74,10 @@ impl HandleInfo<&'static str> for Room {
 
 struct Slow;
 
-impl AsyncChannel for Slow {
+impl Channel for Slow {
     async fn handle_in(
         &mut self,
-        _: &mut AsyncContext,
+        _: &mut Context,
         event: &str,
         _: Payload<'static>,
     ) -> Result<Outcome, Reject> {
@@ -94,12 +94,12 @@ fn server(policy: TokenPolicy) -> Endpoint {
     let own: Rule = "own:{sub}".parse().unwrap();
     let user_socket = UserSocket::new("/socket")
         .tokens(policy)
-        .channel("own:*", move |ctx, _| match ctx.assigns::<Claims>() {
+        .channel(ChannelRoute::on_shard("own:*", move |ctx, _| match ctx.assigns::<Claims>() {
             Some(claims) if own.allows(ctx.topic(), claims) => Join::ok(Room),
             _ => Join::error(json!({"reason": "unauthorized"})),
-        })
-        .async_channel("slow:*", slow)
-        .channel("room:*", |_, _| Join::ok(Room));
+        }))
+        .channel(ChannelRoute::new("slow:*", slow))
+        .channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)));
     start(Endpoint::builder().socket(user_socket))
 }
 
@@ -298,7 +298,7 @@ fn ticketed(policy: TokenPolicy) -> Endpoint {
     let tickets = policy.clone();
     let user_socket = UserSocket::new("/socket")
         .tokens(policy)
-        .channel("room:*", move |ctx, payload| {
+        .channel(ChannelRoute::on_shard("room:*", move |ctx, payload| {
             let ticket = payload.parse::<Ticket>().unwrap();
             tickets.join(ctx, ticket.token.as_deref(), |ctx, claims| {
                 match named.allows(ctx.topic(), &claims) {
@@ -306,8 +306,8 @@ fn ticketed(policy: TokenPolicy) -> Endpoint {
                     false => Join::error(json!({"reason": "unauthorized"})),
                 }
             })
-        })
-        .channel("open:*", |_, _| Join::ok(Room));
+        }))
+        .channel(ChannelRoute::on_shard("open:*", |_, _| Join::ok(Room)));
     start(Endpoint::builder().socket(user_socket))
 }
 

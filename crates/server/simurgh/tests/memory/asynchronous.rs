@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::{alone, heap};
 use simurgh::driver::{Driver, SocketId};
 use simurgh::{
-    AsyncChannel, AsyncContext, Channel, Context, Endpoint, Join, Outcome, Payload, Reject,
-    UserSocket, json,
+    Channel, ChannelRoute, Context, Endpoint, Join, Outcome, Payload, Reject, ShardChannel,
+    ShardContext, UserSocket, json,
 };
 use tokio::sync::Semaphore;
 
@@ -18,16 +18,16 @@ const CHANCE_BYTES: usize = 24;
 /// Implements both traits.
 struct Room(Arc<Semaphore>);
 
-impl Channel for Room {
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
         Outcome::ok(&payload)
     }
 }
 
-impl AsyncChannel for Room {
+impl Channel for Room {
     async fn handle_in(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         _: &str,
         payload: Payload<'static>,
     ) -> Result<Outcome, Reject> {
@@ -55,11 +55,11 @@ fn a_handler_that_waits_takes_less_than_a_kilobyte_and_one_that_does_not_nothing
     let gate = Arc::new(Semaphore::new(0));
     let (plain, waiting) = (Arc::clone(&gate), Arc::clone(&gate));
     let user_socket = UserSocket::new("/socket")
-        .channel("sync:*", move |_, _| Join::ok(Room(Arc::clone(&plain))))
-        .async_channel("async:*", move |_, _| {
+        .channel(ChannelRoute::on_shard("sync:*", move |_, _| Join::ok(Room(Arc::clone(&plain)))))
+        .channel(ChannelRoute::new("async:*", move |_, _| {
             let room = Room(Arc::clone(&waiting));
             async { Ok(room) }
-        });
+        }));
     let builder = Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1);
     let endpoint = builder.start_local().unwrap();
     let mut driver = Driver::start(&endpoint);

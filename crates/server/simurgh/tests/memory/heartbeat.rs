@@ -6,12 +6,14 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::alone;
-use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+};
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
         Outcome::NoReply
     }
 }
@@ -31,7 +33,8 @@ fn exchange(stream: &mut TcpStream, request: &[u8], answer: &mut [u8]) -> usize 
 #[test]
 fn a_heartbeat_on_an_idle_connection_allocates_nothing() {
     let _alone = alone();
-    let user_socket = UserSocket::new("/socket").channel("rooms:*", |_, _| Join::ok(Room));
+    let user_socket = UserSocket::new("/socket")
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
     let endpoint = Endpoint::builder()
         .socket(user_socket)
         .listen("127.0.0.1:0")

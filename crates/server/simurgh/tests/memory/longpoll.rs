@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use crate::support::{WAIT_MAX, metrics_at, start};
 use crate::{alone, heap};
 use serde_json::{Value, json};
-use simurgh::{Channel, Context, Endpoint, Join, LongPoll, Outcome, Payload, UserSocket};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, LongPoll, Outcome, Payload, ShardChannel, ShardContext,
+    UserSocket,
+};
 
 const POLLERS: usize = 5_000;
 /// Of its session, its connection and everything for the wait.
@@ -15,8 +18,8 @@ const POLLER_BYTES_MAX: usize = 2_000;
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
         Outcome::NoReply
     }
 }
@@ -71,7 +74,7 @@ fn five_thousand_polls_wait_in_two_kilobytes_each_and_are_answered() {
     let _alone = alone();
     let user_socket = UserSocket::new("/socket")
         .longpoll(LongPoll::new().window(Duration::from_secs(120)))
-        .channel("room:*", |_, _| Join::ok(Room));
+        .channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)));
     // One address may have half of the places.
     let builder = Endpoint::builder().socket(user_socket);
     let endpoint: Endpoint =

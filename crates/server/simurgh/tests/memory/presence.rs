@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::{alone, heap};
 use simurgh::driver::{Driver, Options, SocketId};
-use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket, json};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket, json,
+};
 
 const MEMBERS: usize = 2_000;
 /// What may remain of a crowd: queues and tables that have grown, not 9 bytes a member.
@@ -14,14 +16,14 @@ const LEFT_BYTES: usize = 16 << 10;
 /// A member that tracks itself if it has a number.
 struct Room(Option<usize>);
 
-impl Channel for Room {
-    fn after_join(&mut self, ctx: &mut Context<'_>) {
+impl ShardChannel for Room {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
         let Some(n) = self.0 else { return };
         ctx.presence().track(&format!("user{n}"), json!({"online_at": "1764000000"})).unwrap();
         ctx.presence().push_state();
     }
 
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
         Outcome::NoReply
     }
 }
@@ -80,8 +82,10 @@ fn two_thousand_members_who_came_and_went_leave_nothing() {
     let _alone = alone();
     let next = AtomicUsize::new(0);
     let user_socket = UserSocket::new("/socket")
-        .channel("plain:*", |_, _| Join::ok(Room(None)))
-        .channel("room:*", move |_, _| Join::ok(Room(Some(next.fetch_add(1, Relaxed)))));
+        .channel(ChannelRoute::on_shard("plain:*", |_, _| Join::ok(Room(None))))
+        .channel(ChannelRoute::on_shard("room:*", move |_, _| {
+            Join::ok(Room(Some(next.fetch_add(1, Relaxed))))
+        }));
     let builder = Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 2;
         config.presence.interval = Duration::from_millis(20);

@@ -14,8 +14,8 @@ pub(super) enum Failure {
     Because(String),
 }
 
-impl From<simurgh::driver::Error> for Failure {
-    fn from(error: simurgh::driver::Error) -> Self {
+impl From<simurgh::driver::DriverError> for Failure {
+    fn from(error: simurgh::driver::DriverError) -> Self {
         Self::Because(error.to_string())
     }
 }

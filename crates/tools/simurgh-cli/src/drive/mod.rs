@@ -96,7 +96,7 @@ fn run(
     let _log = logging::start(log, log_format);
     config.listen = flags.listen;
     let declared = declared.map(|declared| Declared {
-        user_socket: declared.user_socket.channel(ping::TOPICS, ping::join),
+        user_socket: declared.user_socket.channel(ChannelRoute::on_shard(ping::TOPICS, ping::join)),
         ..declared
     });
     let builder = application(Endpoint::builder().config(config), declared);

@@ -1,18 +1,23 @@
 //! The seeds' example channel: a join is answered with hello, the event `ping` with the event
 //! `pong`.
 
-use simurgh::{Channel, Context, Join, Outcome, Payload, json};
+use simurgh::{Join, Outcome, Payload, ShardChannel, ShardContext, json};
 
 pub(super) const TOPICS: &str = "ping_topic*";
 
 struct Ping;
 
-pub(super) fn join(_: &mut Context<'_>, _: Payload<'_>) -> Join {
+pub(super) fn join(_: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
     Join::ok(Ping).reply(Payload::from_json(r#"{"response":"hello"}"#))
 }
 
-impl Channel for Ping {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Ping {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "ping" => {
                 ctx.push("pong", payload.into_owned());

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use simurgh::driver::{Counts, Driver, Error, Event, SocketId, What};
+use simurgh::driver::{Counts, Driver, DriverError, Event, SocketId, What};
 use simurgh::{Handle, Payload};
 use simurgh_text::format::grouped;
 
@@ -186,7 +186,7 @@ impl Sockets {
         let payload = Payload::from(payload.clone());
         retry_congested(&self.stop, || {
             let sent = self.server.pubsub().broadcast(topic, event, payload.clone());
-            sent.map_err(|_| Error::Congested)
+            sent.map_err(|_| DriverError::Congested)
         })?;
         // Only the server knows the members of the topic, so this waits until no more messages
         // arrive.
@@ -312,7 +312,7 @@ impl Sockets {
     fn ask<R>(
         &mut self,
         sockets: &[SocketId],
-        mut what: impl FnMut(&mut Driver, &[SocketId]) -> Result<R, Error>,
+        mut what: impl FnMut(&mut Driver, &[SocketId]) -> Result<R, DriverError>,
     ) -> Result<(), Failure> {
         for some in sockets.chunks(AT_ONCE) {
             retry_congested(&self.stop, || what(&mut self.driver, some))?;
@@ -328,13 +328,13 @@ impl Sockets {
 
 pub(super) fn retry_congested<T>(
     stop: &Interrupt,
-    mut ask: impl FnMut() -> Result<T, Error>,
+    mut ask: impl FnMut() -> Result<T, DriverError>,
 ) -> Result<T, Failure> {
     let until = Instant::now() + CONGESTED_MAX;
     loop {
         stop.check()?;
         match ask() {
-            Err(Error::Congested) if Instant::now() < until => {
+            Err(DriverError::Congested) if Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(1));
             }
             other => return Ok(other?),

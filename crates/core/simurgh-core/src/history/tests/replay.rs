@@ -43,7 +43,7 @@ impl Node {
     }
 }
 
-fn greeting(ctx: &mut Context<'_>, heard: ChannelCall<'_>) -> Outcome {
+fn greeting(ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>) -> Outcome {
     match heard {
         ChannelCall::Joined => {
             ctx.push("hello", Payload::EMPTY_OBJECT);
@@ -111,7 +111,7 @@ fn a_channel_that_ends_by_what_it_is_told_is_told_no_more() {
     for is_here in [true, false] {
         let ends = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&ends);
-        let script = move |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+        let script = move |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
             ChannelCall::Out("news", payload) => {
                 ctx.push("seen", payload);
                 match payload.json() {

@@ -6,15 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use simurgh_channel::{Context, Outcome};
+use simurgh_channel::{Outcome, ShardContext};
 use simurgh_proto::message::{OwnedRef, Payload};
 
 use super::*;
 
 struct Silent;
 
-impl Channel for Silent {
-    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+impl ShardChannel for Silent {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
         Outcome::NoReply
     }
 }

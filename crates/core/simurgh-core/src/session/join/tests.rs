@@ -145,7 +145,7 @@ fn a_join_that_crashes_leaves_the_socket() {
 fn the_first_pattern_that_matches_takes_a_topic() {
     let route = |pattern: &str, name: &'static str| Route {
         pattern: Pattern::parse(pattern).unwrap(),
-        join: std::sync::Arc::new(move |_: &mut Context<'_>, _: Payload<'_>| {
+        join: std::sync::Arc::new(move |_: &mut ShardContext<'_>, _: Payload<'_>| {
             Join::ok(scripted(standard)).reply(Payload::from_json(name))
         }),
         prepare: None,
@@ -449,8 +449,8 @@ fn a_join_may_close_its_socket() {
 #[test]
 fn a_channel_that_crashes_when_it_is_asked_is_not_let_in() {
     struct Crashing(#[allow(dead_code, reason = "its drop crashes, too")] Bomb);
-    impl Channel for Crashing {
-        fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    impl ShardChannel for Crashing {
+        fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
             Outcome::NoReply
         }
         fn intercept(&self) -> &'static [&'static str] {
@@ -509,7 +509,7 @@ fn what_was_prepared_is_in_the_hand_of_who_is_asked() {
 
 #[test]
 fn a_plain_socket_joins_as_it_opens() {
-    let join = std::sync::Arc::new(|_: &mut Context<'_>, payload: Payload<'_>| {
+    let join = std::sync::Arc::new(|_: &mut ShardContext<'_>, payload: Payload<'_>| {
         assert_eq!(payload, Payload::EMPTY_OBJECT);
         Join::ok(scripted(standard))
     });
@@ -529,7 +529,7 @@ fn a_plain_socket_joins_as_it_opens() {
 fn a_plain_socket_that_is_refused_is_closed() {
     for is_crash in [true, false] {
         let join = std::sync::Arc::new(
-            move |_: &mut Context<'_>, _: Payload<'_>| {
+            move |_: &mut ShardContext<'_>, _: Payload<'_>| {
                 if is_crash { crash() } else { Join::error(Payload::NULL) }
             },
         );

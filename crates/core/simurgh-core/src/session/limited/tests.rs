@@ -276,7 +276,7 @@ fn plain_messages_have_no_answers() {
             }
             Outcome::NoReply
         });
-        let join = move |_: &mut Context<'_>, _: Payload<'_>| Join::ok(channel.clone());
+        let join = move |_: &mut ShardContext<'_>, _: Payload<'_>| Join::ok(channel.clone());
         let join: JoinFn = std::sync::Arc::new(join);
         let socket = SocketLimits { messages: by(2, policy), ..NO_SOCKET };
         let user_socket = limit(UserSocket::new(Kind::Plain { topic, join }), socket, NO_CHANNEL);

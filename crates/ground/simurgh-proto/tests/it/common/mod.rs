@@ -1,5 +1,5 @@
 //! Shared by the WebSocket tests: frames written by hand, and a decoder run to its end.
-use simurgh_proto::ws::{Decoder, Event, FrameError, Limits, Role};
+use simurgh_proto::ws::{Decoder, Event, FrameError, FrameLimits, Role};
 
 pub(crate) type Seen = (Vec<Event<'static>>, Option<FrameError>);
 
@@ -34,7 +34,7 @@ impl RawFrame {
     }
 }
 
-pub(crate) fn decode(role: Role, limits: Limits, stream: &[u8], cuts: &[usize]) -> Seen {
+pub(crate) fn decode(role: Role, limits: FrameLimits, stream: &[u8], cuts: &[usize]) -> Seen {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (stream.len() + 1)).collect();
     cuts.push(stream.len());
     cuts.sort_unstable();

@@ -19,7 +19,10 @@ use std::time::{Duration, Instant};
 use crate::support::{Client, WAIT_MAX, metrics, start};
 use client::{Expected, Peer, Stream};
 use serde_json::{Value, json};
-use simurgh::{Broadcast, Channel, Connect, Context, Endpoint, Join, Outcome, Payload, UserSocket};
+use simurgh::{
+    Broadcast, ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
+    UserSocket,
+};
 use tungstenite::Message;
 
 const CLIENTS: usize = 60;
@@ -30,7 +33,7 @@ struct Room {
     intercepts: bool,
 }
 
-fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
+fn join(ctx: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
     let topic = ctx.topic();
     let room = Room { intercepts: topic.starts_with("icept:") };
     if topic.starts_with("relay:") {
@@ -45,8 +48,13 @@ fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
     })
 }
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "echo" => return Outcome::ok(&payload),
             "all" => ctx.broadcast("cast", &payload),
@@ -60,7 +68,7 @@ impl Channel for Room {
         if self.intercepts { &["cast"] } else { &[] }
     }
 
-    fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
+    fn handle_broadcast(&mut self, ctx: &mut ShardContext<'_>, broadcast: &Broadcast) -> Outcome {
         ctx.push("relayed", broadcast.payload());
         Outcome::NoReply
     }
@@ -205,10 +213,10 @@ impl Participant {
 
 impl Stress {
     fn new(seed: u64) -> Self {
-        let mut user_socket =
-            UserSocket::new("/socket").connect(|info| Connect::ok().maybe_id(info.param("id")));
+        let mut user_socket = UserSocket::new("/socket")
+            .connect_on_shard(|info| Connect::ok().maybe_id(info.param("id")));
         for pattern in ["rooms:*", "icept:*", "later:*", "relay:*"] {
-            user_socket = user_socket.channel(pattern, join);
+            user_socket = user_socket.channel(ChannelRoute::on_shard(pattern, join));
         }
         let endpoint = start(Endpoint::builder().socket(user_socket).configure(|config| {
             config.shards = 4;

@@ -105,6 +105,6 @@ impl Client {
     }
 }
 
-pub fn no_channel(_: &mut simurgh::Context<'_>, _: simurgh::Payload<'_>) -> simurgh::Join {
+pub fn no_channel(_: &mut simurgh::ShardContext<'_>, _: simurgh::Payload<'_>) -> simurgh::Join {
     simurgh::Join::error(json!({}))
 }

@@ -354,7 +354,7 @@ fn a_long_replay_comes_part_by_part_and_ends_where_the_log_goes_on() {
 
 #[test]
 fn an_interceptor_sees_what_was_missed_and_what_is_new_at_its_place() {
-    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+    let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::Out("news", payload) => {
             if payload.json() != Some(r#"{"n":2}"#) {
                 ctx.push("seen", payload);

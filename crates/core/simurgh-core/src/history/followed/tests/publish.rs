@@ -231,7 +231,7 @@ fn a_client_is_left_out_of_its_own_broadcast_and_nobody_elsewhere_by_its_members
 
 #[test]
 fn what_is_said_on_a_topic_that_nobody_hears_here_is_answered_when_it_is_kept() {
-    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+    let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::In("to", payload) => {
             ctx.broadcast_to(&payload.parse::<String>().unwrap(), "news", Payload::EMPTY_OBJECT);
             Outcome::ok(Payload::EMPTY_OBJECT)
