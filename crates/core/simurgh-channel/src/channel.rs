@@ -89,8 +89,8 @@ pub trait ShardChannel: Any + Send {
 /// several types. They are sent with [`ChannelHandle::send`](crate::ChannelHandle::send), from any
 /// thread.
 pub trait ShardHandleInfo<M>: ShardChannel {
-    /// Handles a message. The outcome has the same effect as in [`handle_in`](ShardChannel::handle_in);
-    /// there is no message of the client to reply to.
+    /// Handles a message. The outcome has the same effect as in
+    /// [`handle_in`](ShardChannel::handle_in); there is no message of the client to reply to.
     fn handle_info(&mut self, ctx: &mut ShardContext<'_>, message: M) -> Outcome;
 }
 

@@ -1,4 +1,5 @@
-//! The interface of callbacks: a [`ShardContext`] collects effects, which the shard then carries out.
+//! The interface of callbacks: a [`ShardContext`] collects effects, which the shard then carries
+//! out.
 
 use std::any::Any;
 use std::future::Future;
@@ -17,7 +18,6 @@ use crate::metrics::ShardMetrics;
 use crate::node_handle::{Audience, LinkedWork, NodeHandle};
 use crate::outcome::{Reply, ReplyRef};
 use crate::presence::PresenceCall;
-use crate::presences::{Effects, Presences};
 
 /// A value that an application keeps with a socket.
 pub type Assigns = Arc<dyn Any + Send + Sync>;
@@ -52,7 +52,7 @@ pub type Prepared = Box<dyn Any + Send>;
 /// ([`ShardContext`]) or in an `async fn`.
 #[derive(derive_more::Debug, derive_more::Deref, derive_more::DerefMut)]
 #[debug("Context {{ topic: {:?}, .. }}", _0.topic())]
-pub struct Context<S: Scope>(S);
+pub struct Context<S: Scope>(pub(crate) S);
 
 /// The context of a callback that runs on the shard.
 pub type ShardContext<'a> = Context<OnShard<'a>>;
@@ -62,11 +62,23 @@ pub type ShardContext<'a> = Context<OnShard<'a>>;
 pub trait Scope {
     /// Collects the effects.
     type Effects: Effects;
-    fn effects(&mut self) -> &mut Self::Effects;
     fn node(&self) -> &Arc<dyn NodeHandle>;
     fn topic(&self) -> &str;
-    /// What [`Context::presence`] borrows.
-    fn presence(&mut self) -> Presences<'_>;
+    /// The node, the topic and the effects.
+    fn parts(&mut self) -> (&dyn NodeHandle, &str, &mut Self::Effects);
+}
+
+/// Collects what callbacks do.
+#[doc(hidden)]
+pub trait Effects {
+    /// Adds one effect.
+    fn add(&mut self, effect: Effect);
+}
+
+impl Effects for Vec<Effect> {
+    fn add(&mut self, effect: Effect) {
+        self.push(effect);
+    }
 }
 
 /// The scope of a callback that runs on the shard.
@@ -98,10 +110,6 @@ pub struct OnShard<'a> {
 impl Scope for OnShard<'_> {
     type Effects = Vec<Effect>;
 
-    fn effects(&mut self) -> &mut Vec<Effect> {
-        self.effects
-    }
-
     fn node(&self) -> &Arc<dyn NodeHandle> {
         self.node
     }
@@ -110,8 +118,8 @@ impl Scope for OnShard<'_> {
         self.topic
     }
 
-    fn presence(&mut self) -> Presences<'_> {
-        Presences::new(&**self.node, self.topic, self.effects)
+    fn parts(&mut self) -> (&dyn NodeHandle, &str, &mut Vec<Effect>) {
+        (&**self.node, self.topic, self.effects)
     }
 }
 
@@ -257,32 +265,8 @@ impl<S: Scope> Context<S> {
         self.0.node().member_count(self.0.topic())
     }
 
-    /// The presences of this channel.
-    ///
-    /// ```
-    /// # use simurgh_channel::{ShardChannel, ShardContext, Outcome};
-    /// # use simurgh_proto::message::Payload;
-    /// struct Room { user: String }
-    ///
-    /// impl ShardChannel for Room {
-    ///     fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
-    ///         let meta = Payload::from_json(r#"{"typing":false}"#);
-    ///         if let Err(error) = ctx.presence().track(&self.user, meta) {
-    ///             ctx.push("refused", Payload::from_json(format!("{{\"reason\":\"{error}\"}}")));
-    ///         }
-    ///         ctx.presence().push_state();
-    ///     }
-    /// #   fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
-    /// #       Outcome::unknown_event()
-    /// #   }
-    /// }
-    /// ```
-    pub fn presence(&mut self) -> Presences<'_> {
-        self.0.presence()
-    }
-
     fn add(&mut self, effect: Effect) {
-        self.0.effects().add(effect);
+        self.0.parts().2.add(effect);
     }
 }
 

@@ -1,10 +1,10 @@
 //! Channels, the settings of a server, and the messages between shards and threads.
 //!
 //! An application writes a [`ShardChannel`] and its [`Join`] function; callbacks act by their
-//! [`ShardContext`]. A server declares a [`UserSocket`] with its routes and limits, and a [`Config`]. A
-//! shard reaches its node by the trait [`Node`], and other threads send it [`Mail`]. All of it is
-//! plain data and traits; `simurgh-core` is the shard that acts on it. Public fields without
-//! documentation are for that crate.
+//! [`ShardContext`]. A server declares a [`UserSocket`] with its routes and limits, and a
+//! [`Config`]. A shard reaches its node by the trait [`Node`], and other threads send it [`Mail`].
+//! All of it is plain data and traits; `simurgh-core` is the shard that acts on it. Public fields
+//! without documentation are for that crate.
 
 mod broadcast;
 mod channel;

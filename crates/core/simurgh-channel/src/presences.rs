@@ -3,24 +3,12 @@
 use simurgh_presence::Meta;
 use simurgh_proto::message::Payload;
 
-use crate::context::Effect;
+use crate::context::{Context, Effect, Effects, Scope};
 use crate::node_handle::NodeHandle;
 use crate::presence::{PresenceCall, PresenceError, PresenceList};
 
-/// Collects what callbacks do.
-#[doc(hidden)]
-pub trait Effects {
-    /// Adds one effect.
-    fn add(&mut self, effect: Effect);
-}
-
-impl Effects for Vec<Effect> {
-    fn add(&mut self, effect: Effect) {
-        self.push(effect);
-    }
-}
-
-/// The presences of a channel, and of all members of its topic: [`Context::presence`](crate::Context::presence).
+/// The presences of a channel, and of all members of its topic:
+/// [`Context::presence`].
 ///
 /// A presence is a meta, a JSON object, under a key, such as the user's id; a key may have several,
 /// of one user's several devices. Members receive `presence_diff` when presences join and leave,
@@ -34,13 +22,34 @@ pub struct Presences<'c> {
     effects: &'c mut dyn Effects,
 }
 
-impl<'c> Presences<'c> {
-    /// For a channel of this topic.
-    #[doc(hidden)]
-    pub fn new(node: &'c dyn NodeHandle, topic: &'c str, effects: &'c mut dyn Effects) -> Self {
-        Self { node, topic, effects }
+impl<S: Scope> Context<S> {
+    /// The presences of this channel.
+    ///
+    /// ```
+    /// # use simurgh_channel::{ShardChannel, ShardContext, Outcome};
+    /// # use simurgh_proto::message::Payload;
+    /// struct Room { user: String }
+    ///
+    /// impl ShardChannel for Room {
+    ///     fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
+    ///         let meta = Payload::from_json(r#"{"typing":false}"#);
+    ///         if let Err(error) = ctx.presence().track(&self.user, meta) {
+    ///             ctx.push("refused", Payload::from_json(format!("{{\"reason\":\"{error}\"}}")));
+    ///         }
+    ///         ctx.presence().push_state();
+    ///     }
+    /// #   fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    /// #       Outcome::unknown_event()
+    /// #   }
+    /// }
+    /// ```
+    pub fn presence(&mut self) -> Presences<'_> {
+        let (node, topic, effects) = self.0.parts();
+        Presences { node, topic, effects }
     }
+}
 
+impl Presences<'_> {
     /// Tracks this channel under a key. A second presence under the same key is refused, and so is
     /// one more than a channel may have; the log and the counter `errors_presence_refused` show it.
     ///

@@ -83,7 +83,8 @@ macro_rules! assert_reply {
 
 /// Waits until an event is broadcast on the topic of a channel that was joined with
 /// [`subscribe_and_join`](crate::TestSocket::subscribe_and_join), or of a
-/// [`TestSubscription`](crate::TestSubscription), and returns its payload. Expectations are written as in
+/// [`TestSubscription`](crate::TestSubscription), and returns its payload. Expectations are written
+/// as in
 /// [`assert_push!`]. The test receives the original broadcast, even if channels intercept it.
 ///
 /// ```

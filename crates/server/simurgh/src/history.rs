@@ -82,7 +82,10 @@ const ENDED: &str = "the server has ended, or is about to";
 /// ([`ChannelRoute::history`](crate::ChannelRoute::history)).
 ///
 /// ```
-/// use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload, history::History, json};
+/// use simurgh::{
+///     ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload,
+///     history::History, json,
+/// };
 ///
 /// # struct Room;
 /// # impl ShardChannel for Room {

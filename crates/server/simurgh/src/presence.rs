@@ -9,11 +9,15 @@ use simurgh_core::{NodeHandle, PresenceList};
 use simurgh_shard::server::Server;
 
 /// Lists who is present in topics, for code outside of channels: tasks, HTTP handlers, other
-/// threads. Channels track their clients with [`ShardContext::presence`](crate::ShardContext::presence). A
-/// cheap clone, which does not keep the server running.
+/// threads. Channels track their clients with
+/// [`ShardContext::presence`](crate::ShardContext::presence). A cheap clone, which does not keep
+/// the server running.
 ///
 /// ```
-/// use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload, json};
+/// use simurgh::{
+///     ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload,
+///     json,
+/// };
 ///
 /// struct Room;
 ///
@@ -34,7 +38,8 @@ use simurgh_shard::server::Server;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)));
+/// let rooms = ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room));
+/// let user_socket = UserSocket::new("/socket").channel(rooms);
 /// let endpoint = Endpoint::builder().socket(user_socket).start_local()?;
 /// let presence = endpoint.presence();
 /// assert_eq!(presence.count("room:1").await?, 0);

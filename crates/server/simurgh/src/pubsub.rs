@@ -25,7 +25,10 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 16 << 20;
 /// other threads. A cheap clone, which does not keep the server running.
 ///
 /// ```
-/// use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload, json};
+/// use simurgh::{
+///     ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload,
+///     json,
+/// };
 ///
 /// # struct Room;
 /// # impl ShardChannel for Room {
@@ -33,7 +36,8 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 16 << 20;
 /// #         Outcome::NoReply
 /// #     }
 /// # }
-/// let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)));
+/// let rooms = ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room));
+/// let user_socket = UserSocket::new("/socket").channel(rooms);
 /// let endpoint = Endpoint::builder().socket(user_socket).start_local()?;
 /// let pubsub = endpoint.pubsub();
 /// let mut prices = pubsub.subscribe("prices");

@@ -12,9 +12,8 @@
 //!
 //! fn main() -> std::process::ExitCode {
 //!     simurgh_cli::run(|server| {
-//!         server.socket(UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", join)))
-//!     })
-//! }
+//!         server.socket(UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*",
+//! join))) }) }
 //! ```
 //!
 //! Flags and file are read into the same optional values, described in `settings::keys`; `settings`

@@ -45,8 +45,9 @@ pub struct Config {
     /// (PROTOCOL §7). There is no timer per connection: a sweep over the records checks it.
     pub idle_timeout: Option<Duration>,
     /// A channel without activity for so long, and for twice as long at most, is asked to release
-    /// what it can ([`ShardChannel::hibernate`](simurgh_core::ShardChannel::hibernate)); `None`: never.
-    /// Default 15 s, as in Phoenix. Costs a check of each channel in that time while any is awake.
+    /// what it can ([`ShardChannel::hibernate`](simurgh_core::ShardChannel::hibernate)); `None`:
+    /// never. Default 15 s, as in Phoenix. Costs a check of each channel in that time while any is
+    /// awake.
     pub hibernate_after: Option<Duration>,
     /// Time from accept to the end of the upgrade request. Default 10 s.
     pub handshake_timeout: Duration,

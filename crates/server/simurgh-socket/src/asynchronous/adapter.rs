@@ -1,5 +1,5 @@
-//! The shard's side of an asynchronous channel: a [`ShardChannel`] that starts handlers, queues messages
-//! meanwhile, and takes their results.
+//! The shard's side of an asynchronous channel: a [`ShardChannel`] that starts handlers, queues
+//! messages meanwhile, and takes their results.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -5,8 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use simurgh_channel::{
-    Assigns, ChannelHandle, Effect, Effects, NodeHandle, Presences, Reply, ReplyRef, Scope,
-    ShardContext,
+    Assigns, ChannelHandle, Effect, Effects, NodeHandle, Reply, ReplyRef, Scope, ShardContext,
 };
 
 use super::Channel;
@@ -60,10 +59,6 @@ impl Effects for Outbox {
 impl Scope for OffShardScope {
     type Effects = Outbox;
 
-    fn effects(&mut self) -> &mut Outbox {
-        &mut self.outbox
-    }
-
     fn node(&self) -> &Arc<dyn NodeHandle> {
         self.handle.node()
     }
@@ -72,8 +67,8 @@ impl Scope for OffShardScope {
         self.known.topic()
     }
 
-    fn presence(&mut self) -> Presences<'_> {
-        Presences::new(&**self.handle.node(), self.known.topic(), &mut self.outbox)
+    fn parts(&mut self) -> (&dyn NodeHandle, &str, &mut Outbox) {
+        (&**self.handle.node(), self.known.topic(), &mut self.outbox)
     }
 }
 

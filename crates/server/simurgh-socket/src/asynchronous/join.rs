@@ -58,7 +58,8 @@ impl JoinContext {
         self.assigns.as_ref()?.downcast_ref()
     }
 
-    /// The position up to which the client has received; as [`ShardContext::resume`](simurgh_channel::OnShard::resume).
+    /// The position up to which the client has received; as
+    /// [`ShardContext::resume`](simurgh_channel::OnShard::resume).
     pub fn resume(&self) -> Option<&Resume> {
         self.resume.as_deref()
     }

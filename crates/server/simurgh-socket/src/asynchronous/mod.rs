@@ -139,7 +139,8 @@ pub trait Channel: Send + Sized + 'static {
 }
 
 /// A [`Channel`] that receives messages of the application itself, of one type, as
-/// [`ShardHandleInfo`](simurgh_channel::ShardHandleInfo) does. They are sent with [`Context::handle`](OffShardScope::handle)'s
+/// [`ShardHandleInfo`](simurgh_channel::ShardHandleInfo) does. They are sent with
+/// [`Context::handle`](OffShardScope::handle)'s
 /// [`send`](simurgh_channel::ChannelHandle::send), and are queued behind a running handler.
 pub trait HandleInfo<M>: Channel {
     /// A message of the application.

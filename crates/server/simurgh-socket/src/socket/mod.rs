@@ -70,9 +70,10 @@ impl UserSocket {
     }
 
     /// A WebSocket endpoint without Channels: every message is passed to
-    /// [`ShardChannel::handle_in`](simurgh_channel::ShardChannel::handle_in) as event `text` or `binary` with
-    /// the message as payload (text unchanged in [`Payload::Json`], even if it is not JSON);
-    /// pushes, replies and broadcasts on `topic` are sent as bare messages, without their event.
+    /// [`ShardChannel::handle_in`](simurgh_channel::ShardChannel::handle_in) as event `text` or
+    /// `binary` with the message as payload (text unchanged in [`Payload::Json`], even if it is not
+    /// JSON); pushes, replies and broadcasts on `topic` are sent as bare messages, without their
+    /// event.
     pub fn plain(
         path: &str,
         topic: &str,

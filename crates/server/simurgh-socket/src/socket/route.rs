@@ -19,7 +19,9 @@ use crate::supabase::{Realtime, Settings};
 /// use std::time::Duration;
 ///
 /// use simurgh::history::History;
-/// use simurgh::{ChannelRoute, Channel, Context, JoinContext, Outcome, Payload, Reject, UserSocket};
+/// use simurgh::{
+///     ChannelRoute, Channel, Context, JoinContext, Outcome, Payload, Reject, UserSocket,
+/// };
 ///
 /// struct Room;
 ///

@@ -5,7 +5,8 @@
 //! use simurgh::{ChannelRoute, UserSocket};
 //! use simurgh::supabase::{HOSTED_PATH, Settings};
 //!
-//! let user_socket = UserSocket::new(HOSTED_PATH).channel(ChannelRoute::supabase("realtime:*", Settings::default()));
+//! let realtime = ChannelRoute::supabase("realtime:*", Settings::default());
+//! let user_socket = UserSocket::new(HOSTED_PATH).channel(realtime);
 //! # let _ = user_socket;
 //! ```
 //!

@@ -5,7 +5,9 @@
 //!
 //! ```
 //! use simurgh::token::{Claims, PhoenixSettings, Rule, Settings, TokenPolicy};
-//! use simurgh::{ShardChannel, ShardContext, Join, ChannelRoute, UserSocket, Outcome, Payload, json};
+//! use simurgh::{
+//!     ShardChannel, ShardContext, Join, ChannelRoute, UserSocket, Outcome, Payload, json,
+//! };
 //!
 //! struct Room;
 //! # impl ShardChannel for Room {

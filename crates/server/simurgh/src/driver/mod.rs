@@ -6,18 +6,20 @@
 //! sockets receive arrives at the one receiver of their [`Driver`], as values that name the socket.
 //!
 //! ```
-//! use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload, driver::Driver,
-//! json};
+//! use simurgh::driver::Driver;
+//! use simurgh::{ChannelRoute, Endpoint, Join, Outcome, Payload, UserSocket, json};
+//! use simurgh::{ShardChannel, ShardContext};
 //!
 //! struct Echo;
 //!
 //! impl ShardChannel for Echo {
-//!     fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
-//!         Outcome::ok(payload.into_owned())
+//!     fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, data: Payload<'_>) -> Outcome {
+//!         Outcome::ok(data.into_owned())
 //!     }
 //! }
 //!
-//! let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("echo:*", |_, _| Join::ok(Echo)));
+//! let echo = ChannelRoute::on_shard("echo:*", |_, _| Join::ok(Echo));
+//! let user_socket = UserSocket::new("/socket").channel(echo);
 //! let endpoint = Endpoint::builder().socket(user_socket).start_local()?;
 //! let mut driver = Driver::start(&endpoint);
 //! let socket = driver.connect("/socket", json!({"token": "secret"}))?;

@@ -22,7 +22,7 @@ use simurgh_core::{Ids, KeptAt, Node, PresenceList};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
 use simurgh_shard::server::Server;
-use simurgh_socket::{ChannelRoute, PayloadShape, UserSocket};
+use simurgh_socket::{PayloadShape, UserSocket};
 
 use super::supabase;
 use crate::access::{Bearer, bearer};

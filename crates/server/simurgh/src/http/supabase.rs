@@ -17,7 +17,7 @@ use simurgh_proto::message::{Payload, UserBroadcast, events};
 use simurgh_proto::serializer::json::compact;
 use simurgh_shard::server::Server;
 use simurgh_socket::supabase::TOPIC_PREFIX;
-use simurgh_socket::{ChannelRoute, PayloadShape, UserSocket};
+use simurgh_socket::{PayloadShape, UserSocket};
 
 use super::api::{Authorized, Published, body_limit, failed, publish, wrong};
 use crate::{Broadcast, BroadcastError};

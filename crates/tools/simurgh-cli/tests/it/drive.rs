@@ -29,7 +29,7 @@ fn a_crowd_is_measured() {
         assert!(cells(&ran, "after idling")[0].ends_with(" s"), "{}", ran.stdout);
         assert!(!ran.stdout.contains("hibernate"), "all do: {}", ran.stdout);
         // The log of a slow machine, and no progress bar where nobody looks.
-        let is_log = |line: &str| line.contains(" WARN a callback held its shard");
+        let is_log = |line: &str| line.contains(" WARN a callback blocked its shard");
         assert!(ran.stderr.lines().all(is_log), "{}", ran.stderr);
     }
 }
