@@ -13,23 +13,25 @@ use std::process::{self, ExitCode};
 
 use anyhow::{Context, Result, anyhow};
 
-use crate::args::Command;
-use simurgh_bench_kit::{rounds, sys};
+use crate::args::{Command, Helper};
+use simurgh_bench_kit::rounds::{self, Suite};
+use simurgh_bench_kit::sys;
 
 mod args;
 mod attacks;
 mod bare;
 mod cluster;
+mod driver;
 mod fairness;
 mod history;
-mod hold;
 mod http;
 mod load;
 mod presence;
-mod reference;
+mod road;
 mod server;
 #[cfg(test)]
 mod suites;
+mod timing;
 
 fn main() -> ExitCode {
     let command = match args::parse(std::env::args_os().skip(1)) {
@@ -45,23 +47,36 @@ fn main() -> ExitCode {
     }
 }
 
+/// The suites, each a command.
+const SUITES: [&Suite; 12] = [
+    &server::SUITE,
+    &fairness::SUITE,
+    &attacks::SUITE,
+    &presence::SUITE,
+    &history::SUITE,
+    &cluster::SUITE,
+    &load::SUITE,
+    &http::load::SUITE,
+    &http::page::SUITE,
+    &timing::SUITE,
+    &driver::SUITE,
+    &road::SUITE,
+];
+
 fn done(command: Command) -> Result<()> {
     match command {
-        Command::Run(options) => server::run(&options),
-        Command::Hold(options) => hold::run(&options),
-        Command::Load(options) => rounds::run(&load::SUITE, &options),
-        Command::HttpLoad(options) => rounds::run(&http::load::SUITE, &options),
-        Command::Bare(plan) => load::bare::run(&plan),
-        Command::BareServer(options) => bare::serve(&options),
-        Command::Page(options) => rounds::run(&http::page::SUITE, &options),
-        Command::Fairness(options) => rounds::run(&fairness::SUITE, &options),
-        Command::Attacks(options) => rounds::run(&attacks::SUITE, &options),
-        Command::Presence(options) => rounds::run(&presence::SUITE, &options),
-        Command::History(options) => rounds::run(&history::SUITE, &options),
-        Command::Cluster(options) => rounds::run(&cluster::SUITE, &options),
-        Command::Crowd { server } => cluster::crowd::serve(server),
-        Command::Reference { records } => reference::run(records),
-        Command::Exec { core, address_space, program } => exec(core, address_space, &program),
+        Command::Measure(suite, options) if suite.name == server::SUITE.name => {
+            server::run(&options)
+        }
+        Command::Measure(suite, options) => rounds::run(suite, &options),
+        Command::Help(Helper::Bare(plan)) => load::bare::run(&plan),
+        Command::Help(Helper::BareServer(options)) => bare::serve(&options),
+        Command::Help(Helper::Crowd { server }) => cluster::crowd::serve(server),
+        Command::Help(Helper::Recorder) => timing::recorder::serve(),
+        Command::Help(Helper::Watch) => timing::recorder::watch(),
+        Command::Help(Helper::Exec { core, address_space, program }) => {
+            exec(core, address_space, &program)
+        }
     }
 }
 

@@ -34,14 +34,6 @@ pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>, bits: u32) -> Result
     mode(path, bits)
 }
 
-/// Replaces a file atomically.
-pub(crate) fn replace(path: &Path, content: &str) -> Result<()> {
-    let fresh = path.with_extension("new");
-    fs::write(&fresh, content)
-        .and_then(|()| fs::rename(&fresh, path))
-        .with_context(|| path.display().to_string())
-}
-
 fn mode(path: &Path, bits: u32) -> Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(bits))
         .with_context(|| path.display().to_string())

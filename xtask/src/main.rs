@@ -10,7 +10,6 @@ mod fuzz;
 mod msrv;
 mod mutants;
 mod outcome;
-mod pages;
 mod process;
 mod provide;
 mod rust_tests;

@@ -1,8 +1,10 @@
 //! The result of a step of the suite, and the summary at its end.
 
 use std::cmp::Reverse;
-use std::fmt::{Display, Write as _};
+use std::fmt::{self, Display, Write as _};
 use std::time::Duration;
+
+use anyhow::Result;
 
 use crate::process::Finished;
 
@@ -16,7 +18,27 @@ pub(crate) struct Outcome {
     pub(crate) note: String,
 }
 
+/// Why a step cannot run here.
+#[derive(Debug)]
+pub(crate) struct Skipped(pub(crate) String);
+
+impl Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Skipped {}
+
 impl Outcome {
+    /// The outcome of a step; an error is a failure, unless it is [`Skipped`].
+    pub(crate) fn of(result: Result<Self>) -> Self {
+        result.unwrap_or_else(|error| match error.is::<Skipped>() {
+            true => Self::skipped(error),
+            false => Self::failed(error),
+        })
+    }
+
     pub(crate) fn passed(count: u64) -> Self {
         Self { passed: count, ..Self::default() }
     }

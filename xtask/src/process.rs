@@ -5,7 +5,6 @@ use std::cell::Cell;
 use std::env;
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -77,8 +76,6 @@ pub(crate) struct Finished {
     /// Its stdout and stderr, in no certain order between the two.
     pub(crate) output: String,
     pub(crate) failure: Option<String>,
-    /// Processor time of the program itself, without its children, when it was last polled.
-    pub(crate) cpu_seconds: f64,
 }
 
 impl Finished {
@@ -185,21 +182,20 @@ impl Task {
             Ok(child) => child,
             Err(error) => {
                 let failure = Some(format!("`{}` does not start: {error}", self.shown));
-                return Finished { code: None, output: String::new(), failure, cpu_seconds: 0.0 };
+                return Finished { code: None, output: String::new(), failure };
             }
         };
         let out = (self.shows == Shows::All).then(io::stdout);
         let err = (self.shows != Shows::Nothing).then(io::stderr);
         let stdout = child.stdout.take().map(|pipe| tee(pipe, out));
         let stderr = child.stderr.take().map(|pipe| tee(pipe, err));
-        let mut cpu_seconds = 0.0;
-        let (status, failure) = wait(&mut child, self.limit, &mut cpu_seconds);
+        let (status, failure) = wait(&mut child, self.limit);
         let mut output = String::new();
         for stream in [stdout, stderr].into_iter().flatten() {
             output.push_str(&stream.join().unwrap_or_default());
         }
         let code = status.and_then(|status| status.code());
-        Finished { code, output, failure, cpu_seconds }
+        Finished { code, output, failure }
     }
 }
 
@@ -253,15 +249,10 @@ where
 }
 
 /// Waits for `child`; after `limit` its group is killed, so that nothing holds our pipes open.
-fn wait(
-    child: &mut Child,
-    limit: Duration,
-    cpu_seconds: &mut f64,
-) -> (Option<ExitStatus>, Option<String>) {
+fn wait(child: &mut Child, limit: Duration) -> (Option<ExitStatus>, Option<String>) {
     let start = Instant::now();
     let mut asked: Option<Instant> = None;
     loop {
-        *cpu_seconds = cpu_seconds_of(child).unwrap_or(*cpu_seconds);
         if asked.is_none() && is_interrupted() {
             asked = Some(Instant::now());
             signal_group(child, "-INT");
@@ -292,18 +283,6 @@ fn wait(
             }
         }
     }
-}
-
-/// Processor time of a child so far; `None` without /proc, or after its end.
-fn cpu_seconds_of(child: &Child) -> Option<f64> {
-    /// Linux counts in hundredths here, whatever its own clock.
-    const TICKS_A_SECOND: f64 = 100.0;
-    let text = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
-    // The name is in brackets; user and system time are the twelfth and thirteenth word after it.
-    let (_, words) = text.rsplit_once(')')?;
-    let mut ticks = words.split_ascii_whitespace().skip(11).take(2).map(str::parse::<u32>);
-    let (user, system) = (ticks.next()?.ok()?, ticks.next()?.ok()?);
-    Some((f64::from(user) + f64::from(system)) / TICKS_A_SECOND)
 }
 
 fn kill_group(child: &mut Child) {
@@ -340,15 +319,6 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(20), "the inner sleep held the pipe");
         assert_eq!(done.code, None);
         assert!(done.reason().contains("not done within"));
-    }
-
-    #[test]
-    fn tells_the_processor_time_of_what_works() {
-        let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; exec sleep 0.3";
-        let done = Task::new("sh", &["-c", busy], 1).quiet().run();
-        assert!(done.ok() && done.cpu_seconds > 0.01, "{}", done.cpu_seconds);
-        let idle = Task::new("sleep", &["0.2"], 1).quiet().run();
-        assert!(idle.cpu_seconds < done.cpu_seconds, "{}", idle.cpu_seconds);
     }
 
     #[test]

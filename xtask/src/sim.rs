@@ -2,6 +2,8 @@
 //! several nodes, and both. Fresh seeds are for `cargo xtask sim --minutes N`: a gate must not fail
 //! by chance.
 
+use anyhow::{Result, bail};
+
 use crate::outcome::Outcome;
 use crate::process::Task;
 
@@ -10,7 +12,7 @@ pub(crate) const NAME: &str = "simurgh-sim";
 const PROFILE: &str = "instructions";
 
 /// Stops at the first seed that fails.
-pub(crate) fn try_out() -> Outcome {
+pub(crate) fn try_out() -> Result<Outcome> {
     let runs: [&[&str]; 6] = [
         &["--seeds", "0..2000", "--steps", "2000"],
         &["--history", "--seeds", "0..2000", "--steps", "1500"],
@@ -27,9 +29,9 @@ pub(crate) fn try_out() -> Outcome {
         if !done.ok() {
             // The line names the seed, and the command to run it again.
             let line = done.output.lines().find(|line| line.starts_with("FAILED"));
-            return Outcome::failed(line.map_or_else(|| done.reason(), str::to_owned));
+            bail!(line.map_or_else(|| done.reason(), str::to_owned));
         }
         passed += 1;
     }
-    Outcome::passed(passed)
+    Ok(Outcome::passed(passed))
 }

@@ -10,11 +10,11 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use clap::Args;
 
 use crate::bench::instructions::{self, Verdict};
-use crate::outcome::{self, Outcome, Step as Done, Timed};
+use crate::outcome::{self, Outcome, Skipped, Step as Done, Timed};
 use crate::process::{self, Finished, Task, lock};
 use crate::provide::{self, Tool};
 use crate::rust_tests::{self, Program};
@@ -51,7 +51,7 @@ pub(crate) enum Part {
     Prove,
 }
 
-type Run = fn(&Ready) -> Outcome;
+type Run = fn(&Ready) -> Result<Outcome>;
 
 struct Step {
     name: &'static str,
@@ -106,7 +106,7 @@ const ON_ONE_NODE: &[&str] = &["package", "presence"];
 /// The ending of suites about several nodes, which are run only there.
 const ON_A_CLUSTER: &str = "-cluster.test.mjs";
 /// Suites of pages that are also run there: those of histories.
-const PAGES_ON_A_CLUSTER: &[&str] = &["chat-history", "longpoll-history"];
+const PAGES_ON_A_CLUSTER: [&str; 2] = ["chat-history", "longpoll-history"];
 const CHROMIUM: &str = "/usr/bin/chromium";
 const NODES: &str = "3";
 const MINUTES: u64 = 6;
@@ -132,8 +132,14 @@ impl Ready {
         if has_all || in_ci() { &[rust_tests::ALL] } else { &[] }
     }
 
-    fn has_binaries(&self) -> bool {
-        self.tests.is_ok()
+    /// The test programs; the binaries are there, too.
+    fn tests(&self) -> Result<&[Program]> {
+        self.tests.as_deref().map_err(|why| anyhow!("the tests do not build: {why:#}"))
+    }
+
+    /// The broker. Without it a developer's tests go on.
+    fn engine(&self) -> Result<&Path> {
+        self.engine.as_deref().map_err(|why| lacking(format!("no nats-server: {why:#}")))
     }
 }
 
@@ -172,10 +178,10 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn timed(done: &Mutex<Vec<Done>>, name: &'static str, step: impl FnOnce() -> Outcome) {
+fn timed(done: &Mutex<Vec<Done>>, name: &'static str, step: impl FnOnce() -> Result<Outcome>) {
     println!("\n==> {name}");
     let start = Instant::now();
-    let outcome = step();
+    let outcome = Outcome::of(step());
     println!("\n<== {name}: {outcome:?}");
     lock(done).push((name, outcome, start.elapsed()));
 }
@@ -195,10 +201,10 @@ fn prepare(needs_build: bool, done: &Mutex<Vec<Done>>) -> Ready {
         ready.debian = provide::debian_packages().err().map(|why| format!("{why:#}"));
         let npm = provide::npm_packages();
         ready.npm = npm.is_ok();
-        match (npm, &ready.debian) {
-            (Err(note), _) => Outcome::failed(note),
-            (Ok(()), Some(note)) => Outcome::skipped(note),
-            (Ok(()), None) => Outcome::passed(1),
+        npm?;
+        match &ready.debian {
+            Some(note) => bail!(Skipped(note.clone())),
+            None => Ok(Outcome::passed(1)),
         }
     });
     if !needs_build {
@@ -206,56 +212,47 @@ fn prepare(needs_build: bool, done: &Mutex<Vec<Done>>) -> Ready {
     }
     timed(done, "engine", || {
         ready.engine = engine::installed();
-        match &ready.engine {
-            Ok(path) => Outcome { note: path.display().to_string(), ..Outcome::passed(1) },
-            Err(why) if in_ci() => Outcome::failed(why),
-            Err(why) => Outcome::skipped(format!("tests of the cluster's engine: {why:#}")),
-        }
+        let note = ready.engine()?.display().to_string();
+        Ok(Outcome { note, ..Outcome::passed(1) })
     });
     timed(done, "build", || {
         ready.tests = rust_tests::compile();
-        match &ready.tests {
-            Ok(_) => Outcome::passed(1),
-            Err(why) => Outcome::failed(why),
-        }
+        ready.tests().map(|_| Outcome::passed(1))
     });
     ready
+}
+
+/// Something that can be installed is not there: in CI that is a failure.
+fn lacking(why: String) -> Error {
+    if in_ci() { Error::msg(why) } else { Skipped(why).into() }
 }
 
 fn by_exit(done: &Finished) -> Outcome {
     if done.ok() { Outcome::passed(1) } else { Outcome::failed(done.reason()) }
 }
 
-fn tidy() -> Outcome {
-    match tidy::check(&crate::root()) {
-        Ok(findings) if findings.is_empty() => Outcome::passed(1),
-        Ok(findings) => {
-            findings.iter().for_each(|finding| println!("{finding}"));
-            Outcome::failed(format!("{} findings", findings.len()))
-        }
-        Err(error) => Outcome::failed(error),
-    }
+fn tidy() -> Result<Outcome> {
+    let findings = tidy::check(&crate::root()).map_err(Error::msg)?;
+    findings.iter().for_each(|finding| println!("{finding}"));
+    ensure!(findings.is_empty(), "{} findings", findings.len());
+    Ok(Outcome::passed(1))
 }
 
 /// The workspace, and the separate project.
-fn fmt() -> Outcome {
+fn fmt() -> Result<Outcome> {
     let format = || Task::new("cargo", &["fmt", "--all", "--check"], 2);
     let mut all = by_exit(&format().run());
     all.add(by_exit(&format().directory(&crate::root().join(crates::PROJECT)).run()));
-    all
+    Ok(all)
 }
 
-fn clippy() -> Outcome {
+fn clippy() -> Result<Outcome> {
     let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    by_exit(&Task::new("cargo", &arguments, 12).run())
+    Ok(by_exit(&Task::new("cargo", &arguments, 12).run()))
 }
 
 /// With private items, then as on docs.rs: a link from there to a private item is broken.
-fn rustdoc() -> Outcome {
-    rustdoc_pages().unwrap_or_else(Outcome::failed)
-}
-
-fn rustdoc_pages() -> Result<Outcome> {
+fn rustdoc() -> Result<Outcome> {
     let published = crates::published()?;
     let mut shown = vec!["doc", "--no-deps", "--all-features"];
     shown.extend(published.packages.iter().flat_map(|package| ["--package", &package.name]));
@@ -269,109 +266,79 @@ fn rustdoc_pages() -> Result<Outcome> {
 }
 
 /// Not the advisories, which come from outside crates.io and change by themselves.
-fn deny() -> Outcome {
-    let tool = match provide::cargo_tool(&DENY) {
-        Ok(tool) => tool.display().to_string(),
-        Err(why) => return Outcome::skipped(why),
-    };
+fn deny() -> Result<Outcome> {
+    let tool = provide::cargo_tool(&DENY).map_err(|why| Skipped(format!("{why:#}")))?;
     let arguments = ["--workspace", "--locked", "check", "bans", "licenses", "sources"];
-    by_exit(&Task::new(&tool, &arguments, 5).run())
+    Ok(by_exit(&Task::new(&tool.display().to_string(), &arguments, 5).run()))
 }
 
 /// Unit, integration and doc tests of every crate, this one included.
-fn cargo_test(ready: &Ready) -> Outcome {
-    let mut times = lock(&ready.times);
-    match &ready.tests {
-        Ok(programs) => {
-            let engine = ready.engine.as_deref().ok();
-            rust_tests::run(programs, ready.flags(), engine, &mut times)
-        }
-        Err(why) => Outcome::failed(why),
-    }
+fn cargo_test(ready: &Ready) -> Result<Outcome> {
+    let (programs, engine) = (ready.tests()?, ready.engine.as_deref().ok());
+    Ok(rust_tests::run(programs, ready.flags(), engine, &mut lock(&ready.times)))
 }
 
-fn node_tests(ready: &Ready, directory: &str, needs: Option<&str>) -> Outcome {
-    if let Some(without) = unready(ready, needs) {
-        return without;
-    }
+fn node_tests(ready: &Ready, directory: &str, needs: Option<&str>) -> Result<Outcome> {
     let is_for_all = |file: &String| directory != CLIENTS || !file.ends_with(ON_A_CLUSTER);
-    let files = test_files(&crate::root().join("e2e"), directory, is_for_all);
-    run_node_tests(files, MINUTES, |task| match &ready.engine {
+    let files = test_files(directory, is_for_all)?;
+    run_node_tests(ready, needs, &files, MINUTES, |task| match &ready.engine {
         Ok(engine) => task.env(engine::VARIABLE, engine),
         Err(_) => task,
     })
 }
 
 /// The official client on several nodes behind a balancer.
-fn cluster_tests(ready: &Ready) -> Outcome {
+fn cluster_tests(ready: &Ready) -> Result<Outcome> {
     let is_for_several = |file: &String| {
         ON_ONE_NODE.iter().all(|name| *file != format!("{CLIENTS}/{name}.test.mjs"))
     };
-    tests_on_nodes(ready, None, || test_files(&crate::root().join("e2e"), CLIENTS, is_for_several))
+    tests_on_nodes(ready, None, &test_files(CLIENTS, is_for_several)?)
 }
 
-fn pages_of_a_cluster(ready: &Ready) -> Outcome {
-    let of = |name: &&str| format!("playwright/{name}.test.mjs");
-    tests_on_nodes(ready, Some(CHROMIUM), || Ok(PAGES_ON_A_CLUSTER.iter().map(of).collect()))
+fn pages_of_a_cluster(ready: &Ready) -> Result<Outcome> {
+    let files = PAGES_ON_A_CLUSTER.map(|name| format!("playwright/{name}.test.mjs"));
+    tests_on_nodes(ready, Some(CHROMIUM), &files)
 }
 
 /// Runs files of `e2e` with this many nodes in place of each server.
-fn tests_on_nodes(
-    ready: &Ready,
-    needs: Option<&str>,
-    files: impl FnOnce() -> Result<Vec<String>>,
-) -> Outcome {
-    if let Some(without) = unready(ready, needs) {
-        return without;
-    }
-    let engine = match &ready.engine {
-        Ok(engine) => engine,
-        Err(why) if in_ci() => return Outcome::failed(why),
-        Err(why) => return Outcome::skipped(why),
-    };
-    let set_up = |task: Task| task.env(engine::VARIABLE, engine).env("SIMURGH_NODES", NODES);
-    run_node_tests(files(), NODES_MINUTES, set_up)
+fn tests_on_nodes(ready: &Ready, needs: Option<&str>, files: &[String]) -> Result<Outcome> {
+    let engine = ready.engine()?;
+    run_node_tests(ready, needs, files, NODES_MINUTES, |task| {
+        task.env(engine::VARIABLE, engine).env("SIMURGH_NODES", NODES)
+    })
 }
 
 /// Runs files of `e2e` one after the other, since the servers under test need the cores.
 fn run_node_tests(
-    files: Result<Vec<String>>,
+    ready: &Ready,
+    needs: Option<&str>,
+    files: &[String],
     minutes: u64,
     set_up: impl FnOnce(Task) -> Task,
-) -> Outcome {
-    let files = match files {
-        Ok(files) => files,
-        Err(error) => return Outcome::failed(error),
-    };
+) -> Result<Outcome> {
+    check(ready, needs)?;
     let mut arguments = vec!["--test", "--test-concurrency=1", "--test-force-exit"];
     arguments.push("--test-reporter=spec");
     arguments.extend(files.iter().map(String::as_str));
     let task = Task::new("node", &arguments, minutes).directory(&crate::root().join("e2e"));
     let done = set_up(task).env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
-    outcome::counted(outcome::of_node_test(&done.output), &done)
+    Ok(outcome::counted(outcome::of_node_test(&done.output), &done))
 }
 
 /// Supabase's Python client, in the versions of its list.
-fn supabase_py(ready: &Ready) -> Outcome {
-    if !ready.has_binaries() {
-        return Outcome::failed("the binaries do not build");
-    }
+fn supabase_py(ready: &Ready) -> Result<Outcome> {
+    ready.tests()?;
     let directory = crate::root().join("e2e/supabase-py");
-    let python = match provide::python_packages(&directory.join("requirements.txt")) {
-        Ok(python) => python.display().to_string(),
-        Err(why) => return Outcome::failed(why),
-    };
+    let python = provide::python_packages(&directory.join("requirements.txt"))?;
     let arguments = ["-B", "-m", "unittest", "-v", "test_supabase"];
-    let task = Task::new(&python, &arguments, 4).directory(&directory);
+    let task = Task::new(&python.display().to_string(), &arguments, 4).directory(&directory);
     let done = task.env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
-    outcome::counted(outcome::of_unittest(&done.output), &done)
+    Ok(outcome::counted(outcome::of_unittest(&done.output), &done))
 }
 
 /// The suite of cases 1 to 10; needs a Python 2.7, which Debian no longer packages.
-fn autobahn(ready: &Ready) -> Outcome {
-    if let Some(without) = unready(ready, None) {
-        return without;
-    }
+fn autobahn(ready: &Ready) -> Result<Outcome> {
+    check(ready, None)?;
     let e2e = crate::root().join("e2e");
     let cache = crate::bin_dir().parent().unwrap_or(Path::new("target")).join("e2e-cache");
     let done = Task::new("node", &["autobahn/run.mjs"], 17)
@@ -381,58 +348,45 @@ fn autobahn(ready: &Ready) -> Outcome {
         .run();
     if done.code == Some(EXIT_SKIPPED) {
         let reason = done.output.lines().find_map(|line| line.strip_prefix("SKIPPED: "));
-        return Outcome::skipped(reason.unwrap_or("it did not say why"));
+        bail!(Skipped(reason.unwrap_or("it did not say why").to_owned()));
     }
-    by_exit(&done)
+    Ok(by_exit(&done))
 }
 
 /// A release from the test build: all except the optimised binary, whose build takes too long here.
-fn dist(ready: &Ready) -> Outcome {
-    if !ready.has_binaries() {
-        return Outcome::failed("the binaries do not build");
-    }
+fn dist(ready: &Ready) -> Result<Outcome> {
+    ready.tests()?;
     let bin = crate::bin_dir();
     let out = bin.parent().unwrap_or(Path::new("target")).join("packages-of-tests");
-    dist::try_out(out).unwrap_or_else(Outcome::failed)
+    dist::try_out(out)
 }
 
 /// Checks that fixed pieces of work do not take many more instructions.
-fn count_instructions(ready: &Ready) -> Outcome {
-    if !provide::has(provide::VALGRIND) {
-        return without(ready, provide::VALGRIND);
-    }
-    let counted = instructions::baseline().and_then(|baseline| {
-        let counts = instructions::count(&[], 1)?;
-        println!("{}", instructions::table(Some(&baseline), &counts));
-        let first = counts.first().context("nothing was counted")?;
-        Ok(instructions::judge(&baseline, first, true))
-    });
-    match counted.unwrap_or_else(|error| Verdict::Worse(vec![format!("{error:#}")])) {
-        Verdict::Fine(count) => Outcome::passed(count),
-        Verdict::Incomparable(why) => Outcome::skipped(why),
+fn count_instructions(ready: &Ready) -> Result<Outcome> {
+    check_program(ready, provide::VALGRIND)?;
+    let baseline = instructions::baseline()?;
+    let counts = instructions::count(&[])?;
+    println!("{}", instructions::table(Some(&baseline), &counts));
+    match instructions::judge(&baseline, &counts, true) {
+        Verdict::Fine(count) => Ok(Outcome::passed(count)),
+        Verdict::Incomparable(why) => bail!(Skipped(why)),
         Verdict::Worse(lines) => {
             let failed = lines.len() as u64;
-            Outcome { failed, note: lines.join("; "), ..Outcome::default() }
+            Ok(Outcome { failed, note: lines.join("; "), ..Outcome::default() })
         }
     }
 }
 
-/// The outcome of a step whose prerequisite is missing.
-fn unready(ready: &Ready, needs: Option<&str>) -> Option<Outcome> {
-    if !ready.has_binaries() {
-        return Some(Outcome::failed("the binaries do not build"));
-    }
-    if !ready.npm {
-        return Some(Outcome::failed("the npm packages are not installed"));
-    }
-    needs.filter(|program| !provide::has(program)).map(|program| without(ready, program))
+/// Checks the prerequisites of a step.
+fn check(ready: &Ready, needs: Option<&str>) -> Result<()> {
+    ready.tests()?;
+    ensure!(ready.npm, "the npm packages are not installed");
+    needs.map_or(Ok(()), |program| check_program(ready, program))
 }
 
-/// The outcome of a step whose program is missing.
-fn without(ready: &Ready, program: &str) -> Outcome {
+fn check_program(ready: &Ready, program: &str) -> Result<()> {
     let why = ready.debian.as_deref().unwrap_or("installed, but not there");
-    let note = format!("no {program} ({why})");
-    if in_ci() { Outcome::failed(note) } else { Outcome::skipped(note) }
+    if provide::has(program) { Ok(()) } else { Err(lacking(format!("no {program} ({why})"))) }
 }
 
 fn in_ci() -> bool {
@@ -440,11 +394,8 @@ fn in_ci() -> bool {
 }
 
 /// The wanted test files of `e2e/<directory>`, relative to `e2e`, in order of name.
-fn test_files(
-    e2e: &Path,
-    directory: &str,
-    is_wanted: impl Fn(&String) -> bool,
-) -> Result<Vec<String>> {
+fn test_files(directory: &str, is_wanted: impl Fn(&String) -> bool) -> Result<Vec<String>> {
+    let e2e = crate::root().join("e2e");
     let entries = fs::read_dir(e2e.join(directory)).context(directory.to_owned())?;
     let mut files: Vec<String> = entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())

@@ -9,10 +9,10 @@
 
 pub mod clients;
 pub mod flags;
+pub mod flood;
 pub mod frames;
 pub mod machine;
 pub mod net;
-pub mod nginx;
 pub mod probe;
 pub mod process;
 pub mod report;
@@ -21,4 +21,3 @@ pub mod stats;
 pub mod sys;
 pub mod target;
 pub mod wait;
-pub mod wrk;

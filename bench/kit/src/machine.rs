@@ -4,10 +4,8 @@ use std::fs;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
-
 /// The machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Machine {
     /// Model of the processor.
     pub processor: String,
@@ -17,8 +15,6 @@ pub struct Machine {
     pub memory: u64,
     /// Version of the kernel.
     pub kernel: String,
-    /// Version of the compiler.
-    pub rustc: String,
 }
 
 impl Machine {
@@ -34,13 +30,7 @@ impl Machine {
             cores: cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
             memory: memory.unwrap_or(0) * 1024,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            rustc: first_line("rustc", &["--version"]).unwrap_or_else(|| "unknown".to_owned()),
         }
-    }
-
-    /// Whether figures of the two may be compared. Kernel and compiler may differ and are shown.
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.processor == other.processor && self.cores == other.cores
     }
 
     /// The processor as part of a file's name: `amd-epyc`.
@@ -112,7 +102,6 @@ mod tests {
     #[test]
     fn this_machine_is_known() {
         let here = Machine::here();
-        assert!(here.is_same(&Machine { kernel: "another".into(), ..here.clone() }));
         assert!(here.cores > 0 && here.memory > 0 && !here.slug().is_empty());
         assert_eq!(date().len(), 10);
     }

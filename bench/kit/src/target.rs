@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::clients::Clients;
 use crate::process::{self, Process};
+use crate::stats;
 use crate::sys::{self, Cpu};
 
 /// The core a server is pinned to, with all its threads.
@@ -24,7 +25,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Simurgh's settings unless a row has its own: the built-in chat keeps the last broadcasts of its
 /// rooms, which would be part of every figure.
-const CHAT: &str = include_str!("../../chat.toml");
+pub(crate) const CHAT: &str = include_str!("../../chat.toml");
 
 /// One kind of server. All send the same bytes to the client; see `frames`.
 #[derive(Clone)]
@@ -169,6 +170,19 @@ impl Server {
     /// Its resident bytes.
     pub fn resident(&self) -> Result<u64> {
         sys::resident(self.pid())
+    }
+
+    /// Its resident bytes. Peaks are counted from here on.
+    pub fn at_rest(&self) -> Result<u64> {
+        sys::forget_peak(self.pid())?;
+        self.resident()
+    }
+
+    /// The highest resident size since [`Server::at_rest`] returned `rest`, over that, in MB;
+    /// `None` if the server has ended.
+    pub fn peak_mb(&self, rest: u64) -> Option<f64> {
+        let (_, peak) = sys::resident_quickly(self.pid()).ok()?;
+        Some(stats::per(peak.saturating_sub(rest), 1_000_000))
     }
 
     /// The lines of `/metrics` without comments. An error without such a page.

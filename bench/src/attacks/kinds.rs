@@ -4,15 +4,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use simurgh_bench_kit::flood::{Crowd, SOCKET};
 use simurgh_bench_kit::wait::sleep_until;
 
 use super::Field;
-use super::wire::Crowd;
 
 const POLL: &str = "/socket/longpoll?vsn=2.0.0";
 
 fn sockets<'a>(field: &Field<'a>, count: usize) -> Result<Crowd<'a>> {
-    http(field).at(super::SOCKET).open(count)
+    http(field).at(SOCKET).open(count)
 }
 
 fn http<'a>(field: &Field<'a>) -> Crowd<'a> {
@@ -102,7 +102,7 @@ pub(super) fn bodies(field: &Field<'_>) -> Result<()> {
 /// One socket renews its token again and again.
 pub(super) fn renewals(field: &Field<'_>) -> Result<()> {
     let token = field.token;
-    let path = format!("{}&token={token}", super::SOCKET);
+    let path = format!("{}&token={token}", SOCKET);
     http(field).at(&path).open(1)?.flood(field.until, |_, number| match number {
         0 => Some(join(1, "realtime:renewals", "{\"config\":{}}")),
         _ => {

@@ -9,21 +9,18 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use simurgh_bench_kit::flood::{Crowd, SOCKET};
 use simurgh_bench_kit::process::Signal;
-use simurgh_bench_kit::rounds::table::{Limit, Recipe};
+use simurgh_bench_kit::rounds::table::{Recipe, read};
 use simurgh_bench_kit::rounds::{Bench, Job, Options, Sample, Suite};
 use simurgh_bench_kit::target::{Server, Target};
 use simurgh_bench_kit::wait::sleep_until;
 
-use crate::fairness::memory::MemoryWatch;
 use crate::fairness::probe::{Activity, Probe};
-use wire::Crowd;
 
 mod kinds;
 mod server;
-mod wire;
 
-const SOCKET: &str = "/socket/websocket?vsn=2.0.0";
 /// Address space of the server: an attack must not take the machine's memory.
 const WIDE: u64 = 3 << 30;
 /// Time for the memory to come back.
@@ -89,20 +86,11 @@ fn attacks() -> impl Iterator<Item = &'static Attack> {
     ATTACKS.iter().chain([&ALL])
 }
 
-const ROWS: [&str; ATTACKS.len() + 1] = {
-    let mut rows = [ALL.row; ATTACKS.len() + 1];
+const JOBS: [Job; ATTACKS.len() + 1] = {
+    let mut jobs = [const { Job::new(ALL.row, run) }; ATTACKS.len() + 1];
     let mut at = 0;
     while at < ATTACKS.len() {
-        rows[at] = ATTACKS[at].row;
-        at += 1;
-    }
-    rows
-};
-const JOBS: [Job; ROWS.len()] = {
-    let mut jobs = [const { Job::new(ALL.row, run) }; ROWS.len()];
-    let mut at = 0;
-    while at < ROWS.len() {
-        jobs[at].row = ROWS[at];
+        jobs[at].row = ATTACKS[at].row;
         at += 1;
     }
     jobs
@@ -110,8 +98,8 @@ const JOBS: [Job; ROWS.len()] = {
 
 pub(crate) const SUITE: Suite = Suite {
     name: "attacks",
+    about: "What hostile clients do to `simurgh serve`",
     jobs: &JOBS,
-    usual: &ROWS,
     runs: 1,
     clients: (5_000, 5_000),
     order: "a fresh server for each attack; a limit holds for the worst round",
@@ -119,44 +107,19 @@ pub(crate) const SUITE: Suite = Suite {
     recipes,
 };
 
-/// Figures of each attack: name, measure, unit, limit.
-const FIGURES: [(&str, &str, &str, Option<f64>); 10] = [
-    ("ended", "server ended in the attack", "", Some(0.0)),
-    ("sent_mb", "sent by the attackers", "MB", None),
-    ("idle_mb", "memory before", "MB", None),
-    ("over_mb", "most memory over that", "MB", None),
-    ("after_percent", "memory 40 s later, of that before", "%", Some(110.0)),
-    ("turn_cpu_ms", "longest turn, CPU time", "ms", Some(5.0)),
-    ("heartbeat_p99_ms", "another client's heartbeat, p99", "ms", Some(10.0)),
-    ("others_closed", "other clients closed", "", Some(0.0)),
-    ("histories_lost", "other clients' histories lost", "", Some(0.0)),
-    ("end_s", "from SIGTERM to the end", "s", Some(6.0)),
-];
-const REFUSED: (&str, &str, &str, Option<f64>) =
-    ("others_refused", "other clients' long polls refused", "", Some(0.0));
-
 /// The lines of the table: the same figures for each attack.
 fn recipes(_: &Options) -> Result<Vec<Recipe>> {
     let mut all = Vec::new();
     for attack in attacks() {
-        let own = (attack.row == "slots").then_some(REFUSED);
-        for (figure, measure, unit, limit) in FIGURES.into_iter().chain(own) {
-            let limit = match figure {
-                "over_mb" => Some(server::memory_limit_mb(attack)),
-                "after_percent" if attack.fills => None,
-                _ => limit,
-            };
-            all.push(Recipe {
-                row: attack.row,
-                figure: figure.to_owned(),
-                base: None,
-                measure: format!("{}: {measure}", attack.row),
-                unit,
-                digits: 1,
-                limit: limit.map(Limit::AtMost),
-                is_of_ratio: false,
-            });
-        }
+        let after = if attack.fills { "" } else { "110" };
+        let values = [
+            ("{row}", attack.row.to_owned()),
+            ("{over}", server::memory_limit_mb(attack).to_string()),
+            ("{after}", after.to_owned()),
+        ];
+        let own = read(include_str!("table.txt"), &values)?.into_iter();
+        let own = own.filter(|it| it.row == "each" || it.row == attack.row);
+        all.extend(own.map(|recipe| Recipe { row: attack.row, ..recipe }));
     }
     Ok(all)
 }
@@ -168,16 +131,15 @@ fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     fs::write(&file, server::settings(&bench.scratch)?)?;
     let target = Target::simurgh(&bench.program, attack.shards)?.with_settings(&file).within(WIDE);
     let mut server = target.start(&bench.scratch.join("server-log"))?;
-    let memory = MemoryWatch::start(server.pid())?;
     let sent = AtomicU64::new(0);
     let mut others = others(&server, attack.others, &sent)?;
-    let idle = memory.idle()?;
+    let idle = server.at_rest()?;
     sample.put("idle_mb", mb(idle));
 
     sent.store(0, Ordering::Relaxed);
     attacked(bench, attack, &server, &token, &sent, sample)?;
     sample.put("sent_mb", mb(sent.load(Ordering::Relaxed)));
-    sample.put("over_mb", mb(memory.most().0.saturating_sub(idle)));
+    sample.put_some("over_mb", server.peak_mb(idle));
     let status = server.process.status()?;
     sample.put_count("ended", usize::from(status.is_some()));
     if let Some(status) = status {

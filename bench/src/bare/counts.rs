@@ -6,104 +6,81 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::time::{ClockId, clock_gettime};
 
 /// One of a thread's figures; only that thread changes it.
-#[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
-
-impl Count {
-    /// Returns the new count.
-    pub(super) fn add(&self, more: u64) -> u64 {
-        self.0.fetch_add(more, Ordering::Relaxed) + more
-    }
-
-    pub(super) fn sub(&self, less: u64) {
-        self.0.fetch_sub(less, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+#[derive(Clone, Copy)]
+pub(super) enum Count {
+    Sockets,
+    Channels,
+    Deliveries,
+    /// Sockets so far.
+    Upgrades,
+    /// Requests and messages that are no message of Channels.
+    Answered,
+    /// Sends that were refused or short; the rest was sent later.
+    Refused,
+    /// Broadcasts forwarded to other threads, and received from them.
+    Posted,
+    Taken,
+    /// The longest stretch of sends, ns: by the thread's CPU time, and by the clock. It shows the
+    /// delays of the machine itself (the hypervisor takes the core, interrupts are served), which
+    /// no server can avoid.
+    StretchCpu,
+    StretchWall,
 }
+
+/// In the order of [`Count`].
+const NAMES: [&str; 10] = [
+    "simurgh_sockets",
+    "simurgh_channels",
+    "simurgh_deliveries_total",
+    "bare_upgrades_total",
+    "bare_answered_total",
+    "bare_refused_total",
+    "bare_posted_total",
+    "bare_taken_total",
+    "simurgh_shard_turn_cpu_max_seconds",
+    "simurgh_shard_turn_max_seconds",
+];
 
 /// The counters of one thread, on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Counts {
-    pub(super) sockets: Count,
-    /// Sockets so far.
-    pub(super) upgrades: Count,
-    pub(super) channels: Count,
-    pub(super) deliveries: Count,
-    /// Requests and messages that are no message of Channels.
-    pub(super) answered: Count,
-    /// Sends that were refused or short; the rest was sent later.
-    pub(super) refused: Count,
-    /// Broadcasts forwarded to other threads, and received from them.
-    pub(super) posted: Count,
-    pub(super) taken: Count,
-    pub(super) stretch_max: StretchMax,
+pub(super) struct Counts([AtomicU64; NAMES.len()]);
+
+impl Counts {
+    /// Returns the new count.
+    pub(super) fn add(&self, count: Count, more: u64) -> u64 {
+        self.0[count as usize].fetch_add(more, Ordering::Relaxed) + more
+    }
+
+    pub(super) fn sub(&self, count: Count, less: u64) {
+        self.0[count as usize].fetch_sub(less, Ordering::Relaxed);
+    }
+
+    /// Counts a stretch that began then and ends now.
+    pub(super) fn end(&self, (wall, cpu): (u64, u64)) {
+        let now = stretch();
+        self.0[Count::StretchWall as usize].fetch_max(now.0 - wall, Ordering::Relaxed);
+        self.0[Count::StretchCpu as usize].fetch_max(now.1 - cpu, Ordering::Relaxed);
+    }
 }
-
-type Pick = fn(&Counts) -> &Count;
-
-const COUNTS: [(&str, Pick); 8] = [
-    ("simurgh_sockets", |counts| &counts.sockets),
-    ("simurgh_channels", |counts| &counts.channels),
-    ("simurgh_deliveries_total", |counts| &counts.deliveries),
-    ("bare_upgrades_total", |counts| &counts.upgrades),
-    ("bare_answered_total", |counts| &counts.answered),
-    ("bare_refused_total", |counts| &counts.refused),
-    ("bare_posted_total", |counts| &counts.posted),
-    ("bare_taken_total", |counts| &counts.taken),
-];
-const STRETCHES: [(&str, Pick); 2] = [
-    ("simurgh_shard_turn_cpu_max_seconds", |counts| &counts.stretch_max.cpu),
-    ("simurgh_shard_turn_max_seconds", |counts| &counts.stretch_max.wall),
-];
 
 /// The page `/metrics`.
 pub(super) fn page(all: &[Counts]) -> String {
     let mut page = String::new();
     for (shard, counts) in all.iter().enumerate() {
-        // Writing to a string cannot fail.
-        for (name, count) in COUNTS {
-            let _ = writeln!(page, "{name}{{shard=\"{shard}\"}} {}", count(counts).get());
-        }
-        for (name, count) in STRETCHES {
-            let seconds = count(counts).get() as f64 / 1e9;
-            let _ = writeln!(page, "{name}{{shard=\"{shard}\"}} {seconds}");
+        for (name, count) in NAMES.iter().zip(&counts.0) {
+            let unit = if name.ends_with("_seconds") { 1e9 } else { 1.0 };
+            let value = count.load(Ordering::Relaxed) as f64 / unit;
+            // Writing to a string cannot fail.
+            let _ = writeln!(page, "{name}{{shard=\"{shard}\"}} {value}");
         }
     }
     page
 }
 
-/// The longest stretch of sends: by the clock, and by the thread's CPU time, ns. It shows the
-/// delays of the machine itself (the hypervisor takes the core, interrupts are served), which no
-/// server can avoid.
-#[derive(Debug, Default)]
-pub(super) struct StretchMax {
-    wall: Count,
-    cpu: Count,
-}
-
-impl StretchMax {
-    /// A stretch that began then ends now.
-    pub(super) fn raise(&self, begun: &Stretch) {
-        let now = Stretch::now();
-        self.wall.0.fetch_max(now.wall - begun.wall, Ordering::Relaxed);
-        self.cpu.0.fetch_max(now.cpu - begun.cpu, Ordering::Relaxed);
-    }
-}
-
-/// The beginning of a stretch of sends.
-pub(super) struct Stretch {
-    wall: u64,
-    cpu: u64,
-}
-
-impl Stretch {
-    pub(super) fn now() -> Self {
-        Self { wall: now_ns(), cpu: clock_ns(ClockId::ThreadCPUTime) }
-    }
+/// The beginning of a stretch of sends, by the clock and by the thread's CPU time.
+pub(super) fn stretch() -> (u64, u64) {
+    (now_ns(), clock_ns(ClockId::ThreadCPUTime))
 }
 
 /// Time since boot, nanoseconds: one clock for all processes.

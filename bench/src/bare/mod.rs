@@ -24,7 +24,7 @@ use simurgh_bench_kit::flags::{at_least, milliseconds, number};
 use simurgh_bench_kit::net::{self, Listener, Slots};
 use simurgh_bench_kit::{frames, sys};
 
-use counts::{Counts, Stretch, now_ns, page};
+use counts::{Count, Counts, now_ns, page, stretch};
 use wire::{Message, Request};
 
 mod counts;
@@ -319,10 +319,8 @@ impl Bare {
                     self.arrivals.push(now_ns());
                 }
                 self.set(number, UPGRADED);
-                self.counts(|counts| {
-                    counts.sockets.add(1);
-                    counts.upgrades.add(1);
-                });
+                self.add(Count::Sockets, 1);
+                self.add(Count::Upgrades, 1);
                 return self.send(number, &frames::switching(key));
             }
             Request::Metrics => wire::answer(&page(&self.shared.counts)),
@@ -360,7 +358,7 @@ impl Bare {
                 let room = room(message.topic);
                 if !self.is(number, room) {
                     self.set(number, room);
-                    self.counts(|counts| counts.channels.add(1));
+                    self.add(Count::Channels, 1);
                 }
             }
             b"send" => return self.send_to_some(message.body),
@@ -376,11 +374,9 @@ impl Bare {
     /// Stops at the request or message that its flags name.
     fn stall(&self) {
         let options = &self.shared.options;
-        self.counts(|counts| {
-            if counts.answered.add(1) == options.stall_at {
-                thread::sleep(options.stall);
-            }
-        });
+        if self.add(Count::Answered, 1) == options.stall_at {
+            thread::sleep(options.stall);
+        }
     }
 
     /// Sends a frame of a size, which a client names, to some clients in the order of their
@@ -401,7 +397,7 @@ impl Bare {
         for (_, peer) in peers.iter().enumerate().filter(|(index, _)| *index != self.index) {
             rustix::net::sendto(&self.broadcasts, &datagram, SendFlags::DONTWAIT, peer)
                 .context("pass a broadcast on")?;
-            self.counts(|counts| counts.posted.add(1));
+            self.add(Count::Posted, 1);
         }
         self.send_to_members(room(topic), &frame)
     }
@@ -412,7 +408,7 @@ impl Bare {
             Err(Errno::AGAIN) => return Ok(()),
             Err(error) => bail!("broadcasts: {error}"),
         };
-        self.counts(|counts| counts.taken.add(1));
+        self.add(Count::Taken, 1);
         let Some((room, frame)) = buf.get(..length).and_then(<[u8]>::split_first) else {
             return Ok(());
         };
@@ -421,17 +417,17 @@ impl Bare {
 
     fn send_to_members(&mut self, room: u8, frame: &[u8]) -> Result<()> {
         let mut sent = 0;
-        for stretch in 0..self.state.len().div_ceil(STRETCH_SENDS) {
-            let begun = Stretch::now();
-            for number in (stretch * STRETCH_SENDS..self.state.len()).take(STRETCH_SENDS) {
+        for nth in 0..self.state.len().div_ceil(STRETCH_SENDS) {
+            let begun = stretch();
+            for number in (nth * STRETCH_SENDS..self.state.len()).take(STRETCH_SENDS) {
                 if self.is(number, room) {
                     self.send(number, frame)?;
                     sent += 1;
                 }
             }
-            self.counts(|counts| counts.stretch_max.raise(&begun));
+            self.counts().into_iter().for_each(|counts| counts.end(begun));
         }
-        self.counts(|counts| counts.deliveries.add(sent));
+        self.add(Count::Deliveries, sent);
         Ok(())
     }
 
@@ -452,7 +448,7 @@ impl Bare {
         }
         let rest = bytes.get(taken..).unwrap_or_default();
         self.unsent.entry(number).or_default().extend_from_slice(rest);
-        self.counts(|counts| counts.refused.add(1));
+        self.add(Count::Refused, 1);
         Ok(())
     }
 
@@ -477,11 +473,11 @@ impl Bare {
 
     fn close(&mut self, number: usize) {
         let Some(state) = self.state.get_mut(number).map(std::mem::take) else { return };
-        if state & UPGRADED != 0 {
-            self.counts(|counts| counts.sockets.sub(1));
-        }
         let rooms = (state & (IN_CROWD | IN_OTHER)).count_ones();
-        self.counts(|counts| counts.channels.sub(rooms.into()));
+        if let Some(counts) = self.counts() {
+            counts.sub(Count::Sockets, u64::from(state & UPGRADED != 0));
+            counts.sub(Count::Channels, rooms.into());
+        }
         if state & IN_PART != 0 {
             self.parts.remove(&number);
         }
@@ -510,11 +506,14 @@ impl Bare {
         }
     }
 
-    /// Changes this thread's counts.
-    fn counts<T>(&self, change: impl FnOnce(&Counts) -> T) {
-        if let Some(counts) = self.shared.counts.get(self.index) {
-            change(counts);
-        }
+    /// This thread's counts.
+    fn counts(&self) -> Option<&Counts> {
+        self.shared.counts.get(self.index)
+    }
+
+    /// Returns the new count.
+    fn add(&self, count: Count, more: u64) -> u64 {
+        self.counts().map_or(0, |counts| counts.add(count, more))
     }
 }
 

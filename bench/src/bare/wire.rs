@@ -173,11 +173,6 @@ pub(crate) fn answer(body: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use simurgh_bench_kit::clients::{
-        self,
-        events::{Event, EventReader},
-    };
-
     use super::*;
 
     #[test]
@@ -209,17 +204,6 @@ mod tests {
             assert_eq!(message(bad.as_bytes()), None, "{bad}");
         }
         assert!(super::broadcast(b"t", b"e", &[b'x'; PAYLOAD_MAX]).is_err());
-    }
-
-    #[test]
-    fn frames_have_the_length_and_the_event_that_was_ordered() {
-        for bytes in [80, 127, 130, 131, 5_000, 65_539, 65_546, 170_000] {
-            let frame = frame_of("presence_state", bytes);
-            assert_eq!(frame.len(), bytes);
-            let mut found = Vec::new();
-            EventReader::default().read(&frame, |frame| found.push(frame));
-            assert_eq!(found, [clients::events::Frame { event: Event::State, bytes }]);
-        }
     }
 
     #[test]

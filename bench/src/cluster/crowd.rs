@@ -87,7 +87,7 @@ fn room(index: usize) -> String {
 /// passed; returns when that was, and how many diffs each has received.
 fn leaves(clients: &mut Clients, count: usize, within: Duration) -> Result<Value> {
     let began = Instant::now();
-    let before: Vec<u32> = clients.members().iter().map(|it| it.diffs).collect();
+    let before: Vec<u64> = clients.members().iter().map(|it| it.diffs).collect();
     *clients.kept() = Some(Vec::new());
     let (mut found, mut complete) = (0, None);
     while began.elapsed() < within && (count == 0 || complete.is_none()) {
@@ -101,7 +101,7 @@ fn leaves(clients: &mut Clients, count: usize, within: Duration) -> Result<Value
     }
     *clients.kept() = None;
     let diffs = clients.members().iter().zip(&before).map(|(now, before)| now.diffs - before);
-    let diffs: Vec<u32> = diffs.collect();
+    let diffs: Vec<u64> = diffs.collect();
     let (most, least) = (diffs.iter().max(), diffs.iter().min());
     Ok(json!({"complete_s": complete, "leaves": found, "most": most, "least": least}))
 }

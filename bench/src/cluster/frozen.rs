@@ -10,7 +10,7 @@ use super::client::Client;
 use super::engine::Engine;
 use super::nodes::{self, QUIET, is_up, until};
 use simurgh_bench_kit::rounds::{Bench, Sample};
-use simurgh_bench_kit::{stats, sys};
+use simurgh_bench_kit::stats;
 
 const ROOM: &str = "rooms:talk";
 /// Each millisecond.
@@ -57,15 +57,14 @@ fn measured(bench: &Bench<'_>, seconds: Duration, is_frozen: bool) -> Result<See
     let here = Client::join(one.address, ROOM)?;
     let (publisher, here) = here.publish_steadily(MESSAGES, BODY)?;
     thread::sleep(WARM_UP);
-    sys::forget_peak(one.pid())?;
-    let before = sys::resident_quickly(one.pid())?.0;
+    let rest = one.at_rest()?;
     if is_frozen {
         engine.signal(Signal::STOP)?;
     }
     let (first, began) = (here.count(), std::time::Instant::now());
     thread::sleep(seconds);
     let until_then = began + seconds;
-    let peak = sys::resident_quickly(one.pid())?.1;
+    let growth_mb = one.peak_mb(rest).context("the node has ended")?;
     engine.signal(Signal::CONT)?;
     let published = publisher.end()?;
     thread::sleep(QUIET);
@@ -86,7 +85,7 @@ fn measured(bench: &Bench<'_>, seconds: Duration, is_frozen: bool) -> Result<See
     Ok(Seen {
         p99_ms: stats::quantile(&waits, 0.99).context("nothing received")?,
         turn_ms: turn * 1e3,
-        growth_mb: stats::per(peak.saturating_sub(before), 1_000_000),
+        growth_mb,
         dropped,
     })
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::engine::Engine;
 use super::nodes::{self, KEPT, NodeSettings, PATIENT, QUIET, THREAD, publish};
-use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::rounds::{Bench, Sample, in_turn};
 use simurgh_bench_kit::stats;
 
 /// Blocks, with each kind in turn, and broadcasts of each.
@@ -38,14 +38,6 @@ impl Kind {
     }
 }
 
-/// Nanoseconds per broadcast of each kind, block by block.
-#[derive(Default)]
-struct Costs {
-    thread: Vec<f64>,
-    whole: Vec<f64>,
-    engine: Vec<f64>,
-}
-
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let engine = Engine::keeping(bench)?;
     let settings =
@@ -59,61 +51,40 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     }
     members.rest(nodes::CALM)?;
     let blocks = bench.options.size(BLOCKS, BLOCKS / 3);
-    let mut costs: [Costs; 3] = Default::default();
-    for block in 0..blocks {
-        let kind = KINDS.get(block % KINDS.len()).copied().context("no kind")?;
-        let (node, of_thread, of_engine) = (two.cpu()?, two.cpu_of(THREAD)?, engine.cpu()?);
-        publish(&one, (0..BLOCK).map(|nth| kind.topic(nth)))?;
-        thread::sleep(QUIET);
-        let cost = [
-            two.cpu_of(THREAD)?.since(&of_thread).0,
-            two.spent(&node)?,
-            engine.cpu()?.since(&of_engine).0,
-        ];
-        // Unread messages are in the log; reading them from there is not measured.
-        let wanted = u64::try_from((block + 1) * BLOCK)?;
-        members.until(|it| it.messages >= wanted)?;
-        thread::sleep(QUIET);
-        // The first of each warms up.
-        if let (true, Some(costs)) = (block >= KINDS.len(), costs.get_mut(block % KINDS.len())) {
-            let [thread, whole, engine] = cost.map(|ns| stats::per(ns, 1) / stats::per(BLOCK, 1));
-            costs.thread.push(thread);
-            costs.whole.push(whole);
-            costs.engine.push(engine);
-        }
-    }
+    let mut published = 0;
+    // Nanoseconds per broadcast: of the cluster's thread, of the node, of the engine.
+    let [kept, plain, gathered] = in_turn(
+        blocks,
+        |block| block % KINDS.len(),
+        |kind| {
+            let kind = KINDS.get(kind).copied().context("no kind")?;
+            let (node, of_thread, of_engine) = (two.cpu()?, two.cpu_of(THREAD)?, engine.cpu()?);
+            publish(&one, (0..BLOCK).map(|nth| kind.topic(nth)))?;
+            thread::sleep(QUIET);
+            let cost = [
+                two.cpu_of(THREAD)?.since(&of_thread).0,
+                two.spent(&node)?,
+                engine.cpu()?.since(&of_engine).0,
+            ];
+            // Unread messages are in the log; reading them from there is not measured.
+            published += BLOCK as u64;
+            members.until(|it| it.messages >= published)?;
+            thread::sleep(QUIET);
+            Ok(cost.map(|ns| stats::ratio(ns, BLOCK as u64)))
+        },
+    )?;
     for reason in ["gap", "filled"] {
         let holes = format!("simurgh_cluster_holes_total{{result=\"{reason}\"}}");
         sample.put(format!("kept_holes_{reason}"), two.metric(&holes)?);
     }
-    let [kept, plain, gathered] = &costs;
-    for (name, costs) in [("kept", kept), ("kept_plain", plain), ("kept_gathered", gathered)] {
-        sample.put(format!("{name}_ns"), stats::middle(&costs.thread)?);
-        sample.put(format!("{name}_whole_ns"), stats::middle(&costs.whole)?);
-        sample.put(format!("{name}_engine_ns"), stats::middle(&costs.engine)?);
-    }
-    for (name, costs) in [("kept", kept), ("kept_gathered", gathered)] {
-        let thread = stats::middle(&costs.thread)? / stats::middle(&plain.thread)?;
-        sample.put(format!("{name}_ratio"), thread);
-        sample.put(
-            format!("{name}_whole_ratio"),
-            stats::middle(&costs.whole)? / stats::middle(&plain.whole)?,
-        );
+    for (name, [thread, whole, engine]) in
+        [("kept", kept), ("kept_plain", plain), ("kept_gathered", gathered)]
+    {
+        sample.put(format!("{name}_ns"), thread);
+        sample.put(format!("{name}_whole_ns"), whole);
+        sample.put(format!("{name}_engine_ns"), engine);
+        sample.put(format!("{name}_ratio"), thread / plain[0]);
+        sample.put(format!("{name}_whole_ratio"), whole / plain[1]);
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_has_no_topic_twice_or_only_one() {
-        let topics = |kind: Kind| -> std::collections::BTreeSet<String> {
-            (0..1_000).map(|nth| kind.topic(nth)).collect()
-        };
-        assert_eq!(KINDS.map(|kind| topics(kind).len()), [TOPICS, TOPICS, 1]);
-        let length = |kind: Kind| kind.topic(BLOCK - 1).len();
-        assert!(KINDS.iter().all(|kind| length(*kind) == length(Kind::Plain)));
-    }
 }

@@ -23,6 +23,8 @@ mod topics;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "cluster",
+    about: "The cost of several nodes, and what is lost when the broker or a node dies; \
+            SIMURGH_NATS_SERVER names the broker",
     jobs: &[
         Job::new("receive", receive::run),
         Job::new("publish", publish::run),
@@ -35,19 +37,6 @@ pub(crate) const SUITE: Suite = Suite {
         Job::new("kept", kept::run),
         Job::new("stored", stored::run),
         Job::new("checked", checked::run),
-    ],
-    usual: &[
-        "receive",
-        "publish",
-        "delay",
-        "fanout",
-        "topics",
-        "frozen",
-        "killed",
-        "presences",
-        "kept",
-        "stored",
-        "checked",
     ],
     recipes: |_| table::read(include_str!("table.txt"), &[]),
     ..USUAL

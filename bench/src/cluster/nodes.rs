@@ -127,15 +127,3 @@ pub(super) fn envelope_bytes(topic: &str) -> usize {
     let (head, topic_and_items, flags) = (20, 2 + topic.len() + 2, 1);
     head + topic_and_items + flags + 1 + "new:msg".len() + 4 + payload().len()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cluster::client::number;
-
-    #[test]
-    fn what_is_published_is_numbered() {
-        let message = format!("[null,null,\"rooms:a\",\"new:msg\",{}]", payload());
-        assert_eq!(number(message.as_bytes()), Some(0));
-    }
-}

@@ -10,7 +10,7 @@ use super::client::Client;
 use super::engine::Engine;
 use super::helper::{Helper, number};
 use super::nodes::{self, PATIENT, QUIET, THREAD};
-use simurgh_bench_kit::rounds::{Bench, Sample, turn};
+use simurgh_bench_kit::rounds::{Bench, Sample, in_turn, turn};
 use simurgh_bench_kit::stats;
 
 /// Blocks, in turn to the node and to the bare client, and broadcasts of each.
@@ -30,37 +30,28 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     bare_client.ask(&format!("subscribe simurgh.b.*.*.{OTHER}"))?;
     thread::sleep(nodes::CALM);
     let blocks = bench.options.size(BLOCKS, BLOCKS / 4);
-    let (mut node_ns, mut whole_ns, mut bare_ns) = (Vec::new(), Vec::new(), Vec::new());
-    for block in 0..blocks {
-        let is_bare = turn(block) == 1;
+    let [[node, whole], [bare, _]] = in_turn(blocks, turn, |kind| {
+        let is_bare = kind == 1;
         let (node, before, bare) = (two.cpu()?, two.cpu_of(THREAD)?, bare_client.cpu()?);
         let topic = if is_bare { OTHER } else { ROOM };
         nodes::publish(&one, std::iter::repeat_n(topic.to_owned(), BLOCK))?;
         thread::sleep(QUIET);
-        let (cost, whole) = match is_bare {
-            true => (bare_client.cpu()?.since(&bare).0, 0),
-            false => (two.cpu_of(THREAD)?.since(&before).0, two.spent(&node)?),
+        let costs = match is_bare {
+            true => [bare_client.cpu()?.since(&bare).0, 0],
+            false => [two.cpu_of(THREAD)?.since(&before).0, two.spent(&node)?],
         };
         if !is_bare {
             // Unread messages are in the log; reading them from there is not measured.
             member.read_broadcasts(BLOCK)?;
             thread::sleep(QUIET);
         }
-        // The first of each warms up.
-        if block > 1 {
-            let costs = if is_bare { &mut bare_ns } else { &mut node_ns };
-            costs.push(stats::per(cost, 1) / stats::per(BLOCK, 1));
-            if !is_bare {
-                whole_ns.push(stats::per(whole, 1) / stats::per(BLOCK, 1));
-            }
-        }
-    }
+        Ok(costs.map(|ns| stats::ratio(ns, BLOCK as u64)))
+    })?;
     let received = number(&bare_client.ask("received")?, "received")?;
     let wanted = stats::per(blocks / 2 * BLOCK, 1);
     ensure!((received - wanted).abs() < 0.5, "the bare client has got {received} of {wanted}");
-    let (node, bare) = (stats::middle(&node_ns)?, stats::middle(&bare_ns)?);
     sample.put("receive_ns", node);
-    sample.put("receive_whole_ns", stats::middle(&whole_ns)?);
+    sample.put("receive_whole_ns", whole);
     sample.put("receive_bare_ns", bare);
     sample.put("receive_ratio", node / bare);
     Ok(())

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use super::engine::Engine;
 use super::helper::{Helper, number};
 use super::nodes::{self, KEPT, NodeSettings, QUIET, payload};
-use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::rounds::{Bench, Sample, in_turn};
 use simurgh_bench_kit::target::{SERVER_CORE, Server, broadcasts};
 use simurgh_bench_kit::{stats, sys};
 
@@ -24,14 +24,6 @@ const WINDOW: usize = 256;
 /// Topics, also of the bare client: a hundred messages of each are kept.
 const TOPICS: usize = CONNECTIONS * 1_000;
 
-/// Messages a second, and the CPU of each, by block.
-#[derive(Default)]
-struct Costs {
-    rates: Vec<f64>,
-    engine_us: Vec<f64>,
-    node_us: Vec<f64>,
-}
-
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let engine = Engine::keeping(bench)?;
     let node =
@@ -40,37 +32,37 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let mut bare_client = Helper::bare_client(&engine)?;
     let bytes = nodes::envelope_bytes("kept:0-000");
     let blocks = bench.options.size(BLOCKS, BLOCKS / 3);
-    let mut costs: [Costs; 4] = Default::default();
     let mut by_node = [0, 0];
-    for block in 0..blocks {
-        let (kind, warms_up) = (block % 4, block < 4);
-        let count = BLOCK.get(kind).copied().context("no kind")?;
-        let (of_engine, of_node) = (engine.cpu()?, node.cpu()?);
-        let seconds = match kind {
-            0 => stored(&node, count, 1)?,
-            1 => stored(&node, count, BURST)?,
-            _ => {
-                let headers = if kind == 2 { "none" } else { "id" };
-                let how = format!("{TOPICS} {bytes} {count} {WINDOW} {headers}");
-                let line = format!("store simurgh.h.0.00.peer {how}");
-                number(&bare_client.ask(&line)?, "seconds")?
+    // Messages a second; microseconds of each of the engine and of the node.
+    let costs = in_turn(
+        blocks,
+        |block| block % 4,
+        |kind| {
+            let count = BLOCK.get(kind).copied().context("no kind")?;
+            let (of_engine, of_node) = (engine.cpu()?, node.cpu()?);
+            let seconds = match kind {
+                0 => stored(&node, count, 1)?,
+                1 => stored(&node, count, BURST)?,
+                _ => {
+                    let headers = if kind == 2 { "none" } else { "id" };
+                    let how = format!("{TOPICS} {bytes} {count} {WINDOW} {headers}");
+                    let line = format!("store simurgh.h.0.00.peer {how}");
+                    number(&bare_client.ask(&line)?, "seconds")?
+                }
+            };
+            if let Some(by_node) = by_node.get_mut(kind) {
+                *by_node += count;
             }
-        };
-        if let Some(by_node) = by_node.get_mut(kind) {
-            *by_node += count;
-        }
-        thread::sleep(QUIET);
-        let spent = [engine.cpu()?.since(&of_engine).0, node.spent(&of_node)?];
-        if let (false, Some(costs)) = (warms_up, costs.get_mut(kind)) {
-            costs.rates.push(stats::per(count, 1) / seconds);
-            let each = spent.map(|ns| stats::per(ns, 1_000) / stats::per(count, 1));
-            costs.engine_us.push(each[0]);
-            costs.node_us.push(each[1]);
-        }
-    }
+            thread::sleep(QUIET);
+            let spent = [engine.cpu()?.since(&of_engine).0, node.spent(&of_node)?];
+            let [engine, node] = spent.map(|ns| stats::ratio(ns, count as u64) / 1e3);
+            Ok([stats::per(count, 1) / seconds, engine, node])
+        },
+    )?;
     let [singles, in_bursts] = by_node.map(|it| stats::per(it, 1));
     put_counts(&node, singles, in_bursts, sample)?;
-    put_costs(&costs, sample)
+    put_costs(costs, sample);
+    Ok(())
 }
 
 fn put_counts(node: &Server, singles: f64, in_bursts: f64, sample: &mut Sample) -> Result<()> {
@@ -86,27 +78,20 @@ fn put_counts(node: &Server, singles: f64, in_bursts: f64, sample: &mut Sample) 
     Ok(())
 }
 
-fn put_costs(costs: &[Costs; 4], sample: &mut Sample) -> Result<()> {
-    let median = stats::middle;
-    let [one, many, peer, with_ids] = costs;
-    let (single, burst, bare) = (median(&one.rates)?, median(&many.rates)?, median(&peer.rates)?);
-    let ids = median(&with_ids.rates)?;
-    sample.put("stored_per_s", single);
-    sample.put("stored_burst_per_s", burst);
-    sample.put("stored_bare_per_s", bare);
-    sample.put("stored_ids_per_s", ids);
+fn put_costs([one, many, peer, with_ids]: [[f64; 3]; 4], sample: &mut Sample) {
+    let (single, burst, bare, ids) = (one[0], many[0], peer[0], with_ids[0]);
     sample.put("stored_share", single / bare);
     sample.put("stored_ids_share", single / ids);
     sample.put("stored_burst_share", burst / bare);
     sample.put("stored_below", bare / single);
     sample.put("stored_burst_below", bare / burst);
-    for (name, costs) in
+    for (name, [rate, engine, node]) in
         [("stored", one), ("stored_burst", many), ("stored_bare", peer), ("stored_ids", with_ids)]
     {
-        sample.put(format!("{name}_engine_us"), median(&costs.engine_us)?);
-        sample.put(format!("{name}_node_us"), median(&costs.node_us)?);
+        sample.put(format!("{name}_per_s"), rate);
+        sample.put(format!("{name}_engine_us"), engine);
+        sample.put(format!("{name}_node_us"), node);
     }
-    Ok(())
 }
 
 /// Seconds until a node has stored a block that comes over several connections, with `burst`

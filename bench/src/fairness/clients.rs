@@ -130,7 +130,8 @@ pub(super) struct Clients {
     clients: Vec<Client>,
     events: Vec<Event>,
     buf: Vec<u8>,
-    bodies: Box<dyn Fn(u32) -> usize>,
+    /// The length of a publisher's bodies.
+    pub(super) bodies: Box<dyn Fn(u32) -> usize>,
     /// Bytes read and written: while it grows, progress is made.
     moved: u64,
     moved_at: Instant,
@@ -139,14 +140,14 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// No clients yet. `bodies` is the length of a publisher's bodies.
-    pub(super) fn new(bodies: impl Fn(u32) -> usize + 'static) -> Result<Self> {
+    /// No clients yet.
+    pub(super) fn new() -> Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             clients: Vec::new(),
             events: Vec::with_capacity(256),
             buf: vec![0; READ_BYTES],
-            bodies: Box::new(bodies),
+            bodies: Box::new(|_| 64),
             moved: 0,
             moved_at: Instant::now(),
             ticked: Instant::now(),
@@ -214,7 +215,8 @@ impl Clients {
     }
 
     /// Messages that were changed or skipped, over all clients, minus those that were refused.
-    pub(super) fn wrong(&self, refused: u64) -> u64 {
+    pub(super) fn wrong(&self) -> u64 {
+        let refused: u64 = self.clients.iter().map(|client| client.received.refused).sum();
         let wrong = |it: &Received| it.wrong + it.passed_over.saturating_sub(refused);
         self.clients.iter().map(|client| wrong(&client.received)).sum()
     }

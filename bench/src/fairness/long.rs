@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::field::{Field, USUAL, attack};
 use super::messages::{Event, Serializer};
 use super::probe::{Activity, Probe};
-use super::server::{Target, USUAL};
 use super::{Bench, Sample, clients};
 use simurgh_bench_kit::frames;
 
@@ -26,7 +26,9 @@ struct Text {
 }
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    texts().iter().try_for_each(|text| attack(bench, sample, text))
+    texts()
+        .iter()
+        .try_for_each(|text| attack(bench, sample, text.name, USUAL, |field| publish(field, text)))
 }
 
 fn texts() -> [Text; 3] {
@@ -45,41 +47,28 @@ fn payload(text: &Text) -> [String; 2] {
         .map(|blanks| format!("{{\"body\":{}{blanks}}}", text.body))
 }
 
-fn attack(bench: &Bench<'_>, sample: &mut Sample, text: &Text) -> Result<()> {
-    let mut target = Target::start(bench, USUAL)?;
-    let name = text.name;
-    let room = target.room(Serializer::V2, "long", Event::Chat);
+fn publish(field: &mut Field<'_>, text: &Text) -> Result<()> {
+    let room = field.room(Serializer::V2, "long", Event::Chat);
     let mut stream = clients::joined(&room, 0)?;
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(WAIT_MAX))?;
     stream.set_write_timeout(Some(WAIT_MAX))?;
-    let beats = Probe::start(target.server.address, Activity::Heartbeat)?;
+    let beats = Probe::start(field.server.address, Activity::Heartbeat)?;
     std::thread::sleep(Duration::from_secs(1));
 
     let [payload, dense] = payload(text);
     let broadcast = room.broadcast_text(&dense);
     let response = format!("{{\"msg\":{}}}", text.body);
-    let messages = bench.options.size(20, 3);
+    let messages = field.bench.options.size(20, 3);
     let begun = Instant::now();
-    let mut outcome = Ok(());
-    for number in 0..messages {
+    let outcome = (0..messages).try_for_each(|number| {
         let frame = room.push_text(number, &payload);
-        let expected = [broadcast.as_slice(), &room.answer_text(number, &response)];
-        outcome = exchange(&mut stream, &frame, &expected);
-        if outcome.is_err() {
-            break;
-        }
-    }
+        exchange(&mut stream, &frame, &[&broadcast, &room.answer_text(number, &response)])
+    });
     let ended = Instant::now();
-    let beats = beats.end()?;
-    beats.put(sample, &format!("{name}_heartbeat"), begun, ended);
-    sample.put_some(format!("{name}_turn_cpu_ms"), target.turn_cpu_ms());
-    sample
-        .put(format!("{name}_ms_each"), (ended - begun).as_secs_f64() * 1e3 / f64::from(messages));
-    if let Some(ending) = target.ending()? {
-        sample.note(format!("{name}: the server ended: {ending}"));
-    }
-    outcome.with_context(|| name.to_owned())
+    beats.end()?.put(field.sample, &format!("{}_heartbeat", text.name), begun, ended);
+    field.put("ms_each", (ended - begun).as_secs_f64() * 1e3 / f64::from(messages));
+    outcome.context(text.name)
 }
 
 /// Sends one message and reads the results: these texts, in any order, blanks aside.

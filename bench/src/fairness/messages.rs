@@ -260,25 +260,6 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_those_of_the_two_serializers() {
-        let chat = room(Serializer::V2, Event::Chat);
-        let (frame, broadcast) = (chat.push_text(7, "{}"), chat.broadcast_text("{}"));
-        assert_eq!(broadcast, br#"[null,null,"rooms:a","new:msg",{}]"#);
-        let mut expected = Vec::new();
-        let push = br#"["1","000007","rooms:a","new:msg",{}]"#;
-        frames::masked(frames::TEXT, push, &mut expected);
-        assert_eq!(frame, expected);
-        let broadcast = room(Serializer::V1, Event::Say).broadcast_text("{}");
-        assert_eq!(broadcast, br#"{"topic":"rooms:a","event":"say","payload":{},"ref":null}"#);
-        let joined = room(Serializer::V1, Event::Say).joined;
-        let payload = r#"{"status":"ok","response":{}}"#;
-        let text = format!(
-            r#"{{"topic":"rooms:a","event":"phx_reply","payload":{payload},"ref":"000000"}}"#
-        );
-        assert_eq!(String::from_utf8(joined).unwrap(), text);
-    }
-
-    #[test]
     fn a_broadcast_is_read_to_the_byte_and_nothing_else_is() {
         for serializer in Serializer::ALL {
             let room = room(serializer, Event::Say);
@@ -298,21 +279,6 @@ mod tests {
                 assert_ne!(room.read(&shorter), Message::Broadcast { from: 3, number: 9, body: 5 });
             }
         }
-    }
-
-    #[test]
-    fn a_frame_holds_what_is_read() {
-        let room = room(Serializer::V2, Event::Say);
-        let mut frame = Vec::new();
-        room.push(3, 9, 70_000, &mut frame);
-        let payload: Vec<u8> =
-            frame[14..].iter().zip(frames::MASK.iter().cycle()).map(|(a, b)| a ^ b).collect();
-        let (number, content) = room.push.read(&payload).unwrap();
-        assert_eq!(number, 9);
-        assert_eq!(
-            super::broadcast(content),
-            Some(Message::Broadcast { from: 3, number: 9, body: 70_000 })
-        );
     }
 
     #[test]

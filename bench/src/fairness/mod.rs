@@ -8,19 +8,19 @@ use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite};
 
 mod clients;
 mod cursors;
+mod field;
 mod flood;
 mod inbound;
 mod long;
-pub(crate) mod memory;
 mod messages;
 pub(crate) mod probe;
-mod server;
 mod silent;
 mod suspended;
 mod table;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "fairness",
+    about: "What one client can take from the others",
     jobs: &[
         Job::new("flood", flood::run),
         Job::new("cursors", cursors::run),
@@ -29,7 +29,6 @@ pub(crate) const SUITE: Suite = Suite {
         Job::new("suspended", suspended::run),
         Job::new("long-message", long::run),
     ],
-    usual: &["flood", "cursors", "never-reads", "inbound", "suspended", "long-message"],
     runs: 1,
     clients: (suspended::CLIENTS, 1_200),
     order: "a fresh server for each attack; a limit holds for the worst round",

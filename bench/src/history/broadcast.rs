@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use super::server::{self, QUIET, TOPIC};
 use super::{Pair, order};
 use simurgh_bench_kit::clients::Clients;
-use simurgh_bench_kit::rounds::{Bench, Sample, turn};
+use simurgh_bench_kit::rounds::{Bench, Sample, in_turn, turn};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::Server;
 
@@ -53,7 +53,7 @@ fn to_crowd(bench: &Bench<'_>, with: bool) -> Result<f64> {
             costs.push(stats::per(server.spent(&before)?, 1));
         }
     }
-    let each = u32::try_from(WARM_UP + BROADCASTS)?;
+    let each = u64::try_from(WARM_UP + BROADCASTS)?;
     let wrong = clients.members().iter().filter(|it| it.messages != each).count();
     ensure!(wrong == 0, "{wrong} have not received each broadcast once");
     stats::middle(&costs)
@@ -71,22 +71,17 @@ fn to_one(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let serve = |with| {
         let server = server::serve_with(bench, with, 1)?;
         let clients = crowd(&server, 1, with)?;
-        Ok::<_, anyhow::Error>((with, server, clients))
+        Ok::<_, anyhow::Error>((server, clients))
     };
     let mut both = [serve(false)?, serve(true)?];
-    let mut costs = Pair::default();
-    for block in 0..BLOCKS {
-        let (with, server, clients) = both.get_mut(turn(block)).context("there are two")?;
+    let [[without], [with]] = in_turn(BLOCKS, turn, |with| {
+        let (server, clients) = both.get_mut(with).context("there are two")?;
         let before = server.cpu()?;
         for _ in 0..BLOCK {
             publish(clients)?;
         }
-        let cost = stats::per(server.spent(&before)?, 1_000) / stats::per(BLOCK, 1);
-        // The first of each warms up.
-        if block > 1 {
-            costs.push(*with, cost);
-        }
-    }
-    sample.put_both("broadcast_one", "us", costs.medians()?);
+        Ok([stats::ratio(server.spent(&before)?, BLOCK as u64) / 1e3])
+    })?;
+    sample.put_both("broadcast_one", "us", (with, without));
     Ok(())
 }

@@ -15,6 +15,7 @@ mod storm;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "history",
+    about: "The cost of stored broadcasts and of resuming, beside a server without history",
     jobs: &[
         Job::new("kept", memory::kept),
         Job::new("members", memory::members),
@@ -23,11 +24,10 @@ pub(crate) const SUITE: Suite = Suite {
         Job::new("storm", storm::one_topic),
         Job::new("topics", storm::topics),
         // Its clients start their server.
-        Job { row: "drops", run: drops::on_one, is_on_all_cores: true },
-        Job { row: "drops-nodes", run: drops::on_nodes, is_on_all_cores: true },
+        // They need Node and the packages of e2e.
+        Job::on_all_cores("drops", drops::on_one).if_named(),
+        Job::on_all_cores("drops-nodes", drops::on_nodes).if_named(),
     ],
-    // The other two need Node and the packages of e2e.
-    usual: &["kept", "members", "broadcast", "hop", "storm", "topics"],
     recipes: |_| table::read(include_str!("table.txt"), &[]),
     ..USUAL
 };
@@ -53,19 +53,4 @@ impl Pair {
 fn order(round: usize) -> [bool; 4] {
     let first = round.is_multiple_of(2);
     [first, !first, !first, first]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neither_way_is_always_measured_first() {
-        for round in [1, 2] {
-            let order = order(round);
-            let firsts: Vec<usize> = (0..4).filter(|&at| order[at]).collect();
-            assert!(firsts == [0, 3] || firsts == [1, 2], "{firsts:?}");
-        }
-        assert_ne!(order(1), order(2));
-    }
 }

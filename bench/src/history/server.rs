@@ -22,19 +22,7 @@ pub(super) const CALM: Duration = Duration::from_secs(4);
 
 /// A new server whose rooms have the history of this line, or none.
 pub(super) fn serve(bench: &Bench<'_>, history: &str, shards: u32) -> Result<Server> {
-    let settings = format!(
-        r#"[[channel]]
-topic = "rooms:*"
-join_reply = {{}}
-{history}
-
-[[channel.event]]
-name = "new:msg"
-broadcast = "all"
-reply = {{}}
-"#
-    );
-    bench.serve(&settings, shards)
+    bench.serve_rooms("", history, shards)
 }
 
 /// A new server with the default history or without any.
@@ -81,18 +69,4 @@ pub(super) fn check_resumed(server: &Server, joins: usize, messages: usize) -> R
         ensure!((found - stats::per(wanted, 1)).abs() < 0.5, "{name}: {found} of {wanted}");
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_payload_is_as_long_as_it_is_said_to_be() {
-        assert_eq!(payload().len(), BROADCAST_LEN);
-        assert_eq!(
-            serde_json::from_str::<serde_json::Value>(&payload()).unwrap().to_string(),
-            payload()
-        );
-    }
 }

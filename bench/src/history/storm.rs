@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::server::{self, CALM, QUIET, TOPIC};
 use super::{Pair, order};
 use simurgh_bench_kit::clients::Clients;
 use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::Server;
-use simurgh_bench_kit::{stats, sys};
 
 const MISSED: usize = 20;
 
@@ -41,7 +41,7 @@ struct Came {
     cpu_ns: u64,
     /// From the first connect to the last message of the last client.
     took_ms: f64,
-    rise: u64,
+    rise_mb: f64,
     /// Write calls of the server.
     writes: f64,
 }
@@ -75,7 +75,7 @@ fn measured(bench: &Bench<'_>, storm: &Storm, name: &str, sample: &mut Sample) -
         let came = comes_back(bench, storm, with, false)?;
         cpu.push(with, stats::per(came.cpu_ns, 1_000) / stats::per(storm.count, 1));
         took.push(with, came.took_ms);
-        rise.push(with, stats::per(came.rise, 1_000_000));
+        rise.push(with, came.rise_mb);
     }
     sample.put_both(name, "us", cpu.medians()?);
     sample.put_both(&format!("{name}_last"), "ms", took.medians()?);
@@ -97,8 +97,7 @@ fn comes_back(bench: &Bench<'_>, storm: &Storm, with: bool, is_alone: bool) -> R
         clients.open(storm.count)?;
     }
     clients.rest(CALM)?;
-    sys::forget_peak(server.pid())?;
-    let (resident, _) = sys::resident_quickly(server.pid())?;
+    let rest = server.at_rest()?;
     let writes = server.sum("simurgh_writes_total")?;
     // The request for a metric is a write, too.
     let asking = server.sum("simurgh_writes_total")? - writes;
@@ -113,10 +112,10 @@ fn comes_back(bench: &Bench<'_>, storm: &Storm, with: bool, is_alone: bool) -> R
     let took_ms = began.elapsed().as_secs_f64() * 1e3;
     clients.rest(QUIET)?;
     let cpu_ns = server.spent(&before)?;
-    let (_, most) = sys::resident_quickly(server.pid())?;
+    let rise_mb = server.peak_mb(rest).context("the server has ended")?;
     let writes = server.sum("simurgh_writes_total")? - writes - 2.0 * asking;
     check(&server, &clients, storm.count, with)?;
-    Ok(Came { cpu_ns, took_ms, rise: most.saturating_sub(resident), writes })
+    Ok(Came { cpu_ns, took_ms, rise_mb, writes })
 }
 
 /// Publishes the messages to miss; returns the positions before them by topic.
@@ -130,7 +129,7 @@ fn missed(server: &Server, topics: &[String]) -> Result<HashMap<String, String>>
 
 /// Checks that each has received exactly what it missed.
 fn check(server: &Server, clients: &Clients, count: usize, with: bool) -> Result<()> {
-    let each = if with { u32::try_from(MISSED)? } else { 0 };
+    let each = if with { u64::try_from(MISSED)? } else { 0 };
     let wrong =
         clients.members().iter().filter(|it| it.messages != each || it.replies != 1).count();
     ensure!(wrong == 0, "{wrong} of {count} have not got what they missed");

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::nginx::{Nginx, Site};
 use super::tools::{self, Tool};
-use simurgh_bench_kit::nginx::{Nginx, Site};
 use simurgh_bench_kit::rounds::table::{Recipe, read};
 use simurgh_bench_kit::rounds::{Bench, Job, Options, Sample, Suite, USUAL};
 use simurgh_bench_kit::stats;
@@ -21,8 +21,8 @@ const WARM_UP: Duration = Duration::from_secs(1);
 
 pub(crate) const SUITE: Suite = Suite {
     name: "http-load",
+    about: "`simurgh load http` beside wrk, both against nginx",
     jobs: &[Job::new("requests", run)],
-    usual: &["requests"],
     runs: 7,
     clients: (0, 0),
     order: "for each file and number of connections wrk and simurgh; the order changes each round",

@@ -2,5 +2,7 @@
 //! in turn. README.md says how each figure comes about.
 
 pub(crate) mod load;
+mod nginx;
 pub(crate) mod page;
 mod tools;
+mod wrk;

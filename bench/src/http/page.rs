@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::nginx::{Nginx, Site};
 use super::tools::{self, Tool};
 use simurgh_bench_kit::net::head_length;
-use simurgh_bench_kit::nginx::{Nginx, Site};
 use simurgh_bench_kit::process::{self, Process};
 use simurgh_bench_kit::rounds::table::{Recipe, read};
 use simurgh_bench_kit::rounds::{Bench, Job, Options, Sample, Suite, USUAL};
@@ -25,8 +25,8 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) const SUITE: Suite = Suite {
     name: "page",
+    about: "The page of examples/hello_page beside nginx",
     jobs: &[Job::new("page", run)],
-    usual: &["page"],
     runs: 7,
     clients: (0, 0),
     order: "for each number of connections nginx and hello_page; the order changes each round",

@@ -11,10 +11,10 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde_json::Value;
 
+use super::wrk;
 use simurgh_bench_kit::process::{self, Process};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::CLIENT_CORE;
-use simurgh_bench_kit::wrk;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tool {
@@ -61,7 +61,7 @@ pub(super) fn run(
     ensure!(status.success(), "{name} failed: {status}: {text}");
     ensure!(!text.contains("Socket errors"), "{name} had errors:\n{text}");
     let figures = match tool {
-        Tool::Wrk => of_wrk(&text, time).with_context(|| format!("not wrk's form:\n{text}")),
+        Tool::Wrk => wrk::parse(&text, time).with_context(|| format!("not wrk's form:\n{text}")),
         Tool::Simurgh => of_json(&serde_json::from_slice(&fs::read(&json)?)?),
     };
     Ok(Figures { cpu_s, ..figures? })
@@ -86,47 +86,4 @@ fn of_json(run: &Value) -> Result<Figures> {
         measured_us: Some((figure("/latency_us/p50")?, figure("/latency_us/p99")?)),
         cpu_s: 0.0,
     })
-}
-
-fn of_wrk(text: &str, time: Duration) -> Option<Figures> {
-    let measured = wrk::parse(text)?;
-    let (requests, rate) = (measured.requests as f64, measured.requests_per_s);
-    // It rounds the time to a hundredth of a second, but not the rate.
-    let seconds = if rate > 0.0 { requests / rate } else { time.as_secs_f64() };
-    Some(Figures {
-        requests,
-        seconds,
-        p50_us: measured.p50_us,
-        p99_us: measured.p99_us,
-        measured_us: None,
-        cpu_s: 0.0,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_form_of_wrk_is_read() {
-        let text = "Running 1m test @ http://IP_A:PORT
-  2 threads and 2 connections
-  Thread Stats   Avg      Stdev     Max   +/- Stdev
-    Latency   568.73us  328.83us  12.36ms   98.53%
-    Req/Sec     1.80k   109.76     2.05k    72.75%
-  Latency Distribution
-     50%  530.00us
-     75%  595.00us
-     90%    0.97ms
-     99%    1.26s 
-  215057 requests in 1.00m, 524.22MB read
-Requests/sec:   3583.06
-Transfer/sec:      8.73MB
-";
-        let found = of_wrk(text, Duration::from_secs(60)).unwrap();
-        assert!((found.seconds - 60.02).abs() < 0.01);
-        assert_eq!((found.p50_us, found.p99_us), (530.0, 1_260_000.0));
-        assert_eq!(found.requests, 215_057.0);
-        assert_eq!(of_wrk("nothing", Duration::from_secs(1)), None);
-    }
 }

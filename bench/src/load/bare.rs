@@ -217,12 +217,13 @@ fn message(number: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Command, parse};
+    use crate::args::{Command, Helper, parse};
 
     #[test]
     fn clients_come_at_their_rate_and_leave() {
         let line = "bare-server --listen 127.77.0.5:0 --shards 1";
-        let Ok(Command::BareServer(options)) = parse(line.split(' ').map(Into::into)) else {
+        let Ok(Command::Help(Helper::BareServer(options))) = parse(line.split(' ').map(Into::into))
+        else {
             panic!("{line}")
         };
         let server = crate::bare::start(&options).unwrap();

@@ -24,30 +24,40 @@ mod users;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "load",
+    about: "`simurgh load` beside the bare client",
+    // The load generators are pinned, not this process.
     jobs: &[
-        job("start", |bench, sample| in_turn(bench, sample, &Tool::ALL, timing::start)),
-        job("connect", |bench, sample| in_turn(bench, sample, &Tool::ALL, users::connect)),
-        job("memory", |bench, sample| in_turn(bench, sample, &Tool::ALL, users::memory)),
-        job("idle", |bench, sample| in_turn(bench, sample, &[Tool::Simurgh], users::idle)),
-        job("broadcast", |bench, sample| in_turn(bench, sample, &Tool::ALL, broadcasts::broadcast)),
-        job("stamp", |bench, sample| {
+        Job::on_all_cores("start", |bench, sample| {
+            in_turn(bench, sample, &Tool::ALL, timing::start)
+        }),
+        Job::on_all_cores("connect", |bench, sample| {
+            in_turn(bench, sample, &Tool::ALL, users::connect)
+        }),
+        Job::on_all_cores("memory", |bench, sample| {
+            in_turn(bench, sample, &Tool::ALL, users::memory)
+        }),
+        Job::on_all_cores("idle", |bench, sample| {
+            in_turn(bench, sample, &[Tool::Simurgh], users::idle)
+        }),
+        Job::on_all_cores("broadcast", |bench, sample| {
+            in_turn(bench, sample, &Tool::ALL, broadcasts::broadcast)
+        }),
+        Job::on_all_cores("stamp", |bench, sample| {
             in_turn(bench, sample, &[Tool::Simurgh], broadcasts::stamp_rooms)?;
             in_turn(bench, sample, &[Tool::Simurgh], broadcasts::stamp_room)
         }),
-        job("arrivals", |bench, sample| in_turn(bench, sample, &Tool::ALL, timing::arrivals)),
-        job("stall", |bench, sample| in_turn(bench, sample, &[Tool::Simurgh], timing::stall)),
+        Job::on_all_cores("arrivals", |bench, sample| {
+            in_turn(bench, sample, &Tool::ALL, timing::arrivals)
+        }),
+        Job::on_all_cores("stall", |bench, sample| {
+            in_turn(bench, sample, &[Tool::Simurgh], timing::stall)
+        }),
     ],
-    usual: &["start", "connect", "memory", "idle", "broadcast", "stamp", "arrivals", "stall"],
     clients: (users::USERS, users::USERS_SHORT),
     order: "in each row of a round: bare, simurgh; ratios within a round",
     recipes,
     ..USUAL
 };
-
-/// The load generators are pinned, not this process: some rows leave them all cores.
-const fn job(row: &'static str, run: fn(&rounds::Bench<'_>, &mut Sample) -> Result<()>) -> Job {
-    Job { row, run, is_on_all_cores: true }
-}
 
 fn recipes(options: &Options) -> Result<Vec<Recipe>> {
     let mut all = Vec::new();

@@ -152,14 +152,3 @@ pub(super) fn requests(server: SocketAddrV4) -> String {
         session("visitor", "{ get = \"/\" },").replace("\"phoenix\"", "\"raw\"")
     )
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arrivals_take_as_long_as_they_must() {
-        assert_eq!(milliseconds(15_000, 5_000), 3_000);
-        assert_eq!(milliseconds(1, 3), 334);
-    }
-}

@@ -219,22 +219,4 @@ mod tests {
         assert_eq!(report.metric("leave", "p99"), None);
         assert_eq!(report.complaints(), ["errors: \"reset\" 2"]);
     }
-
-    #[test]
-    fn the_bare_client_understands_what_it_is_told() {
-        let bare = Bare {
-            server: "127.77.0.1:9".parse().unwrap(),
-            users: 7,
-            rate: 3,
-            wait: Duration::from_millis(20),
-            first: 5,
-            pause: Duration::from_millis(700),
-            hold: Some(Duration::from_millis(500)),
-            join: true,
-            say: 4,
-            messages: 11,
-        };
-        let parsed = crate::args::parse(words(&bare)).unwrap();
-        assert_eq!(parsed, crate::args::Command::Bare(bare));
-    }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::server::{How, PRESENCE_EVENTS, QUIET, TOPIC, serve};
-use simurgh_bench_kit::clients::{Clients, Diff, Member};
+use simurgh_bench_kit::clients::{Clients, Counts, Diff};
 use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::target::{Server, Target};
 use simurgh_bench_kit::{frames, stats};
@@ -167,7 +167,7 @@ fn ideal_bytes(count: usize, entry: usize) -> Result<f64> {
 }
 
 /// The sent frames, interval by interval, from the members' counts.
-fn pattern(members: &[Member], clients: &Clients) -> Result<Vec<Interval>> {
+fn pattern(members: &[Counts], clients: &Clients) -> Result<Vec<Interval>> {
     let diffs = clients.diffs();
     let began = diffs.first().context("no diff")?.at;
     let at_ms = |at: Instant| u64::try_from((at - began).as_millis());

@@ -9,13 +9,13 @@ mod summary;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "presence",
+    about: "The cost of presence in `simurgh serve`, beside the bare server",
     jobs: &[
         Job::new("crowd", crowd::run),
         Job::new("leave", crowd::leave),
         Job::new("summary", summary::run),
         Job::new("memory", summary::memory),
     ],
-    usual: &["crowd", "leave", "summary", "memory"],
     recipes: |_| table::read(include_str!("table.txt"), &[]),
     ..USUAL
 };

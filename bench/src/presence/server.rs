@@ -22,27 +22,10 @@ pub(super) struct How {
 /// The default of a server.
 pub(super) const LIST_MAX: usize = 1_000;
 
-/// The settings: with presence, members are tracked under their `user`.
-fn settings(how: How) -> String {
-    let How { presence, list_max } = how;
-    let presence = if presence { "presence = true\n" } else { "" };
-    format!(
-        r#"presence_list_max = {list_max}
-
-[[channel]]
-topic = "rooms:*"
-join_reply = {{}}
-{presence}
-[[channel.event]]
-name = "new:msg"
-broadcast = "all"
-reply = {{}}
-"#
-    )
-}
-
-pub(super) fn serve(bench: &Bench<'_>, how: How) -> Result<Server> {
-    bench.serve(&settings(how), 1)
+/// A server; with presence, members are tracked under their `user`.
+pub(super) fn serve(bench: &Bench<'_>, How { presence, list_max }: How) -> Result<Server> {
+    let lines = if presence { "presence = true" } else { "" };
+    bench.serve_rooms(&format!("presence_list_max = {list_max}"), lines, 1)
 }
 
 pub(super) const PRESENCES: &str = "simurgh_presences";

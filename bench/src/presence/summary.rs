@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::server::{How, LIST_MAX, PRESENCES, QUIET, TOPIC, serve};
-use simurgh_bench_kit::clients::{Clients, Total};
+use simurgh_bench_kit::clients::{Clients, Counts};
 use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::stats;
 
@@ -50,7 +50,7 @@ fn joins(
             false => clients.open_and_join(count, |_| TOPIC.to_owned())?,
         }
         let all = u64::try_from(count)?;
-        let has_all = |it: &Total| !presence || it.states >= all && it.summaries > 0;
+        let has_all = |it: &Counts| !presence || it.states >= all && it.summaries > 0;
         clients.until(has_all)?;
         clients.rest(QUIET * 3)?;
         *found = server.spent(&before)?;

@@ -4,13 +4,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use clap::Args;
 use serde_json::json;
 
 use simurgh_bench_kit::clients::{Script, VerifiedClients};
-use simurgh_bench_kit::flags::at_least;
 use simurgh_bench_kit::probe::Probe;
-use simurgh_bench_kit::rounds::{self, Sample};
+use simurgh_bench_kit::rounds::{Options, Sample};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::sys::{self, Cpu, Kernel};
 use simurgh_bench_kit::target::{self, Server, Target};
@@ -29,30 +27,21 @@ const JOIN_BROADCASTS_MAX: usize = 200;
 /// A run whose client waits longer than this has failed.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-pub(crate) const MEASURES: [&str; 7] =
+pub(super) const MEASURES: [&str; 7] =
     ["memory", "connect", "spaced", "burst", "heartbeat", "join", "turn"];
 
-/// Options of the measurement of the bare server and Simurgh.
-#[derive(Args, Debug, PartialEq)]
-pub(crate) struct Run {
-    /// Joined clients
-    #[arg(long, value_name = "N", default_value_t = 18_000, value_parser = at_least::<2>)]
-    pub(crate) clients: usize,
-    /// Rows, rounds, and where programs and figures are.
-    #[command(flatten)]
-    pub(crate) rounds: rounds::Options,
+pub(super) fn clients(options: &Options) -> usize {
+    options.clients.unwrap_or(options.size(18_000, 2_000))
 }
 
-impl Run {
-    pub(crate) fn wants(&self, measure: &str) -> bool {
-        // The longest turn is that of all traffic; memory is measured by waiting only.
-        self.rounds.wants(measure) || (measure != "memory" && self.rounds.wants("turn"))
-    }
+fn wants(options: &Options, measure: &str) -> bool {
+    // The longest turn is that of all traffic; memory is measured by waiting only.
+    options.wants(measure) || (measure != "memory" && options.wants("turn"))
 }
 
 /// Runs `target` once. The figures have the names of table.txt; failures are in the sample, with
 /// all results until then.
-pub(super) fn measured(target: &Target, options: &Run, log: &Path) -> Sample {
+pub(super) fn measured(target: &Target, options: &Options, log: &Path) -> Sample {
     let mut figures = Sample::default();
     let (busy, stolen) = sys::machine_ticks();
     let own = Cpu::of(std::process::id());
@@ -84,7 +73,7 @@ fn quiet_sockets() -> Result<()> {
 }
 
 /// Returns the server's CPU time, seconds.
-fn measure(target: &Target, options: &Run, log: &Path, figures: &mut Sample) -> Result<f64> {
+fn measure(target: &Target, options: &Options, log: &Path, figures: &mut Sample) -> Result<f64> {
     let server = target.start(log)?;
     let clients = VerifiedClients::new(server.address, Script::lobby(server.address))?;
     let mut phases = Phases { options, server, clients, figures };
@@ -111,7 +100,7 @@ fn measure(target: &Target, options: &Run, log: &Path, figures: &mut Sample) -> 
 }
 
 struct Phases<'a> {
-    options: &'a Run,
+    options: &'a Options,
     server: Server,
     clients: VerifiedClients,
     figures: &'a mut Sample,
@@ -121,22 +110,22 @@ impl Phases<'_> {
     fn run(&mut self, is_floor: bool) -> Result<()> {
         let resident_first = self.connect()?;
         let mut spaced = None;
-        if self.options.wants("spaced") || self.options.wants("join") {
+        if wants(self.options, "spaced") || wants(self.options, "join") {
             spaced = Some(self.broadcasts_spaced()?);
         }
-        if self.options.wants("burst") {
+        if wants(self.options, "burst") {
             self.broadcasts_burst()?;
         }
-        if self.options.wants("heartbeat") {
+        if wants(self.options, "heartbeat") {
             self.heartbeats()?;
         }
         // The bare loop finishes a broadcast before it reads anything else: nothing to measure.
-        if self.options.wants("join") && !is_floor {
+        if wants(self.options, "join") && !is_floor {
             self.joins_during_broadcasts(spaced.unwrap_or_default())?;
         }
         // Time for duplicates to arrive.
         self.rest(300)?;
-        if self.options.wants("memory") {
+        if wants(self.options, "memory") {
             let more = stats::per(self.clients.joined().saturating_sub(FIRST_CLIENTS), 1);
             let grown = stats::difference(self.server.resident()?, resident_first);
             let after = (more > 0.0).then(|| grown / more);
@@ -164,9 +153,9 @@ impl Phases<'_> {
 
     /// Connects all; memory and CPU from the first 1,000 on. Returns the RSS at the first 1,000.
     fn connect(&mut self) -> Result<u64> {
-        let all = self.options.clients;
+        let all = clients(self.options);
         let first = FIRST_CLIENTS.min(all / 2);
-        let rest = if self.options.wants("memory") { 2_000 } else { 200 };
+        let rest = if wants(self.options, "memory") { 2_000 } else { 200 };
         self.clients.grow(first, WAIT_MAX)?;
         self.rest(rest)?;
         let kernel_first = Kernel::now()?;
@@ -175,12 +164,12 @@ impl Phases<'_> {
         self.clients.grow(all, WAIT_MAX)?;
         self.rest(100)?;
         let more = all - first;
-        if self.options.wants("connect") {
+        if wants(self.options, "connect") {
             let connect_ns = self.cpu_since(&cpu)? / stats::per(more, 1);
             self.figures.put("connect_ns", connect_ns);
         }
         self.rest(rest)?;
-        if !self.options.wants("memory") {
+        if !wants(self.options, "memory") {
             return Ok(resident_first);
         }
         let sockets = 2 * u64::try_from(more)?;
@@ -320,7 +309,7 @@ impl Phases<'_> {
         match self.server.metrics() {
             Ok(lines) => {
                 let ms = |name| target::metric(&lines, name).map(|seconds| seconds * 1e3);
-                if self.options.wants("turn") {
+                if wants(self.options, "turn") {
                     out.put_some(
                         "turn_max_ms",
                         ms("simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}"),

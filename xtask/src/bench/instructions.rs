@@ -13,10 +13,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
-use simurgh_bench_kit::stats::range;
 use simurgh_bench_kit::{machine, report};
 
-use super::record::{Better, Measure};
 use crate::process::Task;
 use crate::provide::VALGRIND;
 
@@ -25,7 +23,7 @@ const PROGRAMS: [&str; 2] = ["simurgh-instructions", "simurgh-instructions-page"
 /// The last accepted counts, from the repository's root.
 const BASELINE: &str = "bench/instructions/baseline.json";
 /// The command that replaces the baseline.
-pub(crate) const ACCEPT: &str = "cargo xtask bench --instructions --accept";
+const ACCEPT: &str = "cargo xtask bench --instructions --accept";
 /// A rise above this is a regression.
 const RISE_MAX: f64 = 0.03;
 /// A fall by more than this is not an improvement: a counted function was renamed or inlined.
@@ -35,7 +33,7 @@ const MINUTES_MAX: u64 = 12;
 
 /// Counts are equal only if all of this is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Toolchain {
+struct Toolchain {
     rustc: String,
     target: String,
     valgrind: String,
@@ -48,15 +46,15 @@ pub(crate) struct Toolchain {
 
 /// A count and how often the work was done in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Counted {
-    pub(crate) times: u64,
-    pub(crate) instructions: u64,
+struct Counted {
+    times: u64,
+    instructions: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counts {
-    pub(crate) toolchain: Toolchain,
-    pub(crate) counts: BTreeMap<String, Counted>,
+    toolchain: Toolchain,
+    counts: BTreeMap<String, Counted>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -114,9 +112,8 @@ impl Toolchain {
     }
 }
 
-/// Builds and counts, each item `runs` times; returns the counts of each run. `only`: items whose
-/// names contain one of these; empty: all.
-pub(crate) fn count(only: &[String], runs: usize) -> Result<Vec<Counts>> {
+/// Builds and counts. `only`: items whose names contain one of these; empty: all.
+pub(crate) fn count(only: &[String]) -> Result<Counts> {
     let build = ["build", "--profile", "instructions", "--package", "simurgh-instructions"];
     let built = Task::new("cargo", &build, MINUTES_MAX).run();
     built.or_fail("the paths to be counted do not build")?;
@@ -129,12 +126,8 @@ pub(crate) fn count(only: &[String], runs: usize) -> Result<Vec<Counts>> {
     ensure!(!items.is_empty(), "nothing is called {}", only.join(", "));
     let out = target.join("callgrind");
     fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
-    let toolchain = Toolchain::here();
-    let run = |_| {
-        let counts = items.iter().map(|item| Ok((item.name.clone(), count_one(&out, item)?)));
-        Ok(Counts { toolchain: toolchain.clone(), counts: counts.collect::<Result<_>>()? })
-    };
-    (0..runs).map(run).collect()
+    let counts = items.iter().map(|item| Ok((item.name.clone(), count_one(&out, item)?)));
+    Ok(Counts { toolchain: Toolchain::here(), counts: counts.collect::<Result<_>>()? })
 }
 
 fn list(program: &Path) -> Result<Vec<Item>> {
@@ -239,53 +232,18 @@ fn change(before: Counted, now: Counted) -> Option<f64> {
     is_comparable.then(|| now.instructions as f64 / before.instructions as f64 - 1.0)
 }
 
-/// All items of one or several runs beside the baseline, as a Markdown table.
-pub(crate) fn table(baseline: Option<&Counts>, runs: &[Counts]) -> String {
-    let Some(first) = runs.first() else { return String::new() };
-    let spreads = runs.len() > 1;
-    let mut head = vec!["item", "times", "instructions each", "baseline", "change"];
-    head.extend(spreads.then_some("spread"));
-    let rows = first.counts.iter().map(|(name, now)| {
+/// All items beside the baseline, as a Markdown table.
+pub(crate) fn table(baseline: Option<&Counts>, counts: &Counts) -> String {
+    let head = ["item", "times", "instructions each", "baseline", "change"];
+    let rows = counts.counts.iter().map(|(name, now)| {
         let before = baseline.and_then(|baseline| baseline.counts.get(name)).copied();
         let each = |it: Counted| format!("{:.1}", it.each());
         let shown = before.map_or_else(|| "–".to_owned(), each);
         let changed = before.and_then(|before| change(before, *now));
         let changed = changed.map_or_else(|| "–".to_owned(), |by| format!("{:+.2} %", by * 100.0));
-        let mut row = vec![name.clone(), now.times.to_string(), each(*now), shown, changed];
-        row.extend(spreads.then(|| format!("{:.3} %", spread(runs, name) * 100.0)));
-        row
+        vec![name.clone(), now.times.to_string(), each(*now), shown, changed]
     });
     report::table(&head, rows)
-}
-
-pub(crate) fn plain_table(baseline: &Counts) -> String {
-    let Toolchain { rustc, target, valgrind, libc, .. } = &baseline.toolchain;
-    let rows = baseline.counts.iter().map(|(name, counted)| {
-        vec![name.clone(), counted.times.to_string(), format!("{:.1}", counted.each())]
-    });
-    let table = report::table(&["item", "times", "instructions each"], rows);
-    format!("{rustc}, {target}, {valgrind}, {libc}.\n\n{table}")
-}
-
-/// The greatest count of an item over the runs ÷ the least, less 1.
-pub(crate) fn spread(runs: &[Counts], name: &str) -> f64 {
-    let counts = runs.iter().filter_map(|run| Some(run.counts.get(name)?.instructions as f64));
-    let counts: Vec<f64> = counts.collect();
-    range(&counts).map_or(f64::NAN, |(low, high)| high / low - 1.0)
-}
-
-pub(crate) fn measures(runs: &[Counts]) -> Vec<Measure> {
-    let Some(first_run) = runs.first() else { return Vec::new() };
-    let measure = |(name, first): (&String, &Counted)| Measure {
-        name: name.clone(),
-        unit: "instructions".to_owned(),
-        better: Better::Lower,
-        size: format!("{} times, {}", first.times, first_run.toolchain.rustc),
-        values: runs.iter().filter_map(|run| run.counts.get(name)).map(Counted::each).collect(),
-        steady: true,
-        ..Measure::default()
-    };
-    first_run.counts.iter().map(measure).collect()
 }
 
 #[cfg(test)]
@@ -356,11 +314,11 @@ mod tests {
     }
 
     #[test]
-    fn the_table_shows_change_and_spread() {
-        let runs = [counts(&[("a", 1100)]), counts(&[("a", 1105)])];
-        let text = table(Some(&counts(&[("a", 1000)])), &runs);
-        assert!(text.contains("| a | 10 | 110.0 | 100.0 | +10.00 % | 0.455 % |"), "{text}");
-        assert!(table(None, &runs[..1]).contains("| a | 10 | 110.0 | – | – |\n"));
+    fn table_shows_change() {
+        let now = counts(&[("a", 1100)]);
+        let text = table(Some(&counts(&[("a", 1000)])), &now);
+        assert!(text.contains("| a | 10 | 110.0 | 100.0 | +10.00 % |"), "{text}");
+        assert!(table(None, &now).contains("| a | 10 | 110.0 | – | – |\n"));
     }
 
     /// The committed baseline must be usable with the compiler that the sources name.

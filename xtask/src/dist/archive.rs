@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::{Parts, Release, program};
 use crate::files;
+use crate::process::Task;
 
 pub(super) fn make(release: &Release, parts: &Parts<'_>) -> Result<()> {
     let name = release.name();
@@ -82,13 +83,9 @@ fn docker(release: &Release, parts: &Parts<'_>) -> Result<()> {
 }
 
 fn sums(release: &Release) -> Result<()> {
-    let mut sums = String::new();
-    for (name, _) in files::list(&release.out)? {
-        let line = program("sha256sum", &[&release.out.join(&name).to_string_lossy()])?;
-        let sum = line.split_whitespace().next().unwrap_or_default();
-        sums.push_str(&format!("{sum}  {name}\n"));
-    }
-    files::write(&release.out.join("SHA256SUMS"), sums, 0o644)
+    let names: Vec<String> = files::list(&release.out)?.into_iter().map(|(name, _)| name).collect();
+    let sums = Task::new("sha256sum", &names, 1).directory(&release.out).quiet().run();
+    files::write(&release.out.join("SHA256SUMS"), sums.or_fail("sha256sum")?, 0o644)
 }
 
 #[cfg(test)]

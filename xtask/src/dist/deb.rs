@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use super::{Link, Parts, Release, program};
 use crate::files;
+use crate::process::Task;
 
 /// The address for bug reports of packages; a placeholder until they are shipped.
 const MAINTAINER: &str = "Simurgh contributors <simurgh@packages.invalid>";
@@ -136,16 +137,10 @@ fn pack(release: &Release, tree: &Path, to: &Path) -> Result<()> {
 fn write_sums(tree: &Path) -> Result<()> {
     let is_content = |path: &String| !path.starts_with("DEBIAN/") && !tree.join(path).is_symlink();
     // Configuration files may be changed by the administrator.
-    let all = files::below(tree)?;
-    let listed: Vec<&String> =
-        all.iter().filter(|path| is_content(path) && *path != CONFFILE).collect();
-    let mut sums = String::new();
-    for path in listed {
-        let line = program("md5sum", &[&tree.join(path).to_string_lossy()])?;
-        let sum = line.split_whitespace().next().unwrap_or_default();
-        sums.push_str(&format!("{sum}  {path}\n"));
-    }
-    files::write(&tree.join("DEBIAN/md5sums"), sums, 0o644)
+    let mut listed = files::below(tree)?;
+    listed.retain(|path| is_content(path) && path != CONFFILE);
+    let sums = Task::new("md5sum", &listed, 1).directory(tree).quiet().run();
+    files::write(&tree.join("DEBIAN/md5sums"), sums.or_fail("md5sum")?, 0o644)
 }
 
 fn control(release: &Release, tree: &Path) -> Result<String> {

@@ -131,7 +131,8 @@ struct Parts<'a> {
 
 impl Release {
     fn new(options: &Options) -> Result<Self> {
-        let version = version()?;
+        // All packages of the workspace have the same one.
+        let version = env!("CARGO_PKG_VERSION").to_owned();
         let epoch = match std::env::var("SOURCE_DATE_EPOCH") {
             Ok(text) => text,
             Err(_) => git(&["show", "--no-patch", "--format=%ct", "HEAD"])
@@ -166,14 +167,6 @@ impl Release {
 fn target_dir() -> PathBuf {
     let bin = crate::bin_dir();
     bin.parent().map_or_else(|| crate::root().join("target"), Path::to_path_buf)
-}
-
-fn version() -> Result<String> {
-    let manifest = files::text(&crate::root().join("Cargo.toml"))?;
-    let table: toml::Table = manifest.parse().context("Cargo.toml")?;
-    let package = table.get("workspace").and_then(|it| it.get("package"));
-    let version = package.and_then(|it| it.get("version")).and_then(toml::Value::as_str);
-    version.map(str::to_owned).context("Cargo.toml has no version")
 }
 
 /// The version itself if HEAD is its tag, else one before it and after those of earlier commits.

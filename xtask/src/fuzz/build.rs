@@ -6,10 +6,11 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use simurgh_bench_kit::machine::first_line;
 
 use crate::files;
+use crate::outcome::Skipped;
 use crate::process::Task;
 
 /// Counts edges, and reports comparisons to the fuzzer.
@@ -27,18 +28,8 @@ const ADDRESS: &str = "-Zsanitizer=address";
 const MINUTES_MAX: u64 = 20;
 
 #[derive(Debug)]
-pub(crate) enum Unbuilt {
-    /// The machine lacks something.
-    Lacking(String),
-    /// The sources do not build.
-    Failed(String),
-}
-
-#[derive(Debug)]
 pub(crate) struct Programs {
     directory: PathBuf,
-    /// The first line of `rustc --version`.
-    pub(crate) compiler: String,
 }
 
 impl Programs {
@@ -64,17 +55,17 @@ pub(crate) fn targets(root: &Path) -> Result<Vec<String>> {
 }
 
 /// Builds `targets`; with AddressSanitizer into a separate directory.
-pub(crate) fn build(targets: &[String], address: bool) -> Result<Programs, Unbuilt> {
+pub(crate) fn build(targets: &[String], address: bool) -> Result<Programs> {
     if first_line("c++", &["--version"]).is_none() {
-        return Err(Unbuilt::Lacking("no C++ compiler, of which libFuzzer is built".into()));
+        bail!(Skipped("no C++ compiler, of which libFuzzer is built".to_owned()));
     }
     let asked = with_compiler(address, "rustc", &["-vV"], 1).quiet().run();
     if !asked.ok() {
-        return Err(Unbuilt::Lacking(format!("no {}", if address { "nightly" } else { "rustc" })));
+        bail!(Skipped(format!("no {}", if address { "nightly" } else { "rustc" })));
     }
     let version = asked.output;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    let host = host.ok_or_else(|| Unbuilt::Failed("rustc does not tell its host".into()))?;
+    let host = host.context("rustc does not tell its host")?;
     let kind = if address { "address" } else { "coverage" };
     let directory = super::directory().join("target").join(kind);
     let mut flags = COVERAGE.to_vec();
@@ -91,11 +82,8 @@ pub(crate) fn build(targets: &[String], address: bool) -> Result<Programs, Unbui
         .without_env("CARGO_MANIFEST_")
         .without_env("CARGO_PKG_")
         .run();
-    if !done.ok() {
-        return Err(Unbuilt::Failed(format!("the targets do not build: {}", done.reason())));
-    }
-    let compiler = version.lines().next().unwrap_or_default().to_owned();
-    Ok(Programs { directory: directory.join(host).join("release"), compiler })
+    done.or_fail("the targets do not build")?;
+    Ok(Programs { directory: directory.join(host).join("release") })
 }
 
 fn with_compiler(nightly: bool, program: &str, arguments: &[&str], minutes: u64) -> Task {

@@ -1,12 +1,10 @@
 //! `cargo xtask fuzz`: every target of `fuzz/`, guided by coverage.
 //!
 //! `build` makes the programs, a `round` runs one of them for some minutes, `corpus` has the
-//! initial inputs and keeps finds, the `ledger` sums the running times. An interruption only loses
-//! the unrecorded part of the current rounds.
+//! initial inputs and keeps finds.
 
 mod build;
 mod corpus;
-mod ledger;
 mod round;
 
 use std::collections::VecDeque;
@@ -14,17 +12,14 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use simurgh_text::format::grouped;
 
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Skipped};
 use crate::process::{self, cores, lock};
-use build::Unbuilt;
-use ledger::Line;
+use round::Ran;
 
-/// How long a target runs before the next one, so that each has had a share at any interruption.
-const ROUND: Duration = Duration::from_secs(300);
 /// Runs of a target in CI: a few seconds.
 const CI_RUNS: u64 = 20_000;
 /// Even on a slow machine that does other work.
@@ -44,117 +39,76 @@ pub(crate) struct Options {
     /// With AddressSanitizer, for the unsafe code of dependencies; needs a nightly compiler
     #[arg(long)]
     address: bool,
-    /// Then adds to the corpus, within its bounds, what reaches code that nothing in it reaches
+    /// Then adds to the corpus what reaches code that nothing in it reaches
     #[arg(long)]
     merge: bool,
-    /// Runs nothing: prints the totals, and puts them into docs/FUZZING.md
-    #[arg(long)]
-    table: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if options.table {
-        println!("{}", ledger::update_page(&crate::root())?);
-        return Ok(());
-    }
     process::end_on_ctrl_c()?;
     let targets = chosen(&build::targets(&crate::root())?, &options.only)?;
     let programs = match build::build(&targets, options.address) {
-        Ok(programs) => programs,
-        Err(Unbuilt::Lacking(what)) => {
-            println!("SKIPPED: {what}");
+        Err(why) if why.is::<Skipped>() => {
+            println!("SKIPPED: {why}");
             return Ok(());
         }
-        Err(Unbuilt::Failed(why)) => return Err(anyhow!(why)),
+        built => built?,
     };
     let seconds = options.minutes.max(0.0) * 60.0;
     let time = Duration::try_from_secs_f64(seconds).context("--minutes")?;
     let jobs = options.jobs.unwrap_or_else(cores);
-    let started = Started { sanitizer: options.address, is_kept: true, runs: None };
-    let lines =
-        run_targets(&programs, ledger::least_run_first(targets.clone()), time, jobs, &started);
+    let (_, failed) = run_targets(&programs, targets.clone(), time, jobs, None);
     if options.merge && !process::is_interrupted() {
         for target in &targets {
             corpus::merge(&programs, target)?;
         }
     }
-    let finds: usize = lines.iter().map(|line| line.finds.len()).sum();
-    ensure!(finds == 0, "{finds} finds, each in the corpus of its target now");
+    ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
 }
 
-/// Runs every target with the same inputs each time, for CI; only finds are recorded.
-pub(crate) fn try_each() -> Outcome {
-    let programs = build::targets(&crate::root())
-        .map_err(|error| Unbuilt::Failed(format!("{error:#}")))
-        .and_then(|targets| Ok((build::build(&targets, false)?, targets)));
-    let (programs, targets) = match programs {
-        Ok(built) => built,
-        Err(Unbuilt::Lacking(what)) => return Outcome::skipped(what),
-        Err(Unbuilt::Failed(why)) => return Outcome::failed(why),
+/// Runs every target with the same inputs each time, for CI.
+pub(crate) fn try_each() -> Result<Outcome> {
+    let targets = build::targets(&crate::root())?;
+    let programs = build::build(&targets, false)?;
+    let count = targets.len() as u64;
+    let (all, failed) = run_targets(&programs, targets, CI_TIME_MAX, cores(), Some(CI_RUNS));
+    let runs: u64 = all.iter().map(|ran| ran.executions).sum();
+    let note = match failed.is_empty() {
+        true => format!("{} runs", grouped(runs)),
+        false => failed.join("; "),
     };
-    let started = Started { sanitizer: false, is_kept: false, runs: Some(CI_RUNS) };
-    let lines = run_targets(&programs, targets.clone(), CI_TIME_MAX, cores(), &started);
-    let idle: Vec<&str> = targets
-        .iter()
-        .filter(|target| !lines.iter().any(|line| line.target == **target && line.executions > 0))
-        .map(String::as_str)
-        .collect();
-    let finds: Vec<String> = lines
-        .iter()
-        .flat_map(|line| line.finds.iter().map(|find| format!("{}/{find}", line.target)))
-        .collect();
-    let runs: u64 = lines.iter().map(|line| line.executions).sum();
-    let mut note = format!("{} runs", grouped(runs));
-    if !finds.is_empty() {
-        note = format!("found: {}", finds.join(", "));
-    } else if !idle.is_empty() {
-        note = format!("did not run: {}", idle.join(", "));
-    }
-    let failed = lines.iter().filter(|line| !line.finds.is_empty()).count() + idle.len();
-    let passed = targets.len().saturating_sub(failed);
-    Outcome { passed: passed as u64, failed: failed as u64, skipped: 0, note }
+    let failed = failed.len() as u64;
+    Ok(Outcome { passed: count.saturating_sub(failed), failed, skipped: 0, note })
 }
 
-/// The common state of all targets of one call.
-struct Started {
-    sanitizer: bool,
-    is_kept: bool,
-    /// So many runs of the same inputs each time, instead of other ones for some time.
-    runs: Option<u64>,
-}
-
-/// Runs the targets in turn, `jobs` at a time, each for `time`; a target with a find is not run
-/// again, since it would find the same.
+/// Runs the targets, `jobs` at a time, each for `time`; or so many times, with the same inputs each
+/// time. The second list says which targets failed, and at what.
 fn run_targets(
     programs: &build::Programs,
     targets: Vec<String>,
     time: Duration,
     jobs: usize,
-    started: &Started,
-) -> Vec<Line> {
-    let new = |target: String| (Line::begin(&target, programs, started.sanitizer), time);
-    let queue: Mutex<VecDeque<(Line, Duration)>> =
-        Mutex::new(targets.into_iter().map(new).collect());
-    let ended: Mutex<Vec<Line>> = Mutex::default();
-    let next = || lock(&queue).pop_front();
+    runs: Option<u64>,
+) -> (Vec<Ran>, Vec<String>) {
+    let queue: Mutex<VecDeque<String>> = Mutex::new(targets.into());
+    let ended: Mutex<(Vec<Ran>, Vec<String>)> = Mutex::default();
     let work = || {
-        while let Some((mut line, left)) = next() {
-            let turn = left.min(ROUND);
-            if turn.is_zero() || process::is_interrupted() {
-                lock(&ended).push(line);
+        loop {
+            let Some(target) = lock(&queue).pop_front() else { return };
+            if time.is_zero() || process::is_interrupted() {
                 continue;
             }
-            let is_over = round::run(programs, &mut line, turn, started.runs);
-            println!("{line}");
-            if started.is_kept
-                && let Err(error) = ledger::note(&crate::root(), &line)
-            {
-                eprintln!("fuzz: not written down: {error:#}");
-            }
-            let is_over = is_over || started.runs.is_some();
-            let left = if is_over { Duration::ZERO } else { left.saturating_sub(turn) };
-            lock(&queue).push_back((line, left));
+            let ran = round::run(programs, target.clone(), time, runs);
+            let why = match &ran {
+                Err(error) => Some(format!("{error:#}")),
+                Ok(Ran { find: Some(find), .. }) => Some(format!("found {}", find.display())),
+                Ok(Ran { executions: 0, .. }) => Some("did not run".to_owned()),
+                Ok(_) => None,
+            };
+            let mut ended = lock(&ended);
+            ended.1.extend(why.map(|why| format!("{target}: {why}")));
+            ended.0.extend(ran.inspect(|ran| println!("{ran}")));
         }
     };
     process::at_once(jobs, work);

@@ -1,131 +1,16 @@
-//! Crates are the layers: which of ours may depend on which, read from the manifests.
+//! Folders of crates are the layers: which of ours may depend on which, read from the manifests.
 
 use super::{File, Finding};
 
-/// Each crate under `crates/`, and the crates of ours it may depend on. Tests may use more.
-const ARROWS: &[(&str, &[&str])] = &[
-    ("simurgh-proto", &[]),
-    ("simurgh-reactor", &[]),
-    ("simurgh-page", &[]),
-    ("simurgh-text", &[]),
-    ("simurgh-presence", &["simurgh-proto"]),
-    ("simurgh-history", &["simurgh-proto"]),
-    ("simurgh-token", &[]),
-    // Uses only the history's judgement of numbers from other sources.
-    ("simurgh-cluster", &["simurgh-history", "simurgh-presence", "simurgh-proto"]),
-    ("simurgh-loopback", &["simurgh-cluster"]),
-    ("simurgh-nats", &["simurgh-cluster"]),
-    // Uses only plain data of the reactor, and only in two rooms: see rooms.rs.
-    (
-        "simurgh-channel",
-        &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"],
-    ),
-    (
-        "simurgh-core",
-        &[
-            "simurgh-channel",
-            "simurgh-history",
-            "simurgh-presence",
-            "simurgh-proto",
-            "simurgh-reactor",
-        ],
-    ),
-    (
-        "simurgh-sim",
-        &[
-            "simurgh-cluster",
-            "simurgh-core",
-            "simurgh-history",
-            "simurgh-loopback",
-            "simurgh-presence",
-            "simurgh-proto",
-            "simurgh-reactor",
-        ],
-    ),
-    // Tokens only by a feature.
-    (
-        "simurgh-socket",
-        &["simurgh-channel", "simurgh-history", "simurgh-proto", "simurgh-text", "simurgh-token"],
-    ),
-    (
-        "simurgh-shard",
-        &["simurgh-cluster", "simurgh-core", "simurgh-proto", "simurgh-reactor", "simurgh-socket"],
-    ),
-    (
-        "simurgh",
-        &[
-            "simurgh-cluster",
-            "simurgh-core",
-            "simurgh-page",
-            "simurgh-presence",
-            "simurgh-proto",
-            "simurgh-reactor",
-            "simurgh-shard",
-            "simurgh-socket",
-        ],
-    ),
-    ("simurgh-testing", &["simurgh", "simurgh-channel", "simurgh-proto"]),
-    // The load generator, in the order of its data's way.
-    ("simurgh-load-client", &["simurgh-proto", "simurgh-reactor"]),
-    ("simurgh-load-scenario", &["simurgh-load-client", "simurgh-proto", "simurgh-text"]),
-    ("simurgh-load-tsung", &["simurgh-load-scenario"]),
-    ("simurgh-load-record", &["simurgh-load-scenario"]),
-    (
-        "simurgh-load-report",
-        &["simurgh-load-record", "simurgh-load-scenario", "simurgh-page", "simurgh-text"],
-    ),
-    (
-        "simurgh-load-engine",
-        &[
-            "simurgh-load-client",
-            "simurgh-load-record",
-            "simurgh-load-report",
-            "simurgh-load-scenario",
-            "simurgh-proto",
-            "simurgh-reactor",
-        ],
-    ),
-    (
-        "simurgh-load-benchmark",
-        &[
-            "simurgh-load-client",
-            "simurgh-load-record",
-            "simurgh-load-report",
-            "simurgh-load-scenario",
-            "simurgh-page",
-            "simurgh-reactor",
-        ],
-    ),
-    (
-        "simurgh-load",
-        &[
-            "simurgh-load-benchmark",
-            "simurgh-load-client",
-            "simurgh-load-engine",
-            "simurgh-load-record",
-            "simurgh-load-report",
-            "simurgh-load-scenario",
-            "simurgh-load-tsung",
-        ],
-    ),
-    ("simurgh-tune", &["simurgh-reactor", "simurgh-text"]),
-    // It starts its processes by the name of a command, so it does not depend on that crate.
-    ("simurgh-road", &["simurgh-load", "simurgh-page", "simurgh-text", "simurgh-tune"]),
+/// Each folder under `crates/`, and the folders whose crates its own may depend on. Tests may use
+/// more. Those of the load generator know nothing of the server.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("ground", &[]),
+    ("core", &["core", "ground"]),
+    ("load", &["load", "ground"]),
+    ("server", &["server", "core", "ground"]),
     // The binary includes everything, with the examples it serves.
-    (
-        "simurgh-cli",
-        &[
-            "simurgh",
-            "simurgh-chat",
-            "simurgh-load",
-            "simurgh-nats",
-            "simurgh-reactor",
-            "simurgh-road",
-            "simurgh-text",
-            "simurgh-token",
-            "simurgh-tune",
-        ],
-    ),
+    ("tools", &["tools", "server", "load", "core", "ground", ""]),
 ];
 
 struct Manifest<'a> {
@@ -134,23 +19,32 @@ struct Manifest<'a> {
     table: toml::Table,
 }
 
+impl Manifest<'_> {
+    /// The folder under `crates/`; empty elsewhere.
+    fn layer(&self) -> &str {
+        let below = self.file.path.strip_prefix("crates/").unwrap_or_default();
+        below.split_once('/').map_or("", |(layer, _)| layer)
+    }
+}
+
 pub(super) fn check(files: &[File]) -> Result<Vec<Finding>, String> {
     let manifests = files
         .iter()
         .filter(|file| file.path.ends_with("/Cargo.toml"))
         .map(manifest)
         .collect::<Result<Vec<_>, _>>()?;
-    let ours: Vec<&str> = manifests.iter().map(|manifest| manifest.name.as_str()).collect();
     let mut findings = Vec::new();
     for manifest in manifests.iter().filter(|manifest| manifest.file.path.starts_with("crates/")) {
-        let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == manifest.name) else {
-            let text = format!("{} has no place among the layers (see arrows.rs)", manifest.name);
+        let layer = manifest.layer();
+        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == layer) else {
+            let text = format!("{layer} has no place among the layers (see arrows.rs)");
             findings.push(manifest.file.finding("arrows", 1, text));
             continue;
         };
-        for wrong in dependencies(&manifest.table) {
-            if ours.contains(&wrong.as_str()) && !allowed.contains(&wrong.as_str()) {
-                let text = format!("{} may not depend on {wrong}", manifest.name);
+        for name in dependencies(&manifest.table) {
+            let used = manifests.iter().find(|manifest| manifest.name == name);
+            if used.is_some_and(|used| !allowed.contains(&used.layer())) {
+                let text = format!("{} may not depend on {name}", manifest.name);
                 findings.push(manifest.file.finding("arrows", 1, text));
             }
         }
@@ -213,8 +107,8 @@ mod tests {
     }
 
     #[test]
-    fn a_new_crate_must_be_given_its_place() {
-        let found = check(&[package("crates/new/Cargo.toml", "new", "")]).unwrap();
+    fn a_new_folder_must_be_given_its_place() {
+        let found = check(&[package("crates/new/a/Cargo.toml", "a", "")]).unwrap();
         assert!(found[0].text.starts_with("new has no place among the layers"));
         assert_eq!(check(&[package("examples/new/Cargo.toml", "new", "")]).unwrap(), []);
     }

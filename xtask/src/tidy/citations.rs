@@ -7,6 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 use super::{File, Finding};
 
@@ -66,7 +69,7 @@ fn places(document: &File) -> BTreeMap<Place, usize> {
     for (line, number) in document.text.lines().zip(1..) {
         let heading = line.strip_prefix("## ").or_else(|| line.strip_prefix("### "));
         let row = line.strip_prefix("| ").and_then(|row| row.split_once(" |")?.0.parse().ok());
-        if let Some((paragraph, _)) = heading.and_then(paragraph_number) {
+        if let Some(paragraph) = heading.and_then(number_of) {
             section = paragraph.split('.').next().unwrap_or_default();
             places.insert(Place::Paragraph(paragraph.into()), number);
         } else if let Some(row) = row.filter(|_| section == ROWS) {
@@ -74,6 +77,13 @@ fn places(document: &File) -> BTreeMap<Place, usize> {
         }
     }
     places
+}
+
+/// `5.4` of a heading `5.4 What comes meanwhile` or `5. Joining`.
+fn number_of(heading: &str) -> Option<&str> {
+    let number = heading.split(' ').next()?.trim_end_matches('.');
+    let is_number = number.split('.').all(|part| part.parse::<u32>().is_ok());
+    is_number.then_some(number)
 }
 
 /// Rows without an existing test, and tests of rows that are not in the table.
@@ -112,132 +122,90 @@ fn functions(file: &File) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
+/// Names of documents, paragraphs and lists of rows. A range of paragraphs has a second number.
+static MARKS: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r"(?x)
+    (?<ours>\bPROTOCOL\b) | (?<other>(?:RFC|XPath)\ \d)
+    | §(?<first>\d+(?:\.\d+)*)(?:–§?(?<last>\d+(?:\.\d+)*))?
+    | \b[Rr]ows?\ (?<rows>\d+(?:–\d+)?(?:(?:,|,?\ and)\ \d+(?:–\d+)?)*)",
+    )
+});
+/// Text between the parts of a list.
+static BETWEEN: LazyLock<Regex> = LazyLock::new(|| regex(r"^(?:\.md\)?)?,?\s*(?:and\s)?$"));
+/// What follows the document's name.
+static FOLLOWS: LazyLock<Regex> = LazyLock::new(|| regex(r"^(?:\.md|\s*(?:§|rows?\s)\d|,\s)"));
+
+#[expect(clippy::expect_used, reason = "a literal")]
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a literal")
+}
+
 /// All citations of our document in a file, and paragraphs whose document it does not name.
 fn citations(file: &File) -> Vec<(usize, Citation)> {
+    if !["PROTOCOL", "§", "/ Row", "! Row"].iter().any(|mark| file.text.contains(mark)) {
+        return Vec::new();
+    }
     let text = Text::of(file);
     let mut named = if file.path == DOCUMENT { Named::Protocol } else { Named::Nothing };
     let mut found = Vec::new();
-    let mut done = 0;
-    for at in text.marks() {
-        if at < done {
-            continue;
-        }
-        let rest = &text.flat[at..];
-        let list = if let Some(after) = rest.strip_prefix("PROTOCOL") {
-            if text.is_within_word(at) || !(after.starts_with(".md") || list(after).1 > 0) {
+    // The end of the list so far.
+    let mut end = None;
+    for mark in MARKS.captures_iter(&text.flat) {
+        let Some(whole) = mark.get(0) else { continue };
+        let after = text.flat.get(whole.end()..).unwrap_or_default();
+        let line = text.line(whole.start());
+        let continues =
+            |end: usize| text.flat.get(end..whole.start()).is_some_and(|gap| BETWEEN.is_match(gap));
+        if mark.name("ours").is_some() {
+            let is_path = text.flat[..whole.start()].ends_with(':');
+            if is_path || !FOLLOWS.is_match(after) {
                 continue;
             }
             named = Named::Protocol;
-            done = at + rest.len() - after.len();
-            list(after)
-        } else if let Some(after) = rest.strip_prefix("RFC ").or(rest.strip_prefix("XPath ")) {
-            if after.starts_with(|c: char| c.is_ascii_digit()) {
-                named = Named::Another;
-            }
+        } else if mark.name("other").is_some() {
+            (named, end) = (Named::Another, None);
             continue;
-        } else if rest.starts_with("Row") {
-            if !text.begins_comment(at) || list(rest).1 == 0 {
+        } else if let Some(rows) = mark.name("rows") {
+            let begins = whole.as_str().starts_with('R') && text.begins_comment(whole.start());
+            if !begins && !end.is_some_and(continues) {
                 continue;
             }
             named = Named::Protocol;
-            done = at;
-            list(rest)
-        } else {
-            done = at;
-            match (named, paragraph_number(&rest['§'.len_utf8()..])) {
-                (Named::Protocol, Some(_)) => list(rest),
-                (Named::Nothing, Some((number, _))) => {
-                    found.push((text.line(at), Citation::Nameless(number.into())));
-                    continue;
+            let rows = numbers(rows.as_str()).into_iter().map(Place::Row);
+            found.extend(rows.map(|row| (line, Citation::Of(row))));
+        } else if let Some(first) = mark.name("first") {
+            let paragraph = |number: &str| Place::Paragraph(number.to_owned());
+            let places = match mark.name("last").map(|last| last.as_str()) {
+                None => vec![paragraph(first.as_str())],
+                Some(last) if first.as_str().contains('.') || last.contains('.') => {
+                    vec![paragraph(first.as_str()), paragraph(last)]
                 }
-                _ => continue,
+                Some(last) => {
+                    let range = numbers(&format!("{}–{last}", first.as_str())).into_iter();
+                    range.map(|number| Place::Paragraph(number.to_string())).collect()
+                }
+            };
+            match named {
+                Named::Protocol => {
+                    found.extend(places.into_iter().map(|place| (line, Citation::Of(place))));
+                }
+                Named::Nothing => found.push((line, Citation::Nameless(first.as_str().into()))),
+                Named::Another => {}
             }
-        };
-        let (places, bytes) = list;
-        let start = done;
-        found.extend(
-            places
-                .into_iter()
-                .map(|(offset, place)| (text.line(start + offset), Citation::Of(place))),
-        );
-        done = start + bytes;
+        }
+        end = Some(whole.end());
     }
     found
 }
 
-/// The list of places at the front of `text` with their offsets; and its end, 0 without a list.
-fn list(text: &str) -> (Vec<(usize, Place)>, usize) {
-    let (mut places, mut end) = (Vec::new(), 0);
-    // After a row, numbers alone are rows as well.
-    let mut is_row = false;
-    while let Some(rest) = text.get(end..) {
-        let start = if end == 0 { Some(rest.trim_start()) } else { behind_separator(rest) };
-        let Some(mut item) = start else { break };
-        let word = ["rows ", "Rows ", "row ", "Row "].iter().find(|word| item.starts_with(**word));
-        if let Some(word) = word {
-            is_row = true;
-            item = &item[word.len()..];
-        } else if item.starts_with('§') {
-            is_row = false;
-        } else if !is_row {
-            break;
-        }
-        let at = text.len() - item.len();
-        let read = if is_row { rows(item) } else { paragraphs(item) };
-        let Some((range, after)) = read else { break };
-        places.extend(range.into_iter().map(|place| (at, place)));
-        end = text.len() - after.len();
-    }
-    (places, end)
-}
-
-/// The rest after a comma or an `and`.
-fn behind_separator(text: &str) -> Option<&str> {
-    let comma = text.strip_prefix(',').map(str::trim_start);
-    let text = comma.unwrap_or(text);
-    match text.trim_start().strip_prefix("and ") {
-        Some(after) => Some(after),
-        None => comma,
-    }
-}
-
-/// A row, or a range of them, and the rest.
-fn rows(text: &str) -> Option<(Vec<Place>, &str)> {
-    let (first, after) = whole_number(text)?;
-    let last = after.strip_prefix('–').and_then(whole_number);
-    let (last, after) = last.unwrap_or((first, after));
-    Some(((first..=last.max(first)).map(Place::Row).collect(), after))
-}
-
-/// A paragraph or a range of them, and the rest. A range over two levels stands for its ends.
-fn paragraphs(text: &str) -> Option<(Vec<Place>, &str)> {
-    let (first, after) = paragraph_number(text.strip_prefix('§')?)?;
-    let last = after.strip_prefix('–').map(|last| last.strip_prefix('§').unwrap_or(last));
-    let Some((last, after)) = last.and_then(paragraph_number) else {
-        return Some((vec![Place::Paragraph(first.into())], after));
-    };
-    let numbers: Vec<String> = match (first.parse::<u32>(), last.parse::<u32>()) {
-        (Ok(first), Ok(last)) if first < last => (first..=last).map(|it| it.to_string()).collect(),
-        _ => vec![first.into(), last.into()],
-    };
-    Some((numbers.into_iter().map(Place::Paragraph).collect(), after))
-}
-
-/// `5` or `5.4`, and the rest.
-fn paragraph_number(text: &str) -> Option<(&str, &str)> {
-    let mut end = 0;
-    while let Some(rest) = text.get(end..) {
-        let part = if end == 0 { Some(rest) } else { rest.strip_prefix('.') };
-        let Some((_, after)) = part.and_then(whole_number) else { break };
-        end = text.len() - after.len();
-    }
-    (end > 0).then(|| text.split_at(end))
-}
-
-fn whole_number(text: &str) -> Option<(u32, &str)> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, after) = text.split_at(digits);
-    Some((number.parse().ok()?, after))
+/// The numbers of a list like `75–77, 84`.
+fn numbers(list: &str) -> Vec<u32> {
+    let parts = list.split([',', ' ']).filter_map(|part| {
+        let (first, last) = part.split_once('–').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    });
+    parts.flatten().collect()
 }
 
 impl Place {
@@ -276,20 +244,6 @@ impl Text {
             flat.push(' ');
         }
         Self { flat, lines }
-    }
-
-    /// The offsets of possible citations and document names, in order.
-    fn marks(&self) -> Vec<usize> {
-        let words = ["PROTOCOL", "RFC ", "XPath ", "Row", "§"];
-        let marks = words.iter().flat_map(|word| self.flat.match_indices(word).map(|(at, _)| at));
-        let mut marks: Vec<usize> = marks.collect();
-        marks.sort_unstable();
-        marks
-    }
-
-    /// Whether the offset is inside a word or after a path: `CloseCode::…` is not the document.
-    fn is_within_word(&self, at: usize) -> bool {
-        self.flat[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | ':'))
     }
 
     fn begins_comment(&self, at: usize) -> bool {

@@ -6,10 +6,8 @@ use std::collections::BTreeSet;
 use std::iter;
 
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
-use syn::Attribute;
-use syn::parse::Parser;
 
-use super::{File, source};
+use super::File;
 
 /// All that the rules need from a file.
 #[derive(Default)]
@@ -179,10 +177,10 @@ fn behind_no_code(trees: &[TokenTree]) -> Option<&[TokenTree]> {
         {
             Some(after)
         }
-        [hash @ TokenTree::Punct(mark), TokenTree::Group(group), after @ ..]
+        [TokenTree::Punct(mark), TokenTree::Group(group), after @ ..]
             if mark.as_char() == '#' && is_bracket(group) =>
         {
-            Some(if is_for_tests(hash, group) { behind_item(after) } else { after })
+            Some(if is_for_tests(group) { behind_item(after) } else { after })
         }
         [TokenTree::Punct(tick), TokenTree::Ident(_), after @ ..] if tick.as_char() == '\'' => {
             Some(after)
@@ -200,10 +198,14 @@ fn is_bracket(group: &Group) -> bool {
     group.delimiter() == Delimiter::Bracket
 }
 
-fn is_for_tests(hash: &TokenTree, group: &Group) -> bool {
-    let attribute = TokenStream::from_iter([hash.clone(), TokenTree::Group(group.clone())]);
-    let parsed = Attribute::parse_outer.parse2(attribute);
-    parsed.is_ok_and(|attributes| source::for_tests(&attributes))
+fn has_word(text: &str, word: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|one| one == word)
+}
+
+fn is_for_tests(group: &Group) -> bool {
+    let words = group.stream().to_string();
+    words == "test"
+        || (words.starts_with("cfg") && has_word(&words, "test") && !has_word(&words, "not"))
 }
 
 /// Whether `(…)` after `pub` is a visibility, and not the type of a field.

@@ -8,33 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use rustix::io::Errno;
 
-use super::events::{Event, EventReader};
+use super::events::{Event, EventReader, Frame};
 use super::{Connections, IN_FLIGHT, Receiver};
 use crate::frames;
 
 /// The longest wait of a client.
 pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// The counts of one member.
+/// The counts of one member, or of all together.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Member {
-    /// Answers.
-    pub replies: u32,
-    /// `presence_diff`s.
-    pub diffs: u32,
-    /// `presence_state`s.
-    pub states: u32,
-    /// Broadcasts.
-    pub messages: u32,
-    /// Of the last state: bytes of its frame.
-    pub state_bytes: usize,
-    /// How many diffs came before that state.
-    pub state_after: u32,
-}
-
-/// The counts of all members together.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Total {
+pub struct Counts {
     /// Bytes behind the upgrade.
     pub bytes: u64,
     /// Answers.
@@ -53,6 +36,28 @@ pub struct Total {
     pub closed: u64,
     /// Every other frame.
     pub other: u64,
+    /// Of the last state: bytes of its frame.
+    pub state_bytes: usize,
+    /// How many diffs came before that state.
+    pub state_after: u64,
+}
+
+impl Counts {
+    fn count(&mut self, frame: Frame) {
+        *match frame.event {
+            Event::Reply => &mut self.replies,
+            Event::State => {
+                (self.state_bytes, self.state_after) = (frame.bytes, self.diffs);
+                &mut self.states
+            }
+            Event::Diff => &mut self.diffs,
+            Event::Summary => &mut self.summaries,
+            Event::Message => &mut self.messages,
+            Event::Resumed => &mut self.resumed,
+            Event::Closed => &mut self.closed,
+            Event::Other => &mut self.other,
+        } += 1;
+    }
 }
 
 /// A diff as the first member got it.
@@ -67,8 +72,8 @@ pub struct Diff {
 #[derive(Default)]
 struct Counter {
     readers: Vec<EventReader>,
-    members: Vec<Member>,
-    total: Total,
+    members: Vec<Counts>,
+    total: Counts,
     diffs: Vec<Diff>,
     kept: Option<Vec<u8>>,
 }
@@ -97,12 +102,12 @@ impl Clients {
     }
 
     /// The members' counts, in the order in which they were opened.
-    pub fn members(&self) -> &[Member] {
+    pub fn members(&self) -> &[Counts] {
         &self.connections.receiver.members
     }
 
     /// The sum over all members.
-    pub fn total(&self) -> Total {
+    pub fn total(&self) -> Counts {
         self.connections.receiver.total
     }
 
@@ -208,7 +213,7 @@ impl Clients {
     }
 
     /// Reads until `done`; an error if that takes too long.
-    pub fn until(&mut self, done: impl Fn(&Total) -> bool) -> Result<()> {
+    pub fn until(&mut self, done: impl Fn(&Counts) -> bool) -> Result<()> {
         let deadline = Instant::now() + WAIT_MAX;
         while !done(&self.total()) {
             ensure!(Instant::now() < deadline, "nothing more in {WAIT_MAX:?}: {:?}", self.total());
@@ -231,7 +236,7 @@ impl Clients {
 impl Receiver for Counter {
     fn opened(&mut self) {
         self.readers.push(EventReader::default());
-        self.members.push(Member::default());
+        self.members.push(Counts::default());
     }
 
     fn upgraded(&mut self, _: usize) -> &[u8] {
@@ -240,39 +245,21 @@ impl Receiver for Counter {
 
     fn received(&mut self, index: usize, input: &[u8]) -> Result<usize> {
         let Self { readers, members, total, diffs, kept } = self;
-        total.bytes += u64::try_from(input.len())?;
         if let (0, Some(kept)) = (index, kept) {
             kept.extend_from_slice(input);
         }
         let (Some(reader), Some(member)) = (readers.get_mut(index), members.get_mut(index)) else {
             bail!("no such connection");
         };
-        reader.read(input, |frame| match frame.event {
-            Event::Reply => {
-                member.replies += 1;
-                total.replies += 1;
+        for counts in [&mut *member, &mut *total] {
+            counts.bytes += u64::try_from(input.len())?;
+        }
+        reader.read(input, |frame| {
+            member.count(frame);
+            total.count(frame);
+            if frame.event == Event::Diff && index == 0 {
+                diffs.push(Diff { at: Instant::now(), bytes: frame.bytes });
             }
-            Event::State => {
-                member.states += 1;
-                member.state_bytes = frame.bytes;
-                member.state_after = member.diffs;
-                total.states += 1;
-            }
-            Event::Diff => {
-                member.diffs += 1;
-                total.diffs += 1;
-                if index == 0 {
-                    diffs.push(Diff { at: Instant::now(), bytes: frame.bytes });
-                }
-            }
-            Event::Summary => total.summaries += 1,
-            Event::Message => {
-                member.messages += 1;
-                total.messages += 1;
-            }
-            Event::Resumed => total.resumed += 1,
-            Event::Closed => total.closed += 1,
-            Event::Other => total.other += 1,
         });
         Ok(input.len())
     }

@@ -16,7 +16,7 @@ mod counting;
 pub mod events;
 mod verified;
 
-pub use counting::{Clients, Diff, Member, Total, WAIT_MAX, user};
+pub use counting::{Clients, Counts, Diff, WAIT_MAX, user};
 pub use verified::{Script, Tally, VerifiedClients};
 
 /// Handshakes and joins in progress at once, as in the comparison with other servers.

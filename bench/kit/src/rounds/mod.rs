@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use self::table::Recipe;
 use crate::flags::{Paths, at_least};
-use crate::target::{CLIENT_CORE, Server, Target};
+use crate::target::{CHAT, CLIENT_CORE, Server, Target};
 use crate::{stats, sys};
 
 pub mod table;
@@ -20,6 +20,9 @@ pub mod table;
 /// Options of a measurement.
 #[derive(Args, Debug, Default, PartialEq)]
 pub struct Options {
+    /// Joined clients of the table of the server
+    #[arg(long, value_name = "N", value_parser = at_least::<2>)]
+    pub clients: Option<usize>,
     /// Some of the rows (several with commas)
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     pub only: Vec<String>,
@@ -40,13 +43,13 @@ pub struct Options {
 impl Options {
     /// Adds the suite's rows and rounds where none were given; an unknown row is an error.
     pub fn for_suite(mut self, suite: &Suite) -> Result<Self, String> {
-        let jobs = suite.jobs.iter().map(|job| job.row);
-        let all: Vec<&str> = jobs.chain(suite.usual.iter().copied()).collect();
+        let all: Vec<&str> = suite.rows().collect();
         if !self.only.iter().all(|row| all.contains(&row.as_str())) {
             return Err(format!("--only takes some of {}", all.join(",")));
         }
         if self.only.is_empty() {
-            self.only = suite.usual.iter().map(|row| (*row).to_owned()).collect();
+            let usual = suite.jobs.iter().filter(|job| job.is_usual);
+            self.only = usual.map(|job| job.row.to_owned()).collect();
         }
         self.runs.get_or_insert(if self.short { 1 } else { suite.runs });
         Ok(self)
@@ -134,12 +137,26 @@ pub struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// The same with a channel `rooms:*` that has these lines: all of a room get a `new:msg`.
+    pub fn serve_rooms(&self, settings: &str, lines: &str, shards: u32) -> Result<Server> {
+        let rooms = "[[channel]]\ntopic = \"rooms:*\"\njoin_reply = {}\n";
+        let event = "[[channel.event]]\nname = \"new:msg\"\nbroadcast = \"all\"\nreply = {}\n";
+        self.serve(&format!("{settings}\n{rooms}{lines}\n{event}"), shards)
+    }
+
     /// A new process with these settings and this many shards, all on one core.
     pub fn serve(&self, settings: &str, shards: u32) -> Result<Server> {
         let file = self.scratch.join("simurgh.toml");
         fs::write(&file, settings)?;
         let target = Target::simurgh(&self.program, shards)?.with_settings(&file);
         target.start(&self.scratch.join("server-log"))
+    }
+
+    /// A file with the settings of the chat without history.
+    pub fn chat(&self) -> Result<PathBuf> {
+        let file = self.scratch.join("chat.toml");
+        fs::write(&file, CHAT)?;
+        Ok(file)
     }
 
     /// The number of clients of a large topic.
@@ -154,25 +171,40 @@ pub struct Job {
     pub row: &'static str,
     /// Measures it.
     pub run: fn(&Bench<'_>, &mut Sample) -> Result<()>,
-    /// Whether it may use all cores, because its server is within the clients' process.
+    /// Whether it may use all cores; otherwise it is pinned to the clients' core.
     pub is_on_all_cores: bool,
+    /// Whether it is measured unless others are named.
+    pub is_usual: bool,
 }
 
 impl Job {
     /// A row that is measured on the clients' core.
     pub const fn new(row: &'static str, run: fn(&Bench<'_>, &mut Sample) -> Result<()>) -> Self {
-        Self { row, run, is_on_all_cores: false }
+        Self { row, run, is_on_all_cores: false, is_usual: true }
+    }
+
+    /// A row that may use all cores.
+    pub const fn on_all_cores(
+        row: &'static str,
+        run: fn(&Bench<'_>, &mut Sample) -> Result<()>,
+    ) -> Self {
+        Self { is_on_all_cores: true, ..Self::new(row, run) }
+    }
+
+    /// The row is measured only if it is named.
+    pub const fn if_named(self) -> Self {
+        Self { is_usual: false, ..self }
     }
 }
 
 /// A measurement.
 pub struct Suite {
-    /// The command, and how its files' names begin.
+    /// How its files' names begin.
     pub name: &'static str,
+    /// What it measures, for `--help`.
+    pub about: &'static str,
     /// The rows in their order.
     pub jobs: &'static [Job],
-    /// The rows that are measured unless others are named.
-    pub usual: &'static [&'static str],
     /// Rounds, unless another number is given.
     pub runs: usize,
     /// Descriptors that the clients of a row need, in a full run and in a short one.
@@ -186,11 +218,18 @@ pub struct Suite {
     pub recipes: fn(&Options) -> Result<Vec<Recipe>>,
 }
 
+impl Suite {
+    /// All rows in their order.
+    pub fn rows(&self) -> impl Iterator<Item = &'static str> {
+        self.jobs.iter().map(|job| job.row)
+    }
+}
+
 /// The defaults of a suite.
 pub const USUAL: Suite = Suite {
     name: "",
+    about: "",
     jobs: &[],
-    usual: &[],
     runs: 3,
     clients: (18_000, 3_000),
     order: "a fresh server for each part of each row; ratios within a row of a round",
@@ -238,6 +277,29 @@ pub fn leave(scratch: &Path, faults: usize) -> Result<()> {
 /// Which of two variants is measured at turn `nth`: 0, 1, 1, 0, so that drift affects both.
 pub fn turn(nth: usize) -> usize {
     usize::from(nth % 4 == 1 || nth % 4 == 2)
+}
+
+/// Measures kinds in turn, block by block; returns the medians of each kind's figures. The first
+/// block of each kind warms up.
+pub fn in_turn<const KINDS: usize, const FIGURES: usize>(
+    blocks: usize,
+    order: fn(usize) -> usize,
+    mut measure: impl FnMut(usize) -> Result<[f64; FIGURES]>,
+) -> Result<[[f64; FIGURES]; KINDS]> {
+    let mut all = vec![Vec::new(); KINDS];
+    for block in 0..blocks {
+        let kind = order(block);
+        let figures = measure(kind)?;
+        all.get_mut(kind).context("no such kind")?.push(figures);
+    }
+    let mut medians = [[0.0; FIGURES]; KINDS];
+    for (medians, blocks) in medians.iter_mut().zip(&all) {
+        for (at, median) in medians.iter_mut().enumerate() {
+            let values: Vec<f64> = blocks.iter().skip(1).map(|figures| figures[at]).collect();
+            *median = stats::middle(&values)?;
+        }
+    }
+    Ok(medians)
 }
 
 /// Measures, prints and keeps the results. A missed limit is only shown.

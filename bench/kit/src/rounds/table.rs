@@ -12,27 +12,16 @@ use crate::{report, stats};
 /// One line of the table, as the raw file has it.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// Name of the row of the suite.
-    pub row: &'static str,
-    /// The measured quantity.
-    pub measure: String,
-    unit: &'static str,
+    /// How it is made.
+    #[serde(flatten)]
+    pub recipe: Recipe,
     /// The baseline's figures.
     floor: Vec<f64>,
     simurgh: Vec<f64>,
     /// Each figure ÷ that of the baseline in the same sample.
     pub ratio: Vec<f64>,
-    /// The limit: of the ratio if there is one, else of the figure.
-    pub at_most: Option<f64>,
-    at_least: Option<f64>,
     /// Whether the limit holds; `None` without one, or where nothing was measured.
     pub reached: Option<bool>,
-    #[serde(skip)]
-    limit: Option<Limit>,
-    #[serde(skip)]
-    is_of_ratio: bool,
-    #[serde(skip)]
-    digits: usize,
 }
 
 /// The limit of a figure.
@@ -82,6 +71,7 @@ impl Limit {
 }
 
 /// How a line of the table is made.
+#[derive(Debug, Serialize)]
 pub struct Recipe {
     /// Name of the row of the suite.
     pub row: &'static str,
@@ -137,12 +127,12 @@ pub fn rows(suite: &Suite, options: &Options, samples: &[Sample]) -> Result<Vec<
 }
 
 fn row(suite: &Suite, recipe: Recipe, samples: &[Sample]) -> Row {
-    let Recipe { row, figure, base, measure, unit, digits, limit, is_of_ratio } = recipe;
     let (mut floor, mut simurgh, mut ratio) = (Vec::new(), Vec::new(), Vec::new());
+    let Recipe { limit, is_of_ratio, .. } = recipe;
     // A sample without a row has the figures of all rows.
-    for sample in samples.iter().filter(|sample| sample.row == row || sample.row.is_empty()) {
-        let value = sample.figures.get(&figure).copied();
-        let by = base.as_ref().and_then(|base| sample.figures.get(base)).copied();
+    for sample in samples.iter().filter(|it| it.row == recipe.row || it.row.is_empty()) {
+        let value = sample.figures.get(&recipe.figure).copied();
+        let by = recipe.base.as_ref().and_then(|base| sample.figures.get(base)).copied();
         simurgh.extend(value);
         floor.extend(by);
         // If the figure itself has a limit, its ratio does not show whether it meets that limit.
@@ -155,49 +145,28 @@ fn row(suite: &Suite, recipe: Recipe, samples: &[Sample]) -> Row {
         true => judged.iter().all(|value| limit.reached(*value)),
         false => limit.reached(median),
     });
-    let (at_most, at_least) = match limit {
-        Some(Limit::AtMost(limit) | Limit::Within(limit)) => (Some(limit), None),
-        Some(Limit::AtLeast(limit)) => (None, Some(limit)),
-        None => (None, None),
-    };
-    Row {
-        row,
-        measure,
-        unit,
-        floor,
-        simurgh,
-        ratio,
-        at_most,
-        at_least,
-        reached,
-        limit,
-        is_of_ratio,
-        digits,
-    }
+    Row { recipe, floor, simurgh, ratio, reached }
 }
 
 /// The table in Markdown: medians, with the lowest and highest round behind them. Without baselines
 /// it has no columns for them.
 pub fn text(suite: &Suite, rows: &[Row]) -> String {
     let has_floor = rows.iter().any(|row| !row.floor.is_empty());
-    let cell = |row: &Row, values: &[f64]| match values {
-        [one] if suite.is_each_judged => format!("{one:.*} {}", row.digits, row.unit),
-        values => report::cell(values, row.digits, row.unit),
-    };
     let cells = |row: &Row| {
-        let mut cells = vec![row.row.to_owned(), row.measure.clone()];
-        if has_floor {
-            cells.push(cell(row, &row.floor));
-        }
-        cells.push(cell(row, &row.simurgh));
-        if has_floor {
-            cells.push(report::cell(&row.ratio, 3, ""));
-        }
-        cells.push(row.limit.map_or("–".to_owned(), |limit| match row.is_of_ratio {
+        let Recipe { digits, unit, limit, .. } = row.recipe;
+        let cell = |values: &[f64]| match values {
+            [one] if suite.is_each_judged => format!("{one:.digits$} {unit}"),
+            values => report::cell(values, digits, unit),
+        };
+        let mut cells = vec![row.recipe.row.to_owned(), row.recipe.measure.clone()];
+        cells.extend(has_floor.then(|| cell(&row.floor)));
+        cells.push(cell(&row.simurgh));
+        cells.extend(has_floor.then(|| report::cell(&row.ratio, 3, "")));
+        cells.push(limit.map_or("–".to_owned(), |limit| match row.recipe.is_of_ratio {
             true => format!("÷ {}", limit.text("")),
-            false => limit.text(row.unit),
+            false => limit.text(unit),
         }));
-        cells.push(report::verdict(row.reached, row.limit.is_some(), "**MISSED**").to_owned());
+        cells.push(report::verdict(row.reached, limit.is_some(), "**MISSED**").to_owned());
         cells.iter().map(|cell| cell.trim_end().to_owned()).collect()
     };
     let mut head = vec!["row", "measure"];

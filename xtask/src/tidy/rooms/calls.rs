@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::code::{self, By, Call};
-use super::{File, Finding, House, Room};
+use super::{Crate, File, Finding, Module, TABLE};
 
 /// Crates whose functions a core calls on their values.
 const FOREIGN: &[&str] = &[
@@ -45,13 +45,13 @@ pub(super) fn foreign(files: &[File]) -> Result<BTreeSet<String>, String> {
     Ok(names)
 }
 
-pub(super) fn check(house: &House<'_>, foreign: &BTreeSet<String>) -> Vec<Finding> {
-    let homes = homes(house);
+pub(super) fn check(all: &Crate<'_>, foreign: &BTreeSet<String>) -> Vec<Finding> {
+    let homes = homes(all);
     let types: BTreeSet<&str> =
-        house.rooms.iter().flat_map(|room| &room.code.types).map(String::as_str).collect();
+        all.0.iter().flat_map(|room| &room.code.types).map(String::as_str).collect();
     let mut findings = Vec::new();
-    for room in &house.rooms {
-        let caller = Caller::new(house, room, foreign, &types);
+    for room in &all.0 {
+        let caller = Caller::new(all, room, foreign, &types);
         let mut seen = BTreeSet::new();
         for call in &room.code.calls {
             let Some(home) = homes.get(&call.name[..]) else { continue };
@@ -59,11 +59,10 @@ pub(super) fn check(house: &House<'_>, foreign: &BTreeSet<String>) -> Vec<Findin
             let upwards = room.place.is_some() && home.place > room.place;
             if upwards && caller.means_ours(call) && seen.insert(&call.name) {
                 let text = format!(
-                    "{} calls `{}` of {}, which stands above it (see rooms.rs)",
+                    "{} calls `{}` of {}, which stands above it in {TABLE}",
                     room.name, call.name, home.file.path,
                 );
-                let found = room.file.finding("calls", call.line, text);
-                findings.push(Finding { subject: call.name.clone(), ..found });
+                findings.push(room.file.finding("calls", call.line, text));
             }
         }
     }
@@ -71,9 +70,9 @@ pub(super) fn check(house: &House<'_>, foreign: &BTreeSet<String>) -> Vec<Findin
 }
 
 /// The file of each function that is defined in one file only.
-fn homes<'a>(house: &'a House<'_>) -> BTreeMap<&'a str, &'a Room<'a>> {
-    let mut homes: BTreeMap<&str, Option<&Room<'_>>> = BTreeMap::new();
-    for room in &house.rooms {
+fn homes<'a>(all: &'a Crate<'_>) -> BTreeMap<&'a str, &'a Module<'a>> {
+    let mut homes: BTreeMap<&str, Option<&Module<'_>>> = BTreeMap::new();
+    for room in &all.0 {
         for name in &room.code.functions {
             homes.entry(name).and_modify(|home| *home = None).or_insert(Some(room));
         }
@@ -83,7 +82,7 @@ fn homes<'a>(house: &'a House<'_>) -> BTreeMap<&'a str, &'a Room<'a>> {
 
 /// Distinguishes, in one file, the core's functions from another crate's with the same name.
 struct Caller<'a> {
-    room: &'a Room<'a>,
+    room: &'a Module<'a>,
     foreign: &'a BTreeSet<String>,
     types: &'a BTreeSet<&'a str>,
     /// Names that a `use` imports from within the crate, and from elsewhere.
@@ -93,15 +92,15 @@ struct Caller<'a> {
 
 impl<'a> Caller<'a> {
     fn new(
-        house: &House<'_>,
-        room: &'a Room<'a>,
+        all: &Crate<'_>,
+        room: &'a Module<'a>,
         foreign: &'a BTreeSet<String>,
         types: &'a BTreeSet<&'a str>,
     ) -> Self {
         let (mut ours, mut theirs) = (BTreeSet::new(), BTreeSet::new());
         for path in &room.code.paths {
             if let Some(name) = path.import.as_deref() {
-                let within = house.absolute(room, path).is_some();
+                let within = all.absolute(room, path).is_some();
                 if within {
                     ours.insert(name)
                 } else {

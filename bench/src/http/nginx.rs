@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::process::{self, Process};
-use crate::sys::Cpu;
-use crate::target::SERVER_CORE;
-use crate::wait;
+use simurgh_bench_kit::process::{self, Process};
+use simurgh_bench_kit::sys::Cpu;
+use simurgh_bench_kit::target::SERVER_CORE;
+use simurgh_bench_kit::wait;
 
 /// Where Debian installs it.
 const PROGRAM: &str = "/usr/sbin/nginx";
@@ -21,25 +21,25 @@ const ATTEMPTS: usize = 5;
 
 /// A directory to serve, and the settings.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Site {
+pub(super) struct Site {
     /// Has the files below `root`, and nginx writes its own files here.
-    pub directory: PathBuf,
+    pub(super) directory: PathBuf,
     /// Length of a header that makes each response longer.
-    pub filler: Option<usize>,
+    pub(super) filler: Option<usize>,
 }
 
 /// A running nginx with one process, on the server's core; ended when dropped.
-pub struct Nginx {
+pub(super) struct Nginx {
     /// The address it listens on.
-    pub address: SocketAddrV4,
+    pub(super) address: SocketAddrV4,
     /// Its process, which has one thread.
-    pub process: Process,
+    pub(super) process: Process,
 }
 
 impl Site {
     /// No log, connections kept open, the files kept open, head and file in one packet; enough
     /// connections for every benchmark, waiting ones included.
-    pub fn configuration(&self) -> String {
+    pub(super) fn configuration(&self) -> String {
         let header = self.filler.map_or_else(String::new, |bytes| {
             format!("        add_header X-Filler {};\n", "x".repeat(bytes))
         });
@@ -61,7 +61,7 @@ impl Site {
 
 impl Nginx {
     /// Starts it and waits until it listens.
-    pub fn start(site: &Site) -> Result<Self> {
+    pub(super) fn start(site: &Site) -> Result<Self> {
         let program = Path::new(PROGRAM);
         ensure!(program.is_file(), "{PROGRAM} is not there (nginx)");
         let place = site.directory.to_str().context("the directory's name is not UTF-8")?;
@@ -83,7 +83,7 @@ impl Nginx {
     }
 
     /// CPU time of its thread so far.
-    pub fn cpu_ns(&self) -> Result<u64> {
+    pub(super) fn cpu_ns(&self) -> Result<u64> {
         Ok(self.process.cpu()?.since(&Cpu::default()).0)
     }
 

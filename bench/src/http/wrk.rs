@@ -1,22 +1,11 @@
 //! Reads the output of `wrk`.
 
-/// The figures of `wrk --latency`.
-#[derive(Debug, PartialEq)]
-pub struct Measured {
-    /// Answers.
-    pub requests: u64,
-    /// Answers per second.
-    pub requests_per_s: f64,
-    /// Median latency.
-    pub p50_us: f64,
-    /// 99th percentile of the latency.
-    pub p99_us: f64,
-    /// Answers that were not 2xx or 3xx and connections that broke.
-    pub errors: u64,
-}
+use std::time::Duration;
 
-/// Reads the whole text; `None` if it has another form.
-pub fn parse(text: &str) -> Option<Measured> {
+use super::tools::Figures;
+
+/// Reads the text of a run without errors; `None` if it has another form.
+pub(super) fn parse(text: &str, time: Duration) -> Option<Figures> {
     // Only at the start of a line: the first table has percentages at its end.
     let rest = |start: &str| text.lines().find_map(|line| line.trim().strip_prefix(start));
     let after = |start: &str| rest(start)?.split_whitespace().next();
@@ -26,13 +15,15 @@ pub fn parse(text: &str) -> Option<Measured> {
     let broken: u64 = rest("Socket errors:").map(numbers).into_iter().flatten().sum();
     let refused: u64 = rest("Non-2xx or 3xx").map(numbers).into_iter().flatten().sum();
     let requests = text.lines().find(|line| line.contains(" requests in "))?;
-    Some(Measured {
-        requests: requests.split_whitespace().next()?.parse().ok()?,
-        requests_per_s: after("Requests/sec:")?.parse().ok()?,
-        p50_us: microseconds(after("50%")?)?,
-        p99_us: microseconds(after("99%")?)?,
-        errors: broken + refused,
-    })
+    if broken + refused > 0 {
+        return None;
+    }
+    let requests: f64 = requests.split_whitespace().next()?.parse().ok()?;
+    let rate: f64 = after("Requests/sec:")?.parse().ok()?;
+    // It rounds the time to a hundredth of a second, but not the rate.
+    let seconds = if rate > 0.0 { requests / rate } else { time.as_secs_f64() };
+    let (p50_us, p99_us) = (microseconds(after("50%")?)?, microseconds(after("99%")?)?);
+    Some(Figures { requests, seconds, p50_us, p99_us, measured_us: None, cpu_s: 0.0 })
 }
 
 /// A time in wrk's notation.
@@ -52,30 +43,24 @@ mod tests {
         Distribution\n     50%  312.00us\n     75%  345.00us\n     90%  389.00us\n     99%    \
         1.07ms\n  50968 requests in 2.10s, 133.06MB read\n";
 
+    const TIME: Duration = Duration::from_secs(2);
+
     #[test]
     fn what_wrk_prints_is_read() {
         let text = format!("{OUTPUT}Requests/sec:  24270.07\nTransfer/sec:     63.36MB\n");
-        let expected = Measured {
-            requests: 50_968,
-            requests_per_s: 24_270.07,
-            p50_us: 312.0,
-            p99_us: 1_070.0,
-            errors: 0,
-        };
-        assert_eq!(parse(&text), Some(expected));
-        let text = format!(
-            "{OUTPUT}  Socket errors: connect 0, read 3, write 0, timeout 1\n  Non-2xx or 3xx \
-             responses: 5\nRequests/sec:  1.0\n"
-        );
-        assert_eq!(parse(&text).map(|it| it.errors), Some(9));
-        assert_eq!(parse("nothing"), None);
+        let found = parse(&text, TIME).unwrap();
+        assert_eq!((found.requests, found.p50_us, found.p99_us), (50_968.0, 312.0, 1_070.0));
+        assert!((found.seconds - 2.1).abs() < 0.001, "{found:?}");
+        let broken = "  Socket errors: connect 0, read 3, write 0, timeout 1\n";
+        assert_eq!(parse(&format!("{OUTPUT}{broken}Requests/sec:  1.0\n"), TIME), None);
+        assert_eq!(parse("nothing", TIME), None);
     }
 
     #[test]
     fn percentages_of_the_first_table_are_no_quantiles() {
         let text = format!("{OUTPUT}Requests/sec:  1.0\n").replace("98.43%", "98.50%");
         let text = text.replace("80.95%", "80.99%");
-        let times = parse(&text).map(|it| (it.p50_us, it.p99_us));
+        let times = parse(&text, TIME).map(|it| (it.p50_us, it.p99_us));
         assert_eq!(times, Some((312.0, 1_070.0)));
     }
 }

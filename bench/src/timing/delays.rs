@@ -39,7 +39,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     for (metric, text) in
         [("http", http(recorder.address, rounds)), ("message", messages(recorder.address, seconds))]
     {
-        let ran = load(bench, &text, "toml", &[])?;
+        let ran = load(bench, &text, "toml")?;
         ensure!(ran.status == 0, "status {}: {}", ran.status, ran.printed);
         let log = recorder::log(recorder.address)?;
         let delays = true_delays(&log);
@@ -136,7 +136,7 @@ pub(super) fn tsung(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     for (name, text, kind) in
         [("toml", toml(recorder.address), "toml"), ("xml", xml.clone(), "xml")]
     {
-        let ran = load(bench, &text, kind, &[])?;
+        let ran = load(bench, &text, kind)?;
         ensure!(ran.status == 0, "status {}: {}", ran.status, ran.printed);
         let report = ran.report.context("no report.json")?;
         let metric = of_metric(&report, "http").context("no requests")?;

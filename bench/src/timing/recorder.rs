@@ -57,7 +57,7 @@ pub(super) const DRAWN: [(u64, u64); 4] =
 const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 30_000 };
 
 /// Serves until its parent ends.
-pub(super) fn serve() -> Result<()> {
+pub(crate) fn serve() -> Result<()> {
     sys::die_with_parent()?;
     sys::pin(SERVER_CORE)?;
     let listener = Listener::open(SocketAddrV4::new([127, 77, 0, 1].into(), 0), false)?;
@@ -72,7 +72,7 @@ const WATCH_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
 /// Prints when the load generator's core stood still, until its parent ends. It runs before the
 /// load generator there, so nothing but the machine can hold it up.
-pub(super) fn watch() -> Result<()> {
+pub(crate) fn watch() -> Result<()> {
     sys::die_with_parent()?;
     sys::pin(CLIENT_CORE)?;
     let mut before_ns = now_ns();
@@ -196,10 +196,6 @@ impl Recorder {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("sec-websocket-key").then(|| value.trim().to_owned())
         });
-        if path == "/refuse" {
-            let _ = net::send(&socket.fd, b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
-            return Some(0);
-        }
         socket.is_websocket = key.is_some();
         let ok = || b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec();
         self.record(number, path, seen, key.map_or_else(ok, |key| frames::switching(&key)));

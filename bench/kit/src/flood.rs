@@ -10,8 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use simurgh_bench_kit::{frames, net, probe};
+use crate::{frames, net, probe};
 
+/// The path of a WebSocket.
+pub const SOCKET: &str = "/socket/websocket?vsn=2.0.0";
 const TICK: Duration = Duration::from_millis(20);
 /// Bytes that are prepared for a connection at once.
 const BATCH: usize = 64 << 10;
@@ -25,7 +27,7 @@ struct Socket {
 }
 
 /// Connections from one address.
-pub(super) struct Crowd<'a> {
+pub struct Crowd<'a> {
     server: SocketAddrV4,
     source: SocketAddrV4,
     /// The request for the upgrade to a WebSocket; `None` for plain HTTP.
@@ -39,26 +41,26 @@ pub(super) struct Crowd<'a> {
 
 impl<'a> Crowd<'a> {
     /// No connection yet; they come from 127.66.1.`host` and add their bytes to `sent`.
-    pub(super) fn http(server: SocketAddrV4, host: u8, sent: &'a AtomicU64) -> Self {
+    pub fn http(server: SocketAddrV4, host: u8, sent: &'a AtomicU64) -> Self {
         let source = SocketAddrV4::new(Ipv4Addr::new(127, 66, 1, host), 0);
         let (upgrade, sockets, buf) = (None, Vec::new(), vec![0; 256 << 10]);
         Self { server, source, upgrade, sockets, reads: true, buf, sent }
     }
 
     /// Makes the connections WebSockets at this path.
-    pub(super) fn at(mut self, path: &str) -> Self {
+    pub fn at(mut self, path: &str) -> Self {
         self.upgrade = Some(frames::upgrade_request(path, &self.server.to_string(), ""));
         self
     }
 
     /// Lets the kernel take little of what the server sends, and reads nothing.
-    pub(super) fn unread(mut self) -> Self {
+    pub fn unread(mut self) -> Self {
         self.reads = false;
         self
     }
 
     /// Opens `count` more connections.
-    pub(super) fn open(mut self, count: usize) -> Result<Self> {
+    pub fn open(mut self, count: usize) -> Result<Self> {
         for _ in 0..count {
             let stream = Some(self.dial()?);
             self.sockets.push(Socket { stream, output: Vec::new(), written: 0, made: 0 });
@@ -79,30 +81,42 @@ impl<'a> Crowd<'a> {
         Ok(stream.into())
     }
 
-    pub(super) fn open_count(&self) -> usize {
+    /// How many are open.
+    pub fn open_count(&self) -> usize {
         self.sockets.iter().filter(|socket| socket.stream.is_some()).count()
     }
 
     /// Every connection sends the texts that `make` returns for it and its count of texts, as fast
     /// as the server takes them, until `make` returns none. A closed connection comes back within a
     /// second.
-    pub(super) fn flood(
+    pub fn flood(
         &mut self,
         until: Instant,
         mut make: impl FnMut(usize, u64) -> Option<String>,
     ) -> Result<()> {
+        let is_websocket = self.upgrade.is_some();
+        self.flood_while(
+            || Instant::now() < until,
+            |at, number| {
+                let text = make(at, number)?;
+                Some(if is_websocket { frames::text(text.as_bytes()) } else { text.into() })
+            },
+        )
+    }
+
+    /// The same with bytes, while `is_on`.
+    pub fn flood_while(
+        &mut self,
+        is_on: impl Fn() -> bool,
+        mut make: impl FnMut(usize, u64) -> Option<Vec<u8>>,
+    ) -> Result<()> {
         let mut revived = Instant::now();
-        while Instant::now() < until {
+        while is_on() {
             for (at, socket) in self.sockets.iter_mut().enumerate() {
                 while socket.stream.is_some() && socket.output.len() < BATCH && socket.written == 0
                 {
-                    let Some(text) = make(at, socket.made) else { break };
-                    match self.upgrade {
-                        Some(_) => {
-                            frames::masked(frames::TEXT, text.as_bytes(), &mut socket.output)
-                        }
-                        None => socket.output.extend_from_slice(text.as_bytes()),
-                    }
+                    let Some(bytes) = make(at, socket.made) else { break };
+                    socket.output.extend_from_slice(&bytes);
                     socket.made += 1;
                 }
             }
@@ -129,7 +143,7 @@ impl<'a> Crowd<'a> {
     }
 
     /// Only reads, until that moment.
-    pub(super) fn rest(&mut self, until: Instant) -> Result<()> {
+    pub fn rest(&mut self, until: Instant) -> Result<()> {
         while Instant::now() < until {
             self.pump()?;
         }

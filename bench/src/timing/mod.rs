@@ -1,25 +1,18 @@
 //! Whether `simurgh load` sends when its scenario says so, and reports what a server did: an
 //! independent [`recorder`] logs the times. bench/README.md says how each figure comes about.
 
-#![allow(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "it must not rest on the reactor that it measures: it has one descriptor table"
-)]
-
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::net::SocketAddrV4;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
-use clap::{Parser, Subcommand};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use simurgh_bench_kit::process::Process;
-use simurgh_bench_kit::rounds::{self, Bench, Job, Options, Sample, Suite, table};
+use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite, table};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::CLIENT_CORE;
 
@@ -27,63 +20,23 @@ use self::recorder::Record;
 use self::scenario::{Arrivals, Between, Follower, Scenario, longest};
 
 mod delays;
-mod outcomes;
-mod recorder;
+pub(crate) mod recorder;
 mod scenario;
 
-const SUITE: Suite = Suite {
+pub(crate) const SUITE: Suite = Suite {
     name: "timing",
+    about: "When `simurgh load` sends, and what it reports, by an independent recorder",
     jobs: &[
         Job::new("scenarios", scenarios),
         Job::new("delays", delays::run),
         Job::new("tsung", delays::tsung),
-        Job::new("outcomes", outcomes::run),
     ],
-    usual: &["scenarios", "delays", "tsung", "outcomes"],
     runs: 1,
     clients: (1_000, 1_000),
     order: "one recorder for each row; scenarios one after the other",
     is_each_judged: true,
     recipes: |_| table::read(include_str!("table.txt"), &[]),
 };
-
-/// Whether `simurgh load` sends when its scenario says so, and reports what the server did. Rows:
-/// scenarios, delays, tsung, outcomes
-#[derive(Parser)]
-#[command(name = "simurgh-bench-timing", args_conflicts_with_subcommands = true)]
-struct Arguments {
-    #[command(subcommand)]
-    recorder: Option<Program>,
-    #[command(flatten)]
-    options: Options,
-}
-
-#[derive(Subcommand)]
-enum Program {
-    /// The server: answers after known delays, and logs when each request came
-    Recorder,
-    /// Logs when the load generator's core stands still
-    Watch,
-}
-
-fn main() -> ExitCode {
-    let Arguments { recorder, options } = Arguments::parse();
-    let done = match recorder {
-        Some(Program::Recorder) => recorder::serve(),
-        Some(Program::Watch) => recorder::watch(),
-        None => {
-            let options = options.for_suite(&SUITE).map_err(|why| anyhow!(why));
-            options.and_then(|options| rounds::run(&SUITE, &options))
-        }
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("simurgh-bench-timing: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
 
 /// The recorder, on the server's core.
 struct Recorder {
@@ -136,11 +89,11 @@ struct Ran {
 }
 
 /// Runs a scenario; `kind` is the extension of its file.
-fn load(bench: &Bench<'_>, text: &str, kind: &str, flags: &[&str]) -> Result<Ran> {
+fn load(bench: &Bench<'_>, text: &str, kind: &str) -> Result<Ran> {
     let (file, out) = (bench.scratch.join("job").with_extension(kind), bench.scratch.join("out"));
     fs::write(&file, text)?;
     let mut command = first(&bench.program, "5");
-    command.arg("load").arg(&file).args(flags).arg("--out").arg(&out);
+    command.arg("load").arg(&file).arg("--out").arg(&out);
     command.args(["--overwrite", "--quiet", "--dashboard", "off", "--workers", "1"]);
     let output = command.arg(format!("--cores={CLIENT_CORE}")).output()?;
     let report = fs::read_to_string(out.join("report.json")).ok();
@@ -219,7 +172,7 @@ fn scenarios(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 
 /// The log of a run of this scenario.
 fn logged(bench: &Bench<'_>, server: SocketAddrV4, scenario: &Scenario) -> Result<Vec<Record>> {
-    let ran = load(bench, &scenario.toml(server), "toml", &[])?;
+    let ran = load(bench, &scenario.toml(server), "toml")?;
     ensure!(ran.status == 0, "status {} of {scenario:?}: {}", ran.status, ran.printed);
     recorder::log(server)
 }
