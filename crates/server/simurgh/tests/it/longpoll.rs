@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::raw::{Answer, Raw};
-use crate::support::{metric, start};
+use crate::support::{metric, start, until};
 use serde_json::{Value, json};
 use simurgh::{
     Builder, ChannelRoute, Connect, ConnectRequest, Endpoint, Join, LongPoll, Outcome, Payload,
@@ -106,7 +106,9 @@ impl Session {
         let mut raw = Raw::connect(endpoint.addresses()[0]);
         let waiting = metric_of_all(endpoint, "simurgh_longpoll_polls_waiting");
         raw.send(get(&self.target));
-        eventually(|| metric_of_all(endpoint, "simurgh_longpoll_polls_waiting") > waiting);
+        until("the server has noticed", || {
+            metric_of_all(endpoint, "simurgh_longpoll_polls_waiting") > waiting
+        });
         raw
     }
 
@@ -131,14 +133,6 @@ fn metric_of_all(endpoint: &Endpoint, name: &str) -> u64 {
     let metrics = crate::support::metrics(endpoint);
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap().parse().unwrap()
-}
-
-fn eventually(mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + SOON;
-    while !is_so() {
-        assert!(Instant::now() < until, "waited in vain");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The newer of two polls gets the messages; the older one is answered at once.
@@ -236,7 +230,9 @@ fn who_has_left_is_given_nothing() {
     assert_eq!(answers.len(), 1);
     assert!(status(&answers[0]) == 204 && messages(&answers[0]).is_empty());
     drop(session.begin_poll(&endpoint));
-    eventually(|| metric_of_all(&endpoint, "simurgh_longpoll_polls_waiting") == 0);
+    until("the server has noticed", || {
+        metric_of_all(&endpoint, "simurgh_longpoll_polls_waiting") == 0
+    });
     assert_eq!(session.post(r#"["1","2","room:left","echo",{"n":1}]"#), 200);
     assert_eq!(messages(&session.poll()).len(), 1);
 }
@@ -293,7 +289,7 @@ fn what_is_no_message_ends_the_session() {
     let mut session = Session::open(&endpoint);
     let raw = session.raw.send(post(&session.target, "text/plain", "\u{feff}"));
     assert_eq!(status(&raw.answer()), 408);
-    eventually(|| metric(&endpoint, "simurgh_longpoll_sessions") == 0);
+    until("the server has noticed", || metric(&endpoint, "simurgh_longpoll_sessions") == 0);
     assert_eq!(metric(&endpoint, "simurgh_sockets"), 0);
 }
 
@@ -469,7 +465,7 @@ fn a_user_socket_is_polled_where_it_says_so() {
     assert_eq!(raw.send(get("/sockets/acme/longpoll?vsn=2.0.0&a=%FF")).answer().status, 400);
     let mut session = Session::open_at(&endpoint, "/sockets/acme/longpoll?vsn=2.0.0");
     endpoint.disconnect("acme").unwrap();
-    eventually(|| session.post("") == 410);
+    until("the server has noticed", || session.post("") == 410);
 }
 
 /// A node verifies tokens of another, and detects that the session is not its own.
@@ -556,7 +552,7 @@ fn unread_answers_over_the_budget_are_cut_off() {
         assert!(held() <= 36 << 20, "{} bytes are held", held());
         unread.push(session.raw);
     }
-    eventually(|| shed() > 0 && held() <= 24 << 20);
+    until("the server has noticed", || shed() > 0 && held() <= 24 << 20);
     drop(unread);
-    eventually(|| held() == 0);
+    until("the server has noticed", || held() == 0);
 }
