@@ -22,6 +22,10 @@ fn code_after(server: &Server, vsn: Vsn, text: &str) -> u16 {
     client.expect_close()
 }
 
+/// Topics and events that are no texts.
+const WRONG_TYPES: [(&str, &str); 4] =
+    [("5", "\"e\""), ("null", "\"e\""), ("\"t\"", "7"), ("\"t\"", "[]")];
+
 /// Row 67. Socket ids; `disconnect` broadcast: all of that id closed 1001, others not.
 #[test]
 fn row_67_disconnect_closes_all_sockets_of_an_id() {
@@ -164,8 +168,25 @@ fn row_74_silence_is_closed_and_heartbeats_keep() {
 fn row_75_text_that_is_no_json_is_closed_1011() {
     let server = Server::shared_conformance();
     both(|vsn| {
-        for text in ["not json", "", "{", "[1,2", "nul"] {
+        for text in ["not json", "", " ", "{", "[", "[1,2", "nul", "{\"topic\":"] {
             assert_eq!(code_after(&server, vsn, text), 1011, "text {text:?}");
+        }
+        let head = r#"[null,"1","phoenix","heartbeat","#;
+        for rest in [
+            "{}",
+            "{}]]",
+            "{},]",
+            r#"{"a":}]"#,
+            "01]",
+            "1e]",
+            "nil]",
+            "'x']",
+            r#""\x"]"#,
+            r#""\ud83"]"#,
+            "\"a\nb\"]",
+        ] {
+            let text = format!("{head}{rest}");
+            assert_eq!(code_after(&server, vsn, &text), 1011, "text {text:?}");
         }
     });
 }
@@ -176,6 +197,13 @@ fn row_76_v2_wants_at_least_five_elements() {
     let server = Server::shared_conformance();
     let object = r#"{"topic":"phoenix","event":"heartbeat","payload":{},"ref":"1"}"#;
     assert_eq!(code_after(&server, Vsn::V2, object), 1011);
+    for text in ["1", "null", "true", "\"text\"", "{}", "[[]]"] {
+        assert_eq!(code_after(&server, Vsn::V2, text), 1011, "{text}");
+    }
+    for (topic, event) in WRONG_TYPES {
+        let text = format!(r#"["1","1",{topic},{event},{{}}]"#);
+        assert_eq!(code_after(&server, Vsn::V2, &text), 1011, "{text}");
+    }
     let fields = ["null", "\"1\"", "\"phoenix\"", "\"heartbeat\"", "{}"];
     for count in 0..fields.len() {
         let text = format!("[{}]", fields[..count].join(","));
@@ -198,7 +226,13 @@ fn row_77_v1_wants_its_four_keys() {
         assert_eq!(code_after(&server, Vsn::V1, &message.to_string()), 1011, "without {key}");
     }
     let array = r#"[null,"1","phoenix","heartbeat",{}]"#;
-    assert_eq!(code_after(&server, Vsn::V1, array), 1011);
+    for text in [array, "1", "null", "true", "\"text\"", "{}", "[]", "[[]]"] {
+        assert_eq!(code_after(&server, Vsn::V1, text), 1011, "{text}");
+    }
+    for (topic, event) in WRONG_TYPES {
+        let text = format!(r#"{{"topic":{topic},"event":{event},"payload":{{}},"ref":"1"}}"#);
+        assert_eq!(code_after(&server, Vsn::V1, &text), 1011, "{text}");
+    }
     // The same in a binary frame, which V1 reads like text.
     let mut client = Client::open(&server, Vsn::V1);
     client.send_binary(whole.to_string().as_bytes());

@@ -100,7 +100,7 @@ fn row_04_patch_versions_are_compatible() {
 #[test]
 fn row_05_unknown_versions_are_refused() {
     let server = Server::shared_conformance();
-    for vsn in ["2.1.0", "3.0.0", "123.1.1"] {
+    for vsn in ["2.1.0", "3.0.0", "4.0.0", "123.1.1"] {
         assert_eq!(status(&server, &format!("/socket/websocket?vsn={vsn}")), 403, "vsn={vsn}");
     }
 }
@@ -109,9 +109,12 @@ fn row_05_unknown_versions_are_refused() {
 #[test]
 fn row_06_a_vsn_that_is_no_semver_is_refused() {
     let server = Server::shared_conformance();
-    for vsn in ["abc", "2", "2.0", ""] {
+    let long = "9".repeat(3000);
+    for vsn in ["abc", "2", "2.0", "", "-1.0.0", "2.0.0.0", "%00", "2.0.0%20", &long] {
         assert_eq!(status(&server, &format!("/socket/websocket?vsn={vsn}")), 403, "vsn={vsn:?}");
     }
+    // Bytes that are not UTF-8 make the whole query malformed, which may be answered with 400.
+    assert!(matches!(status(&server, "/socket/websocket?vsn=%ff%fe"), 403 | 400));
 }
 
 /// Row 7. vsn[]=2.0.0: HTTP 403.

@@ -1,7 +1,7 @@
 //! The load generator's long-poll users, against the conformance application: what they count is
 //! what users with a WebSocket count.
 
-use crate::ran::{Ran, of, run, run_with};
+use crate::ran::{Ran, of, run};
 use simurgh_load::record::{Count, ErrorKind as E, Metric};
 use wire_tests::{Server, Vsn, both, unique};
 
@@ -66,37 +66,6 @@ fn bytes_are_sent_as_bytes() {
     ran.errors_are(&[]);
     ran.users_are(USERS, 0);
     assert_eq!(ran.count(Count::FramesOutBinary), USERS);
-}
-
-#[test]
-fn stamped_broadcasts_are_measured_at_every_poller() {
-    let server = Server::shared_conformance();
-    const LISTENERS: u64 = 40;
-    const WORDS: u64 = 25;
-    let topic = unique("test:polled");
-    let text = format!(
-        "[target]\nurl = \"ws://{}\"\n\
-         [[phase]]\nduration = \"200ms\"\nrate = 200\nweights = {{ speaker = 0 }}\n\
-         [[appointment]]\nat = \"300ms\"\nsession = \"speaker\"\n\
-         [[session]]\nname = \"listener\"\nprotocol = \"phoenix\"\ntransport = \"longpoll\"\n\
-         steps = [\
-           {{ connect = \"/socket/longpoll\" }}, {{ join = \"{topic}\" }}, {{ gather = 41 }}, \
-           {{ receive = \"20s\", count = {WORDS}, match = {{ event = \"news\" }} }}, \
-           {{ close = true }}]\n\
-         [[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\nsteps = [\
-           {{ connect = \"/socket/websocket\" }}, {{ join = \"{topic}\" }}, {{ gather = 41 }}, \
-           {{ loop = {WORDS}, every = \"10ms\", steps = [\
-             {{ push = \"bcast_from\", payload = {{ at = \"{{{{stamp}}}}\" }} }}] }}, \
-           {{ close = true }}]\n",
-        server.addr()
-    );
-    let ran = run_with(&text, 3);
-    ran.errors_are(&[]);
-    ran.users_are(LISTENERS + 1, 0);
-    assert_eq!(ran.count(Count::Broadcasts), WORDS);
-    assert_eq!(ran.count(Count::Deliveries), LISTENERS * WORDS, "{}", ran.text());
-    assert_eq!(ran.timed(Metric::Delivery), LISTENERS * WORDS);
-    assert_eq!(ran.timed(Metric::LastReceiver), WORDS, "{}", ran.text());
 }
 
 #[test]

@@ -220,34 +220,38 @@ fn a_wait_in_vain_is_an_error() {
 
 #[test]
 fn stamped_broadcasts_are_measured_at_every_receiver() {
-    let server = server();
     const LISTENERS: u64 = 40;
-    const WORDS: u64 = 25;
-    let topic = unique("test:load");
-    // All are there before the speaker speaks; each listener stays for all there is to hear.
-    let text = format!(
-        "[target]\nurl = \"ws://{}\"\n\
-         [[phase]]\nduration = \"200ms\"\nrate = 200\nweights = {{ speaker = 0 }}\n\
-         [[appointment]]\nat = \"300ms\"\nsession = \"speaker\"\n\
-         [[session]]\nname = \"listener\"\nprotocol = \"phoenix\"\nsteps = [\
-           {{ connect = \"/socket/websocket\" }}, {{ join = \"{topic}\" }}, {{ gather = 41 }}, \
-           {{ receive = \"20s\", count = {WORDS}, match = {{ event = \"news\" }} }}, {{ close \
-           = true }}]\n\
-         [[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\nsteps = [\
-           {{ connect = \"/socket/websocket\" }}, {{ join = \"{topic}\" }}, {{ gather = 41 }}, \
-           {{ loop = {WORDS}, every = \"10ms\", steps = [\
-             {{ push = \"bcast_from\", payload = {{ at = \"{{{{stamp}}}}\" }} }}] }}, {{ \
-             close = true }}]\n",
-        server.addr()
-    );
-    let ran = run_with(&text, 3);
-    ran.errors_are(&[]);
-    ran.users_are(LISTENERS + 1, 0);
-    assert_eq!(ran.count(Count::Broadcasts), WORDS);
-    assert_eq!(ran.count(Count::Deliveries), LISTENERS * WORDS, "{}", ran.text());
-    assert_eq!(ran.timed(Metric::Delivery), LISTENERS * WORDS);
-    assert_eq!(ran.timed(Metric::LastReceiver), WORDS, "{}", ran.text());
-    assert_eq!(ran.count(Count::DeliveriesBeforeSent), 0);
+    const MESSAGES: u64 = 25;
+    let server = server();
+    for (transport, path) in [("websocket", "/socket/websocket"), ("longpoll", "/socket/longpoll")]
+    {
+        let topic = unique("test:load");
+        // All are there before the first broadcast; each listener stays until the last.
+        let text = format!(
+            "[target]\nurl = \"ws://{}\"\n\
+             [[phase]]\nduration = \"200ms\"\nrate = 200\nweights = {{ speaker = 0 }}\n\
+             [[appointment]]\nat = \"300ms\"\nsession = \"speaker\"\n\
+             [[session]]\nname = \"listener\"\nprotocol = \"phoenix\"\n\
+             transport = \"{transport}\"\nsteps = [\
+               {{ connect = \"{path}\" }}, {{ join = \"{topic}\" }}, {{ gather = 41 }}, \
+               {{ receive = \"20s\", count = {MESSAGES}, match = {{ event = \"news\" }} }}, \
+               {{ close = true }}]\n\
+             [[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\nsteps = [\
+               {{ connect = \"/socket/websocket\" }}, {{ join = \"{topic}\" }}, \
+               {{ gather = 41 }}, {{ loop = {MESSAGES}, every = \"10ms\", steps = [\
+                 {{ push = \"bcast_from\", payload = {{ at = \"{{{{stamp}}}}\" }} }}] }}, \
+               {{ close = true }}]\n",
+            server.addr()
+        );
+        let ran = run_with(&text, 3);
+        ran.errors_are(&[]);
+        ran.users_are(LISTENERS + 1, 0);
+        let counted = [Count::Broadcasts, Count::Deliveries, Count::DeliveriesBeforeSent];
+        let counted = counted.map(|count| ran.count(count));
+        assert_eq!(counted, [MESSAGES, LISTENERS * MESSAGES, 0], "{transport}: {}", ran.text());
+        let timed = [Metric::Delivery, Metric::LastReceiver].map(|metric| ran.timed(metric));
+        assert_eq!(timed, [LISTENERS * MESSAGES, MESSAGES], "{transport}: {}", ran.text());
+    }
 }
 
 #[test]

@@ -72,48 +72,6 @@ fn tsung_traffic_is_served_and_kept() {
     raw.expect_end();
 }
 
-/// The same beyond the default time-out of 60 s.
-#[test]
-#[ignore = "takes 65 s"]
-fn tsung_traffic_outlives_the_default_timeout() {
-    let server = Server::serve().args("--idle-timeout off").start();
-    let mut client = Client::connect(&server, "/socket/websocket");
-    client.send_binary(SEED_JOIN.as_bytes());
-    client.recv().expect_reply((), "1", LOBBY, "ok", json!({}));
-    thread::sleep(Duration::from_secs(65));
-    client.send((), "2", LOBBY, "new:msg", json!({"user": "1", "body": "x"}));
-    next_of(&mut client, "new:msg");
-}
-
-/// user:entered is announced while the room has at most announce_joins_up_to = 100 members.
-#[test]
-fn joins_are_announced_in_small_rooms_only() {
-    let server = Server::serve().args("--shards 1").start();
-    let mut first = Client::open(&server, Vsn::V2);
-    first.join(LOBBY, json!({"user": 1}));
-    let mut members: Vec<_> = (2..=120)
-        .map(|n| {
-            let mut client = Client::open(&server, Vsn::V2);
-            client.join(LOBBY, json!({"user": n}));
-            client
-        })
-        .collect();
-    first.push(LOBBY, "new:msg", json!({"user": "first", "body": "end"}));
-    let mut entered = Vec::new();
-    loop {
-        let message = first.recv();
-        match &*message.event {
-            "user:entered" => entered.push(message.payload["user"].clone()),
-            "new:msg" => break,
-            _ => {}
-        }
-    }
-    let expected: Vec<_> = (1..=100).map(|n| json!(n)).collect();
-    assert_eq!(entered, expected, "who was announced, the first member included");
-    // Members that are not announced hear as much as the others.
-    next_of(members.last_mut().unwrap(), "new:msg");
-}
-
 /// Listening on loopback alone any Origin may connect; else only one that names the host connected
 /// to.
 #[test]
@@ -240,45 +198,6 @@ fn publish_api_refuses() {
     let without = Server::serve().start();
     assert_eq!(publish(&without, bearer, &one).status, 404, "no token is configured");
     assert_eq!(publish(&without, Some("Bearer "), &one).status, 404, "no token is configured");
-}
-
-/// `/healthz` and `/metrics`; the counters rise with what happens.
-#[test]
-fn health_and_metrics() {
-    let server = Server::serve().start();
-    assert_eq!(server.get("/healthz").status, 200);
-    assert_eq!(server.get("/nothing/here").status, 404);
-    let metrics = server.get("/metrics");
-    let kind = metrics.header("content-type").unwrap_or_default().to_owned();
-    assert!(kind.starts_with("text/plain"), "content-type {kind}");
-    for line in metrics.text().lines().filter(|l| l.starts_with('#')) {
-        assert!(line.starts_with("# HELP ") || line.starts_with("# TYPE "), "{line}");
-    }
-    let words = ["joins", "messages_in", "messages_out", "broadcasts", "deliveries"];
-    let read = || words.map(|word| server.counter(word));
-    let before = read();
-
-    let mut clients = [Vsn::V1, Vsn::V2, Vsn::V2].map(|vsn| Client::open(&server, vsn));
-    for client in &mut clients {
-        client.join(LOBBY, json!({"user": "a"}));
-    }
-    for n in 0..10 {
-        clients[0].push(LOBBY, "new:msg", json!({"user": "a", "body": n}));
-    }
-    for client in &mut clients {
-        for n in 0..10 {
-            assert_eq!(next_of(client, "new:msg").payload["body"], json!(n));
-        }
-    }
-    // 3 joins and 10 messages in; each of the 10 goes to 3 members. Announcements come on top.
-    let least = [3.0, 13.0, 43.0, 10.0, 30.0];
-    wire_tests::eventually("the counters to rise", || {
-        let after = read();
-        (0..words.len()).all(|i| after[i] - before[i] >= least[i])
-    });
-    let after = read();
-    assert_eq!(after[0] - before[0], 3.0, "joins");
-    assert_eq!(after[1] - before[1], 13.0, "messages in");
 }
 
 /// Several addresses, IPv4 and IPv6, one line of output each, one room for all.

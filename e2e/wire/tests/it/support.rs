@@ -9,22 +9,17 @@ use serde_json::{Value, json};
 use tungstenite::protocol::CloseFrame;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Message, accept};
-use wire_tests::{Client, Head, Incoming, QUIET_MS, Raw, frame, opcode};
+use wire_tests::{Client, Incoming, QUIET_MS};
 
 /// Accepts one connection: replies to every V2 message with its payload, `close` closes with 1011,
-/// `twice` is answered twice, binary comes back.
+/// `twice` is answered twice.
 fn echo_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     thread::spawn(move || {
         let mut ws = accept(listener.accept().unwrap().0).unwrap();
         while let Ok(message) = ws.read() {
-            let Message::Text(text) = message else {
-                if message.is_binary() {
-                    ws.send(message).unwrap();
-                }
-                continue;
-            };
+            let Message::Text(text) = message else { continue };
             let [join_ref, msg_ref, topic, event, payload]: [Value; 5] =
                 serde_json::from_str(text.as_str()).unwrap();
             if event == "close" {
@@ -52,25 +47,6 @@ fn panics(act: impl FnOnce()) -> String {
     panic.downcast_ref::<String>().cloned().expect("a panic with text")
 }
 
-/// Joining, asking, heartbeats, binary, fragments, pings and closing work against an honest server.
-#[test]
-fn the_client_speaks_to_an_honest_server() {
-    let mut client = connect(echo_server());
-    client.join("test:a", json!({"x": 1}));
-    client.echo("test:a");
-    client.heartbeat();
-    client.expect_quiet();
-    client.send_binary(&[0, 1, 2]);
-    assert_eq!(client.recv_binary(), [0, 1, 2]);
-    client.send_fragment(opcode::TEXT, false, br#"[null,"90","t","#);
-    client.ping(b"abc");
-    assert_eq!(client.recv_pong(), b"abc");
-    client.send_fragment(opcode::CONTINUATION, true, br#""e",5]"#);
-    client.recv().expect_reply((), "90", "t", "ok", json!(5));
-    client.push("test:a", "close", json!({}));
-    assert_eq!(client.expect_close(), 1011);
-}
-
 /// A message too many ends the silence, and a wrong reply is noticed.
 #[test]
 fn the_client_notices_what_should_not_come() {
@@ -93,18 +69,4 @@ fn the_client_tells_a_close_from_a_message() {
     });
     assert!(message.contains("got Close(1011)"), "{message}");
     assert!(matches!(client.next(wire_tests::WAIT), Some(Incoming::Lost(_))));
-}
-
-/// The raw helper upgrades, frames and reads closes by itself.
-#[test]
-fn the_raw_helper_speaks_frames() {
-    let mut raw = Raw::connect(echo_server());
-    let response = raw.request(&Head::upgrade("/x"));
-    assert_eq!(response.status, 101);
-    assert_eq!(response.header("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
-    raw.send_frame(&frame(opcode::BINARY, b"hello"));
-    let echoed = raw.frame();
-    assert_eq!((echoed.opcode, &echoed.payload[..]), (opcode::BINARY, &b"hello"[..]));
-    raw.send_frame(&frame(opcode::TEXT, br#"["1","1","t","close",{}]"#));
-    assert_eq!(raw.expect_close(), 1011);
 }

@@ -1,7 +1,6 @@
 //! Broadcasts on their way through a shard (PROTOCOL rows 51–57), and how long a slice lasts.
 
 mod backlog;
-mod model;
 mod publish;
 
 use std::sync::Arc;

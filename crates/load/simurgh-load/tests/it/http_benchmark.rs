@@ -115,33 +115,6 @@ fn each_status_is_counted_apart_and_no_redirect_is_followed() {
 }
 
 #[test]
-fn answers_of_all_forms_are_read() {
-    let long = "x".repeat(200_000);
-    for answer in [
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;a=b\r\nde\r\n0\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-T: 1\r\n\r\n",
-        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
-         HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
-        "HTTP/1.1 204 No Content\r\n\r\n",
-        "HTTP/1.1 304 Not Modified\r\nContent-Length: 1234\r\n\r\n",
-        "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\na",
-        &format!("HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n{long}"),
-        &format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\nContent-Length: 1\r\n\r\na", &long[..60_000]),
-    ] {
-        let run = run(plan(&always(answer)));
-        all_well(&run);
-        // Bytes of the last answers may have come without their end.
-        let least = run.requests * answer.len() as u64;
-        assert!(run.bytes_read >= least && run.bytes_read <= least + 4 * answer.len() as u64);
-    }
-    let mut head = plan(&always("HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n"));
-    let server = always("HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n");
-    head.url = format!("http://{}/", server.addr);
-    head.method = "HEAD".to_owned();
-    all_well(&run(head));
-}
-
-#[test]
 fn connections_that_are_not_kept_are_opened_again_and_counted() {
     for answer in [
         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\na",
@@ -172,33 +145,6 @@ fn a_connection_that_closes_without_a_word_between_requests_is_no_error() {
     assert!(run.requests > 20 && run.errors.is_empty(), "{run:#?}");
     let expected = run.requests / 3;
     assert!(run.reconnects.abs_diff(expected) <= 4, "{run:#?}");
-}
-
-/// Invalid answers: their error kind, and the beginning of the text.
-#[test]
-fn answers_that_are_none_are_read_errors() {
-    let head = "x".repeat(70_000);
-    let many = "X-A: b\r\n".repeat(200);
-    for (answer, name, words) in [
-        ("SSH-2.0-OpenSSH_9.6\r\n\r\n", "http_malformed", "not HTTP/1.x"),
-        ("HTTP/2 200 OK\r\n\r\n", "http_malformed", "not HTTP/1.x"),
-        ("HTTP/1.1 20 OK\r\n\r\n", "http_malformed", "not HTTP/1.x"),
-        (
-            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\na",
-            "http_malformed",
-            "length",
-        ),
-        ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "http_malformed", "length"),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "http_malformed", "length"),
-        ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "http_malformed", "switched"),
-        (&format!("HTTP/1.1 200 OK\r\nX: {head}\r\n\r\n"), "http_malformed", "too large"),
-        (&format!("HTTP/1.1 200 OK\r\n{many}\r\n"), "http_malformed", "too large"),
-    ] {
-        let run = run(plan(&always(answer)));
-        assert_eq!((run.requests, run.socket_errors.connect), (0, 0), "{answer:.40}: {run:#?}");
-        assert!(run.socket_errors.read > 4 && run.errors.contains_key(name), "{run:#?}");
-        assert!(run.first_error.as_ref().unwrap().contains(words), "{answer:.40}: {run:#?}");
-    }
 }
 
 #[test]

@@ -8,6 +8,5 @@ mod encryption;
 mod kept;
 mod links;
 mod permissions;
-mod replicas;
 mod streams;
 mod support;

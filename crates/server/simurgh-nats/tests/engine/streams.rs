@@ -72,32 +72,6 @@ fn a_stream_that_keeps_less_is_changed_and_what_it_has_stays() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_stream_of_another_shape_is_named_and_plain_topics_work() {
-    let engine = engine(JETSTREAM);
-    let other = json!({ "name": "P_H0", "subjects": ["somebody.>"], "storage": "memory" });
-    operator::must(engine.port, "STREAM.CREATE.P_H0", &other);
-    let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
-    let why = node.why_nothing_is_kept();
-    for words in [
-        "the stream P_H0 cannot be used: ",
-        r#"subjects is ["somebody.>"], not ["p.h.>"]"#,
-        r#"storage is "memory", not "file""#,
-        "metadata is",
-    ] {
-        assert!(why.contains(words), "{why}");
-    }
-    let refused = node.refused("t", "id");
-    assert!(refused.contains("subjects is"), "{refused}");
-    node.is_of_use();
-    // The node uses the streams after an operator has repaired them.
-    operator::must(engine.port, "STREAM.DELETE.P_H0", &Value::Null);
-    node.wait("another link", |it| it.ups == 2);
-    node.keeps();
-    node.stored("t", "id");
-}
-
-#[test]
-#[ignore = "needs nats-server"]
 fn subjects_that_another_stream_has_are_named() {
     let engine = engine(JETSTREAM);
     let other = json!({ "name": "ALL", "subjects": ["p.>"], "storage": "memory" });
@@ -128,29 +102,6 @@ fn a_node_that_creates_no_streams_names_the_missing_one_and_uses_it_later() {
     operator::must(engine.port, "STREAM.UPDATE.P_H0", &expected);
     node.keeps();
     node.stored("t", "id");
-}
-
-#[test]
-#[ignore = "needs nats-server"]
-fn an_engine_without_histories_is_named_and_plain_topics_work() {
-    let engine = engine("");
-    let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
-    let why = node.why_nothing_is_kept();
-    assert!(why.contains("P_H0: nobody answers for it: JetStream is not enabled"), "{why}");
-    assert!(node.refused("t", "id").contains("JetStream"), "{why}");
-    node.is_of_use();
-}
-
-#[test]
-#[ignore = "needs nats-server"]
-fn too_little_room_for_what_is_to_be_kept_is_named() {
-    let little = "jetstream { store_dir: \"kept\", max_file_store: 10MB }";
-    let engine = engine(little);
-    let keeping = StreamsConfig { engine_bytes: Some(1 << 30), ..StreamsConfig::default() };
-    let mut node = Node::keeping(1, &engine.address(), keeping);
-    let why = node.why_nothing_is_kept();
-    assert!(why.contains("P_H0 cannot be made: insufficient storage resources"), "{why}");
-    node.is_of_use();
 }
 
 #[test]

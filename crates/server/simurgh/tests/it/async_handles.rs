@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
+use crate::support::until;
 use simurgh::driver::{Driver, Event, SocketId, What};
 use simurgh::{
     Async, Channel, ChannelHandle, ChannelRoute, CloseCode, Connect, Context, Endpoint, HandleInfo,
@@ -162,14 +162,6 @@ fn uses(handle: &ChannelHandle<Async<Room>>, to: &ReplyRef, ledger: &Arc<Ledger>
     assert_eq!(handle.broadcast("late", json!({})), Ok(()));
     assert_eq!(handle.broadcast_from("late", json!({})), Ok(()));
     handle.stop(Stop::Abnormal);
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(5);
-    while !is_so() {
-        assert!(Instant::now() < until, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn slot(handle: &ChannelHandle<Async<Room>>) -> String {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::until;
 use serde::{Deserialize, Serialize};
 use simurgh::driver::{Driver, DriverError, SocketId, What};
 use simurgh::{
@@ -263,11 +264,7 @@ impl Stage {
     }
 
     fn awaits(&self, waiting: usize) {
-        let until = Instant::now() + Duration::from_secs(5);
-        while self.db.waiting.load(SeqCst) != waiting {
-            assert!(Instant::now() < until, "{} handlers wait", self.db.waiting.load(SeqCst));
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until(&format!("{waiting} handlers wait"), || self.db.waiting.load(SeqCst) == waiting);
     }
 
     fn metric(&self, name: &str) -> u64 {

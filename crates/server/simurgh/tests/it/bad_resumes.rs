@@ -71,61 +71,6 @@ fn push(client: &mut Client, topic: &str, event: &str, n: u64) -> Vec<(Value, Va
     }
 }
 
-/// All events, with their numbers, before the answer to a heartbeat.
-fn heard(client: &mut Client) -> Vec<(Value, Value)> {
-    client.send(json!([null, "hb", "phoenix", "heartbeat", {}]));
-    let mut all = Vec::new();
-    loop {
-        let message = client.recv();
-        if message[1] == "hb" {
-            return all;
-        }
-        all.push((message[3].clone(), message[4]["n"].clone()));
-    }
-}
-
-#[test]
-fn two_with_the_same_id_at_once_are_one_client_that_hears_all_others_once() {
-    let server = start(builder(History::default()));
-    for topic in topics() {
-        let same = json!({"id": "the-same-client"});
-        let (mut one, _, first) = joined(&server, &topic, &same);
-        let (mut two, _, _) = joined(&server, &topic, &same);
-        let (mut other, _, _) = joined(&server, &topic, &json!({"id": "another-client"}));
-        let told = |event: &str, n: u64| (json!(event), json!(n));
-        push(&mut one, &topic, "tell", 1);
-        push(&mut two, &topic, "tell", 2);
-        push(&mut other, &topic, "tell", 3);
-        push(&mut one, &topic, "say", 4);
-        push(&mut other, &topic, "say", 5);
-        // A broadcast goes from its home to a member's shard by mail: a further one flushes both.
-        let events = |client: &mut Client| -> Vec<(Value, Value)> {
-            let until = Instant::now() + WAIT_MAX;
-            let mut all = Vec::new();
-            while !all.contains(&(json!("said"), json!(5))) {
-                assert!(Instant::now() < until, "{all:?}");
-                all.extend(heard(client));
-            }
-            all.retain(|(event, _)| event != "simurgh:at");
-            all
-        };
-        // Messages that `push` has read before its answers are not included.
-        let of_two = events(&mut two);
-        assert_eq!(of_two, [told("told", 3), told("said", 4), told("said", 5)], "{topic}");
-        // And again after both were away: neither receives what the other already got.
-        drop((one, two));
-        for _ in 0..2 {
-            let again = json!({"id": "the-same-client", "since": first});
-            let (mut back, resumed, _) = joined(&server, &topic, &again);
-            assert_eq!(resumed, json!({"recovered": true, "count": 3}), "{topic}");
-            assert_eq!(events(&mut back), of_two, "{topic}");
-        }
-        let (_, resumed, _) =
-            joined(&server, &topic, &json!({"id": "a-third-one", "since": first}));
-        assert_eq!(resumed, json!({"recovered": true, "count": 5}), "{topic}");
-    }
-}
-
 #[test]
 fn a_forged_key_proves_nothing_and_is_no_error() {
     let server = start(builder(History { only_own: true, ..History::default() }));

@@ -1,9 +1,9 @@
 //! Driven sockets have the same channels, order, limits and ends, with each serializer.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::support::{Client, WAIT_MAX};
+use crate::support::{Client, WAIT_MAX, until};
 use serde_json::Value;
 use simurgh::driver::{Driver, DriverError, Event, Options, SocketId, What};
 use simurgh::{
@@ -322,7 +322,7 @@ fn what_nobody_takes_is_dropped_beyond_a_bound_and_counted() {
     for n in 0..1000 {
         driver.push(one, "quiet:1", "any", json!(n)).unwrap();
     }
-    await_that(|| driver.counts().ok == 1001);
+    until("all are counted", || driver.counts().ok == 1001);
     let lost = driver.counts().lost;
     assert!(lost > 800, "{lost}");
     let taken = std::iter::from_fn(|| driver.try_recv()).count() as u64;
@@ -348,16 +348,16 @@ fn a_hundred_thousand_are_counted_exactly() {
     }
     assert_eq!(shards, HashMap::from([(0, SOCKETS / 2), (1, SOCKETS / 2)]));
     driver.join_many(&sockets, "quiet:all", json!({})).unwrap();
-    await_that(|| driver.counts().ok == SOCKETS as u64);
+    until("all are counted", || driver.counts().ok == SOCKETS as u64);
     for n in 0..5 {
         endpoint.broadcast("quiet:all", "news", json!(n)).unwrap();
     }
     driver.push(sockets[0], "quiet:all", "tell", json!({})).unwrap();
-    await_that(|| driver.counts().messages == 6 * SOCKETS as u64 - 1);
+    until("all are counted", || driver.counts().messages == 6 * SOCKETS as u64 - 1);
     driver.leave_many(&sockets, "quiet:all").unwrap();
-    await_that(|| driver.counts().channels_closed == SOCKETS as u64);
+    until("all are counted", || driver.counts().channels_closed == SOCKETS as u64);
     driver.close_many(&sockets[..10]).unwrap();
-    await_that(|| driver.counts().closed == 10);
+    until("all are counted", || driver.counts().closed == 10);
     let counts = driver.counts();
     assert_eq!((counts.ok, counts.not_ok, counts.lost), (2 * SOCKETS as u64, 0, 0));
     assert_eq!(counts.messages, 6 * SOCKETS as u64 - 1);
@@ -461,14 +461,6 @@ fn too_much_at_once_is_refused_and_passes_later() {
     };
     assert_eq!(refused, DriverError::Congested);
     assert!((50..100).contains(&pushed), "{pushed}");
-    await_that(|| driver.counts().ok == pushed + 1);
+    until("all are counted", || driver.counts().ok == pushed + 1);
     assert!(driver.push(one, "rooms:later", "echo", json!({})).is_ok());
-}
-
-fn await_that(condition: impl Fn() -> bool) {
-    let until = Instant::now() + WAIT_MAX;
-    while !condition() {
-        assert!(Instant::now() < until, "it did not come about");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }

@@ -1,9 +1,9 @@
 //! What a socket may not send, no other entrance passes on either (PROTOCOL §6.3): the publish API,
 //! Supabase's, handles in Rust, and channels that pass on what clients send.
 
-use crate::support::raw::{Answer, Raw};
+use crate::support::raw::{Answer, ask};
 use crate::support::{Client, metric, start};
-use serde_json::{Value, json};
+use serde_json::json;
 use simurgh::supabase::Settings;
 use simurgh::{
     BroadcastError, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
@@ -38,13 +38,8 @@ fn server() -> Endpoint {
 }
 
 fn post(endpoint: &Endpoint, path: &str, body: &str) -> Answer {
-    let mut raw = Raw::connect(endpoint.addresses()[0]);
-    raw.send(format!(
-        "POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer s3cret\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    ));
-    raw.answer()
+    let headers = "authorization: Bearer s3cret\r\ncontent-type: application/json\r\n";
+    ask(endpoint.addresses()[0], &format!("POST {path}"), headers, body)
 }
 
 fn deep(levels: usize) -> String {
@@ -77,7 +72,7 @@ fn publish_api_refuses_what_sockets_may_not_send() {
             for (body, index) in [(&message, 0), (&many, 1)] {
                 let answer = post(&endpoint, "/api/broadcast", body);
                 assert_eq!(answer.status, 400, "{event}: {answer:?}");
-                let said = serde_json::from_slice::<Value>(&answer.body).unwrap();
+                let said = answer.json();
                 let said = said["error"].as_str().unwrap();
                 assert!(said.starts_with(&format!("message {index}: ")), "{said}");
                 assert!(said.contains(says), "{said}");

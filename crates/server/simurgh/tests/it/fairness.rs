@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, WAIT_MAX, metric, start};
+use crate::support::{Client, WAIT_MAX, metric, start, until};
 use serde_json::json;
 use simurgh::{
     ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
@@ -39,14 +39,6 @@ fn server(configure: impl FnOnce(&mut simurgh::Config)) -> Endpoint {
         config.shards = 1;
         configure(config);
     }))
-}
-
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + WAIT_MAX;
-    while !condition() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn member(endpoint: &Endpoint, topic: &str) -> Client {
@@ -86,7 +78,7 @@ fn readers_that_read_are_not_cut_by_the_speed_of_a_publisher() {
         writing.join().unwrap();
         assert!(readers.into_iter().all(|reader| reader.join().unwrap()));
         assert_eq!(metric(&endpoint, "simurgh_slow_peer_disconnects_total"), 0);
-        eventually("everything to be given back", || {
+        until("everything to be given back", || {
             metric(&endpoint, "simurgh_fanout_bytes") == 0
                 && metric(&endpoint, "simurgh_waiting_bytes") == 0
         });
@@ -120,7 +112,7 @@ fn a_publisher_who_floods_one_room_holds_nobody_up_in_another() {
     for n in 0..10 {
         flooding.push("2", "rooms:a", "all", json!({"n": n, "body": body}));
     }
-    eventually("it to be held back", || metric(&endpoint, "simurgh_publishers_held_total") > 0);
+    until("it to be held back", || metric(&endpoint, "simurgh_publishers_held_total") > 0);
     let mut other = member(&endpoint, "rooms:b");
     for n in 0..50 {
         other.push("2", "rooms:b", "all", json!({"n": n}));
@@ -143,7 +135,7 @@ fn a_broadcast_is_there_once_wherever_its_readers_stand() {
         member.push("3", "rooms:a", "echo", json!({"n": n}));
         assert_eq!(publisher.recv()[4]["n"], n);
     }
-    eventually("all to be behind", || {
+    until("all to be behind", || {
         metric(&endpoint, "simurgh_queued_bytes") > (MEMBERS * 500_000) as u64
     });
     let waiting = metric(&endpoint, "simurgh_waiting_bytes");
@@ -178,11 +170,11 @@ fn who_never_reads_is_cut_when_its_time_is_up() {
             client
         })
         .collect();
-    eventually("all of them to be cut", || {
+    until("all of them to be cut", || {
         probe.heartbeat();
         metric(&endpoint, "simurgh_slow_stalled_total") == 4
     });
-    eventually("what waited for them to be free", || {
+    until("what waited for them to be free", || {
         metric(&endpoint, "simurgh_waiting_bytes") == 0
             && metric(&endpoint, "simurgh_queued_bytes") == 0
     });
@@ -197,7 +189,7 @@ fn when_too_much_waits_the_largest_goes_and_the_server_stays() {
     let mut deaf: Vec<Client> = (0..12).map(|_| member(&endpoint, "rooms:a")).collect();
     for client in &mut deaf {
         client.push("2", "rooms:a", "echo", json!({"body": long}));
-        eventually("what waits to be within its budget", || {
+        until("what waits to be within its budget", || {
             metric(&endpoint, "simurgh_waiting_bytes") <= 16 << 20
         });
     }
@@ -220,7 +212,7 @@ fn when_half_messages_come_to_too_much_who_holds_them_goes_and_not_who_comes_nex
         masked(&mut half, &vec![b' '; 1_000_000]);
         holder.write_all(&half[..200_000]).unwrap();
     }
-    eventually("all halves to be there", || {
+    until("all halves to be there", || {
         metric(&endpoint, "simurgh_inbound_bytes") >= (HOLDERS * 200_000) as u64
     });
     let mut others: Vec<Client> = (0..20).map(|_| member(&endpoint, "rooms:a")).collect();
@@ -288,7 +280,7 @@ fn a_turn_that_takes_seconds_is_nobodys_silence() {
     assert_eq!(metric(&endpoint, "simurgh_idle_timeouts_total"), 0);
     assert!(metric(&endpoint, "simurgh_lost_seconds_total") >= 3);
     // The idle timeout still applies.
-    eventually("those who say nothing to be closed", || {
+    until("those who say nothing to be closed", || {
         metric(&endpoint, "simurgh_idle_timeouts_total") == 51
     });
 }
@@ -304,21 +296,7 @@ fn what_was_asked_before_a_half_close_is_answered() {
         assert_eq!(reply[4]["response"].as_str().map(str::len), Some(bytes));
         assert!(client.0.read().is_err(), "then it is over");
     }
-    eventually("both to be gone", || metric(&endpoint, "simurgh_sockets") == 0);
-}
-
-#[test]
-fn a_connect_that_is_never_decided_is_refused() {
-    let user_socket = UserSocket::new("/socket")
-        .connect_on_shard(|_| simurgh::Connect::later(std::future::pending()))
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
-    let endpoint = start(Endpoint::builder().socket(user_socket).configure(|config| {
-        config.decision_timeout = Duration::from_millis(400);
-    }));
-    let address = endpoint.addresses()[0];
-    let error = Client::try_connect(address, "/socket/websocket?vsn=2.0.0").err().unwrap();
-    assert!(error.contains("503"), "{error}");
-    assert_eq!(metric(&endpoint, "simurgh_errors_decision_timeout_total"), 1);
+    until("both to be gone", || metric(&endpoint, "simurgh_sockets") == 0);
 }
 
 fn joins_never(decision_timeout: Duration) -> Endpoint {
@@ -333,31 +311,18 @@ fn joins_never(decision_timeout: Duration) -> Endpoint {
 }
 
 #[test]
-fn a_join_that_is_never_decided_is_answered_and_what_came_behind_it_is_handled() {
-    let endpoint = joins_never(Duration::from_millis(400));
-    let mut client = Client::v2(&endpoint);
-    client.send(json!(["1", "1", "never:a", "phx_join", {}]));
-    client.send(json!([null, "hb", "phoenix", "heartbeat", {}]));
-    let refused = client.recv();
-    assert_eq!(refused[4], json!({"status": "error", "response": {"reason": "join timed out"}}));
-    assert_eq!(client.recv()[1], "hb");
-    assert_eq!(client.join("rooms:a")[4]["status"], "ok");
-    assert_eq!(metric(&endpoint, "simurgh_errors_decision_timeout_total"), 1);
-}
-
-#[test]
 fn a_peer_that_goes_while_it_is_waited_for_is_noticed() {
     let endpoint = joins_never(Duration::from_secs(3600));
     for is_reset in [false, true] {
         let mut client = Client::v2(&endpoint);
         client.send(json!(["1", "1", "never:a", "phx_join", {}]));
-        eventually("it to be waited for", || metric(&endpoint, "simurgh_messages_in_total") > 0);
+        until("it to be waited for", || metric(&endpoint, "simurgh_messages_in_total") > 0);
         let stream = client.0.get_ref().try_clone().unwrap();
         if is_reset {
             rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
         }
         drop((client, stream));
-        eventually("it to be given up", || metric(&endpoint, "simurgh_sockets") == 0);
+        until("it to be given up", || metric(&endpoint, "simurgh_sockets") == 0);
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::support::raw::{Answer, Raw};
+use crate::support::raw::{self, Answer, Raw};
 use crate::support::{Client, start};
 use serde_json::{Value, json};
 use simurgh::{
@@ -55,24 +55,19 @@ fn builder() -> Builder {
 }
 
 fn request(method: &str, target: &str, token: &str, body: &str) -> String {
-    format!(
-        "{method} {target} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len()
-    )
+    let bearer = format!("authorization: Bearer {token}\r\n");
+    raw::request(&format!("{method} {target}"), &bearer, body)
 }
 
 fn ask(endpoint: &Endpoint, method: &str, target: &str, body: &Value) -> Answer {
     let body = if body.is_null() { String::new() } else { body.to_string() };
-    let mut raw = Raw::connect(endpoint.addresses()[0]);
-    raw.send(request(method, target, TOKEN, &body));
-    raw.answer()
+    Raw::connect(endpoint.addresses()[0]).send(request(method, target, TOKEN, &body)).answer()
 }
 
 #[track_caller]
 fn json_of(answer: &Answer, status: u16) -> Value {
     assert_eq!(answer.status, status, "{}", answer.text());
-    serde_json::from_slice(&answer.body).unwrap()
+    answer.json()
 }
 
 #[track_caller]

@@ -58,69 +58,6 @@ fn resume(client: &mut Client, id: &str, since: Option<&str>) -> Value {
 }
 
 #[test]
-fn what_one_node_keeps_the_other_has_and_numbers_alike() {
-    let engine = Engine::start();
-    let [one, two] = nodes(&engine);
-    block_on(async {
-        let (here, there) = (one.pubsub(), two.pubsub());
-        let first = here.broadcast_kept("room:a", "said", json!(1)).await.unwrap();
-        let second = there.broadcast_once("room:a", "said", json!(2), "once").await.unwrap();
-        let again = here.broadcast_once("room:a", "said", json!(2), "once").await.unwrap();
-        assert_eq!((again.position, again.is_duplicate), (second.position, true));
-        // The id belongs to its topic.
-        assert!(
-            !here.broadcast_once("room:b", "said", json!(2), "once").await.unwrap().is_duplicate
-        );
-        for pubsub in [&here, &there] {
-            let page = pubsub.history("room:a").after(first).await.unwrap();
-            let positions: Vec<_> = page.messages.iter().map(|it| it.position).collect();
-            assert_eq!((page.gap, positions), (None, vec![second.position]));
-        }
-        there.forget("room:a").await.unwrap();
-        // The other node forgets when the engine's note has reached it.
-        let mut page = here.history("room:a").after(first).await.unwrap();
-        for _ in 0..100 {
-            if page.gap.is_some() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            page = here.history("room:a").after(first).await.unwrap();
-        }
-        assert_eq!(page.gap.map(|it| it.as_str()), Some("purged"));
-        assert!(page.messages.is_empty());
-    });
-}
-
-#[test]
-fn who_loses_a_node_goes_on_at_another_and_does_not_hear_itself() {
-    let engine = Engine::start();
-    let [one, two] = nodes(&engine);
-    let (mut ann, mut bob) = (Client::v2(&one), Client::v2(&two));
-    let told = resume(&mut ann, "ann-is-here", None);
-    assert_eq!(told["recovered"], true);
-    resume(&mut bob, "bob-is-here", None);
-    ann.push("2", "room:a", "all", json!("one"));
-    // The broadcast comes before the reply that confirms it.
-    let (said, reply) = (ann.recv(), ann.recv());
-    assert_eq!(
-        (&said[3], &said[4], &reply[4]["status"]),
-        (&json!("said"), &json!("one"), &json!("ok"))
-    );
-    let heard = bob.recv();
-    assert_eq!((&heard[1], &heard[4]), (&said[1], &json!("one")));
-    ann.push("3", "room:a", "others", json!("two"));
-    assert_eq!(bob.recv()[4], "two");
-    bob.push("3", "room:a", "all", json!("three"));
-    assert_eq!(bob.recv()[4], "three");
-    drop((ann, one));
-    let mut ann = Client::v2(&two);
-    let told = resume(&mut ann, "ann-is-here", said[1].as_str());
-    assert_eq!((&told["recovered"], &told["count"]), (&json!(true), &json!(1)));
-    let missed = ann.recv();
-    assert_eq!((&missed[3], &missed[4]), (&json!("said"), &json!("three")));
-}
-
-#[test]
 fn what_is_not_kept_is_heard_by_nobody_and_said_so() {
     let engine = Engine::start();
     let [one, two] = nodes(&engine);
@@ -191,7 +128,7 @@ fn a_node_that_goes_on_alone_says_what_its_own_members_hear() {
 }
 
 #[test]
-fn the_engine_keeps_so_nothing_is_saved_to_a_file() {
+fn save_file_is_refused_where_the_broker_stores_histories() {
     let engine = Engine::start();
     let file = std::env::temp_dir().join("simurgh-history-cluster");
     let builder = builder().configure(|config| config.history_save = Some(file.clone()));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use crate::support::raw::{Answer, Raw};
+use crate::support::raw::{Answer, Raw, request};
 use crate::support::{Client, start};
 use serde_json::{Value, json};
 use simurgh::{
@@ -72,20 +72,13 @@ fn while_held<const N: usize>(
 }
 
 fn send(raw: &mut Raw, method: &str, target: &str, body: &str) {
-    raw.send(format!(
-        "{method} {target} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len()
-    ));
+    let bearer = format!("authorization: Bearer {TOKEN}\r\n");
+    raw.send(request(&format!("{method} {target}"), &bearer, body));
 }
 
 fn ask(raw: &mut Raw, method: &str, target: &str, body: &str) -> Answer {
     send(raw, method, target, body);
     raw.answer()
-}
-
-fn json_of(answer: &Answer) -> Value {
-    serde_json::from_slice(&answer.body).unwrap()
 }
 
 fn messages(count: usize) -> String {
@@ -97,7 +90,7 @@ fn messages(count: usize) -> String {
 }
 
 fn get(server: &Endpoint, target: &str) -> Value {
-    json_of(&ask(&mut Raw::connect(server.addresses()[0]), "GET", target, ""))
+    ask(&mut Raw::connect(server.addresses()[0]), "GET", target, "").json()
 }
 
 fn metric(raw: &mut Raw, name: &str) -> usize {
@@ -107,11 +100,7 @@ fn metric(raw: &mut Raw, name: &str) -> usize {
 }
 
 fn until(raw: &mut Raw, name: &str, is_so: impl Fn(usize) -> bool) {
-    let began = Instant::now();
-    while !is_so(metric(raw, name)) {
-        assert!(began.elapsed() < crate::support::WAIT_MAX, "{name} is {}", metric(raw, name));
-        std::thread::yield_now();
-    }
+    crate::support::until(name, || is_so(metric(raw, name)));
 }
 
 #[test]
@@ -124,14 +113,14 @@ fn many_messages_of_a_request_have_one_deadline_together() {
         let waited = began.elapsed();
         assert_eq!(answer.status, 504, "{}", answer.text());
         let error = "unconfirmed: not known to be kept after 300ms, repeat it with the same id";
-        assert_eq!(json_of(&answer), json!({"error": error, "taken": MANY}));
+        assert_eq!(answer.json(), json!({"error": error, "taken": MANY}));
         assert!(waited >= SHORT && waited < 10 * SHORT, "{waited:?}");
         let unconfirmed = "simurgh_publish_unconfirmed_total";
         assert_eq!(metric(&mut raw, unconfirmed), MANY);
     });
     // All of them had been sent to the shard.
     let mut raw = Raw::connect(server.addresses()[0]);
-    let again = json_of(&ask(&mut raw, "POST", "/api/broadcast", &body));
+    let again = ask(&mut raw, "POST", "/api/broadcast", &body).json();
     assert_eq!((&again["accepted"], &again["duplicates"]), (&json!(MANY), &json!(MANY)));
     assert_eq!(metric(&mut raw, "simurgh_publish_unconfirmed_total"), MANY, "each once");
 }
@@ -152,7 +141,7 @@ fn what_a_client_has_sent_that_goes_away_is_kept_all_the_same() {
     let kept: u64 = topics["topics"].as_array().unwrap().iter().map(count).sum();
     assert_eq!(kept, MANY as u64, "{topics}");
     let mut raw = Raw::connect(server.addresses()[0]);
-    let again = json_of(&ask(&mut raw, "POST", "/api/broadcast", &messages(MANY)));
+    let again = ask(&mut raw, "POST", "/api/broadcast", &messages(MANY)).json();
     assert_eq!(again["duplicates"], MANY, "{again}");
     assert_eq!(metric(&mut raw, "simurgh_publish_unconfirmed_total"), 0);
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::support::raw::Raw;
-use crate::support::{Client, WAIT_MAX, start};
+use crate::support::{Client, WAIT_MAX, start, until};
 use simurgh::axum::Router;
 use simurgh::axum::body::Body;
 use simurgh::axum::routing::get;
@@ -76,11 +76,7 @@ fn ask<'a>(raw: &'a mut Raw, path: &str) -> &'a mut Raw {
 
 fn ask_forever(raw: &mut Raw, server: &Server) {
     ask(raw, "/never");
-    let until = Instant::now() + SOON;
-    while !server.has_come.load(SeqCst) {
-        assert!(Instant::now() < until);
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    until("the request has come", || server.has_come.load(SeqCst));
 }
 
 /// Returns how long it took.
@@ -100,9 +96,7 @@ fn a_request_under_way_gets_its_answer() {
     assert_eq!(ask(&mut held, "/").answer().status, 200);
     ask(&mut held, "/held");
     ask(&mut large, "/large");
-    while !large.has_answer() {
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    until("the answer begins", || large.has_answer());
     let drained = drain(server.endpoint);
     assert!(idle.is_closed_within(SOON), "nobody waits for a next request");
     assert!(!drained.is_finished(), "two are under way");
@@ -126,11 +120,7 @@ fn who_is_kept_alive_is_told_to_close_and_nobody_new_is_let_in() {
     let _sockets: Vec<Client> = (0..2).map(|_| Client::v2(&server.endpoint)).collect();
     let address = server.endpoint.addresses()[0];
     let drained = drain(server.endpoint);
-    let until = Instant::now() + SOON;
-    while TcpStream::connect(address).is_ok() {
-        assert!(Instant::now() < until, "it still listens");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("it does not listen", || TcpStream::connect(address).is_err());
     let answer = ask(&mut early, "/").answer();
     assert_eq!((answer.text(), answer.header("connection")), ("ok\n", Some("close")));
     assert!(early.is_closed_within(SOON));

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::support::raw::Raw;
-use crate::support::{Client, start};
+use crate::support::raw::{Raw, request};
+use crate::support::{Client, start, until};
 use serde_json::json;
 use simurgh::axum::Router;
 use simurgh::axum::body::{Body, Bytes};
@@ -92,21 +92,13 @@ impl Server {
     }
 
     fn wait_until_held(&self, wanted: usize) {
-        let until = Instant::now() + SOON;
-        while self.held.load(SeqCst) != wanted {
-            assert!(Instant::now() < until, "{} are held", self.held.load(SeqCst));
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        until(&format!("{wanted} are held"), || self.held.load(SeqCst) == wanted);
     }
 }
 
 fn publish(n: usize) -> String {
     let body = json!({"topic": "room:a", "event": "news", "payload": {"n": n}}).to_string();
-    format!(
-        "POST /api/broadcast HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer s3cret\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len()
-    )
+    request("POST /api/broadcast", "authorization: Bearer s3cret\r\n", &body)
 }
 
 #[test]
@@ -192,10 +184,7 @@ fn who_resets_is_noticed_while_an_answer_is_made() {
     let server = server(|_| {});
     let mut raw = server.raw();
     raw.send(HEALTH);
-    let until = Instant::now() + SOON;
-    while !raw.has_answer() {
-        assert!(Instant::now() < until);
-    }
+    until("it is answered", || raw.has_answer());
     raw.send("GET /never HTTP/1.1\r\nhost: a\r\n\r\n");
     server.wait_until_held(1);
     // Closing with an unread answer sends a reset.

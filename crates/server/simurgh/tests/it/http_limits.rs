@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::raw::Raw;
-use crate::support::{Client, metrics, start};
+use crate::support::{Client, metrics, start, until};
 use simurgh::axum::Router;
 use simurgh::axum::body::{Body, Bytes};
 use simurgh::axum::extract::DefaultBodyLimit;
@@ -182,12 +182,8 @@ fn an_answer_that_is_not_read_is_cut() {
     let mut raw = connect(&server);
     raw.send("GET /large HTTP/1.1\r\nhost: a\r\n\r\n");
     std::thread::sleep(SHORT * 2);
-    let until = Instant::now() + SOON;
     let asker = "simurgh_http_connections{listener=\"main\"} 1\n";
-    while !metrics(&server).contains(asker) {
-        assert!(Instant::now() < until, "it is there yet");
-        std::thread::sleep(SHORT / 10);
-    }
+    until("it is cut", || metrics(&server).contains(asker));
     let received = raw.count_until_the_end();
     assert!(received > 0 && received < 32 << 20, "{received} bytes of an answer not read");
     // A slow client that keeps reading gets all of it.
@@ -242,15 +238,7 @@ fn connections_beyond_the_most_get_503_and_sockets_do_not_notice() {
     kept[0].send(half);
     // An upgraded connection leaves the HTTP side, and frees its slot.
     kept.pop();
-    let until = Instant::now() + SOON;
-    loop {
-        let mut raw = connect(&server);
-        if raw.send(OK).answer().status == 200 {
-            break;
-        }
-        assert!(Instant::now() < until, "the place of one that left stays taken");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("a place is free", || connect(&server).send(OK).answer().status == 200);
 }
 
 #[test]

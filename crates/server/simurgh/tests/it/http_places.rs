@@ -6,10 +6,10 @@
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::support::raw::{Answer, Raw};
-use crate::support::start;
+use crate::support::raw::{Answer, Raw, ask};
+use crate::support::{start, until};
 use simurgh::axum::Router;
 use simurgh::axum::routing::get;
 use simurgh::{Config, Endpoint};
@@ -17,6 +17,8 @@ use simurgh::{Config, Endpoint};
 /// The limit for what must happen soon.
 const SOON: Duration = Duration::from_secs(5);
 const BROADCAST: &str = "{\"topic\":\"a\",\"event\":\"b\",\"payload\":{}}";
+
+const BEARER: &str = "authorization: Bearer s3cret\r\n";
 
 /// Requests for `/never`; only one test uses it.
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -46,30 +48,13 @@ fn status(mut raw: Raw) -> u16 {
 }
 
 fn publish(address: SocketAddr) -> Answer {
-    let length = BROADCAST.len();
-    let mut raw = Raw::connect(address);
-    raw.send(format!(
-        "POST /api/broadcast HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer s3cret\r\n\
-         content-length: {length}\r\n\r\n{BROADCAST}"
-    ));
-    raw.answer()
+    ask(address, "POST /api/broadcast", BEARER, BROADCAST)
 }
 
 fn figure(address: SocketAddr, name: &str) -> u64 {
-    let mut raw = Raw::connect(address);
-    let request =
-        "GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer s3cret\r\n\r\n";
-    let answer = raw.send(request).answer();
+    let answer = ask(address, "GET /metrics", BEARER, "");
     let line = answer.text().lines().find_map(|line| line.strip_prefix(name)).expect(name);
     line.trim().parse().unwrap()
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + SOON;
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -100,7 +85,7 @@ fn a_busy_crowd_leaves_the_servers_own_paths_their_places() {
     let server = server(|config| config.http.connections_max = 8);
     let address = server.addresses()[0];
     let _crowd: Vec<Raw> = (0..8).map(|_| get_at(address, "/never")).collect();
-    wait_until("all places are taken", || HELD.load(SeqCst) == 8);
+    until("all places are taken", || HELD.load(SeqCst) == 8);
     assert_eq!(status(get_at(address, "/")), 503);
     for _ in 0..50 {
         let answer = get_at(address, "/healthz").answer();
@@ -119,7 +104,7 @@ fn who_was_refused_finds_a_place_as_soon_as_somebody_is_idle() {
     let address = server.addresses()[0];
     let mut first = get_at(address, "/");
     assert_eq!(first.answer().status, 200);
-    wait_until("the idle one leaves", || status(get_at(address, "/")) == 200);
+    until("the idle one leaves", || status(get_at(address, "/")) == 200);
     assert!(first.is_closed_within(SOON));
 }
 
@@ -138,7 +123,7 @@ fn the_admin_address_has_few_places_and_the_main_port_does_not_notice() {
     }
     // A connection that sends nothing counts as idle, too.
     crowd.extend((0..100).map(|_| Raw::connect(admin)));
-    wait_until("the silent ones leave, too", || {
+    until("the silent ones leave, too", || {
         let mut raw = get_at(admin, "/metrics");
         raw.answer_or_end().is_some_and(|answer| answer.status == 200)
     });
@@ -160,7 +145,7 @@ fn one_address_leaves_half_of_the_places_to_others() {
     let server = server(|config| config.http.connections_max = 40);
     let address = server.addresses()[0];
     let _crowd: Vec<Raw> = (0..24).map(|_| get_from("127.0.0.2", address, "/never")).collect();
-    wait_until("the address has its share", || {
+    until("the address has its share", || {
         figure(address, "simurgh_http_refused_total{listener=\"main\"}") >= 1
     });
     // The scrapes have had places, too.
@@ -185,7 +170,7 @@ fn one_address_leaves_the_servers_own_paths_to_others() {
     });
     let address = server.addresses()[0];
     let _crowd: Vec<Raw> = (0..8).map(|_| get_from("127.0.0.2", address, "/never")).collect();
-    wait_until("all places are taken", || status(get_from("127.0.0.3", address, "/")) == 503);
+    until("all places are taken", || status(get_from("127.0.0.3", address, "/")) == 503);
     // They are answered, and their clients do not close.
     let mut open = Vec::new();
     for _ in 0..100 {
@@ -240,12 +225,12 @@ fn unfinished_bodies_over_the_budget_are_refused_with_503_the_largest_first() {
     let mut small = begin(100_000);
     let mut large = begin(3_900_000);
     let held = || figure(address, "simurgh_http_held_bytes{listener=\"main\"}");
-    wait_until("both are held", || held() >= 3_900_000);
+    until("both are held", || held() >= 3_900_000);
     let other = begin(300_000);
     assert_eq!(large.answer().status, 503);
     assert_eq!(figure(address, "simurgh_http_shed_total{listener=\"main\"}"), 1);
-    wait_until("its memory is free", || held() <= 500_000);
+    until("its memory is free", || held() <= 500_000);
     assert!(!small.is_closed_within(Duration::from_millis(50)), "a small one stays");
     drop((small, other));
-    wait_until("nothing is held", || held() == 0);
+    until("nothing is held", || held() == 0);
 }

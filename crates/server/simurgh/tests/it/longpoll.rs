@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::raw::{Answer, Raw};
-use crate::support::{metric, start};
+use crate::support::{metric, start, until};
 use serde_json::{Value, json};
 use simurgh::{
     Builder, ChannelRoute, Connect, ConnectRequest, Endpoint, Join, LongPoll, Outcome, Payload,
@@ -95,7 +95,7 @@ impl Session {
         let mut session = Self::open(endpoint);
         assert_eq!(session.post(&format!(r#"["1","1","{topic}","phx_join",{{}}]"#)), 200);
         // A poll may end without messages while the answers to others fill the budget.
-        eventually(|| messages(&session.poll()).len() == 1);
+        until("the reply comes", || messages(&session.poll()).len() == 1);
         session
     }
 
@@ -107,9 +107,9 @@ impl Session {
         let mut raw = Raw::connect(endpoint.addresses()[0]);
         let waiting = || metric_of_all(endpoint, "simurgh_longpoll_polls_waiting");
         // An earlier poll may have been answered a moment ago.
-        eventually(|| waiting() == 0);
+        until("earlier polls are over", || waiting() == 0);
         raw.send(get(&self.target));
-        eventually(|| waiting() > 0);
+        until("the poll waits", || waiting() > 0);
         raw
     }
 
@@ -134,14 +134,6 @@ fn metric_of_all(endpoint: &Endpoint, name: &str) -> u64 {
     let metrics = crate::support::metrics(endpoint);
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap().parse().unwrap()
-}
-
-fn eventually(mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + SOON * 10;
-    while !is_so() {
-        assert!(Instant::now() < until, "waited in vain");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The newer of two polls gets the messages; the older one is answered at once.
@@ -239,7 +231,9 @@ fn who_has_left_is_given_nothing() {
     assert_eq!(answers.len(), 1);
     assert!(status(&answers[0]) == 204 && messages(&answers[0]).is_empty());
     drop(session.begin_poll(&endpoint));
-    eventually(|| metric_of_all(&endpoint, "simurgh_longpoll_polls_waiting") == 0);
+    until("the server has noticed", || {
+        metric_of_all(&endpoint, "simurgh_longpoll_polls_waiting") == 0
+    });
     assert_eq!(session.post(r#"["1","2","room:left","echo",{"n":1}]"#), 200);
     assert_eq!(messages(&session.poll()).len(), 1);
 }
@@ -296,7 +290,7 @@ fn what_is_no_message_ends_the_session() {
     let mut session = Session::open(&endpoint);
     let raw = session.raw.send(post(&session.target, "text/plain", "\u{feff}"));
     assert_eq!(status(&raw.answer()), 408);
-    eventually(|| metric(&endpoint, "simurgh_longpoll_sessions") == 0);
+    until("the server has noticed", || metric(&endpoint, "simurgh_longpoll_sessions") == 0);
     assert_eq!(metric(&endpoint, "simurgh_sockets"), 0);
 }
 
@@ -472,7 +466,7 @@ fn a_user_socket_is_polled_where_it_says_so() {
     assert_eq!(raw.send(get("/sockets/acme/longpoll?vsn=2.0.0&a=%FF")).answer().status, 400);
     let mut session = Session::open_at(&endpoint, "/sockets/acme/longpoll?vsn=2.0.0");
     endpoint.disconnect("acme").unwrap();
-    eventually(|| session.post("") == 410);
+    until("the server has noticed", || session.post("") == 410);
 }
 
 /// A node verifies tokens of another, and detects that the session is not its own.
@@ -559,7 +553,7 @@ fn unread_answers_over_the_budget_are_cut_off() {
         assert!(held() <= 36 << 20, "{} bytes are held", held());
         unread.push(session.raw);
     }
-    eventually(|| shed() > 0 && held() <= 24 << 20);
+    until("the server has noticed", || shed() > 0 && held() <= 24 << 20);
     drop(unread);
-    eventually(|| held() == 0);
+    until("the server has noticed", || held() == 0);
 }

@@ -3,7 +3,6 @@
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
 mod async_handles;
-mod async_load;
 mod async_secrets;
 mod asynchronous;
 mod bad_resumes;
@@ -33,7 +32,6 @@ mod presence;
 mod pubsub;
 mod regressions;
 mod resuming;
-mod stress;
 mod supabase;
 #[cfg(feature = "token")]
 mod supabase_tokens;

@@ -1,9 +1,10 @@
 //! The data of the observer, who may see it, and disconnecting a connection through it.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::support::raw::{ask, get, wait_for};
 use crate::support::{Client, WAIT_MAX, start};
 use serde_json::{Value, json};
 use simurgh::{
@@ -47,38 +48,10 @@ fn request(
     headers: &str,
     body: &str,
 ) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
     let host =
         if headers.contains("host:") { String::new() } else { format!("host: {address}\r\n") };
-    let length = body.len();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\n{host}{headers}connection: close\r\n\
-         content-length: {length}\r\n\r\n{body}"
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
-}
-
-fn get(endpoint: &Endpoint, path: &str) -> Value {
-    let (status, body) = request(endpoint.addresses()[0], "GET", path, "", "");
-    assert_eq!(status, 200, "{path}: {body}");
-    serde_json::from_str(&body).unwrap()
-}
-
-fn wait_for(endpoint: &Endpoint, path: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
-    let until = Instant::now() + WAIT_MAX;
-    loop {
-        let answer = get(endpoint, path);
-        if wanted(&answer) {
-            return answer;
-        }
-        assert!(Instant::now() < until, "{path} stays at {answer:#}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let answer = ask(address, &format!("{method} {path}"), &format!("{host}{headers}"), body);
+    (answer.status, answer.text().to_owned())
 }
 
 fn percent(text: &str) -> String {

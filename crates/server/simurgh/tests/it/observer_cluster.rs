@@ -1,13 +1,13 @@
 //! A node's observer: its view of the whole cluster, and which answers of other nodes it accepts.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context as TaskContext, Waker};
 use std::time::{Duration, Instant};
 
 use crate::support::nodes::Engine;
+use crate::support::raw::{ask, get, wait_for};
 use crate::support::{Client, WAIT_MAX, metric, metrics, start};
 use serde_json::{Value, json};
 use simurgh::{
@@ -45,35 +45,9 @@ fn builder() -> Builder {
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 2)
 }
 
-fn request(address: SocketAddr, path: &str, headers: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
-    let head =
-        format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{headers}connection: close\r\n\r\n");
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
-}
-
-fn get(endpoint: &Endpoint, path: &str) -> Value {
-    let (status, body) = request(endpoint.addresses()[0], path, "");
-    assert_eq!(status, 200, "{path}: {body}");
-    serde_json::from_str(&body).unwrap()
-}
-
-#[track_caller]
-fn wait_for(endpoint: &Endpoint, path: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
-    let until = Instant::now() + WAIT_MAX;
-    loop {
-        let answer = get(endpoint, path);
-        if wanted(&answer) {
-            return answer;
-        }
-        assert!(Instant::now() < until, "{path} stays at {answer:#}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+fn request(address: SocketAddr, path: &str) -> (u16, String) {
+    let answer = ask(address, &format!("GET {path}"), "", "");
+    (answer.status, answer.text().to_owned())
 }
 
 /// The service of observers between nodes, as in other versions.
@@ -86,106 +60,18 @@ fn names(cluster: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn any_node_shows_the_figures_of_all_and_where_a_topic_has_members() {
-    let engine = Engine::start();
-    let nodes: Vec<Endpoint> =
-        ["a", "b", "c"].map(|name| start(engine.node(builder(), name))).into();
-    let mut clients: Vec<Client> = nodes.iter().map(Client::v2).collect();
-    clients.push(Client::v2(&nodes[1]));
-    for client in &mut clients {
-        client.join("rooms:all");
-    }
-    clients[0].join("rooms:own");
-    for (at, order) in [(0, ["a", "b", "c"]), (2, ["c", "a", "b"])] {
-        let it = wait_for(&nodes[at], CLUSTER, |it| {
-            let figures = |it: &Value| it["figures"]["channels"].as_u64();
-            let all: Option<Vec<u64>> =
-                it["nodes"].as_array().unwrap().iter().map(figures).collect();
-            all.is_some_and(|it| it.len() == 3 && it.iter().sum::<u64>() == 5)
-        });
-        assert_eq!(names(&it), order, "itself first");
-        let of = |name: &str| {
-            let nodes = it["nodes"].as_array().unwrap().clone();
-            nodes.into_iter().find(|it| it["name"] == name).unwrap()
-        };
-        assert_eq!(
-            (&of("a")["figures"]["channels"], &of("a")["figures"]["sockets"]),
-            (&json!(2), &json!(1))
-        );
-        assert_eq!(of("b")["figures"]["sockets"], 2);
-        assert!(of("c")["figures"]["resident_bytes"].as_u64().unwrap() > 1_000_000);
-        assert_eq!(
-            (&it["nodes"][0]["is_here"], &it["nodes"][1].get("is_here")),
-            (&json!(true), &None)
-        );
-        assert_eq!((&it["link"]["state"], &it["link"]["reconnects"]), (&json!("up"), &json!(0)));
-        let other = &it["nodes"][1];
-        assert!(other["rtt_ms"].as_f64().is_some_and(|it| it > 0.0 && it < 500.0), "{other}");
-        assert!(other["heard_ms"].as_u64().is_some_and(|it| it < 5000), "{other}");
-        assert_eq!(other["state"], "alive");
-        assert_eq!(it["interests"]["exact_max"], 4096);
-    }
-    let members = get(&nodes[2], "/observer/api/members?topic=rooms%3Aall");
-    let on: Vec<(&str, &Value)> = members["nodes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| (it["name"].as_str().unwrap(), &it["members"]))
-        .collect();
-    assert_eq!(on, [("c", &json!(1)), ("a", &json!(1)), ("b", &json!(2))]);
-    assert_eq!((&members["total"], members["rows"].as_array().unwrap().len()), (&json!(1), 1));
-    // No node is asked about a name that is too long for a question.
-    let long = format!("/observer/api/members?topic={}", "x".repeat(3000));
-    assert_eq!(get(&nodes[2], &long)["nodes"][1]["members"], Value::Null);
-}
-
-#[test]
 fn a_node_that_is_alone_shows_nothing_of_a_cluster() {
     let endpoint = start(builder());
-    let (status, body) = request(endpoint.addresses()[0], CLUSTER, "");
+    let (status, body) = request(endpoint.addresses()[0], CLUSTER);
     assert_eq!(status, 404);
     assert!(body.contains("no part of a cluster"), "{body}");
-    let (status, _) = request(endpoint.addresses()[0], "/observer/api/feed?list=cluster", "");
+    let (status, _) = request(endpoint.addresses()[0], "/observer/api/feed?list=cluster");
     assert_eq!(status, 404);
     assert_eq!(get(&endpoint, "/observer/api/overview").get("cluster"), None);
     Client::v2(&endpoint).join("rooms:a");
     assert_eq!(get(&endpoint, "/observer/api/members?topic=rooms%3Aa").get("nodes"), None);
     let text = metrics(&endpoint);
     assert!(!text.contains("cluster") && !text.contains("presence_entries"), "{text}");
-}
-
-#[test]
-fn who_may_not_look_at_a_server_may_not_look_at_its_cluster() {
-    let engine = Engine::start();
-    let builder = builder().configure(|config| config.api_token = Some("a-token".to_owned()));
-    let endpoint = start(engine.node(builder, "a"));
-    let address = endpoint.addresses()[0];
-    let bearer = "authorization: Bearer a-token\r\n";
-    for path in [CLUSTER, "/observer/api/feed?list=cluster"] {
-        assert_eq!(request(address, path, "").0, 401, "{path}");
-        assert_eq!(request(address, path, "x-forwarded-for: 192.0.2.7\r\n").0, 403, "{path}");
-    }
-    let (status, body) = request(address, CLUSTER, bearer);
-    assert_eq!(status, 200, "{body}");
-    assert_eq!(request(address, "/observer/api/cluster?x=1", bearer).0, 400);
-}
-
-#[test]
-fn the_feed_tells_of_the_cluster_each_second() {
-    let engine = Engine::start();
-    let endpoint = start(engine.node(builder(), "a"));
-    let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
-    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
-    let head = "GET /observer/api/feed?list=cluster HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
-    stream.write_all(head.as_bytes()).unwrap();
-    let lines = BufReader::new(stream).lines().map(Result::unwrap);
-    let mut lines = lines.skip_while(|line| line != "event: cluster");
-    let data = |line: String| -> Value { serde_json::from_str(&line[6..]).unwrap() };
-    let first = data(lines.nth(1).unwrap());
-    let second = data(lines.skip_while(|line| line != "event: cluster").nth(1).unwrap());
-    assert_eq!(names(&first), ["a"]);
-    let at = |it: &Value| it["at_unix_s"].as_f64().unwrap();
-    assert!(at(&second) - at(&first) > 0.9, "{first} {second}");
 }
 
 #[test]
@@ -215,24 +101,6 @@ fn presences_are_counted_by_the_node_of_their_members() {
         assert!(Instant::now() < until, "{:?} {:?}", both(&a), both(&b));
         std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-#[test]
-fn a_node_whose_link_is_away_shows_why_and_what_it_knew() {
-    let engine = Engine::start();
-    let (a, b) = (start(engine.node(builder(), "a")), start(engine.node(builder(), "b")));
-    wait_for(&a, CLUSTER, |it| it["nodes"][1]["figures"].is_object());
-    engine.network.kill();
-    let it = wait_for(&a, CLUSTER, |it| it["link"]["state"] == "away");
-    assert!(it["link"]["why"].as_str().is_some_and(|it| !it.is_empty()), "{it}");
-    assert_eq!((names(&it), &it["nodes"][1]["figures"]), (vec!["a", "b"], &Value::Null));
-    assert!(it["nodes"][0]["figures"].is_object(), "its own are there");
-    wait_for(&a, "/observer/api/overview", |it| it["cluster"] == "away");
-    engine.network.restart(simurgh_loopback::RestartData::Stays);
-    let it = wait_for(&a, CLUSTER, |it| it["nodes"][1]["figures"].is_object());
-    assert_eq!(it["link"]["reconnects"], 1);
-    let text = metrics(&b);
-    assert!(text.contains("\nsimurgh_cluster_reconnects_total 1\n"), "{text}");
 }
 
 #[test]

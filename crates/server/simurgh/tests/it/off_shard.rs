@@ -5,9 +5,10 @@ use std::fmt;
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::raw::Raw;
+use crate::support::until;
 use simurgh::driver::{Driver, SocketId, What};
 use simurgh::{
     Async, Channel, ChannelHandle, ChannelRoute, Connect, ConnectRequest, Context, Endpoint,
@@ -222,14 +223,6 @@ impl Stage {
     }
 }
 
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < until, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 fn is_reply(what: &What) -> bool {
     matches!(what, What::Reply(_))
 }
@@ -287,6 +280,8 @@ fn a_join_that_is_decided_too_late_is_dropped_on_tokio() {
     it.driver.close(gone).unwrap();
     it.driver.settle().unwrap();
     it.ledger.gate.add_permits(2);
+    let channels = || ledger_of(&it).iter().filter(|it| **it == "channel").count();
+    until("both are decided", || channels() == 2);
     it.all_is_dropped(&["channel", "local of a join"]);
 }
 

@@ -168,18 +168,6 @@ fn a_topic_never_sends_what_another_in_its_slot_has_left() {
     }
 }
 
-/// A push made in `handle_out` first sent its member what was broadcast *after* the broadcasts that
-/// were just being delivered: numbers went backwards.
-#[test]
-fn what_an_interceptor_broadcasts_follows_what_was_broadcast_before() {
-    let endpoint = start(builder());
-    let mut client = Client::v2(&endpoint);
-    client.join("rooms:intercepts");
-    client.push("2", "rooms:intercepts", "two", json!({}));
-    let events: Vec<Value> = (0..3).map(|_| client.recv()[3].take()).collect();
-    assert_eq!(events, ["intercepted", "second", "third"]);
-}
-
 /// Each push in `handle_out` called `handle_out` recursively for what had been broadcast meanwhile,
 /// until the shard's stack overflowed and the process ended.
 #[test]
@@ -217,30 +205,6 @@ fn a_plain_channel_that_subscribes_still_hears_its_client() {
     let mut client = Client::connect(endpoint.addresses()[0], "/chat");
     client.0.send(Message::text("hello")).unwrap();
     assert_eq!(client.0.read().unwrap(), Message::text("hello"));
-}
-
-/// Without a join_ref the ref of a join is stored in its place, which had no bound: each channel of
-/// a socket could pin 10 MB.
-#[test]
-fn a_ref_that_stands_in_for_the_join_ref_is_bounded_too() {
-    let endpoint = start(builder());
-    let mut client = Client::v2(&endpoint);
-    client.send(json!([null, "x".repeat(2000), "rooms:a", "phx_join", {}]));
-    let answer = client.recv();
-    assert_eq!(answer[4]["status"], "error", "{answer}");
-    client.send(json!([null, "x".repeat(300), "rooms:a", "phx_join", {}]));
-    assert_eq!(client.recv()[4]["status"], "ok");
-}
-
-/// `intercept` is application code as well, but was the only one that ran without a guard: its
-/// panic ended the server.
-#[test]
-fn a_panic_in_intercept_ends_nothing_but_its_channel() {
-    let endpoint = start(builder());
-    let mut client = Client::v2(&endpoint);
-    let answer = client.join("rooms:undecided");
-    assert_eq!(answer[4], json!({"status": "error", "response": {"reason": "join crashed"}}));
-    client.heartbeat();
 }
 
 /// Results that come too late for their channel or socket are dropped on the shard: the drop is
@@ -358,29 +322,4 @@ fn what_an_idle_sockets_channel_broadcasts_at_its_end_leaves_at_once() {
     assert_eq!(member.recv()[3], "left");
     let took = ended.recv().unwrap().elapsed();
     assert!(took < Duration::from_secs(3), "{took:?}");
-}
-
-/// The end of a plain channel closed its socket first, which ended the channel as if its transport
-/// had gone: it never received its own reason.
-#[test]
-fn a_plain_channel_hears_why_it_ends() {
-    struct Ender(mpsc::Sender<simurgh::Reason>);
-    impl ShardChannel for Ender {
-        fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
-            Outcome::Stop(simurgh::Stop::Normal)
-        }
-        fn terminate(&mut self, _: &mut ShardContext<'_>, reason: &simurgh::Reason) {
-            let _ = self.0.send(*reason);
-        }
-    }
-    let (sender, reasons) = mpsc::channel();
-    let user_socket =
-        UserSocket::plain("/chat", "chat", move |_, _| Join::ok(Ender(sender.clone())));
-    let endpoint = start(Endpoint::builder().socket(user_socket));
-    let mut client = Client::connect(endpoint.addresses()[0], "/chat");
-    client.0.send(Message::text("stop")).unwrap();
-    assert_eq!(client.recv_close(), 1000);
-    let reason = reasons.recv_timeout(WAIT_MAX).unwrap();
-    assert_eq!(reason, simurgh::Reason::Stopped(simurgh::Stop::Normal));
-    assert!(reasons.try_recv().is_err(), "it ends once");
 }

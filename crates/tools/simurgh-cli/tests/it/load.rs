@@ -155,25 +155,6 @@ fn servers_that_are_wrong_are_named_with_file_line_and_key() {
 }
 
 #[test]
-fn a_file_of_tsung_is_converted_to_what_can_be_checked() {
-    let xml = std::fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../load/simurgh-load/tests/tsung/phoenix.xml"),
-    );
-    let dir = directory(&[("phoenix.xml", &xml.unwrap())]);
-    let words = ["load", "convert", "phoenix.xml", "--local"];
-    let ran = run(dir.path(), &words);
-    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
-    assert!(ran.stderr.contains("--map server_ip_address="), "{}", ran.stderr);
-    let ran = run(dir.path(), &[&words[..], &["--map", "server_ip_address=127.0.0.1"]].concat());
-    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
-    std::fs::write(dir.path().join("phoenix.toml"), &ran.stdout).unwrap();
-    let ran = run(dir.path(), &["load", "check", "phoenix.toml"]);
-    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
-    assert!(ran.stdout.contains("about 100,000 users, 100,000 at most"), "{}", ran.stdout);
-}
-
-#[test]
 fn a_run_passes_or_does_not() {
     let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
     let address = &server.addresses[0];
@@ -259,12 +240,6 @@ fn exit_status_says_whether_anything_worked() {
 /// The built-in chat without the history of its rooms.
 const WITHOUT_HISTORY: &str = include_str!("../../../../../bench/chat.toml");
 
-/// Runs a shipped scenario with other values for its keys, and fewer users.
-#[track_caller]
-fn shortened(name: &str, times: &[(&str, &str)], users: &str, pass: &str) -> serde_json::Value {
-    shortened_at(&chat(""), name, times, users, pass)
-}
-
 fn chat(toml: &str) -> Server {
     Server::start(toml, &["--listen", "127.0.0.1:0", "--log", "warn"])
 }
@@ -288,96 +263,6 @@ fn shortened_at(
     let ran = run(dir.path(), &[&["load", name], &flags[..]].concat());
     assert_eq!(ran.status.code(), Some(0), "{name}: {ran:?}");
     report(&dir.path().join("out"))
-}
-
-#[test]
-fn presence_is_measured_where_users_come_and_go() {
-    let times = [
-        ("duration = \"30s\"", "duration = \"1s\""),
-        ("receive = \"50s\"", "receive = \"4s\""),
-        ("every = \"20s\"", "every = \"1s\""),
-        ("receive = \"15s\"", "receive = \"500ms\""),
-        ("< 500ms", "< 5s"),
-    ];
-    // Each receives its own join and most others, a third of which leave and return twice.
-    let pass = "presence_state_count = \">= 20\"\npresence_diff_count = \">= 200\"\n";
-    let report = shortened("presence.toml", &times, "20", pass);
-    assert!(report["counts"]["presence_states"].as_u64() >= Some(20), "{report}");
-    assert!(report["counts"]["leaves"].as_u64() >= Some(2), "{report}");
-}
-
-#[test]
-fn pollers_receive_broadcasts() {
-    let times = [
-        ("duration = \"25s\"", "duration = \"200ms\""),
-        ("receive = \"60s\"", "receive = \"4s\""),
-        ("every = \"2s\"", "every = \"100ms\""),
-        ("< 1s", "< 5s"),
-        ("< 2s", "< 5s"),
-    ];
-    let report = shortened("longpoll.toml", &times, "45", "broadcasts = \"== 50\"\n");
-    // All 50 to each of the 40 silent users, and to the others while they are connected.
-    let counts = &report["counts"];
-    assert!(counts["deliveries"].as_u64() >= Some(40 * 50), "{report}");
-    assert!(counts["polls"].as_u64() >= Some(45 * 20), "{report}");
-    assert!(counts["posts"].as_u64() >= Some(45 + 50), "{report}");
-}
-
-#[test]
-fn what_a_client_misses_while_it_is_cut_off_is_counted_exactly() {
-    let server = chat(WITHOUT_HISTORY);
-    // The speaker sees in its presences when the guest leaves and returns.
-    let say = |times: u32| {
-        format!(
-            "{{ loop = {times}, steps = [{{ push = \"new:msg\", \
-             payload = {{ body = \"{{{{stamp}}}}\" }} }}] }}"
-        )
-    };
-    let wait = |list: &str| format!("{{ wait = {{ presence = \"{list}\", key = \"guest\" }} }}");
-    let text = format!(
-        "name = \"away\"\nduration = \"8s\"\n[target]\nurl = \"ws://{}\"\n\
-         [[phase]]\nduration = \"1s\"\nrate = 0\n\
-         [[phase]]\nname = \"cut\"\nduration = \"2s\"\nrate = 0\n\
-         [[appointment]]\nat = \"0s\"\nsession = \"guest\"\n\
-         [[appointment]]\nat = \"0s\"\nsession = \"steady\"\n\
-         [[appointment]]\nat = \"500ms\"\nsession = \"speaker\"\n\
-         [[session]]\nname = \"guest\"\nprotocol = \"phoenix\"\nresume = true\n\
-         drop = {{ every = \"2s\", for = \"1500ms\", how = \"rst\", phase = \"cut\" }}\n\
-         steps = [{{ connect = \"/socket/websocket\" }}, \
-         {{ join = \"rooms:away\", payload = {{ presence = \"guest\" }} }}, \
-         {{ receive = \"end\" }}]\n\
-         [[session]]\nname = \"steady\"\nprotocol = \"phoenix\"\n\
-         steps = [{{ connect = \"/socket/websocket\" }}, {{ join = \"rooms:away\" }}, \
-         {{ receive = \"end\" }}]\n\
-         [[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\n\
-         steps = [{{ connect = \"/socket/websocket\" }}, {{ join = \"rooms:away\" }}, \
-         {}, {}, {}, {}, {}, {{ receive = \"end\" }}]\n\
-         [pass]\nerrors = \"== 0\"\ndeliveries_missing = \"== 40\"\n",
-        server.addresses[0],
-        say(10),
-        wait("leaves"),
-        say(40),
-        wait("joins"),
-        say(25),
-    );
-    let dir = directory(&[("away.toml", &text)]);
-    let flags = ["--workers", "2", "--dashboard", "off", "--out", "out"];
-    let ran = run(dir.path(), &[&["load", "away.toml"], &flags[..]].concat());
-    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
-    let counts = &report(&dir.path().join("out"))["counts"];
-    let count = |name: &str| counts[name].as_u64().unwrap_or(0);
-    assert_eq!(count("deliveries_expected"), 2 * 75, "{counts}");
-    assert_eq!(count("deliveries_once"), 2 * 75 - 40, "{counts}");
-    assert_eq!((count("drops_reset"), count("reconnects")), (1, 1), "{counts}");
-    for wrong in ["deliveries_duplicate", "deliveries_out_of_order", "deliveries_unexpected"] {
-        assert_eq!(count(wrong), 0, "{wrong}: {counts}");
-    }
-    let rows: Vec<String> =
-        ran.stdout.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    let said = ["delivered 110 73.333 %", "missing 40 26.667 %", "double 0", "out of order 0"];
-    for row in said {
-        assert!(rows.iter().any(|found| found == row), "{row:?} is not in\n{}", ran.stdout);
-    }
 }
 
 #[test]
@@ -412,14 +297,6 @@ fn drops(server: &Server, missing: &str) {
     for wrong in ["deliveries_duplicate", "deliveries_out_of_order", "deliveries_unexpected"] {
         assert_eq!(count(wrong), 0, "{wrong}: {counts}");
     }
-}
-
-#[test]
-fn a_directory_without_a_run_has_no_report() {
-    let dir = directory(&[]);
-    let ran = run(dir.path(), &["load", "report", "."]);
-    assert_eq!((ran.status.code(), ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
-    assert!(ran.stderr.contains("journal"), "{}", ran.stderr);
 }
 
 /// Killed when dropped.

@@ -10,34 +10,6 @@ const JWK: &str =
 
 const ANYWHERE: [&str; 2] = ["--listen", "127.0.0.1:0"];
 
-const ROOMS: &str = r#"
-    [token]
-    kind = "jwt"
-    key_file = "secret"
-    algorithms = "HS256"
-    aud = ["chat"]
-    on_expiry = "renew"
-    socket_id = "user:{sub}"
-
-    [[channel]]
-    topic = "own:*"
-    join = "own:{sub}"
-
-    [[channel]]
-    topic = "news"
-    events_per_second = 3
-    publish = ["claims.role = editor", "claims.admin"]
-
-    [[channel.event]]
-    name = "say"
-    broadcast = "all"
-    reply = {}
-
-    [[channel.event]]
-    name = "ask"
-    reply = "$payload"
-"#;
-
 fn sign(claims: &str) -> String {
     let dir = directory(&[("secret", SECRET)]);
     let words = [
@@ -54,43 +26,6 @@ fn sign(claims: &str) -> String {
     let ran = run(dir.path(), &words);
     assert!(ran.status.success(), "{}", ran.stderr);
     ran.stdout.trim_end().to_owned()
-}
-
-#[test]
-fn claims_decide_who_joins_and_who_publishes() {
-    let dir = directory(&[("simurgh.toml", ROOMS), ("secret", &format!("{SECRET}\n"))]);
-    let server = Server::start_in(dir, &ANYWHERE, 1);
-    let token = |claims: &str| format!("/socket/websocket?vsn=2.0.0&token={}", sign(claims));
-    assert_eq!(server.try_client("/socket/websocket?vsn=2.0.0").unwrap_err(), "missing\n");
-    let foreign = server.try_client(&token(r#"{"sub": "7", "aud": "mail"}"#));
-    assert_eq!(foreign.unwrap_err(), "wrong_audience\n");
-    let editor = token(r#"{"sub": "7", "aud": "chat", "role": "editor"}"#);
-    let reader = token(r#"{"sub": "8", "aud": "chat", "role": "reader", "admin": false}"#);
-    let (mut editor, mut reader) =
-        (server.try_client(&editor).unwrap(), server.try_client(&reader).unwrap());
-    let unauthorized = || json!({"reason": "unauthorized"});
-    reader.ask("own:7", "phx_join", json!({}), "error", unauthorized());
-    reader.join("own:8", json!({}));
-    reader.join("news", json!({}));
-    editor.join("news", json!({}));
-    reader.ask("news", "say", json!({}), "error", unauthorized());
-    reader.ask("news", "ask", json!({"n": 1}), "ok", json!({"n": 1}));
-    reader.ask("news", "dance", json!({}), "error", json!({"reason": "unknown event"}));
-    reader.ask_too_much("news", "ask", json!({}), "messages");
-    let msg_ref = editor.send("news", "say", json!({"body": "hi"}));
-    editor.expect("news", "say", json!({"body": "hi"}));
-    editor.expect_reply(msg_ref, "news", "ok", json!({}));
-    reader.expect("news", "say", json!({"body": "hi"}));
-    assert_eq!(server.metric("simurgh_errors_unauthorized_total"), 2);
-    // A renewed token with more claims permits more.
-    let fresh = json!({"access_token": sign(r#"{"sub": "8", "aud": "chat", "admin": true}"#)});
-    reader.ask("own:8", "access_token", fresh, "ok", json!({}));
-    std::thread::sleep(std::time::Duration::from_millis(1100));
-    let msg_ref = reader.send("news", "say", json!({}));
-    reader.expect("news", "say", json!({}));
-    reader.expect_reply(msg_ref, "news", "ok", json!({}));
-    let foreign = json!({"access_token": sign(r#"{"sub": "7", "aud": "chat"}"#)});
-    reader.ask("own:8", "access_token", foreign, "error", json!({"reason": "wrong_subject"}));
 }
 
 #[test]

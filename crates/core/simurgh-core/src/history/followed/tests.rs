@@ -3,7 +3,6 @@
 
 mod gaps;
 mod joins;
-mod model;
 mod publish;
 mod read;
 mod unknown_position;

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use simurgh_cluster::adapter::{Adapter, Down, Fetch, NotStored};
+use simurgh_cluster::adapter::{Adapter, Down, Fetch};
 use simurgh_cluster::{
     Event, Generation, Interest, NodeId, Prefix, QueueFull, Received, Space, Ticket, Wanted,
 };
@@ -229,16 +229,6 @@ impl Node {
         let ticket = self.store(topic, id);
         match self.answer(ticket) {
             Event::Stored { seq, .. } => seq,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// The reason why a store is refused.
-    #[track_caller]
-    pub(crate) fn refused(&mut self, topic: &str, id: &str) -> String {
-        let ticket = self.store(topic, id);
-        match self.answer(ticket) {
-            Event::NotStored { why: NotStored::Refused(why), .. } => why.into(),
             other => panic!("{other:?}"),
         }
     }

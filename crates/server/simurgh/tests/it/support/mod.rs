@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use simurgh::{Builder, Endpoint};
@@ -40,6 +40,16 @@ pub fn metric(endpoint: &Endpoint, name: &str) -> u64 {
         .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{')))
         .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64)
         .sum()
+}
+
+/// Waits until it is so.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !is_so() {
+        assert!(since.elapsed() < WAIT_MAX, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 pub struct Client(pub WebSocket<TcpStream>);

@@ -3,16 +3,13 @@
 
 mod quiet_topics;
 
-use std::net::TcpStream;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::support::engine::{Engine, until};
-use crate::support::{Server, WAIT, directory, run, simurgh};
+use crate::support::{Client, Server, directory, run, simurgh};
 use serde_json::{Value, json};
-use tungstenite::stream::MaybeTlsStream;
-use tungstenite::{Message, WebSocket};
 
 const TOKEN: (&str, &str) = ("SIMURGH_API_TOKEN", "a-token-of-no-importance");
 const SECRET: (&str, &str) =
@@ -37,39 +34,18 @@ fn node(name: &str, engine: &Engine) -> Server {
     node_with(name, engine, "longpoll = \"6s\"\n", channels)
 }
 
-struct Client(WebSocket<MaybeTlsStream<TcpStream>>);
+fn joins(server: &Server, topic: &str) -> Client {
+    let mut client = server.client();
+    client.join(topic, json!({}));
+    client
+}
 
-impl Client {
-    fn joins(server: &Server, topic: &str) -> Self {
-        let url = format!("ws://{}/socket/websocket?vsn=2.0.0", server.addresses[0]);
-        let mut client = Self(tungstenite::connect(url).unwrap().0);
-        if let MaybeTlsStream::Plain(stream) = client.0.get_ref() {
-            stream.set_read_timeout(Some(WAIT)).unwrap();
-        }
-        client.pushes(&json!(["1", "1", topic, "phx_join", {}]));
-        assert_eq!(client.receives()[4]["status"], "ok");
-        client
-    }
-
-    fn pushes(&mut self, message: &Value) {
-        self.0.send(Message::text(message.to_string())).unwrap();
-    }
-
-    fn receives(&mut self) -> Value {
-        loop {
-            if let Message::Text(text) = self.0.read().unwrap() {
-                return serde_json::from_str(&text).unwrap();
-            }
-        }
-    }
-
-    fn receives_broadcast(&mut self) -> Value {
-        loop {
-            let message = self.receives();
-            if message[3] == "say" {
-                return message[4].clone();
-            }
-        }
+#[track_caller]
+fn know_each_other(servers: [&Server; 2]) {
+    for server in servers {
+        until("both know each other", || {
+            (server.metric("simurgh_cluster_nodes{state=\"alive\"}") == 1).then_some(())
+        });
     }
 }
 
@@ -86,26 +62,18 @@ fn curl(server: &Server, arguments: &[&str]) -> String {
 fn messages_to_one_node_are_delivered_on_the_other() {
     let engine = Engine::start("");
     let (one, two) = (node("one", &engine), node("two", &engine));
-    let (mut here, mut there) = (Client::joins(&one, "room:a"), Client::joins(&two, "room:a"));
-    let metric = "simurgh_cluster_nodes{state=\"alive\"} 1";
-    for server in [&one, &two] {
-        until("both know each other", || {
-            curl(server, &["/metrics"]).contains(metric).then_some(())
-        });
-    }
+    let (mut here, mut there) = (joins(&one, "room:a"), joins(&two, "room:a"));
+    know_each_other([&one, &two]);
     // An interest takes effect some time after the join.
     sleep(Duration::from_millis(300));
-    here.pushes(&json!(["1", "2", "room:a", "say", {"n": 1}]));
-    assert_eq!(
-        (here.receives_broadcast(), there.receives_broadcast()),
-        (json!({"n": 1}), json!({"n": 1}))
-    );
+    here.send("room:a", "say", json!({"n": 1}));
     let body = r#"{"topic":"room:a","event":"say","payload":{"n":2}}"#;
+    there.expect("room:a", "say", json!({"n": 1}));
     assert_eq!(curl(&two, &["/api/broadcast", "-d", body]), r#"{"taken":1}"#);
-    assert_eq!(
-        (here.receives_broadcast(), there.receives_broadcast()),
-        (json!({"n": 2}), json!({"n": 2}))
-    );
+    there.expect("room:a", "say", json!({"n": 2}));
+    for n in [1, 2] {
+        here.expect("room:a", "say", json!({"n": n}));
+    }
     let done = curl(&one, &["/api/disconnect", "-d", r#"{"id":"user:1"}"#]);
     let done: Value = serde_json::from_str(&done).unwrap();
     assert_eq!((&done["confirmed"][0]["name"], &done["missing"]), (&json!("two"), &json!([])));
@@ -119,8 +87,8 @@ fn messages_to_one_node_are_delivered_on_the_other() {
     assert_eq!((&away["status"], &away["cluster"]), (&json!("degraded"), &json!("away")));
     let strict = curl(&one, &["/healthz?strict", "-o", "-", "-w", "%{http_code}"]);
     assert!(strict.ends_with("503"), "{strict}");
-    here.pushes(&json!(["1", "3", "room:a", "say", {"n": 3}]));
-    assert_eq!(here.receives_broadcast(), json!({"n": 3}));
+    here.send("room:a", "say", json!({"n": 3}));
+    here.expect("room:a", "say", json!({"n": 3}));
 }
 
 /// It also receives what another node broadcasts right after the reply.
@@ -131,15 +99,15 @@ fn who_waits_for_the_interest_misses_nothing_after_the_join() {
     let (one, two) = (node("one", &engine), node("two", &engine));
     for n in 0..100 {
         let topic = format!("sure:{n}");
-        let mut there = Client::joins(&two, &topic);
+        let mut there = joins(&two, &topic);
         let body = json!({"topic": topic, "event": "say", "payload": {"n": n}}).to_string();
         assert_eq!(curl(&one, &["/api/broadcast", "-d", &body]), r#"{"taken":1}"#);
-        assert_eq!(there.receives_broadcast(), json!({"n": n}));
+        there.expect(&topic, "say", json!({"n": n}));
     }
     // Without the engine no request waits for it.
     drop(engine);
     let began = Instant::now();
-    Client::joins(&two, "sure:alone");
+    joins(&two, "sure:alone");
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }
 
@@ -174,12 +142,7 @@ fn a_long_poll_session_is_served_by_any_node() {
     let dir = directory(&[]);
     let engine = Engine::start("");
     let (one, two) = (node("one", &engine), node("two", &engine));
-    let metric = "simurgh_cluster_nodes{state=\"alive\"} 1";
-    for server in [&one, &two] {
-        until("both know each other", || {
-            curl(server, &["/metrics"]).contains(metric).then_some(())
-        });
-    }
+    know_each_other([&one, &two]);
     let opened = polled(&one, "");
     assert_eq!(opened["status"], 410);
     let mut token = opened["token"].as_str().unwrap().to_owned();
@@ -225,11 +188,7 @@ fn the_observer_of_one_node_shows_all_of_them() {
     let dir = directory(&[]);
     let engine = Engine::start("");
     let (one, two) = (node("one", &engine), node("two", &engine));
-    let _clients = [
-        Client::joins(&one, "room:a"),
-        Client::joins(&two, "room:a"),
-        Client::joins(&two, "room:a"),
-    ];
+    let _clients = [&one, &two, &two].map(|server| joins(server, "room:a"));
     let observe = |more: &[&str]| {
         let at = [&["observe", &one.addresses[0], "--cluster", "--once"], more].concat();
         let ran = crate::support::run_with_env(dir.path(), &at, TOKEN);

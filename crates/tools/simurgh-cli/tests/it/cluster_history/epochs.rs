@@ -31,6 +31,18 @@ impl Fixture {
         Self { engine, nodes, stay, gone }
     }
 
+    /// Publishes three messages, of which the disconnected client misses the last; returns the
+    /// position of the second.
+    fn publishes(&self) -> String {
+        publish(&self.nodes[0], "lost 0");
+        let before = publish(&self.nodes[1], "lost 1");
+        self.gone.receives(0, &["lost 0", "lost 1"]);
+        self.gone.disconnects();
+        publish(&self.nodes[1], "lost 2");
+        self.stay.iter().for_each(|it| it.receives(0, &["lost 0", "lost 1", "lost 2"]));
+        before
+    }
+
     /// Checks that the history restarted with only these texts, and that all were notified.
     #[track_caller]
     fn is_another(&self, before: &str, left: &[&str]) {
@@ -123,14 +135,7 @@ fn an_old_copy_of_the_store_is_another_history_and_all_are_notified() {
 #[ignore = "needs nats-server"]
 fn a_lost_store_is_another_history_and_all_are_notified() {
     let mut fixture = Fixture::new();
-    publish(&fixture.nodes[0], "lost 0");
-    let before = publish(&fixture.nodes[1], "lost 1");
-    fixture.gone.receives(0, &["lost 0", "lost 1"]);
-    fixture.gone.disconnects();
-    publish(&fixture.nodes[1], "lost 2");
-    for member in &fixture.stay {
-        member.receives(0, &["lost 0", "lost 1", "lost 2"]);
-    }
+    let before = fixture.publishes();
     fixture.engine.kill();
     fixture.engine.lose_store();
     fixture.engine.restart();
@@ -141,14 +146,7 @@ fn a_lost_store_is_another_history_and_all_are_notified() {
 #[ignore = "needs nats-server"]
 fn a_new_stream_is_another_history_and_all_are_notified() {
     let fixture = Fixture::new();
-    publish(&fixture.nodes[0], "lost 0");
-    let before = publish(&fixture.nodes[1], "lost 1");
-    fixture.gone.receives(0, &["lost 0", "lost 1"]);
-    fixture.gone.disconnects();
-    publish(&fixture.nodes[1], "lost 2");
-    for member in &fixture.stay {
-        member.receives(0, &["lost 0", "lost 1", "lost 2"]);
-    }
+    let before = fixture.publishes();
     operator::must(fixture.engine.port(), &format!("STREAM.DELETE.{STREAM}"), &Value::Null);
     // The next message has no local members. The other node receives a sequence number that it has
     // seen before, and notifies its members before it delivers later messages.
