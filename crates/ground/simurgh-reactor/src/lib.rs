@@ -21,7 +21,7 @@
 //! - All that one turn sends to a connection with [`Io::send`] leaves in one write, in order.
 //!   [`Io::send_shared`] keeps that order too, but writes at once when nothing is pending.
 //! - Each record that [`Handler::accepted`] or [`Handler::adopted`] made, or that [`Io::connect`]
-//!   was given, is returned exactly once: by [`Handler::closed`], [`Io::take`], [`Io::hand_off`],
+//!   was given, is returned exactly once: by [`Handler::closed`], [`Io::hand_off`],
 //!   or with the error of [`Io::connect`].
 //! - An idle connection costs its record and 24 bytes; only a slow peer has a buffer, and what
 //!   waits for many of them is stored once ([`Shared`], [`Run`]).
@@ -94,4 +94,4 @@ pub use shared::{Run, Shared};
 pub use slot_allocator::{PAGE_SLOTS, SlotAllocator};
 pub use spawn::{Shard, ShardHandle, ShardSet, StartError, connections_for, shards_for};
 pub use stats::{Counts, ReactorStats, TURN_BUCKETS_NS};
-pub use tables::{Descriptor, Tables, raise_descriptor_limit};
+pub use tables::{Tables, raise_descriptor_limit};

@@ -314,3 +314,33 @@ pub(crate) fn close_gently(fd: &OwnedFd) {
     }
     let _ = rustix::net::shutdown(fd, Shutdown::Both);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_do_not_delay_and_no_program_inherits_them() {
+        let (_reserved, address) = reserve(([127, 0, 0, 1], 0).into()).unwrap();
+        let listener = listen(address, 1, false).unwrap();
+        let how = ConnectOptions {
+            receive_buffer_bytes: Some(100_000),
+            send_buffer_bytes: Some(50_000),
+            ..ConnectOptions::default()
+        };
+        let ours = connect(address, &how, false, &mut Ports::default()).unwrap();
+        assert_eq!(sockopt::socket_recv_buffer_size(&ours).unwrap(), 200_000);
+        assert_eq!(sockopt::socket_send_buffer_size(&ours).unwrap(), 100_000);
+        let theirs = loop {
+            match accept(&listener) {
+                Ok((fd, _)) => break fd,
+                Err(error) => assert_eq!(error, Errno::AGAIN),
+            }
+        };
+        for fd in [ours, theirs] {
+            assert!(sockopt::tcp_nodelay(&fd).unwrap());
+            let flags = rustix::io::fcntl_getfd(&fd).unwrap();
+            assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        }
+    }
+}

@@ -73,7 +73,7 @@ counters! {
     connected,
     /// Outgoing connections that were refused or timed out, but not those that the handler closed.
     connect_failed,
-    /// Connections given away by hand-off or [`crate::Io::take`].
+    /// Connections given away by hand-off.
     taken,
     /// Connections that ended here, for any reason.
     closed,

@@ -4,16 +4,14 @@
 //! The price is that a descriptor *number* is valid only in its table: used in another it may
 //! close, or write into, another client's socket. So a shard thread closes everything it inherited
 //! except 0, 1, 2, the descriptors it was given, and event counters (with which code on the shard
-//! wakes other loops, such as tokio's); a descriptor that leaves the loop is a [`Descriptor`],
-//! which cannot change threads; and a descriptor of the process's own table is a [`MainFd`], which
-//! is closed only there.
+//! wakes other loops, such as tokio's); and a descriptor of the process's own table is a
+//! [`MainFd`], which is closed only there.
 //!
 //! A shard must not start threads: they would share its table without knowing it.
 
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,29 +26,6 @@ pub enum Tables {
     Private,
     /// The process's: not Linux, or the kernel refused; all shards share one limit.
     Shared,
-}
-
-/// An open descriptor that left a shard's loop. It belongs to that shard's table and therefore to
-/// its thread: it is not `Send`, and closes when dropped.
-#[derive(Debug)]
-pub struct Descriptor {
-    fd: OwnedFd,
-    table: u32,
-    /// Numbers of one table must not reach a thread of another.
-    not_send: PhantomData<*const ()>,
-}
-
-impl Descriptor {
-    pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { fd, table: thread_table().table, not_send: PhantomData }
-    }
-}
-
-impl AsFd for Descriptor {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        debug_assert_eq!(self.table, thread_table().table, "a descriptor met a foreign table");
-        self.fd.as_fd()
-    }
 }
 
 /// Raises the soft limit on open descriptors to the hard one; returns both as they are now. If the

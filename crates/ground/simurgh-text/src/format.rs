@@ -87,11 +87,6 @@ pub fn micros(us: f64) -> String {
     time(us / 1e6)
 }
 
-/// A text from elsewhere, without characters that move a terminal's cursor.
-pub fn plain(text: &str) -> String {
-    text.replace(|c: char| c.is_control(), " ")
-}
-
 /// Rows of cells as lines with aligned columns, two spaces apart: columns for which `is_left`
 /// returns true are aligned to the left, all others to the right.
 pub fn aligned(rows: &[Vec<String>], is_left: impl Fn(usize) -> bool) -> String {
@@ -183,6 +178,5 @@ mod tests {
     fn columns_stand_below_each_other() {
         let rows = [["a", "1"], ["bcd", "20"]].map(|row| row.map(str::to_owned).to_vec());
         assert_eq!(aligned(&rows, |column| column == 0), "a     1\nbcd  20\n");
-        assert_eq!(plain("a\x1b[2J\n"), "a [2J ");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 use simurgh_load_record::Total;
+use simurgh_text::visible;
 
 use super::job::Plan;
 use super::outcome::{Outcome, Spread};
@@ -61,7 +62,7 @@ fn problems(text: &mut String, run: &Outcome) {
         );
         let _ = writeln!(text, "    {}", counted(&run.errors));
         if let Some(first) = &run.first_error {
-            let _ = writeln!(text, "    the first: {}", plain(first));
+            let _ = writeln!(text, "    the first: {}", visible(first));
         }
     }
     if run.non_2xx_or_3xx > 0 {
@@ -284,11 +285,6 @@ fn binary(value: f64) -> String {
 
 pub(super) fn milliseconds(us: f64) -> String {
     format!("{:.3} ms", us / 1e3)
-}
-
-/// Without control characters: a server's text must not control the terminal.
-fn plain(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ impl HtmlReport {
         Self { dir: dir.to_owned(), target: Target::default() }
     }
 
-    /// Includes the server's own figures, as the dashboard polled them.
+    /// Includes the servers' own figures, which a [`Meter`](crate::meter::Meter) asks for.
     #[must_use]
     pub fn with_target(self, target: Target) -> Self {
         Self { target, ..self }
@@ -105,15 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn each_file_has_a_nonce_of_its_own() {
-        let report = HtmlReport::new(Path::new("gone"));
-        assert_ne!(report.render(&record()).unwrap(), report.render(&record()).unwrap());
-    }
-
-    #[test]
-    fn a_place_that_is_not_there_is_an_error() {
+    fn each_file_has_a_nonce_of_its_own_and_needs_its_directory() {
         let folder = tempfile::tempdir().unwrap();
         let mut report = HtmlReport::new(&folder.path().join("gone"));
+        assert_ne!(report.render(&record()).unwrap(), report.render(&record()).unwrap());
         assert_eq!(report.finish(&record()).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -1,15 +1,16 @@
-//! CPU time of servers, from their `/metrics` once a second. Optional: answers cost them CPU time.
+//! The servers' own figures, from their `/metrics` once a second: their CPU time for the record, all
+//! of them for pages. Optional: answers cost servers CPU time.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use simurgh_load_record::Record;
 use simurgh_load_scenario::Scenario;
 
-use crate::dashboard::Probe;
+use crate::dashboard::{CPU, Figures, Probe, Target, TargetPoint, and, grown, point};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -21,28 +22,26 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Polls the servers of a scenario that have users and no TLS, and adds their CPU time to the
-    /// record. Each was polled once when this returns. Fails if no thread can be started.
-    pub fn start(scenario: &Scenario, record: Arc<Mutex<Record>>) -> io::Result<Self> {
+    /// Polls the servers of a scenario that have users and no TLS. Each was polled once when this
+    /// returns. Fails if no thread can be started.
+    pub fn start(
+        scenario: &Scenario,
+        record: Arc<Mutex<Record>>,
+        target: Target,
+    ) -> io::Result<Self> {
         let targets = (0_u16..).zip(&scenario.targets);
         let targets = targets.filter(|(_, target)| !target.tls && target.weight > 0.0);
         let mut servers: Vec<Server> = targets
-            .map(|(index, target)| Server { index, probe: Probe::of(target), cpu_s: None })
+            .map(|(index, target)| Server { index, probe: Probe::of(target), before: None })
             .collect();
-        servers.iter_mut().for_each(|server| _ = server.ask());
+        ask(&mut servers, &record, &target);
         let (stop, stopped) = channel();
-        let ask = move || {
+        let poll = move || {
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                for server in &mut servers {
-                    let us = server.ask();
-                    if us > 0 {
-                        let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
-                        record.server_cpu(server.index, us);
-                    }
-                }
+                ask(&mut servers, &record, &target);
             }
         };
-        let thread = std::thread::Builder::new().name("simurgh-meter".into()).spawn(ask)?;
+        let thread = std::thread::Builder::new().name("simurgh-meter".into()).spawn(poll)?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -57,21 +56,49 @@ impl Drop for Meter {
     }
 }
 
+/// Asks all servers at once, as each may take its time.
+fn ask(servers: &mut [Server], record: &Mutex<Record>, target: &Target) {
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            servers.iter_mut().map(|server| scope.spawn(|| server.ask())).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+    });
+    let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+    for answer in answers.iter().filter(|answer| answer.cpu_us > 0) {
+        record.server_cpu(answer.index, answer.cpu_us);
+    }
+    let started = Duration::from_millis(record.meta().started_unix_ms);
+    drop(record);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let t_s = now.saturating_sub(started).as_secs_f64();
+    if let Some(sum) = answers.into_iter().map(|answer| answer.figures).reduce(and) {
+        target.push(t_s, sum);
+    }
+}
+
 struct Server {
     index: u16,
     probe: Probe,
-    cpu_s: Option<f64>,
+    /// Its last answer, and when it came.
+    before: Option<(Instant, Figures)>,
+}
+
+struct Answer {
+    index: u16,
+    /// CPU time since the answer before, microseconds.
+    cpu_us: u64,
+    figures: TargetPoint,
 }
 
 impl Server {
-    /// CPU time since the last answer, microseconds; 0 if the server does not answer.
-    fn ask(&mut self) -> u64 {
-        let Some(cpu_s) = self.probe.ask().ok().and_then(|figures| figures.cpu_s) else { return 0 };
-        match self.cpu_s.replace(cpu_s) {
-            // A restarted server counts from 0.
-            Some(before) if before <= cpu_s => ((cpu_s - before) * 1e6).round() as u64,
-            _ => 0,
-        }
+    fn ask(&mut self) -> Option<Answer> {
+        let figures = self.probe.ask().ok()?;
+        let now = Instant::now();
+        let before = self.before.as_ref().map(|(at, old)| (now - *at, old));
+        let cpu_s = before.and_then(|(_, old)| grown(CPU, &figures, old)).unwrap_or(0.0);
+        let point = point(&figures, before);
+        self.before = Some((now, figures));
+        Some(Answer { index: self.index, cpu_us: (cpu_s * 1e6).round() as u64, figures: point })
     }
 }
 
@@ -80,6 +107,8 @@ impl Server {
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
+
+    use simurgh_load_record::Meta;
 
     use super::*;
 
@@ -94,15 +123,31 @@ mod tests {
                 let mut head = [0; 1024];
                 let n = stream.read(&mut head).unwrap();
                 assert!(head[..n].starts_with(b"GET /metrics HTTP/1.0\r\n"));
-                write!(stream, "HTTP/1.0 200 OK\r\n\r\nprocess_cpu_seconds_total {cpu_s}\n")
-                    .unwrap();
+                let shards =
+                    "simurgh_connections{shard=\"0\"} 40\nsimurgh_connections{shard=\"1\"} 2";
+                let shards = if cpu_s == "2.5" { shards } else { "" };
+                write!(
+                    stream,
+                    "HTTP/1.0 200 OK\r\n\r\n{shards}\nprocess_cpu_seconds_total {cpu_s}\n"
+                )
+                .unwrap();
             }
         });
-        let probe = Probe { host: "a:1".to_owned(), address, path: "/metrics".to_owned() };
-        let mut asked = Server { index: 0, probe, cpu_s: None };
-        let counted = [(); 6].map(|()| asked.ask());
-        assert_eq!(counted, [0, 500_000, 0, 0, 0, 250_000]);
+        let probe = Probe { host: "a:1".to_owned(), address };
+        let mut servers = [Server { index: 0, probe, before: None }];
+        let (record, target) = (Mutex::new(Record::new(Meta::default())), Target::default());
+        let mut seen = Vec::new();
+        for second in 1..=6 {
+            ask(&mut servers, &record, &target);
+            let tick = record.lock().unwrap().close_second(second * 1000);
+            let cpu_us = tick.all.servers.get(&0).map_or(0, |server| server.cpu_us);
+            seen.push((cpu_us, target.last().unwrap()["connections"]));
+        }
+        let (none, some) = (None, Some(42.0));
+        let expected =
+            [(0, none), (500_000, some), (0, some), (0, none), (0, none), (250_000, none)];
+        assert_eq!(seen, expected);
         server.join().unwrap();
-        assert_eq!(asked.ask(), 0, "nobody is there");
+        assert!(servers[0].ask().is_none(), "nobody is there");
     }
 }

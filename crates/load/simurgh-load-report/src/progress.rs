@@ -11,8 +11,8 @@ use std::time::Duration;
 use rustix::stdio;
 use rustix::termios::tcgetwinsize;
 use simurgh_load_record::{Live, Metric, PhasePlan, Record, TimePoint};
-use simurgh_text::cut;
-use simurgh_text::format::{grouped, micros, plain, rate};
+use simurgh_text::format::{grouped, micros, rate};
+use simurgh_text::{cut, visible};
 
 use crate::control::{Control, ControlState};
 
@@ -121,7 +121,7 @@ impl Log {
         let (live, phase) = {
             let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
             let live = record.live();
-            let phase = phase(&record.meta().phases, live.at_s).map(|phase| plain(&phase.name));
+            let phase = phase(&record.meta().phases, live.at_s).map(|phase| visible(&phase.name));
             (live, phase.unwrap_or_default())
         };
         self.over = live.ending.is_some();
@@ -129,7 +129,7 @@ impl Log {
             // Some have newer figures each second; they are only printed once.
             if !self.warned.contains(&warning.code) {
                 self.warned.push(warning.code);
-                let _ = writeln!(events, "warning: {}", plain(&warning.text));
+                let _ = writeln!(events, "warning: {}", visible(&warning.text));
             }
         }
         let state = self.control.state();
@@ -186,7 +186,7 @@ fn line(live: &Live, phase: &str) -> String {
         grouped(live.errors_total),
     );
     for (name, row) in headlines(live).take(2) {
-        let _ = write!(text, "  {} p99 {}", plain(name), micros(row.p99 as f64));
+        let _ = write!(text, "  {} p99 {}", visible(name), micros(row.p99 as f64));
     }
     text
 }

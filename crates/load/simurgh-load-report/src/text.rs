@@ -6,7 +6,8 @@ use simurgh_load_record::figures::{Unit, Verdict};
 use simurgh_load_record::{
     Count, Live, Metric, MetricRow, Record, ServerRow, ServerTotal, Summary, Users, WorkerRow,
 };
-use simurgh_text::format::{self, bytes, grouped, micros, plain, time};
+use simurgh_text::format::{self, bytes, grouped, micros, time};
+use simurgh_text::visible;
 
 /// The summary of a run for a terminal, at most 110 columns wide unless names are long.
 pub fn summary(record: &Record) -> String {
@@ -190,7 +191,7 @@ fn errors(text: &mut String, live: &Live) {
     table.end();
     for row in &live.errors {
         for example in &row.examples {
-            let _ = writeln!(text, "  {}: {}", row.kind, plain(example));
+            let _ = writeln!(text, "  {}: {}", row.kind, visible(example));
         }
     }
 }
@@ -279,7 +280,7 @@ fn warnings(text: &mut String, live: &Live) {
         text.push_str("\nWarnings\n");
     }
     for warning in &live.warnings {
-        let _ = writeln!(text, "  {}", plain(&warning.text));
+        let _ = writeln!(text, "  {}", visible(&warning.text));
     }
 }
 
@@ -337,8 +338,8 @@ impl<'a> Table<'a> {
     }
 
     fn row(&mut self, name: &str, cells: impl IntoIterator<Item = String>) {
-        let cells = cells.into_iter().map(|cell| plain(&cell));
-        self.rows.push(std::iter::once(format!("  {}", plain(name))).chain(cells).collect());
+        let cells = cells.into_iter().map(|cell| visible(&cell));
+        self.rows.push(std::iter::once(format!("  {}", visible(name))).chain(cells).collect());
     }
 
     fn end(mut self) {

@@ -18,7 +18,7 @@ use simurgh_load_record::{
     Count, Counts, Delta, ErrorKind, Errors, Hist, MatchLine, Meta, Metric, Record, Tick, Total,
 };
 use simurgh_load_scenario::Dump;
-use simurgh_text::format::plain;
+use simurgh_text::visible;
 
 use crate::outputs::Exporter;
 
@@ -274,7 +274,7 @@ fn match_lines(record: &Record, tick: &Tick) -> String {
             unix_us % 1_000_000,
             u32::from(*session) + 1,
             plain_name(event),
-            plain(name),
+            visible(name),
         );
     }
     text

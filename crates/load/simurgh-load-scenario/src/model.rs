@@ -25,7 +25,7 @@ pub struct Loaded {
 }
 
 /// A whole run: the servers, the source addresses, the users, and the thresholds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
     /// For titles and file names.
     pub name: String,
@@ -171,7 +171,7 @@ pub enum Follow {
 }
 
 /// A span of time with one kind of arrivals.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
     /// For tables; `1`, `2`, … where the text has none.
     pub name: String,
@@ -210,8 +210,14 @@ pub enum Arrivals {
     },
 }
 
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self::Closed { from: 0, to: 0 }
+    }
+}
+
 /// One user that arrives at a given time after the start.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Appointment {
     /// Since the start of the run.
     pub at: Duration,
@@ -247,7 +253,7 @@ pub struct Session {
 }
 
 /// A message that users send at an interval.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// The interval.
     pub every: Duration,
@@ -256,7 +262,7 @@ pub struct Heartbeat {
 }
 
 /// A frame that users send without a step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FrameOut {
     /// The payload.
     pub data: Template,
@@ -265,7 +271,7 @@ pub struct FrameOut {
 }
 
 /// Answers frames of the server.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AnswerRule {
     /// The frames.
     pub when: Matcher,
@@ -305,7 +311,7 @@ pub enum Vsn {
 }
 
 /// Back-off after a lost connection: `min`, doubled each time up to `max`, each with jitter.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reconnect {
     /// The first wait.
     pub min: Duration,
@@ -319,7 +325,7 @@ pub struct Reconnect {
 }
 
 /// Cuts of connections on purpose, as on a mobile network, at random times.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Drop {
     /// From one cut to the next.
     pub every: Duration,
@@ -334,9 +340,10 @@ pub struct Drop {
 }
 
 /// How a connection is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cut {
     /// By a reset, which the server notices at once.
+    #[default]
     Reset,
     /// The user stops reading without closing. The socket stays open until the user has
     /// reconnected, and is reset then.
@@ -411,7 +418,7 @@ pub const LOCAL_AGENT: &str = "local";
 
 /// Another host that takes part. A scenario's agents run all users, in parts by their weights; the
 /// controlling host only runs some as an agent called [`LOCAL_AGENT`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Agent {
     /// Where `simurgh load agent` listens, host and port; or [`LOCAL_AGENT`].
     pub address: String,

@@ -94,7 +94,7 @@ pub enum Act {
 }
 
 /// Opens a WebSocket.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Connect {
     /// Path and query. For Phoenix the `vsn` parameter is added unless it is there.
     pub path: Template,
@@ -109,7 +109,7 @@ pub struct Connect {
 }
 
 /// Sends a message.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
     /// The message.
     pub data: Template,
@@ -122,9 +122,10 @@ pub struct Message {
 }
 
 /// How the answer to a message is recognised.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
     /// No answer is expected.
+    #[default]
     None,
     /// The first frame that comes.
     First,
@@ -133,9 +134,10 @@ pub enum Reply {
 }
 
 /// A condition on frames.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Matcher {
     /// Any frame.
+    #[default]
     Any,
     /// The whole text is this.
     Is(Template),
@@ -215,7 +217,7 @@ pub enum Find {
 }
 
 /// Checks an answer against a pattern.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// For `match.log`; `-` where none is given.
     pub name: String,
@@ -230,11 +232,12 @@ pub struct Check {
 }
 
 /// The action of a [`Check`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Action {
     /// Counts and continues.
     Continue,
     /// Also writes a line to `match.log`.
+    #[default]
     Log,
     /// Also writes the answer to a file.
     Dump,
@@ -259,7 +262,7 @@ pub enum Action {
 }
 
 /// Waits for a frame that has come since the last wait, or comes now.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wait {
     /// The awaited frame.
     pub matcher: Matcher,
@@ -268,7 +271,7 @@ pub struct Wait {
 }
 
 /// Receives frames.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Receive {
     /// The longest time; `None`: to the end of the run.
     pub time: Option<Think>,
@@ -292,7 +295,7 @@ pub enum Think {
 }
 
 /// A Channels message of the client.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Push {
     /// The topic.
     pub topic: Template,
@@ -314,7 +317,7 @@ pub struct Push {
 }
 
 /// An HTTP request.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Http {
     /// For example `GET`.
     pub method: String,
@@ -337,7 +340,7 @@ pub struct Http {
 }
 
 /// HTTP credentials.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HttpAuth {
     /// Digest instead of basic (RFC 7616, MD5).
     pub digest: bool,
@@ -356,7 +359,7 @@ pub struct HttpAuth {
 }
 
 /// Sets variables.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Set {
     /// The variables; several only for [`Value::Row`] and [`Value::Target`].
     pub vars: Vec<VarId>,
@@ -365,7 +368,7 @@ pub struct Set {
 }
 
 /// A value for variables.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Value {
     /// A rendered template.
     Template(Template),
@@ -386,11 +389,12 @@ pub enum Value {
         path: String,
     },
     /// Host and port of the user's server.
+    #[default]
     Target,
 }
 
 /// A loop with a counter; runs at least once if `at_least_once`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct For {
     /// The variable of the counter.
     pub var: Option<VarId>,
@@ -410,18 +414,19 @@ pub struct For {
 }
 
 /// A number, or a variable that holds one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bound {
     /// The number.
     Number(i64),
     /// The variable.
     Var(VarId),
     /// No end.
+    #[default]
     Endless,
 }
 
 /// A loop over a list.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ForEach {
     /// The variable for the current element.
     pub var: VarId,
@@ -436,7 +441,7 @@ pub struct ForEach {
 }
 
 /// A loop with its condition at the end.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Repeat {
     /// For messages.
     pub name: String,
@@ -451,7 +456,7 @@ pub struct Repeat {
 }
 
 /// Compares a variable with a text: as numbers if both are, else as text.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
     /// The variable.
     pub var: VarId,
@@ -464,9 +469,10 @@ pub struct Condition {
 }
 
 /// A comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Compare {
     /// Equal.
+    #[default]
     Eq,
     /// Not equal.
     Neq,
@@ -524,7 +530,7 @@ impl Compare {
 }
 
 /// Another server or protocol for the rest of the session.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Switch {
     /// The dialect from here on.
     pub dialect: Dialect,

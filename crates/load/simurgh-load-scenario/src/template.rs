@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// Index into [`Scenario::vars`](super::Scenario::vars).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct VarId(pub u16);
 
 /// Text or bytes with placeholders.

@@ -59,7 +59,6 @@ fn main() -> Result<(), Failure> {
         address: ([127, 0, 0, 1], arguments.port).into(),
         record: Arc::clone(&demo.record),
         control,
-        probes: Vec::new(),
         target: Target::default(),
     })?;
     println!("listening on http://{}", dashboard.address());

@@ -17,7 +17,7 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 pub(crate) const MESSAGE_BYTES_MAX: usize = 2 << 20;
 
 /// An operation of the server.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     /// `INFO`, with its JSON.
     Info(Bytes),
@@ -31,7 +31,7 @@ pub(crate) enum Op {
     Error(Box<str>),
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) sid: u64,
     whole: Bytes,

@@ -29,12 +29,6 @@ impl Claims {
         &self.claims
     }
 
-    /// As [`claims`](Self::claims), owned.
-    #[must_use]
-    pub fn into_claims(self) -> Map<String, Value> {
-        self.claims
-    }
-
     /// One claim.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {

@@ -154,12 +154,6 @@ impl TokenError {
         matches!(self, Self::Expired { .. })
     }
 
-    /// Whether it is not valid yet: the same token may be accepted later.
-    #[must_use]
-    pub fn is_not_yet_valid(&self) -> bool {
-        matches!(self, Self::NotYetValid { .. })
-    }
-
     /// Whether no token was sent.
     #[must_use]
     pub fn is_missing(&self) -> bool {

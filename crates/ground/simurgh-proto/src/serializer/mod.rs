@@ -40,6 +40,16 @@ pub enum Frame<'a> {
     Binary(&'a [u8]),
 }
 
+impl<'a> Frame<'a> {
+    /// Its content, of either kind.
+    pub fn as_bytes(self) -> &'a [u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Binary(bytes) => bytes,
+        }
+    }
+}
+
 /// The kind of frame for an encoded message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {

@@ -30,7 +30,6 @@ use crate::slab::{
 };
 use crate::stamps::Stamps;
 use crate::stats::{Counts, ReactorStats};
-use crate::tables::Descriptor;
 
 /// The time of a turn for messages, mail and writes; fan-out has its own.
 const TURN_NS: u64 = 1_000_000;
@@ -392,15 +391,6 @@ impl<T> Io<T> {
     /// Resets the connection at the end of the turn; nothing more is written.
     pub fn abort(&mut self, key: Key) {
         self.reset(key, Closed::Local);
-    }
-
-    /// Takes a connection off the shard; nothing is closed, [`crate::Handler::closed`] is not
-    /// called. Pending output is written first; what is queued for a slow peer is lost. `None` also
-    /// for a local one, which has no descriptor to take.
-    pub fn take(&mut self, key: Key) -> Option<(Descriptor, T)> {
-        self.flush();
-        let socket = self.leave(key)?;
-        Some((Descriptor::new(socket.fd?), socket.data))
     }
 
     /// Hands a connection and the bytes already read from it to the other end of the hand-off;

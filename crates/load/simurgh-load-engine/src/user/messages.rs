@@ -59,7 +59,7 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     fn frame_in(&mut self, frame: Frame<'_>) -> Flow {
-        self.dump_bytes(false, bytes_of(frame));
+        self.dump_bytes(false, frame.as_bytes());
         let message = match self.session().map(|session| session.dialect) {
             Some(Dialect::Phoenix(_)) => match self.user.client.serializer().decode_server(frame) {
                 Ok(message) => Some(message),
@@ -105,7 +105,7 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     fn look_for_stamp(&mut self, frame: Frame<'_>, message: Option<&ServerMessage<'_>>) {
-        let Some(stamp) = self.context.stamps.find(bytes_of(frame)) else { return };
+        let Some(stamp) = self.context.stamps.find(frame.as_bytes()) else { return };
         let topic = message.and_then(|message| match message {
             ServerMessage::Event(message) => Some(&*message.topic),
             ServerMessage::Reply { .. } => None,
@@ -133,7 +133,7 @@ impl<O: Outputs> Machine<'_, O> {
             (UserState::AwaitMatch, Op::Wait(matcher, answer))
                 if self.matches(matcher, frame, message) =>
             {
-                self.answered(answer, &AnswerText::body_only(bytes_of(frame)))
+                self.answered(answer, &AnswerText::body_only(frame.as_bytes()))
             }
             (UserState::Receiving, Op::Receive(op))
                 if op.matcher.as_ref().is_none_or(|it| self.matches(it, frame, message)) =>
@@ -172,7 +172,7 @@ impl<O: Outputs> Machine<'_, O> {
     /// Keeps a frame that no step waits for, if the user may wait later. Of answered frames, which
     /// come again and again, equal ones are kept once.
     fn keep(&mut self, frame: Frame<'_>, is_answered: bool) {
-        let payload = bytes_of(frame);
+        let payload = frame.as_bytes();
         if !self.program.waits_after(self.user.at) || payload.len() > KEPT_BYTES_MAX {
             return;
         }
@@ -226,10 +226,10 @@ impl<O: Outputs> Machine<'_, O> {
         let took_us = self.elapsed_us();
         self.user.state = UserState::Running;
         self.out.time(Metric::Message, took_us);
-        let bytes = bytes_of(frame).len() as u64;
+        let bytes = frame.as_bytes().len() as u64;
         let (method, what, status) = ("message", "websocket", "");
         self.dump_exchange(&Exchange { method, what, status, bytes, took_us });
-        self.answered(answer, &AnswerText::body_only(bytes_of(frame)))
+        self.answered(answer, &AnswerText::body_only(frame.as_bytes()))
     }
 
     pub(super) fn send_message(&mut self, op: &SendOp) -> Flow {
@@ -264,12 +264,5 @@ impl<O: Outputs> Machine<'_, O> {
 
     pub(super) fn send_frame(&mut self, opcode: OpCode, payload: &[u8]) {
         self.out.send_frame(self.user.key, self.user.tls(), opcode, payload);
-    }
-}
-
-pub(super) fn bytes_of<'a>(frame: Frame<'a>) -> &'a [u8] {
-    match frame {
-        Frame::Text(text) => text.as_bytes(),
-        Frame::Binary(bytes) => bytes,
     }
 }

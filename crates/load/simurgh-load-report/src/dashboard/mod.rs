@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! Record --polled 5 times a second--> frames::publish --one text for all--> GET /events (SSE)
-//! target's /metrics --once a second--> Target ----------^
+//! Target: the servers' own figures ---------------------^
 //! POST /control --guard: host, origin, token--> Control
 //! ```
 
@@ -29,8 +29,9 @@ use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::control::Control;
 
-pub use probe::Probe;
-pub use target::{Target, TargetPoint};
+pub(crate) use probe::{CPU, Figures, Probe, and, grown, point};
+pub use target::Target;
+pub(crate) use target::TargetPoint;
 
 pub(crate) use assets::report_page;
 pub(crate) use view::PageView;
@@ -54,9 +55,7 @@ pub struct Options {
     pub record: Arc<Mutex<Record>>,
     /// The control for the buttons.
     pub control: Control,
-    /// The servers' `/metrics`, see [`Probe::all`]; empty: none is polled.
-    pub probes: Vec<Probe>,
-    /// Receives the servers' figures; the report may show them too.
+    /// The servers' figures, if a [`Meter`](crate::meter::Meter) asks for them.
     pub target: Target,
 }
 
@@ -91,7 +90,7 @@ impl Shared {
 /// `InvalidInput` for an address that is not loopback; the system's error when no port is free or
 /// no thread can be started.
 pub fn start(options: Options) -> io::Result<Dashboard> {
-    let Options { address: asked, record, control, probes, target } = options;
+    let Options { address: asked, record, control, target } = options;
     if !asked.ip().is_loopback() {
         let text = format!(
             "the dashboard listens on loopback only, not on {asked}: take 127.0.0.1, and `ssh -L` \
@@ -109,9 +108,6 @@ pub fn start(options: Options) -> io::Result<Dashboard> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = std::thread::Builder::new().name("simurgh-dashboard".into()).spawn(move || {
         runtime.block_on(async {
-            if !probes.is_empty() {
-                tokio::spawn(probe::poll(probes, Arc::clone(&shared)));
-            }
             let publisher = tokio::spawn(frames::publish(Arc::clone(&shared), sender));
             server::serve(listener, shared, publisher, stopped).await;
         });

@@ -21,38 +21,11 @@ struct Points {
     last: Option<TargetPoint>,
 }
 
-/// Figures at one time, summed over all servers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct TargetPoint {
-    /// Since the start of the run, seconds.
-    pub t_s: f64,
-    /// Connections open.
-    pub connections: Option<f64>,
-    /// Share of a core since the previous point, percent; above 100 with several cores.
-    pub cpu_percent: Option<f64>,
-    /// Resident memory, bytes.
-    pub memory_bytes: Option<f64>,
-    /// Channel messages received per second.
-    pub messages_in: Option<f64>,
-}
+/// Figures at one time, by column, summed over all servers.
+pub(crate) type TargetPoint = BTreeMap<&'static str, Option<f64>>;
 
-impl TargetPoint {
-    /// The sum of two servers' figures, as far as known.
-    #[must_use]
-    pub(super) fn and(self, other: Self) -> Self {
-        let sum = |one: Option<f64>, other: Option<f64>| match (one, other) {
-            (Some(one), Some(other)) => Some(one + other),
-            (one, other) => one.or(other),
-        };
-        Self {
-            t_s: self.t_s.max(other.t_s),
-            connections: sum(self.connections, other.connections),
-            cpu_percent: sum(self.cpu_percent, other.cpu_percent),
-            memory_bytes: sum(self.memory_bytes, other.memory_bytes),
-            messages_in: sum(self.messages_in, other.messages_in),
-        }
-    }
-}
+/// The column with the time since the start of the run, seconds.
+const T_S: &str = "t_s";
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct TargetView {
@@ -61,13 +34,15 @@ pub(super) struct TargetView {
 
 impl Target {
     /// The newest figures; `None`: none yet.
-    pub fn last(&self) -> Option<TargetPoint> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).last
+    pub(crate) fn last(&self) -> Option<TargetPoint> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).last.clone()
     }
 
-    pub(super) fn push(&self, point: TargetPoint) {
+    /// Adds figures of a time since the start of the run, seconds.
+    pub(crate) fn push(&self, t_s: f64, mut point: TargetPoint) {
+        point.insert(T_S, Some(t_s));
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.last = Some(point);
+        all.last = Some(point.clone());
         all.skipped += 1;
         if all.skipped < all.stride {
             return;
@@ -86,15 +61,10 @@ impl Target {
 
     pub(super) fn view(&self) -> Option<TargetView> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let column =
-            |value: fn(&TargetPoint) -> Option<f64>| all.points.iter().map(value).collect();
-        let columns = BTreeMap::from([
-            ("t_s", column(|point| Some(point.t_s))),
-            ("connections", column(|point| point.connections)),
-            ("cpu_percent", column(|point| point.cpu_percent)),
-            ("memory_bytes", column(|point| point.memory_bytes)),
-            ("messages_in", column(|point| point.messages_in)),
-        ]);
+        let mut columns: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (column, value) in all.points.iter().flatten() {
+            columns.entry(*column).or_default().push(*value);
+        }
         (!all.points.is_empty()).then_some(TargetView { columns })
     }
 }
@@ -104,25 +74,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_summed_as_far_as_they_have_figures() {
-        let one = TargetPoint { t_s: 1.0, connections: Some(3.0), ..TargetPoint::default() };
-        let two = TargetPoint { t_s: 2.0, cpu_percent: Some(5.0), ..one };
-        let sum = one.and(two);
-        let expected = TargetPoint { connections: Some(6.0), ..two };
-        assert_eq!((sum, sum.memory_bytes), (expected, None));
-    }
-
-    #[test]
     fn a_long_run_keeps_its_whole_past_in_bounded_memory() {
         let target = Target::default();
         assert_eq!(target.view(), None);
         for second in 0..20_000 {
-            target.push(TargetPoint { t_s: f64::from(second), ..TargetPoint::default() });
+            target.push(f64::from(second), TargetPoint::new());
         }
         let columns = target.view().unwrap().columns;
         let times: Vec<f64> = columns["t_s"].iter().flatten().copied().collect();
         assert!((POINTS_MAX / 2..=POINTS_MAX).contains(&times.len()), "{}", times.len());
         assert!(times.is_sorted() && times[0] < 1.0 && times[times.len() - 1] > 19_980.0);
-        assert_eq!(target.last().unwrap().t_s, 19_999.0);
+        assert_eq!(target.last().unwrap()[T_S], Some(19_999.0));
     }
 }

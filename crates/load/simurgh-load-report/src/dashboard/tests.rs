@@ -19,27 +19,24 @@ struct Run {
     record: Arc<Mutex<Record>>,
     commands: Receiver<Command>,
     worker: Recorder,
+    target: Target,
 }
 
 impl Run {
     fn start() -> Self {
-        Self::with(Vec::new())
-    }
-
-    fn with(probes: Vec<Probe>) -> Self {
         let names = Names { phases: vec!["one".into()], ..Names::default() };
         let worker = Recorder::new(WorkerId::default(), &names, false);
         let meta = Meta { scenario: "lobby <b>".into(), names, ..Meta::default() };
         let record = Arc::new(Mutex::new(Record::new(meta)));
         let (control, commands) = Control::new();
+        let target = Target::default();
         let options = Options {
             address: ([127, 0, 0, 1], 0).into(),
             record: Arc::clone(&record),
             control,
-            probes,
-            target: Target::default(),
+            target: target.clone(),
         };
-        Self { dashboard: start(options).unwrap(), record, commands, worker }
+        Self { dashboard: start(options).unwrap(), record, commands, worker, target }
     }
 
     /// One second of the run, with one more user and its join.
@@ -277,7 +274,6 @@ fn a_taken_port_gives_way_to_the_next_free_one() {
         address,
         record: Arc::new(Mutex::new(Record::new(Meta::default()))),
         control: Control::new().0,
-        probes: Vec::new(),
         target: Target::default(),
     };
     let dashboard = start(of(asked)).unwrap();
@@ -290,36 +286,12 @@ fn a_taken_port_gives_way_to_the_next_free_one() {
 
 #[test]
 fn the_servers_own_figures_come_along() {
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = server.local_addr().unwrap();
-    let answers = std::thread::spawn(move || {
-        let (mut stream, _) = server.accept().unwrap();
-        stream.set_read_timeout(Some(WAIT)).unwrap();
-        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-        let first = lines.next().unwrap().unwrap();
-        for line in lines {
-            if line.unwrap().is_empty() {
-                break;
-            }
-        }
-        let body = "simurgh_connections{shard=\"0\"} 40\nsimurgh_connections{shard=\"1\"} 2\n";
-        write!(stream, "HTTP/1.1 200 OK\r\n\r\n{body}").unwrap();
-        first
-    });
-    let probe = Probe { host: "server:1".into(), address, path: "/metrics".into() };
-    let mut run = Run::with(vec![probe]);
-    assert_eq!(answers.join().unwrap(), "GET /metrics HTTP/1.0");
+    let mut run = Run::start();
+    run.target.push(0.5, [("connections", Some(42.0))].into());
     let mut events = run.events();
-    let mut number = 0;
-    loop {
-        number += 1;
-        run.second(number);
-        let data = events.find(|_, data| data["at_s"] == number as f64);
-        let column = data["target"]["columns"]["connections"][0].as_f64();
-        let found = column.or_else(|| data["target_point"]["connections"].as_f64());
-        if let Some(connections) = found {
-            assert_eq!(connections, 42.0);
-            break;
-        }
-    }
+    run.second(1);
+    let data = events.find(|_, data| data["at_s"] == 1.0);
+    let column = data["target"]["columns"]["connections"][0].as_f64();
+    let found = column.or_else(|| data["target_point"]["connections"].as_f64());
+    assert_eq!(found, Some(42.0), "{data}");
 }

@@ -86,7 +86,7 @@ impl CompiledMatcher {
         patterns: &mut PatternCache,
         expand: &mut Expand<'_>,
     ) -> bool {
-        let bytes = bytes_of(frame);
+        let bytes = frame.as_bytes();
         match &self.0 {
             Kind::Any => true,
             Kind::Is(template) => with(template, expand, |text| text == bytes),
@@ -158,13 +158,6 @@ fn pattern_of(template: &Template, expand: &mut Expand<'_>) -> Vec<u8> {
     pattern
 }
 
-fn bytes_of(frame: Frame<'_>) -> &[u8] {
-    match frame {
-        Frame::Text(text) => text.as_bytes(),
-        Frame::Binary(bytes) => bytes,
-    }
-}
-
 fn topic_and_event<'m>(message: &'m ServerMessage<'_>) -> (&'m str, &'m str) {
     match message {
         ServerMessage::Reply { topic, .. } => (topic, events::REPLY),
@@ -185,7 +178,7 @@ fn with_message(
     if let Some(message) = message {
         return judge(message);
     }
-    let is_object = bytes_of(frame).trim_ascii_start().starts_with(b"{");
+    let is_object = frame.as_bytes().trim_ascii_start().starts_with(b"{");
     let serializer = if is_object { Serializer::V1 } else { Serializer::V2 };
     serializer.decode_server(frame).is_ok_and(|message| judge(&message))
 }

@@ -2,25 +2,128 @@
 
 use std::time::Duration;
 
-use simurgh_text::toml::{Entry, Table};
+use simurgh_text::toml::Entry;
 
+use super::keys::{
+    Codec, FLAG, Keys, SMALL, TEMPLATE, TEXT, TIME, Writer, named, text, time, word,
+};
 use super::read::Reader;
-use super::tables::small;
 use crate::{
     Action, Answer, Capture, Check, Find, Generated, Matcher, Part, PresenceList, Template,
 };
 
-impl Reader<'_> {
-    pub(super) fn answer(&self, table: &Table<'_, '_>) -> Answer {
-        let captures = table.get("capture").map(|entry| entry.named()).unwrap_or_default();
-        let checks = table.get("check").map(|entry| entry.one_or_more()).unwrap_or_default();
-        Answer {
-            timeout: table.time("timeout"),
-            captures: captures.iter().filter_map(|entry| self.capture(entry)).collect(),
-            checks: checks.iter().filter_map(|entry| self.check(entry)).collect(),
+pub(super) fn answer(keys: &mut Keys<'_, '_, '_>, answer: &mut Answer) {
+    keys.optional("timeout", &mut answer.timeout, TIME);
+    keys.key("capture", &mut answer.captures, Vec::new(), CAPTURES);
+    keys.list("check", &mut answer.checks, CHECK);
+}
+
+const CAPTURES: Codec<Vec<Capture>> = Codec {
+    read: |reader, entry| {
+        Some(entry.named().iter().filter_map(|one| reader.capture(one)).collect())
+    },
+    write: |writer, captures| {
+        let written = captures.iter().map(|one| (writer.var(one.var), capture(one)));
+        named(&written.collect::<Vec<_>>())
+    },
+};
+
+fn capture(capture: &Capture) -> String {
+    let (kind, place) = match &capture.from {
+        Find::Json(path) if !capture.decode_html => return text(path),
+        Find::Json(path) => ("json", path),
+        Find::Regex(regex) => ("regex", regex),
+        Find::Header(name) => ("header", name),
+        Find::FormField(name) => ("form_field", name),
+    };
+    let decode = if capture.decode_html { ", decode_html = true" } else { "" };
+    format!("{{ {kind} = {}{decode} }}", text(place))
+}
+
+const CHECK: Codec<Check> = Codec {
+    read: |reader, entry| match entry.as_str() {
+        Some(_) => {
+            Some(Check { name: "-".into(), pattern: reader.template(entry)?, ..<_>::default() })
+        }
+        None => reader.table(entry, "a check such as { pattern = \"ok\" }", check),
+    },
+    write: |writer, one| writer.table(one, check),
+};
+
+fn check(keys: &mut Keys<'_, '_, '_>, check: &mut Check) {
+    keys.needed("pattern", "a regular expression", &mut check.pattern, TEMPLATE);
+    keys.key("name", &mut check.name, "-".to_owned(), TEXT);
+    keys.word("when", &mut check.when_found, false, &[("missing", false), ("found", true)]);
+    keys.key("do", &mut check.action, Action::Log, ACTION);
+    keys.key("skip_headers", &mut check.skip_headers, false, FLAG);
+}
+
+const ACTION: Codec<Action> = Codec {
+    read: |reader, entry| match entry.is_table() {
+        true => action(reader, entry),
+        false => entry.word(&ACTIONS),
+    },
+    write: |_, action| match *action {
+        Action::Restart { times_max } => format!("{{ restart = {times_max} }}"),
+        Action::Loop { times_max, sleep, back } => {
+            let back = if back > 0 { format!(", back = {back}") } else { String::new() };
+            format!("{{ loop = {times_max}, sleep = {}{back} }}", time(sleep))
+        }
+        action => word(&ACTIONS, action),
+    },
+};
+
+fn action(reader: &Reader<'_>, entry: &Entry<'_, '_>) -> Option<Action> {
+    let table = entry.table("an action such as { restart = 3 }")?;
+    let (mut restart, mut times, mut sleep, mut back) = (None, None, Duration::ZERO, 0);
+    let mut keys = Keys::Read(reader, &table);
+    keys.optional("restart", &mut restart, SMALL);
+    keys.optional("loop", &mut times, SMALL);
+    keys.key("sleep", &mut sleep, Duration::from_secs(5), TIME);
+    keys.key("back", &mut back, 0, SMALL);
+    table.finish();
+    match (restart, times) {
+        (Some(times_max), None) => Some(Action::Restart { times_max }),
+        (None, Some(times_max)) => Some(Action::Loop { times_max, sleep, back }),
+        _ => {
+            entry.wrong("needs either restart or loop", "");
+            None
         }
     }
+}
 
+pub(super) const MATCHER: Codec<Matcher> = Codec {
+    read: |reader, entry| reader.matcher(entry),
+    write: |writer, matcher| writer.matcher(matcher),
+};
+
+impl Writer<'_> {
+    fn matcher(self, matcher: &Matcher) -> String {
+        let one = |key: &str, value: &Template| format!("{{ {key} = {} }}", self.template(value));
+        let topic = |topic: &Option<Template>| match topic {
+            Some(topic) => format!(", topic = {}", self.template(topic)),
+            None => String::new(),
+        };
+        match matcher {
+            Matcher::Any => text("any"),
+            Matcher::Is(whole) => one("is", whole),
+            Matcher::Contains(part) => one("contains", part),
+            Matcher::Regex(regex) => one("regex", regex),
+            Matcher::Json { path, is } => {
+                format!("{{ json = {}, is = {} }}", text(path), self.template(is))
+            }
+            Matcher::Event { topic: of, event } => {
+                format!("{{ event = {}{} }}", self.template(event), topic(of))
+            }
+            Matcher::Presence { topic: of, list, key } => {
+                let (list, key) = (word(&PRESENCE_LISTS, *list), self.template(key));
+                format!("{{ presence = {list}, key = {key}{} }}", topic(of))
+            }
+        }
+    }
+}
+
+impl Reader<'_> {
     fn capture(&self, entry: &Entry<'_, '_>) -> Option<Capture> {
         let var = self.var_named(entry, &entry.key)?;
         if let Some(path) = entry.as_str() {
@@ -48,32 +151,6 @@ impl Reader<'_> {
         };
         let from = find(place.text("a text")?.to_owned());
         Some(Capture { var, from, decode_html })
-    }
-
-    fn check(&self, entry: &Entry<'_, '_>) -> Option<Check> {
-        if entry.as_str().is_some() {
-            return Some(Check {
-                name: "-".to_owned(),
-                pattern: self.template(entry)?,
-                when_found: false,
-                action: Action::Log,
-                skip_headers: false,
-            });
-        }
-        let table = entry.table("a check such as { pattern = \"ok\" }")?;
-        let pattern = table.need("pattern", "a regular expression");
-        let name = table.text("name", "a name").unwrap_or("-");
-        let when = table.word("when", &[("missing", false), ("found", true)]);
-        let action = table.get("do").map_or(Some(Action::Log), |entry| action(&entry));
-        let skip_headers = table.bool("skip_headers");
-        table.finish();
-        Some(Check {
-            name: name.to_owned(),
-            pattern: self.template(&pattern?)?,
-            when_found: when.unwrap_or(false),
-            action: action?,
-            skip_headers: skip_headers.unwrap_or(false),
-        })
     }
 
     pub(super) fn matcher(&self, entry: &Entry<'_, '_>) -> Option<Matcher> {
@@ -151,27 +228,6 @@ pub(super) const ACTIONS: [(&str, Action); 5] = [
     ("abort", Action::Abort),
     ("abort-run", Action::AbortRun),
 ];
-
-fn action(entry: &Entry<'_, '_>) -> Option<Action> {
-    if !entry.is_table() {
-        return entry.word(&ACTIONS);
-    }
-    let table = entry.table("an action such as { restart = 3 }")?;
-    let (restart, times) = (table.get("restart"), table.get("loop"));
-    let sleep = table.time("sleep").unwrap_or(Duration::from_secs(5));
-    let back = table.get("back").and_then(|entry| small(&entry)).unwrap_or(0);
-    table.finish();
-    match (restart, times) {
-        (Some(times), None) => small(&times).map(|times_max| Action::Restart { times_max }),
-        (None, Some(times)) => {
-            small(&times).map(|times_max| Action::Loop { times_max, sleep, back })
-        }
-        _ => {
-            entry.wrong("needs either restart or loop", "");
-            None
-        }
-    }
-}
 
 /// Whether a template becomes JSON. Placeholders may be numbers, or anything within quotes.
 pub(super) fn check_json(template: &Template) -> Result<(), String> {

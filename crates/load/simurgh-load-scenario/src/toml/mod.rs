@@ -2,6 +2,7 @@
 //! example; docs/SCENARIOS.md is made from it. `simurgh load init` prints a commented example.
 
 mod answer;
+mod keys;
 mod read;
 mod reference;
 mod steps;
@@ -12,18 +13,17 @@ mod units;
 mod vars;
 mod verbs;
 mod write;
-mod write_steps;
 
 pub use answer::XPATH_HELP;
+pub(crate) use keys::text;
 pub use read::read;
 pub use reference::reference;
+pub(crate) use steps::{matcher, outline};
 pub use tables::spread;
 pub use target::url as target_url;
 pub(crate) use template::print as print_template;
 pub use units::{address_range, rate};
-pub(crate) use write::text;
 pub use write::write;
-pub(crate) use write_steps::{matcher, outline};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -5,16 +5,11 @@ use std::path::Path;
 
 use simurgh_text::toml::{Document, Entry, Table, did_you_mean};
 
-use super::tables::{
-    CUTS, PROTOCOLS, SPREADS, TRANSPORTS, addresses, arrivals, follow_stamps, pass, reconnect,
-    seed, small, sources, time_range, timeouts, tsung, weight, weighted,
-};
+use super::keys::Keys;
 use super::template::{self, Names};
-use super::vars;
+use super::{tables, vars};
 use crate::{
-    Agent, AnswerRule, Appointment, Arrivals, DataFile, Diagnostics, Drop, FrameOut, Heartbeat,
-    LOCAL_AGENT, Load, Loaded, Matcher, Overrides, Phase, Row, Scenario, Session, Target, Template,
-    Tls, VarId, read_rows,
+    DataFile, Diagnostics, Loaded, Overrides, Row, Scenario, Target, Template, VarId, read_rows,
 };
 
 /// Parses a scenario. Relative file names start from `base`; of `overrides` only the flags for
@@ -30,6 +25,7 @@ pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Di
             targets: RefCell::default(),
             sessions: Vec::new(),
             phases: Vec::new(),
+            topic: RefCell::default(),
         };
         reader.scenario(root)
     })?;
@@ -43,8 +39,10 @@ pub(super) struct Reader<'p> {
     vars: Vec<String>,
     files: Vec<DataFile>,
     pub(super) targets: RefCell<Vec<Target>>,
-    sessions: Vec<String>,
-    phases: Vec<String>,
+    pub(super) sessions: Vec<String>,
+    pub(super) phases: Vec<String>,
+    /// That of the last join of the session.
+    pub(super) topic: RefCell<Option<Template>>,
 }
 
 impl Names for Reader<'_> {
@@ -75,33 +73,61 @@ impl Reader<'_> {
         let sessions: Vec<_> = sessions.iter().flat_map(Entry::one_or_more).collect();
         self.sessions = sessions.iter().enumerate().map(|(at, one)| table_name(at, one)).collect();
         let phases = root.all("phase");
-        let phases = phases.iter().enumerate();
-        self.phases = phases.map(|(at, one)| table_name(at, one)).collect();
-        let sessions = sessions.iter().enumerate();
-        let sessions: Vec<_> = sessions.filter_map(|(at, one)| self.session(at, one)).collect();
-        let load = self.load(&root);
-        let scenario = Scenario {
-            name: root.text("name", "a name").unwrap_or("unnamed").to_owned(),
-            seed: root.get("seed").and_then(|entry| seed(&entry)).unwrap_or(1),
-            targets: Vec::new(),
-            spread: root.word("spread", &SPREADS).unwrap_or_default(),
-            sources: root.get("sources").and_then(|e| sources(&e)).unwrap_or_default(),
-            load,
-            sessions,
+        self.phases = phases.iter().enumerate().map(|(at, one)| table_name(at, one)).collect();
+        let mut scenario = Scenario {
             vars: self.vars.clone(),
             files: self.files.clone(),
-            timeouts: root.get("timeouts").and_then(|e| timeouts(&e)).unwrap_or_default(),
-            pass: root.get("pass").map(|e| pass(&e)).unwrap_or_default(),
-            agents: root.get("agent").map(|e| self.agents(&e)).unwrap_or_default(),
-            tls: root.get("tls").and_then(|e| self.tls(&e)).unwrap_or_default(),
-            user_agents: root.get("user_agents").map(|e| weighted(&e)).unwrap_or_default(),
-            tsung: root.get("tsung").and_then(|e| tsung(&e)),
+            sources: self.section(&root, "sources", "[sources]", tables::sources),
+            timeouts: self.section(&root, "timeouts", "[timeouts]", tables::timeouts),
+            tls: self.section(&root, "tls", "[tls]", tables::tls),
+            ..Scenario::default()
         };
+        tables::top(&mut Keys::Read(self, &root), &mut scenario);
+        let tsung = root.get("tsung");
+        scenario.tsung = tsung.and_then(|entry| self.table(&entry, "[tsung]", tables::tsung));
+        let agents = root.all("agent").into_iter();
+        let agents: Vec<_> =
+            agents.filter_map(|entry| self.table(&entry, "[[agent]]", tables::agent)).collect();
+        scenario.agents = if self.overrides.local { Vec::new() } else { agents };
+        scenario.load.phases = self.tables(&phases, "[[phase]]", tables::phase);
+        let appointments = root.all("appointment");
+        scenario.load.appointments =
+            self.tables(&appointments, "[[appointment]]", |keys, one, _| {
+                tables::appointment(keys, one);
+            });
+        scenario.sessions = self.tables(&sessions, "[[session]]", |keys, one, at| {
+            self.topic.take();
+            tables::session(keys, one, at);
+        });
+        scenario.pass = root.get("pass").map(|entry| tables::pass(&entry)).unwrap_or_default();
         for name in root.all("vars") {
             name.text("names of variables");
         }
         root.finish();
         Scenario { targets: self.targets.take(), ..scenario }
+    }
+
+    fn section<T: Default>(
+        &self,
+        root: &Table<'_, '_>,
+        key: &'static str,
+        label: &str,
+        describe: fn(&mut Keys<'_, '_, '_>, &mut T),
+    ) -> T {
+        root.get(key).and_then(|entry| self.table(&entry, label, describe)).unwrap_or_default()
+    }
+
+    fn tables<T: Default>(
+        &self,
+        entries: &[Entry<'_, '_>],
+        label: &str,
+        describe: impl Fn(&mut Keys<'_, '_, '_>, &mut T, usize),
+    ) -> Vec<T> {
+        let entries = entries.iter().enumerate();
+        let read = |(at, entry): (usize, &Entry<'_, '_>)| {
+            self.table(entry, label, |keys, one| describe(keys, one, at))
+        };
+        entries.filter_map(read).collect()
     }
 
     fn read_files(&self, entry: &Entry<'_, '_>) -> Vec<DataFile> {
@@ -153,62 +179,12 @@ impl Reader<'_> {
         }
     }
 
-    fn load(&self, root: &Table<'_, '_>) -> Load {
-        let phases = root.all("phase");
-        let phases = phases.iter().enumerate();
-        let phases = phases.filter_map(|(at, entry)| self.phase(at, entry)).collect();
-        let appointments = root.all("appointment");
-        let appointments = appointments.iter();
-        Load {
-            phases,
-            appointments: appointments.filter_map(|entry| self.appointment(entry)).collect(),
-            repeat: root.get("repeat").and_then(|e| small(&e)).unwrap_or(0),
-            duration: root.get("duration").and_then(|entry| entry.some_time()),
-            users_max: root.count("max_users", 0),
-            follow_stamps: root
-                .get("follow_stamps")
-                .and_then(|e| follow_stamps(&e))
-                .unwrap_or_default(),
-        }
-    }
-
-    fn phase(&self, at: usize, entry: &Entry<'_, '_>) -> Option<Phase> {
-        let table = entry.table("[[phase]]")?;
-        let name = table.text("name", "a name");
-        let duration = table.need("duration", "a time such as \"60s\"");
-        let arrivals = arrivals(&table);
-        let weights = table.get("weights").map(|entry| self.weights(&entry));
-        let phase = Phase {
-            name: name.map_or_else(|| (at + 1).to_string(), str::to_owned),
-            duration: duration.and_then(|entry| entry.time()).unwrap_or_default(),
-            arrivals: arrivals.unwrap_or(Arrivals::Closed { from: 0, to: 0 }),
-            users_max: table.count("max_users", 0),
-            wait_for_users: table.bool("wait_for_users").unwrap_or(false),
-            hold: table.bool("hold").unwrap_or(false),
-            weights: weights.unwrap_or_default(),
-        };
-        table.finish();
-        Some(phase)
-    }
-
-    fn weights(&self, entry: &Entry<'_, '_>) -> Vec<Option<f64>> {
-        let mut weights = vec![None; self.sessions.len()];
-        for weight in entry.named() {
-            let at = self.session_index(&weight, &weight.key);
-            let value = weight.number("a weight from 0");
-            if let Some(slot) = at.and_then(|at| weights.get_mut(at)) {
-                *slot = value;
-            }
-        }
-        weights
-    }
-
-    fn session_index(&self, entry: &Entry<'_, '_>, name: &str) -> Option<usize> {
+    pub(super) fn session_index(&self, entry: &Entry<'_, '_>, name: &str) -> Option<usize> {
         self.index_of("session", &self.sessions, entry, name)
     }
 
     /// The index of a name, which must be unique.
-    fn index_of(
+    pub(super) fn index_of(
         &self,
         what: &str,
         all: &[String],
@@ -231,139 +207,8 @@ impl Reader<'_> {
         }
     }
 
-    fn appointment(&self, entry: &Entry<'_, '_>) -> Option<Appointment> {
-        let table = entry.table("[[appointment]]")?;
-        let at = table.need("at", "a time after the start").and_then(|entry| entry.time());
-        let session = table.need("session", "the name of a session").and_then(|entry| {
-            let name = entry.text("the name of a session")?;
-            self.session_index(&entry, name)
-        });
-        table.finish();
-        Some(Appointment { at: at?, session: session? })
-    }
-
-    fn session(&self, at: usize, entry: &Entry<'_, '_>) -> Option<Session> {
-        let table = entry.table("[[session]]")?;
-        // It was read before all others.
-        table.text("name", "a name");
-        let dialect = table.word("protocol", &PROTOCOLS);
-        let transport = table.word("transport", &TRANSPORTS);
-        let rules = table.all("answer");
-        let steps = table.need("steps", "a list of steps");
-        let session = Session {
-            name: self.sessions.get(at).cloned().unwrap_or_default(),
-            weight: weight(&table),
-            dialect: dialect.unwrap_or_default(),
-            transport: transport.unwrap_or_default(),
-            heartbeat: table.get("heartbeat").and_then(|entry| self.heartbeat(&entry)),
-            rules: rules.iter().filter_map(|entry| self.rule(entry)).collect(),
-            reconnect: table.get("reconnect").and_then(|entry| reconnect(&entry)),
-            drop: table.get("drop").and_then(|entry| self.drop(&entry)),
-            resume: table.bool("resume").unwrap_or(false),
-            read_rate_max: table.count("read_rate_max", 1),
-            steps: steps.map(|entry| self.steps(&entry, &mut None)).unwrap_or_default(),
-        };
-        table.finish();
-        Some(session)
-    }
-
-    /// A time, or `{ every = "25s", send = "2" }`.
-    fn heartbeat(&self, entry: &Entry<'_, '_>) -> Option<Heartbeat> {
-        if !entry.is_table() {
-            return Some(Heartbeat { every: entry.some_time()?, send: None });
-        }
-        let table = entry.table("heartbeat")?;
-        let every = table.need("every", "a time such as \"25s\"");
-        let every = every.and_then(|entry| entry.some_time());
-        let send = self.frame_out(&table);
-        table.finish();
-        Some(Heartbeat { every: every?, send: Some(send?) })
-    }
-
-    /// `{ when = "2", send = "3" }`; a plain text is the whole frame.
-    fn rule(&self, entry: &Entry<'_, '_>) -> Option<AnswerRule> {
-        let table = entry.table("a rule such as { when = \"2\", send = \"3\" }")?;
-        let when = table.need("when", "the text of the frames that are answered, or a match");
-        let when = when.and_then(|entry| match entry.as_str() {
-            Some("any") | None => self.matcher(&entry),
-            Some(_) => self.template(&entry).map(Matcher::Is),
-        });
-        let send = self.frame_out(&table);
-        table.finish();
-        Some(AnswerRule { when: when?, send: send? })
-    }
-
-    /// The keys `send` and `binary` of a table.
-    fn frame_out(&self, table: &Table<'_, '_>) -> Option<FrameOut> {
-        let data = table.need("send", "what is sent, a text");
-        let data = data.and_then(|entry| self.template(&entry));
-        let binary = table.bool("binary").unwrap_or(false);
-        Some(FrameOut { data: data?, binary })
-    }
-
-    fn drop(&self, entry: &Entry<'_, '_>) -> Option<Drop> {
-        let table = entry.table("drop")?;
-        let every = table.need("every", "the time from one cut to the next, such as \"10s\"");
-        let every = every.and_then(|entry| entry.some_time());
-        let away = table.need("for", "how long the user is away, such as \"2s\"");
-        let away = away.and_then(|entry| entry.time());
-        let how = table.need("how", "\"rst\", \"silence\" or \"both\"");
-        let how = how.and_then(|entry| entry.word(&CUTS));
-        let reconnect = table.get("reconnect").and_then(|entry| time_range(&entry));
-        let phase = match table.get("phase") {
-            None => Some(None),
-            Some(entry) => {
-                let name = entry.text("the name of a phase")?;
-                self.index_of("phase", &self.phases, &entry, name).map(Some)
-            }
-        };
-        table.finish();
-        Some(Drop {
-            every: every?,
-            away: away?,
-            how: how?,
-            reconnect: reconnect.unwrap_or_default(),
-            phase: phase?,
-        })
-    }
-
-    fn agents(&self, entry: &Entry<'_, '_>) -> Vec<Agent> {
-        let mut agents = Vec::new();
-        for entry in entry.one_or_more() {
-            let Some(table) = entry.table("[[agent]]") else { continue };
-            let address = table.need("address", "where `simurgh load agent` listens");
-            let address = address.and_then(|e| e.text("host and port")).unwrap_or("").to_owned();
-            let token = if address == LOCAL_AGENT {
-                table.get("token")
-            } else {
-                table.need("token", "what it was started with; $NAME is from the environment")
-            };
-            agents.push(Agent {
-                address,
-                token: token.and_then(|e| e.text("a token")).unwrap_or("").to_owned(),
-                weight: weight(&table),
-                addresses: table.get("addresses").map(|e| addresses(&e)).unwrap_or_default(),
-            });
-            table.finish();
-        }
-        if self.overrides.local { Vec::new() } else { agents }
-    }
-
-    fn tls(&self, entry: &Entry<'_, '_>) -> Option<Tls> {
-        let table = entry.table("[tls]")?;
-        let roots = table.all("roots");
-        let roots = roots.iter();
-        let tls = Tls {
-            insecure: table.bool("insecure").unwrap_or(false),
-            roots_pem: roots.filter_map(|entry| self.pem(entry)).collect(),
-            identity_pem: table.get("identity").and_then(|entry| self.pem(&entry)),
-        };
-        table.finish();
-        Some(tls)
-    }
-
     /// PEM, or the path of a file with it.
-    fn pem(&self, entry: &Entry<'_, '_>) -> Option<String> {
+    pub(super) fn pem(&self, entry: &Entry<'_, '_>) -> Option<String> {
         let text = entry.text("the path of a PEM file")?;
         if text.contains(PEM) {
             return Some(text.to_owned());
@@ -386,10 +231,6 @@ impl Reader<'_> {
         let text = entry.text("a text")?;
         let template = template::parse(text, self);
         entry.checked(template, "")
-    }
-
-    pub(super) fn template_at(&self, table: &Table<'_, '_>, key: &'static str) -> Option<Template> {
-        self.template(&table.get(key)?)
     }
 
     pub(super) fn var_of(&self, entry: &Entry<'_, '_>) -> Option<VarId> {

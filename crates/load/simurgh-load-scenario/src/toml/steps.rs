@@ -4,42 +4,108 @@
 use simurgh_text::toml::{Entry, Table, did_you_mean};
 use toml::de::DeValue;
 
+use super::answer::{MATCHER, check_json};
+use super::keys::{Codec, Keys, Writer, text, time};
 use super::read::Reader;
-use super::template;
-use super::verbs::{StepReader, VERBS, Verb};
-use crate::{Compare, Condition, Part, Step, Template, Think};
+use super::template::{self, is_plain, print, quoted};
+use super::verbs::{VERBS, Verb, act};
+use crate::{Act, Compare, Condition, Matcher, Part, Scenario, Step, Template, Think};
 
-pub(super) type Topic = Option<Template>;
+/// One on each line, with inner steps indented.
+pub(super) const STEPS: Codec<Vec<Step>> = Codec {
+    read: |reader, entry| {
+        let entries = entry.list("a list of steps").unwrap_or_default();
+        Some(entries.iter().filter_map(|entry| reader.step(entry)).collect())
+    },
+    write: |writer, steps| {
+        let indent = "  ".repeat(writer.depth);
+        let within = Writer { depth: writer.depth + 1, ..writer };
+        let lines =
+            steps.iter().map(|step| format!("{indent}  {},\n", within.table(&step.act, act)));
+        format!("[\n{}{indent}]", lines.collect::<String>())
+    },
+};
+
+pub(super) const THINK: Codec<Think> = Codec {
+    read: |reader, entry| reader.think(entry),
+    write: |writer, think| match *think {
+        Think::Constant(constant) => time(constant),
+        Think::Uniform(from, to) => format!("[{}, {}]", time(from), time(to)),
+        Think::Exponential(mean) => format!("{{ mean = {} }}", time(mean)),
+        Think::Var(var, random) => {
+            let random = if random { ", random = true" } else { "" };
+            format!("{{ seconds = {}{random} }}", text(writer.var(var)))
+        }
+    },
+};
+
+pub(super) const CONDITION: Codec<Condition> = Codec {
+    read: |reader, entry| reader.condition(entry),
+    write: |writer, condition| {
+        let name = writer.var(condition.var);
+        let name = if is_plain(name) { name.to_owned() } else { quoted(name) };
+        let element = condition.element.map(|at| format!("[{at}]")).unwrap_or_default();
+        let mut signs = Compare::SIGNS.iter();
+        let sign = signs.find(|(_, one)| *one == condition.compare).map_or("", |(sign, _)| sign);
+        let value = print(&condition.value, writer.scenario);
+        // Blanks around a value are dropped, but not within empty quotes.
+        let guard = if value.trim() == value { "" } else { "{{\"\"}}" };
+        text(format!("{name}{element} {sign} {guard}{value}{guard}").trim_end())
+    },
+};
+
+/// JSON text, or any TOML value, which becomes JSON.
+pub(super) const PAYLOAD: Codec<Template> = Codec {
+    read: |reader, entry| {
+        if entry.as_str().is_none() {
+            let mut json = Template::default();
+            return reader.json(entry, &mut json).map(|()| json);
+        }
+        let template = reader.template(entry)?;
+        let help = "binary = true sends it as bytes";
+        let checked = check_json(&template).map_err(|why| format!("is no JSON: {why}"));
+        entry.checked(checked, help).map(|()| template)
+    },
+    write: |writer, payload| writer.template(payload),
+};
+
+/// The same if it is sent as bytes: any text.
+pub(super) const BYTES: Codec<Template> = Codec {
+    read: |reader, entry| match entry.as_str() {
+        Some(_) => reader.template(entry),
+        None => (PAYLOAD.read)(reader, entry),
+    },
+    write: PAYLOAD.write,
+};
+
+/// A step on one line, without inner steps, headers, cookies and credentials.
+pub(crate) fn outline(one: &Act, scenario: &Scenario) -> String {
+    Writer { scenario, depth: 0, is_outline: true }.table(one, act)
+}
+
+/// The frames that a matcher takes.
+pub(crate) fn matcher(matcher: &Matcher, scenario: &Scenario) -> String {
+    (MATCHER.write)(Writer { scenario, depth: 0, is_outline: true }, matcher)
+}
 
 impl Reader<'_> {
-    pub(super) fn steps(&self, entry: &Entry<'_, '_>, topic: &mut Topic) -> Vec<Step> {
-        let entries = entry.list("a list of steps").unwrap_or_default();
-        entries.iter().filter_map(|entry| self.step(entry, topic)).collect()
-    }
-
-    fn step(&self, entry: &Entry<'_, '_>, topic: &mut Topic) -> Option<Step> {
+    fn step(&self, entry: &Entry<'_, '_>) -> Option<Step> {
         let table = entry.table("a step such as { think = \"1s\" }")?;
-        let (name, read) = verb(entry, &table)?;
+        let (name, new) = verb(entry, &table)?;
         let table = entry.table(format!("a {name} step"))?;
         let tag = table.text("tag", "a tag");
-        let act = table.get(name).and_then(|value| {
-            read(&mut StepReader { reader: self, value: &value, table: &table, topic }, name)
-        });
+        let mut one = new(name);
+        act(&mut Keys::Read(self, &table), &mut one);
         table.finish();
         let is_excluded = |tag: &str| self.overrides.exclude_tags.iter().any(|one| one == tag);
         if tag.is_some_and(is_excluded) {
             return None;
         }
-        Some(Step { line: self.document.line(entry.at), act: act? })
-    }
-
-    pub(super) fn inner(&self, table: &Table<'_, '_>, topic: &mut Topic) -> Vec<Step> {
-        let steps = table.need("steps", "a list of steps");
-        steps.map(|entry| self.steps(&entry, topic)).unwrap_or_default()
+        Some(Step { line: self.document.line(entry.at), act: one })
     }
 
     /// `"500ms"`, `["1s", "5s"]`, `{ mean = "2s" }`, `{ seconds = "variable" }`.
-    pub(super) fn think(&self, entry: &Entry<'_, '_>) -> Option<Think> {
+    fn think(&self, entry: &Entry<'_, '_>) -> Option<Think> {
         if entry.is_list() {
             let (from, to) = entry.pair("the shortest and the longest time")?;
             let (from, to) = (from.time()?, to.time()?);
@@ -68,7 +134,7 @@ impl Reader<'_> {
     }
 
     /// `"n >= 3"`, `"list[0] == {{other}}"`.
-    pub(super) fn condition(&self, entry: &Entry<'_, '_>) -> Option<Condition> {
+    fn condition(&self, entry: &Entry<'_, '_>) -> Option<Condition> {
         let takes = "it takes a variable, one of == != < <= > >=, and a value: \"n >= 3\"";
         let text = entry.text("a condition such as \"n >= 3\"")?.trim();
         let (name, rest) = if text.starts_with('"') {
@@ -97,24 +163,6 @@ impl Reader<'_> {
         };
         let value = entry.checked(template::parse(value, self), "")?;
         Some(Condition { var: self.var_named(entry, &name)?, element, compare, value })
-    }
-
-    /// A payload: JSON text, bytes, or any TOML value, which becomes JSON.
-    pub(super) fn payload(&self, table: &Table<'_, '_>, binary: bool) -> Option<Template> {
-        let Some(entry) = table.get("payload") else {
-            return Some(Template::literal("{}"));
-        };
-        if entry.as_str().is_none() {
-            let mut json = Template::default();
-            self.json(&entry, &mut json)?;
-            return Some(json);
-        }
-        let template = self.template(&entry)?;
-        if let (false, Err(why)) = (binary, super::answer::check_json(&template)) {
-            entry.wrong(format_args!("is no JSON: {why}"), "binary = true sends it as bytes");
-            return None;
-        }
-        Some(template)
     }
 
     fn json(&self, entry: &Entry<'_, '_>, out: &mut Template) -> Option<()> {
@@ -189,6 +237,3 @@ fn verb(entry: &Entry<'_, '_>, table: &Table<'_, '_>) -> Option<(&'static str, V
     }
     None
 }
-
-/// The value of a `receive` that lasts to the end of the run.
-pub(super) const END: &str = "end";

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use simurgh_load_client::http::Url;
 use simurgh_text::toml::{Entry, Table};
 
+use super::keys::{Keys, WEIGHT};
 use super::read::Reader;
-use super::tables::weight;
 use crate::{Diagnostic, Overrides, Target, mapped, resolve};
 
 const TAKES: &str = "a table [target] with url = \"ws://HOST:PORT\"";
@@ -60,7 +60,8 @@ impl Reader<'_> {
         let table = entry.table("[target]")?;
         let url = table.need("url", "such as \"ws://127.0.0.1:4000\"");
         let address = table.get("address");
-        let weight = weight(&table);
+        let mut weight = 1.0;
+        Keys::Read(self, &table).key("weight", &mut weight, 1.0, WEIGHT);
         table.finish();
         let url = url?;
         let server = match server_url(url.text("a URL")?) {

@@ -1,346 +1,416 @@
-//! Parses the verb of a step.
+//! The verbs of steps, each with its keys.
 
-use simurgh_text::toml::{Entry, Table};
+use simurgh_text::toml::Entry;
 
-use super::read::Reader;
-use super::steps::{END, Topic};
+use super::answer::{MATCHER, answer};
+use super::keys::{
+    Codec, FLAG, INTEGER, Keys, SOME_COUNT, SOME_TIME, TEMPLATE, TEXT, TIME, VAR, text,
+};
+use super::steps::{BYTES, CONDITION, PAYLOAD, STEPS, THINK};
 use super::tables::PROTOCOLS;
 use super::template::Names;
+use super::write::target_name;
 use crate::{
     Act, Bound, Connect, For, ForEach, Http, HttpAuth, Message, Push, Receive, Repeat, Reply, Set,
-    Switch, Template, Value, Wait,
+    Step, Switch, Think, Value, VarId,
 };
 
-pub(super) type Verb = fn(&mut StepReader<'_, '_, '_>, &str) -> Option<Act>;
+/// The step of a verb, before its keys are read.
+pub(super) type Verb = fn(&str) -> Act;
 
 pub(super) const VERBS: [(&str, Verb); 32] = [
-    ("connect", |step, _| step.connect()),
-    ("send", |step, _| step.message().map(Act::Send)),
-    ("raw", |step, _| step.message().map(Act::Raw)),
-    ("wait", |step, _| {
-        let (matcher, answer) = (step.reader.matcher(step.value), step.answer());
-        Some(Act::Wait(Wait { matcher: matcher?, answer }))
-    }),
-    ("receive", |step, _| step.receive()),
-    ("think", |step, _| step.reader.think(step.value).map(Act::Think)),
-    ("join", |step, _| {
-        let join = step.channel(step.value)?;
-        *step.topic = Some(join.topic.clone());
-        Some(Act::Join(join))
-    }),
-    ("push", |step, _| step.push()),
-    ("leave", |step, _| step.channel(step.value).map(Act::Leave)),
+    ("connect", |_| Act::Connect(<_>::default())),
+    ("send", |_| Act::Send(<_>::default())),
+    ("raw", |_| Act::Raw(<_>::default())),
+    ("wait", |_| Act::Wait(<_>::default())),
+    ("receive", |_| Act::Receive(<_>::default())),
+    ("think", |_| Act::Think(Think::Constant(<_>::default()))),
+    ("join", |_| Act::Join(<_>::default())),
+    ("push", |_| Act::Push(<_>::default())),
+    ("leave", |_| Act::Leave(<_>::default())),
     ("get", method),
     ("post", method),
     ("put", method),
     ("patch", method),
     ("delete", method),
     ("head", method),
-    ("request", |step, _| {
-        let method = step.table.need("method", "the method of the request");
-        step.http(method.and_then(|it| it.text("the method of the request")))
-    }),
-    ("close", |step, _| step.close()),
-    ("set", |step, _| step.set()),
-    ("loop", |step, _| step.loop_()),
-    ("each", |step, _| step.each()),
-    ("repeat", |step, _| step.repeat()),
-    ("if", |step, _| {
-        let (condition, steps) = (step.reader.condition(step.value), step.steps());
-        Some(Act::If { condition: condition?, steps })
-    }),
-    ("transaction", |step, _| {
-        let (name, steps) = (step.name(), step.steps());
-        Some(Act::Transaction { name: name?, steps })
-    }),
-    ("switch", |step, _| step.switch()),
-    ("gather", |step, _| {
-        let timeout = step.table.time("timeout");
-        Some(Act::Gather { users: step.value.count(1)?, timeout })
-    }),
-    ("mark", |step, _| step.name().map(|id| Act::InteractionSend { id })),
-    ("measure", |step, _| step.name().map(|id| Act::InteractionReceive { id })),
-    ("wait_server", |step, _| yes(step.value, Act::WaitServer)),
-    ("abort", |step, _| {
-        let is_run = step.value.word(&[("user", false), ("run", true)])?;
-        Some(if is_run { Act::AbortRun } else { Act::Abort })
-    }),
+    ("request", |_| Act::Http(<_>::default())),
+    ("close", |_| Act::Close { code: CLOSE_CODE }),
+    ("set", |_| Act::Set(<_>::default())),
+    ("loop", |_| Act::For(<_>::default())),
+    ("each", |_| Act::ForEach(<_>::default())),
+    ("repeat", |_| Act::Repeat(<_>::default())),
+    ("if", |_| Act::If { condition: <_>::default(), steps: Vec::new() }),
+    ("transaction", |_| Act::Transaction { name: String::new(), steps: Vec::new() }),
+    ("switch", |_| Act::Switch(<_>::default())),
+    ("gather", |_| Act::Gather { users: 0, timeout: None }),
+    ("mark", |_| Act::InteractionSend { id: String::new() }),
+    ("measure", |_| Act::InteractionReceive { id: String::new() }),
+    ("wait_server", |_| Act::WaitServer),
+    ("abort", |_| Act::Abort),
     ("options", method),
     ("purge", method),
     ("trace", method),
 ];
 
-pub(super) struct StepReader<'r, 'p, 'i> {
-    pub(super) reader: &'r Reader<'p>,
-    pub(super) value: &'r Entry<'p, 'i>,
-    pub(super) table: &'r Table<'p, 'i>,
-    pub(super) topic: &'r mut Topic,
-}
-
-impl StepReader<'_, '_, '_> {
-    fn name(&self) -> Option<String> {
-        self.value.text("a name").map(str::to_owned)
-    }
-
-    fn answer(&self) -> crate::Answer {
-        self.reader.answer(self.table)
-    }
-
-    fn steps(&mut self) -> Vec<crate::Step> {
-        self.reader.inner(self.table, self.topic)
-    }
-
-    fn flag(&self, key: &'static str, default: bool) -> bool {
-        self.table.bool(key).unwrap_or(default)
-    }
-
-    fn template(&self, key: &'static str) -> Option<Template> {
-        self.reader.template_at(self.table, key)
-    }
-
-    fn templates(&self, key: &'static str) -> Vec<(String, Template)> {
-        let named = self.table.get(key).map(|entry| entry.named()).unwrap_or_default();
-        named.iter().filter_map(|one| Some((one.key.clone(), self.reader.template(one)?))).collect()
-    }
-
-    fn connect(&self) -> Option<Act> {
-        let offered = self.table.all("subprotocols");
-        let subprotocols = offered.iter().filter_map(subprotocols).flatten().collect();
-        let headers = self.templates("headers");
-        let (origin, answer) = (self.template("origin"), self.answer());
-        let path = self.reader.template(self.value)?;
-        Some(Act::Connect(Connect { path, origin, subprotocols, headers, answer }))
-    }
-
-    fn message(&self) -> Option<Message> {
-        let reply = match self.table.get("reply") {
-            None => Some(Reply::None),
-            Some(entry) if entry.is_table() || entry.as_str().is_some() => {
-                self.reader.matcher(&entry).map(Reply::Match)
-            }
-            Some(entry) => entry.bool().map(|first| if first { Reply::First } else { Reply::None }),
-        };
-        let (binary, answer) = (self.flag("binary", false), self.answer());
-        Some(Message { data: self.reader.template(self.value)?, binary, reply: reply?, answer })
-    }
-
-    fn receive(&self) -> Option<Act> {
-        let count = self.table.count("count", 1);
-        let matcher = self.table.get("match").and_then(|entry| self.reader.matcher(&entry));
-        let time = match self.value.as_str() {
-            Some(END) => None,
-            _ => Some(self.reader.think(self.value)?),
-        };
-        Some(Act::Receive(Receive { time, count, matcher }))
-    }
-
-    fn push(&self) -> Option<Act> {
-        if let Some(topic) = self.table.get("topic") {
-            let push = self.channel(&topic);
-            let event = self.reader.template(self.value)?;
-            return Some(Act::Push(Push { event, ..push? }));
-        }
-        let push = self.channel(self.value)?;
-        let Some(topic) = self.topic.clone() else {
-            self.value.wrong("goes to no topic", "join one before, or add topic = \"…\"");
-            return None;
-        };
-        Some(Act::Push(Push { event: push.topic, topic, ..push }))
-    }
-
-    fn channel(&self, topic: &Entry<'_, '_>) -> Option<Push> {
-        let binary = self.flag("binary", false);
-        let payload = self.reader.payload(self.table, binary);
-        let status = match self.table.get("status") {
-            None => Some("ok".to_owned()),
-            Some(entry) => {
-                let status = entry.text("a status such as \"ok\", or \"any\"");
-                status.filter(|status| *status != "any").map(str::to_owned)
-            }
-        };
-        let (await_reply, answer) = (self.flag("reply", true), self.answer());
-        let (presence, event) = (self.template("presence"), Template::default());
-        let (topic, payload) = (self.reader.template(topic)?, payload?);
-        Some(Push { topic, event, payload, binary, await_reply, status, presence, answer })
-    }
-
-    fn http(&self, method: Option<&str>) -> Option<Act> {
-        let version = self.table.word("version", &[("1.0", true), ("1.1", false)]);
-        let (headers, cookies) = (self.templates("headers"), self.templates("cookies"));
-        let body = self.template("body");
-        let auth = self.table.get("auth").and_then(|entry| self.http_auth(&entry));
-        let status = self.table.all("status").into_iter();
-        let status = status.filter_map(|one| u16::try_from(one.integer(100..=999)?).ok()).collect();
-        let answer = self.answer();
-        Some(Act::Http(Box::new(Http {
-            method: method?.to_owned(),
-            url: self.reader.template(self.value)?,
-            version_1_0: version.unwrap_or(false),
-            headers,
-            body,
-            cookies,
-            auth,
-            status,
-            answer,
-        })))
-    }
-
-    fn http_auth(&self, entry: &Entry<'_, '_>) -> Option<HttpAuth> {
-        let table = entry.table("auth")?;
-        let needed = |key, takes| {
-            let entry = table.need(key, takes);
-            entry.and_then(|entry| self.reader.template(&entry)).unwrap_or_default()
-        };
-        let (user, password) = (needed("user", "a name"), needed("password", "a text"));
-        let text = |key| self.reader.template_at(&table, key);
-        let auth = HttpAuth {
-            digest: table.bool("digest").unwrap_or(false),
-            user,
-            password,
-            realm: text("realm"),
-            nonce: text("nonce"),
-            opaque: text("opaque"),
-            qop: table.text("qop", "a text").map(str::to_owned),
-        };
-        table.finish();
-        Some(auth)
-    }
-
-    fn close(&self) -> Option<Act> {
-        if self.value.value().as_bool().is_some() {
-            return yes(self.value, Act::Close { code: 1000 });
-        }
-        let code = self.value.integer(1000..=4999)?;
-        u16::try_from(code).ok().map(|code| Act::Close { code })
-    }
-
-    fn set(&self) -> Option<Act> {
-        let (value, table, reader) = (self.value, self.table, self.reader);
-        let vars = value.one_or_more();
-        let vars = vars.iter().filter_map(|entry| reader.var_of(entry)).collect();
-        let given = ["value", "row", "json", "target"].map(|key| table.has(key));
-        let (text, row, from) = (table.get("value"), table.get("row"), table.get("from"));
-        let (json, target) = (table.get("json"), table.get("target"));
-        let delimiter = table.text("delimiter", "a text");
-        let random = self.flag("random", false);
-        let found = match given {
-            [true, false, false, false] => Value::Template(reader.template(&text?)?),
-            [false, true, false, false] => {
-                let row = row?;
-                let file = reader.file(row.text("the name of a file in [files]")?);
-                let file = row.checked(file, "")?;
-                Value::Row { file, delimiter: delimiter.unwrap_or(";").to_owned(), random }
-            }
-            [false, false, true, false] => {
-                let Some(from) = from else {
-                    value.wrong("json needs a variable to look into", "add from = \"variable\"");
-                    return None;
-                };
-                let path = json?.text("a JSON path")?.to_owned();
-                Value::Json { from: reader.var_of(&from)?, path }
-            }
-            [false, false, false, true] => yes(&target?, Value::Target)?,
-            _ => {
-                value.wrong("needs one of value, row, json and target", "");
-                return None;
-            }
-        };
-        Some(Act::Set(Set { vars, value: found }))
-    }
-
-    fn loop_(&mut self) -> Option<Act> {
-        let to = match self.value.as_str() {
-            Some("forever") => Some(Bound::Endless),
-            _ => self.bound(self.value),
-        };
-        let from = match self.table.get("from") {
-            Some(entry) => self.bound(&entry),
-            None => Some(Bound::Number(1)),
-        };
-        let step = self.table.get("step").and_then(|entry| entry.integer(i64::MIN..=i64::MAX));
-        let var = self.table.get("counter").and_then(|entry| self.reader.var_of(&entry));
-        let every = self.table.get("every").and_then(|entry| entry.some_time());
-        let (at_least_once, steps) = (self.flag("at_least_once", false), self.steps());
-        let (from, to, step) = (from?, to?, step.unwrap_or(1));
-        Some(Act::For(For { var, from, to, step, every, at_least_once, steps }))
-    }
-
-    /// A number, or `{ var = "name" }`.
-    fn bound(&self, entry: &Entry<'_, '_>) -> Option<Bound> {
-        if !entry.is_table() {
-            return entry.integer(i64::MIN..=i64::MAX).map(Bound::Number);
-        }
-        let table = entry.table("a number in a variable, { var = \"name\" }")?;
-        let var = table.need("var", "the name of a variable");
-        let var = var.and_then(|entry| self.reader.var_of(&entry));
-        table.finish();
-        var.map(Bound::Var)
-    }
-
-    fn each(&mut self) -> Option<Act> {
-        let list = self.table.need("in", "the name of a variable with a list");
-        let list = list.and_then(|entry| self.reader.var_of(&entry));
-        let regex = |key| self.table.get(key).and_then(|entry| regex(&entry));
-        let (include, exclude) = (regex("include"), regex("exclude"));
-        let steps = self.steps();
-        let var = self.reader.var_of(self.value)?;
-        Some(Act::ForEach(ForEach { var, list: list?, include, exclude, steps }))
-    }
-
-    fn repeat(&mut self) -> Option<Act> {
-        let name = self.table.text("name", "a name").unwrap_or("").to_owned();
-        let (go_on, until) = (self.table.get("while"), self.table.get("until"));
-        let steps = self.steps();
-        let (entry, until) = match (go_on, until) {
-            (Some(entry), None) => (entry, false),
-            (None, Some(entry)) => (entry, true),
-            _ => {
-                let help = "such as until = \"status == ok\"";
-                self.value.wrong("needs either while or until", help);
-                return None;
-            }
-        };
-        let condition = self.reader.condition(&entry);
-        let times_max = self.value.count(1)?;
-        Some(Act::Repeat(Repeat { name, times_max, steps, condition: condition?, until }))
-    }
-
-    fn switch(&self) -> Option<Act> {
-        let dialect = self.table.word("protocol", &PROTOCOLS).unwrap_or_default();
-        let (store, restore) = (self.flag("store", false), self.flag("restore", false));
-        let target = self.reader.target_index(self.value)?;
-        Some(Act::Switch(Switch { dialect, target, store, restore }))
-    }
-}
-
 /// A request whose method is the verb.
-fn method(step: &mut StepReader<'_, '_, '_>, verb: &str) -> Option<Act> {
-    step.http(Some(&verb.to_ascii_uppercase()))
+fn method(verb: &str) -> Act {
+    Act::Http(Box::new(Http { method: verb.to_ascii_uppercase(), ..Http::default() }))
 }
 
-/// `then` for `true`, the only accepted value.
-fn yes<T>(value: &Entry<'_, '_>, then: T) -> Option<T> {
-    let is_true = value.bool()?;
-    if !is_true {
-        value.wrong("is false", "leave the step out");
+/// The keys of a step.
+pub(super) fn act(keys: &mut Keys<'_, '_, '_>, act: &mut Act) {
+    match act {
+        Act::Connect(one) => connect(keys, one),
+        Act::Send(one) => message(keys, "send", one),
+        Act::Raw(one) => message(keys, "raw", one),
+        Act::Wait(one) => {
+            keys.needed("wait", "", &mut one.matcher, MATCHER);
+            answer(keys, &mut one.answer);
+        }
+        Act::Receive(one) => receive(keys, one),
+        Act::Think(one) => keys.needed("think", "", one, THINK),
+        Act::Join(one) => {
+            keys.needed("join", "", &mut one.topic, TEMPLATE);
+            channel(keys, one);
+            if let Keys::Read(reader, _) = keys {
+                reader.topic.replace(Some(one.topic.clone()));
+            }
+        }
+        Act::Push(one) => push(keys, one),
+        Act::Leave(one) => {
+            keys.needed("leave", "", &mut one.topic, TEMPLATE);
+            channel(keys, one);
+        }
+        Act::Http(one) => http(keys, one),
+        Act::Close { code } => keys.needed("close", "", code, CODE),
+        Act::Set(one) => set(keys, one),
+        Act::For(one) => loop_(keys, one),
+        Act::ForEach(one) => each(keys, one),
+        Act::Repeat(one) => repeat(keys, one),
+        Act::If { condition, steps } => {
+            keys.needed("if", "", condition, CONDITION);
+            inner(keys, steps);
+        }
+        Act::Transaction { name, steps } => {
+            keys.needed("transaction", "", name, TEXT);
+            inner(keys, steps);
+        }
+        Act::Switch(one) => switch(keys, one),
+        Act::Gather { users, timeout } => {
+            keys.needed("gather", "", users, SOME_COUNT);
+            keys.optional("timeout", timeout, TIME);
+        }
+        Act::InteractionSend { id } => keys.needed("mark", "", id, TEXT),
+        Act::InteractionReceive { id } => keys.needed("measure", "", id, TEXT),
+        Act::WaitServer => keys.needed("wait_server", "", &mut (), YES),
+        Act::Abort | Act::AbortRun => keys.needed("abort", "", act, ABORT),
     }
-    is_true.then_some(then)
+}
+
+const ABORT: Codec<Act> = Codec {
+    read: |_, entry| {
+        let is_run = entry.word(&[("user", false), ("run", true)])?;
+        Some(if is_run { Act::AbortRun } else { Act::Abort })
+    },
+    write: |_, act| text(if *act == Act::AbortRun { "run" } else { "user" }),
+};
+
+/// `true`, the only accepted value.
+const YES: Codec<()> = Codec {
+    read: |_, entry| {
+        let is_true = entry.bool()?;
+        if !is_true {
+            entry.wrong("is false", "leave the step out");
+        }
+        is_true.then_some(())
+    },
+    write: |_, ()| "true".to_owned(),
+};
+
+const CLOSE_CODE: u16 = 1000;
+
+const CODE: Codec<u16> = Codec {
+    read: |reader, entry| match entry.value().as_bool() {
+        Some(_) => (YES.read)(reader, entry).map(|()| CLOSE_CODE),
+        None => u16::try_from(entry.integer(1000..=4999)?).ok(),
+    },
+    write: |_, code| match *code {
+        CLOSE_CODE => "true".to_owned(),
+        code => code.to_string(),
+    },
+};
+
+fn inner(keys: &mut Keys<'_, '_, '_>, steps: &mut Vec<Step>) {
+    if !keys.is_outline() {
+        keys.needed("steps", "a list of steps", steps, STEPS);
+    }
+}
+
+fn connect(keys: &mut Keys<'_, '_, '_>, one: &mut Connect) {
+    keys.needed("connect", "", &mut one.path, TEMPLATE);
+    keys.optional("origin", &mut one.origin, TEMPLATE);
+    let mut offered = vec![std::mem::take(&mut one.subprotocols)];
+    offered.retain(|names| !names.is_empty());
+    keys.list("subprotocols", &mut offered, SUBPROTOCOLS);
+    one.subprotocols = offered.concat();
+    if !keys.is_outline() {
+        keys.named("headers", &mut one.headers, TEMPLATE);
+    }
+    answer(keys, &mut one.answer);
 }
 
 /// The names in a text such as `"chat"` or `"a, b"`.
-fn subprotocols(entry: &Entry<'_, '_>) -> Option<Vec<String>> {
-    let text = entry.text("the names of subprotocols, such as [\"a\", \"b\"] or \"a, b\"")?;
-    let names: Vec<_> = text.split(',').map(|name| name.trim().to_owned()).collect();
-    let is_sign = |char: char| char.is_ascii_graphic() && !"()<>@,;:\\\"/[]?={}".contains(char);
-    let wrong = names.iter().find(|name| name.is_empty() || !name.chars().all(is_sign));
-    if let Some(wrong) = wrong {
-        entry.wrong(format_args!("{wrong:?} is no name of a subprotocol"), "such as \"a, b\"");
-        return None;
-    }
-    Some(names)
+const SUBPROTOCOLS: Codec<Vec<String>> = Codec {
+    read: |_, entry| {
+        let text = entry.text("the names of subprotocols, such as [\"a\", \"b\"] or \"a, b\"")?;
+        let names: Vec<_> = text.split(',').map(|name| name.trim().to_owned()).collect();
+        let is_sign = |char: char| char.is_ascii_graphic() && !"()<>@,;:\\\"/[]?={}".contains(char);
+        let wrong = names.iter().find(|name| name.is_empty() || !name.chars().all(is_sign));
+        if let Some(wrong) = wrong {
+            entry.wrong(format_args!("{wrong:?} is no name of a subprotocol"), "such as \"a, b\"");
+            return None;
+        }
+        Some(names)
+    },
+    write: |_, names| text(&names.join(", ")),
+};
+
+fn message(keys: &mut Keys<'_, '_, '_>, verb: &'static str, one: &mut Message) {
+    keys.needed(verb, "", &mut one.data, TEMPLATE);
+    keys.key("binary", &mut one.binary, false, FLAG);
+    keys.key("reply", &mut one.reply, Reply::None, REPLY);
+    answer(keys, &mut one.answer);
 }
 
-/// A regular expression, which is later checked with those of Tsung's files.
-fn regex(entry: &Entry<'_, '_>) -> Option<String> {
-    entry.text("a regular expression").map(str::to_owned)
+const REPLY: Codec<Reply> = Codec {
+    read: |reader, entry| match entry.is_table() || entry.as_str().is_some() {
+        true => reader.matcher(entry).map(Reply::Match),
+        false => entry.bool().map(|first| if first { Reply::First } else { Reply::None }),
+    },
+    write: |writer, reply| match reply {
+        Reply::Match(matcher) => (MATCHER.write)(writer, matcher),
+        reply => (*reply == Reply::First).to_string(),
+    },
+};
+
+fn receive(keys: &mut Keys<'_, '_, '_>, one: &mut Receive) {
+    keys.needed("receive", "", &mut one.time, UP_TO);
+    keys.optional("count", &mut one.count, SOME_COUNT);
+    keys.optional("match", &mut one.matcher, MATCHER);
 }
+
+/// A time, or to the end of the run.
+const UP_TO: Codec<Option<Think>> = Codec {
+    read: |reader, entry| match entry.as_str() {
+        Some("end") => Some(None),
+        _ => (THINK.read)(reader, entry).map(Some),
+    },
+    write: |writer, time| match time {
+        Some(time) => (THINK.write)(writer, time),
+        None => text("end"),
+    },
+};
+
+fn push(keys: &mut Keys<'_, '_, '_>, one: &mut Push) {
+    keys.needed("push", "", &mut one.event, TEMPLATE);
+    let mut topic = matches!(keys, Keys::Write(..)).then(|| one.topic.clone());
+    keys.optional("topic", &mut topic, TEMPLATE);
+    if let Keys::Read(reader, table) = keys
+        && !table.has("topic")
+    {
+        topic.clone_from(&reader.topic.borrow());
+        if let (None, Some(entry)) = (&topic, table.get("push")) {
+            entry.wrong("goes to no topic", "join one before, or add topic = \"…\"");
+        }
+    }
+    one.topic = topic.unwrap_or_default();
+    channel(keys, one);
+}
+
+/// What joins, pushes and leaves have.
+fn channel(keys: &mut Keys<'_, '_, '_>, one: &mut Push) {
+    keys.key("binary", &mut one.binary, false, FLAG);
+    let codec = if one.binary { BYTES } else { PAYLOAD };
+    keys.key("payload", &mut one.payload, crate::Template::literal("{}"), codec);
+    keys.key("status", &mut one.status, Some("ok".to_owned()), STATUS);
+    keys.key("reply", &mut one.await_reply, true, FLAG);
+    keys.optional("presence", &mut one.presence, TEMPLATE);
+    answer(keys, &mut one.answer);
+}
+
+const STATUS: Codec<Option<String>> = Codec {
+    read: |_, entry| {
+        let status = entry.text("a status such as \"ok\", or \"any\"")?;
+        Some(Some(status.to_owned()).filter(|status| status != "any"))
+    },
+    write: |_, status| text(status.as_deref().unwrap_or("any")),
+};
+
+fn http(keys: &mut Keys<'_, '_, '_>, one: &mut Http) {
+    let of_verb = |(verb, new): &(&'static str, Verb)| match new(verb) {
+        Act::Http(of_verb) if of_verb.method == one.method => Some(*verb),
+        _ => None,
+    };
+    let verb = VERBS.iter().find_map(of_verb).filter(|_| !one.method.is_empty());
+    keys.needed(verb.unwrap_or("request"), "", &mut one.url, TEMPLATE);
+    if verb.is_none() {
+        keys.needed("method", "the method of the request", &mut one.method, TEXT);
+    }
+    keys.word("version", &mut one.version_1_0, false, &[("1.0", true), ("1.1", false)]);
+    keys.optional("body", &mut one.body, TEMPLATE);
+    if !keys.is_outline() {
+        keys.named("headers", &mut one.headers, TEMPLATE);
+        keys.named("cookies", &mut one.cookies, TEMPLATE);
+        keys.optional("auth", &mut one.auth, AUTH);
+    }
+    keys.list("status", &mut one.status, HTTP_STATUS);
+    answer(keys, &mut one.answer);
+}
+
+const HTTP_STATUS: Codec<u16> = Codec {
+    read: |_, entry| u16::try_from(entry.integer(100..=999)?).ok(),
+    write: |_, status| status.to_string(),
+};
+
+const AUTH: Codec<HttpAuth> = Codec {
+    read: |reader, entry| reader.table(entry, "auth", auth),
+    write: |writer, one| writer.table(one, auth),
+};
+
+fn auth(keys: &mut Keys<'_, '_, '_>, auth: &mut HttpAuth) {
+    keys.needed("user", "a name", &mut auth.user, TEMPLATE);
+    keys.needed("password", "a text", &mut auth.password, TEMPLATE);
+    keys.key("digest", &mut auth.digest, false, FLAG);
+    keys.optional("realm", &mut auth.realm, TEMPLATE);
+    keys.optional("nonce", &mut auth.nonce, TEMPLATE);
+    keys.optional("opaque", &mut auth.opaque, TEMPLATE);
+    keys.optional("qop", &mut auth.qop, TEXT);
+}
+
+fn set(keys: &mut Keys<'_, '_, '_>, one: &mut Set) {
+    keys.list("set", &mut one.vars, VAR);
+    let (mut text, mut target) = (None, None);
+    let (mut row, mut delimiter, mut random) = (None, ";".to_owned(), false);
+    let (mut from, mut json) = (None, None);
+    match &one.value {
+        Value::Template(template) => text = Some(template.clone()),
+        Value::Row { file, delimiter: between, random: any } => {
+            (row, delimiter, random) = (Some(*file), between.clone(), *any);
+        }
+        Value::Json { from: var, path } => (from, json) = (Some(*var), Some(path.clone())),
+        Value::Target => target = Some(()),
+    }
+    keys.optional("value", &mut text, TEMPLATE);
+    keys.optional("row", &mut row, ROW);
+    keys.key("delimiter", &mut delimiter, ";".to_owned(), TEXT);
+    keys.key("random", &mut random, false, FLAG);
+    keys.optional("from", &mut from, VAR);
+    keys.optional("json", &mut json, TEXT);
+    keys.optional("target", &mut target, YES);
+    let Keys::Read(_, table) = keys else { return };
+    let given = ["value", "row", "json", "target"].map(|key| table.has(key));
+    one.value = match (text, row, json, target) {
+        _ if given.iter().filter(|is_given| **is_given).count() != 1 => {
+            let wrong = |entry: Entry<'_, '_>| {
+                entry.wrong("needs one of value, row, json and target", "");
+            };
+            return table.get("set").map_or((), wrong);
+        }
+        (Some(template), ..) => Value::Template(template),
+        (_, Some(file), ..) => Value::Row { file, delimiter, random },
+        (_, _, Some(path), _) => {
+            if let (None, Some(entry)) = (from, table.get("set")) {
+                entry.wrong("json needs a variable to look into", "add from = \"variable\"");
+            }
+            Value::Json { from: from.unwrap_or(VarId(0)), path }
+        }
+        _ => Value::Target,
+    };
+}
+
+const ROW: Codec<u16> = Codec {
+    read: |reader, entry| {
+        entry.checked(reader.file(entry.text("the name of a file in [files]")?), "")
+    },
+    write: |writer, file| {
+        let file = writer.scenario.files.get(usize::from(*file));
+        text(file.map_or("", |file| &file.name))
+    },
+};
+
+fn loop_(keys: &mut Keys<'_, '_, '_>, one: &mut For) {
+    keys.needed("loop", "", &mut one.to, TO);
+    keys.optional("counter", &mut one.var, VAR);
+    keys.key("from", &mut one.from, Bound::Number(1), BOUND);
+    keys.key("step", &mut one.step, 1, INTEGER);
+    keys.optional("every", &mut one.every, SOME_TIME);
+    keys.key("at_least_once", &mut one.at_least_once, false, FLAG);
+    inner(keys, &mut one.steps);
+}
+
+const TO: Codec<Bound> = Codec {
+    read: |reader, entry| match entry.as_str() {
+        Some("forever") => Some(Bound::Endless),
+        _ => (BOUND.read)(reader, entry),
+    },
+    write: BOUND.write,
+};
+
+/// A number, or `{ var = "name" }`.
+const BOUND: Codec<Bound> = Codec {
+    read: |reader, entry| {
+        if !entry.is_table() {
+            return entry.integer(i64::MIN..=i64::MAX).map(Bound::Number);
+        }
+        let label = "a number in a variable, { var = \"name\" }";
+        let var = reader.table(entry, label, |keys, var| {
+            keys.needed("var", "the name of a variable", var, VAR);
+        });
+        var.map(Bound::Var)
+    },
+    write: |writer, bound| match *bound {
+        Bound::Number(number) => number.to_string(),
+        Bound::Var(var) => format!("{{ var = {} }}", text(writer.var(var))),
+        // Not a valid start of a loop; the parser refuses it.
+        Bound::Endless => text("forever"),
+    },
+};
+
+fn each(keys: &mut Keys<'_, '_, '_>, one: &mut ForEach) {
+    keys.needed("each", "", &mut one.var, VAR);
+    keys.needed("in", "the name of a variable with a list", &mut one.list, VAR);
+    // Regular expressions, which are later checked with those of Tsung's files.
+    keys.optional("include", &mut one.include, TEXT);
+    keys.optional("exclude", &mut one.exclude, TEXT);
+    inner(keys, &mut one.steps);
+}
+
+fn repeat(keys: &mut Keys<'_, '_, '_>, one: &mut Repeat) {
+    keys.needed("repeat", "", &mut one.times_max, SOME_COUNT);
+    keys.key("name", &mut one.name, String::new(), TEXT);
+    let written = matches!(keys, Keys::Write(..)).then(|| one.condition.clone());
+    let (mut go_on, mut until) = if one.until { (None, written) } else { (written, None) };
+    keys.optional("while", &mut go_on, CONDITION);
+    keys.optional("until", &mut until, CONDITION);
+    if let Keys::Read(_, table) = keys {
+        one.until = table.has("until");
+        if let (true, Some(entry)) = (table.has("while") == one.until, table.get("repeat")) {
+            entry.wrong("needs either while or until", "such as until = \"status == ok\"");
+        }
+        one.condition = go_on.or(until).unwrap_or_default();
+    }
+    inner(keys, &mut one.steps);
+}
+
+fn switch(keys: &mut Keys<'_, '_, '_>, one: &mut Switch) {
+    keys.needed("switch", "", &mut one.target, TARGET);
+    keys.word("protocol", &mut one.dialect, <_>::default(), &PROTOCOLS);
+    keys.key("store", &mut one.store, false, FLAG);
+    keys.key("restore", &mut one.restore, false, FLAG);
+}
+
+const TARGET: Codec<usize> = Codec {
+    read: |reader, entry| reader.target_index(entry),
+    write: |writer, index| target_name(*index, writer.scenario),
+};

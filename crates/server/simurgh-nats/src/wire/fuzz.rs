@@ -12,45 +12,18 @@ pub fn run(data: &[u8]) {
     let Some((&piece, input)) = data.split_first() else { return };
     let (whole, end) = all(input, input.len());
     for piece in [1, usize::from(piece) + 1] {
-        assert_eq!(all(input, piece), (whole.clone_ops(), end), "in pieces of {piece}");
+        assert_eq!(all(input, piece), (whole.clone(), end), "in pieces of {piece}");
     }
-    let Ops(again) = whole.clone_ops();
-    for op in whole.0 {
-        if let Op::Message(message) = op {
-            check_message(message, input);
-        }
-    }
-    let answers = again.into_iter().filter_map(|op| match op {
+    let messages = whole.into_iter().filter_map(|op| match op {
         Op::Message(message) => Some(message),
         _ => None,
     });
-    crate::jetstream::fuzz::run(answers.collect());
+    let messages: Vec<Message> = messages.collect();
+    messages.iter().for_each(|message| check_message(message.clone(), input));
+    crate::jetstream::fuzz::run(messages);
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Ops(Vec<Op>);
-
-impl Ops {
-    fn clone_ops(&self) -> Self {
-        let clone = |op: &Op| match op {
-            Op::Info(json) => Op::Info(json.clone()),
-            Op::Message(it) => Op::Message(Message {
-                sid: it.sid,
-                whole: it.whole.clone(),
-                subject: it.subject.clone(),
-                headers: it.headers.clone(),
-                payload: it.payload.clone(),
-            }),
-            Op::TooLarge(sid) => Op::TooLarge(*sid),
-            Op::Ping => Op::Ping,
-            Op::Pong => Op::Pong,
-            Op::Error(text) => Op::Error(text.clone()),
-        };
-        Self(self.0.iter().map(clone).collect())
-    }
-}
-
-fn all(input: &[u8], piece: usize) -> (Ops, Option<Malformed>) {
+fn all(input: &[u8], piece: usize) -> (Vec<Op>, Option<Malformed>) {
     let (mut decoder, mut ops, mut received) = (Decoder::default(), Vec::new(), 0);
     for piece in input.chunks(piece.max(1)) {
         decoder.buffer.extend_from_slice(piece);
@@ -64,12 +37,12 @@ fn all(input: &[u8], piece: usize) -> (Ops, Option<Malformed>) {
                 Ok(None) => break,
                 Err(error) => {
                     assert!(!error.to_string().is_empty());
-                    return (Ops(ops), Some(error));
+                    return (ops, Some(error));
                 }
             }
         }
     }
-    (Ops(ops), None)
+    (ops, None)
 }
 
 fn check_message(message: Message, input: &[u8]) {
@@ -90,7 +63,7 @@ fn check_message(message: Message, input: &[u8]) {
     again.extend_from_slice(format!(" {sid} {}\r\n", payload.len()).as_bytes());
     again.extend_from_slice(&payload);
     again.extend_from_slice(b"\r\n");
-    let (Ops(read), error) = all(&again, again.len());
+    let (read, error) = all(&again, again.len());
     let [Op::Message(read)] = <[Op; 1]>::try_from(read).expect("one message") else {
         panic!("not a message, {error:?}");
     };

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use simurgh_load::dashboard::{self, Dashboard, Probe, Target};
+use simurgh_load::dashboard::{self, Dashboard, Target};
 use simurgh_load::engine::{self, Options, Outcome};
 use simurgh_load::meter::Meter;
 use simurgh_load::record::{Count, Ending, Record, Warning, figures};
@@ -73,7 +73,6 @@ pub(super) fn start(flags: RunFlags, mut scenario: Scenario) -> Result<ExitCode,
     let signals = signals::block()?;
     make_directory(&out, flags.overwrite)?;
     let _log = logging::start(LevelFilter::WARN, LogFormat::Text);
-    let probes = if flags.server_cpu { Probe::all(&scenario) } else { Vec::new() };
     let metered = flags.server_cpu.then(|| scenario.clone());
     let prepared = engine::Run::prepare(scenario, &options(flags.workers));
     let prepared = prepared.map_err(|error| error.to_string())?;
@@ -98,12 +97,12 @@ pub(super) fn start(flags: RunFlags, mut scenario: Scenario) -> Result<ExitCode,
         complain(&format!("writing to {}", out.display()));
     }
     let page = flags.dashboard.value().and_then(|address| {
-        let (record, control) = (Arc::clone(&record), control.clone());
-        open_page(dashboard::Options { address, record, control, probes, target })
+        let (record, control, target) = (Arc::clone(&record), control.clone(), target.clone());
+        open_page(dashboard::Options { address, record, control, target })
     });
     // A failed view does not end the run.
     let view = (!flags.quiet).then(|| progress::start(Arc::clone(&record), control.clone()).ok());
-    let meter = metered.map(|scenario| Meter::start(&scenario, Arc::clone(&record)));
+    let meter = metered.map(|scenario| Meter::start(&scenario, Arc::clone(&record), target));
     if let Some(Err(error)) = &meter {
         complain(&format!("warning: servers are not asked for their CPU time: {error}"));
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::read;
+use super::{read, write};
 use crate::toml::reference::{TABLE, reference, row};
 use crate::toml::{answer, tables, template, verbs};
 use crate::*;
@@ -170,7 +170,8 @@ fn page_is_made_from_the_table() {
 }
 
 #[test]
-fn every_example_is_read_and_checked() {
+fn every_example_is_read_checked_explained_and_written() {
+    let machine = Machine { workers: 6, descriptors: 20_064, memory_bytes: None };
     let dir = std::env::temp_dir().join(format!("simurgh-reference-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     for name in ["ca.pem", "client.pem"] {
@@ -190,10 +191,16 @@ fn every_example_is_read_and_checked() {
                     || example.contains(word),
                 "{title} {key}: not in its example"
             );
+            let scenario = loaded.scenario;
             let is_complete = !matches!((title, key), ("`[tls]`", _) | ("`[[session]]`", _));
-            if is_complete && let Err(wrong) = check(&loaded.scenario) {
+            if is_complete && let Err(wrong) = check(&scenario) {
                 panic!("{title} {key}: {wrong}\n{text}");
             }
+            assert!(explain(&scenario, &machine).contains("\nneeds, at most"), "{title} {key}");
+            let written = write(&scenario);
+            let again = read(&written, &dir, &Overrides::default());
+            let again = again.unwrap_or_else(|wrong| panic!("{title} {key}: {wrong}\n{written}"));
+            assert_eq!(again.scenario.without_lines(), scenario.without_lines(), "{written}");
         }
     }
     std::fs::remove_dir_all(dir).unwrap();
@@ -253,9 +260,8 @@ fn every_key_that_the_source_names_is_in_the_table() {
         include_str!("../target.rs"),
         include_str!("../verbs.rs"),
     ];
-    let reads = "get|need|all|text|bool|word|count|time|flag|templates?|has|bytes|needed|one|regex\
-                 |bound|text|template_at";
-    let call = format!(r#"\b(?:{reads})\((?:&?\w+(?:\.\w+)?, )?"([a-z_]+)""#);
+    let reads = "get|need|needed|all|text|bool|word|key|optional|list|named|has|section";
+    let call = format!(r#"(?:\.(?:{reads})|\bone)\(\s*(?:&?\w+(?:\.\w+)?, )?"([a-z_]+)""#);
     let call = regex::Regex::new(&call).unwrap();
     let table: BTreeSet<_> = sections().iter().flat_map(keys).collect();
     let mut found = BTreeSet::new();
