@@ -1,6 +1,8 @@
 //! Rooms that count their messages.
 
-use simurgh::{ShardChannel, ShardContext, Join, Outcome, Payload, Reason, ChannelRoute, UserSocket, json};
+use simurgh::{
+    ChannelRoute, Join, Outcome, Payload, Reason, ShardChannel, ShardContext, UserSocket, json,
+};
 
 /// A member of a room.
 struct Room {
@@ -8,7 +10,12 @@ struct Room {
 }
 
 impl ShardChannel for Room {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "new:msg" => {
                 self.said += 1;
