@@ -6,8 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::kit::run::run_seeds;
 use clap::Parser;
 
-use crate::cluster::{self, found};
-use crate::history::{self, HistorySimulation};
+use crate::cluster::{ClusterPlan, ClusterSimulation, found};
 use crate::run::Plan;
 use crate::simulation::NodeSimulation;
 
@@ -75,24 +74,23 @@ pub fn main() -> ExitCode {
 /// Runs seeds of one kind; returns whether all passed.
 fn run_kind(options: &Options, seeds: Seeds, is_cluster: bool, has_history: bool) -> bool {
     let Options { jobs, steps, .. } = *options;
-    match (is_cluster, has_history) {
+    let seeds = seeds.map(|seed| (seed, steps));
+    let plan = match (is_cluster, has_history) {
         (false, false) => {
-            let seeds = seeds.map(|seed| (seed, steps, Plan::of(seed, steps)));
-            run_seeds::<NodeSimulation>(jobs, seeds)
+            let seeds = seeds.map(|(seed, steps)| (seed, steps, Plan::of(seed, steps)));
+            return run_seeds::<NodeSimulation>(jobs, seeds);
         }
-        (false, true) => {
-            let seeds = seeds.map(|seed| (seed, steps, history::Plan::of(seed)));
-            run_seeds::<HistorySimulation>(jobs, seeds)
-        }
-        (true, true) if options.found => {
-            cluster::run_seeds(jobs, found::WITH_HISTORY.into_iter(), true)
-        }
-        (true, false) if options.found => cluster::run_seeds(jobs, found::PLAIN.into_iter(), false),
-        (true, has_history) => {
-            let seeds = seeds.map(|seed| (seed, steps));
-            cluster::run_seeds(jobs, seeds, has_history)
-        }
-    }
+        (false, true) => ClusterPlan::alone,
+        (true, false) => ClusterPlan::of,
+        (true, true) => ClusterPlan::with_history,
+    };
+    let seeds: Box<dyn Iterator<Item = (u64, usize)> + Send> = match (options.found, has_history) {
+        (false, _) => Box::new(seeds),
+        (true, false) => Box::new(found::PLAIN.into_iter()),
+        (true, true) => Box::new(found::WITH_HISTORY.into_iter()),
+    };
+    let seeds = seeds.map(|(seed, steps)| (seed, steps, plan(seed)));
+    run_seeds::<ClusterSimulation>(jobs, seeds)
 }
 
 fn seeds(options: &Options, minutes: Option<f64>) -> Seeds {

@@ -16,7 +16,6 @@ mod cli;
 mod cluster;
 mod features;
 mod fuzz;
-mod history;
 mod kit;
 mod limits;
 mod model;

@@ -321,6 +321,10 @@ impl Member {
         if let Some(passed) = passed {
             draw.pass(ctx, passed);
         }
+        // Most clients with a view of presences ask for the list as soon as they have joined.
+        if call == Call::AfterJoin && shared.profile.features.is_present && draw.rng.bool() {
+            draw.present(ctx, Habit::AskState);
+        }
         // Callbacks that run for each member do little, so that broadcasts end.
         let is_each = matches!(call, Call::HandleOut(_) | Call::HandleBroadcast(..));
         let most = if is_each && draw.rng.u8(..) < 200 { 0 } else { shared.profile.effects_max };

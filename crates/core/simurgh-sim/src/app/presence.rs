@@ -25,12 +25,10 @@ impl Draw<'_> {
         let (place, word) = (self.rng.u8(..KEYS.len() as u8), self.rng.u32(..));
         let key = KEYS.get(usize::from(place)).copied().unwrap_or_default();
         // Its events may call this again, without end.
-        if self.depth >= DEPTH_MAX {
+        if self.depth >= DEPTH_MAX || self.chan == NONE {
             return;
         }
-        if self.chan != NONE {
-            self.model.presence_names(ctx.handle::<Member>().id(), self.chan);
-        }
+        self.model.presence_names(ctx.handle::<Member>().id(), self.chan);
         let does = match habit {
             Habit::Untrack => {
                 ctx.presence().untrack(key);
@@ -41,17 +39,19 @@ impl Draw<'_> {
                 PresenceAction::Ask
             }
             _ => {
-                let number = self.model.presence.next_number();
+                let topic = usize::from(self.topic);
+                let number = self.model.presence.all.make(0, topic, self.chan, place);
                 let text = meta(number, self.meta_pad(word));
+                self.model.presence.all.weigh(number, text.len());
                 let expected = self.may_be_tracked(key, &text);
                 let (done, does) = match habit {
                     Habit::Track => {
                         let done = ctx.presence().track(key, Payload::from_json(text));
-                        (done, PresenceAction::Track(place, number))
+                        (done, PresenceAction::Track(number))
                     }
                     _ => {
                         let done = ctx.presence().update(key, Payload::from_json(text));
-                        (done, PresenceAction::Update(place, number))
+                        (done, PresenceAction::Update(number))
                     }
                 };
                 if done != expected {

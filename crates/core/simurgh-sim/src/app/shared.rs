@@ -12,7 +12,6 @@ use simurgh_core::{ChannelHandle, Config, LimitPolicy, TICK};
 
 use super::Member;
 use crate::limits::Limits;
-use crate::model::home::Rules;
 use crate::model::presence::Presence;
 use crate::model::{Answer, Intent, Model};
 use crate::profile::Profile;
@@ -48,8 +47,7 @@ impl Shared {
         let config = &profile.config;
         model.waits_max = [config.decision_timeout, config.close_timeout].map(ticks);
         let count = model.topics.names.len();
-        let rules = Rules { config: config.presence.clone(), bytes_max };
-        model.presence = Presence::new(rules, count, profile.shards);
+        model.presence = Presence::new(config.presence.clone(), bytes_max, count);
         model.limits = profile.limits().copied();
         model.clock.every_ns = sweep_ns(config);
         Self {

@@ -13,9 +13,12 @@ use simurgh_core::{Join, JoinFn, Outcome, Reason, Reply, ShardChannel, ShardCont
 use simurgh_proto::message::Payload;
 
 use crate::cluster::Shared;
+use crate::cluster::alone::SWALLOWED;
 use crate::cluster::ledger::Ledger;
 use crate::cluster::thread::{Command, Mailbox};
 
+/// The event of pushes.
+pub(crate) const PUSH: &str = "p";
 /// Of 16 words of joins, those from this on are decided later.
 const LATER: u32 = 13;
 
@@ -27,6 +30,7 @@ pub(crate) struct Member {
     topic: usize,
     word: u32,
     is_present: bool,
+    intercepts: bool,
 }
 
 /// Words from this on wait for the topic's interest to be in force.
@@ -40,13 +44,14 @@ pub(crate) fn join(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> JoinFn {
             return Join::error(Payload::EMPTY_OBJECT);
         };
         let (node, shard, topic) = (asked.node, asked.shard, asked.topic);
-        let is_present = (word >> 8) as u8 <= shared.plan.present;
+        let is_present = shared.plan.alone.is_none() && (word >> 8) as u8 <= shared.plan.present;
         let own = Arc::clone(&shared);
-        let member = Member { shared: own, chan, node, shard, topic, word, is_present };
+        let intercepts = shared.plan.habits(asked.client).intercepts;
+        let member = Member { shared: own, chan, node, shard, topic, word, is_present, intercepts };
         match word % 16 {
             0 => Join::error(Payload::EMPTY_OBJECT),
             LATER.. => Join::later(async move { Join::ok(member) }),
-            WAITS.. => {
+            WAITS.. if shared.plan.alone.is_none() => {
                 let name = shared.plan.topics.get(topic).cloned().unwrap_or_default();
                 Join::ok(member).after(wait_until_heard(Arc::clone(&mailbox), name))
             }
@@ -69,6 +74,8 @@ impl Member {
         let mut make = |topic: usize, except: u32| {
             let id = ledger.new_broadcast(topic, self.node, except);
             let (chan, start) = (self.chan, self.node);
+            let info = &mut ledger.broadcasts[id as usize];
+            (info.chan, info.event, info.is_binary) = (chan, event, id.is_multiple_of(7));
             ledger.note(|| format!("channel {chan} of start {start} broadcasts #{id}"));
             made = id;
             payload::make(id, 0, pad, id.is_multiple_of(7))
@@ -103,8 +110,8 @@ impl Member {
             }
             _ => return ctx.presence().push_state(),
         };
-        let said = (self.chan, place);
-        let number = ledger.presences.track(said, self.node, self.topic, is_update);
+        let number = ledger.presences.make(self.node, self.topic, self.chan, place);
+        ledger.presences.track(number, is_update, usize::MAX);
         let meta = Payload::from_json(format!("{{\"i\":{number}}}"));
         let done = match is_update {
             true => ctx.presence().update(key, meta),
@@ -144,6 +151,7 @@ impl ShardChannel for Member {
         let mut ledger = self.shared.ledger();
         let mut rng = Rng::with_seed(u64::from(word) << 32 | u64::from(self.word));
         let mut behind = Vec::new();
+        ledger.check_quota(self.chan);
         for _ in 0..rng.u8(1..=3) {
             match rng.u8(..) {
                 // Nothing takes place after a broadcast that is not stored.
@@ -154,8 +162,13 @@ impl ShardChannel for Member {
                 _ => behind.push(self.broadcast(ctx, &mut ledger, &mut rng)),
             }
         }
+        if self.shared.plan.alone.is_some() {
+            let pushed = ledger.log.new_reply(behind.clone());
+            ctx.push(PUSH, payload::make(pushed, 0, 0, false));
+        }
         match rng.u8(..) {
             0..4 => Outcome::Stop(Stop::Normal),
+            4..10 if self.shared.plan.alone.is_some() => Outcome::Stop(Stop::Abnormal),
             10..100 if ledger.has_history => {
                 let said = ledger.log.new_reply(behind);
                 Outcome::Reply(Reply::ok(payload::make(said, 0, 0, false)))
@@ -163,6 +176,22 @@ impl ShardChannel for Member {
             10..100 => Outcome::Reply(Reply::ok(Payload::EMPTY_OBJECT)),
             _ => Outcome::NoReply,
         }
+    }
+
+    fn intercept(&self) -> &'static [&'static str] {
+        if self.intercepts { &["a"] } else { &[] }
+    }
+
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
+        if !payload::parse(payload).0.is_multiple_of(SWALLOWED) {
+            ctx.push(event, payload.clone().into_owned());
+        }
+        Outcome::NoReply
     }
 
     fn terminate(&mut self, ctx: &mut ShardContext<'_>, _: &Reason) {
@@ -175,6 +204,7 @@ impl ShardChannel for Member {
         let mut rng = Rng::with_seed(u64::from(self.word.rotate_left(7)));
         if rng.u8(..) < 40 {
             let id = ledger.new_broadcast(self.topic, self.node, NONE);
+            ledger.broadcasts[id as usize].event = "b";
             ctx.broadcast("b", payload::make(id, 0, 0, false));
         }
     }

@@ -1,5 +1,6 @@
 //! A simulation of several nodes: each has the cores of its shards, and its part in a cluster by
-//! the loopback adapter. Links, the engine and nodes fail and return. What members receive, which
+//! the loopback adapter. Or of one node [`alone`], which stores the histories of its topics itself.
+//! Links, the engine and nodes fail and return. What members receive, which
 //! presences they see, and which sockets are closed is compared with what was sent on all nodes.
 //!
 //! ```text
@@ -11,6 +12,7 @@
 //! Shards and the cluster reach each other as they do in the server, by
 //! [`NodeThread`](simurgh_cluster::NodeThread).
 
+mod alone;
 mod app;
 mod client;
 pub(crate) mod found;
@@ -21,7 +23,7 @@ mod simulation;
 mod thread;
 mod watched;
 
-use crate::kit::{node, run, setup, shard};
+use crate::kit::{node, setup, shard};
 
 use crate::cluster::ledger::Ledger;
 pub(crate) use crate::cluster::plan::ClusterPlan;
@@ -30,16 +32,3 @@ pub(crate) use crate::cluster::simulation::ClusterSimulation;
 type Shared = setup::Shared<Ledger, ClusterPlan>;
 type SimNode = node::SimNode<Ledger, ClusterPlan>;
 type Shard = shard::Shard<Ledger, ClusterPlan>;
-
-/// Runs seeds, each with this many operations, on topics with or without a history, as many at once
-/// as there are `jobs`; prints the counts, and the story of one that fails. Returns whether all
-/// passed.
-pub(crate) fn run_seeds(
-    jobs: usize,
-    seeds: impl Iterator<Item = (u64, usize)> + Send,
-    has_history: bool,
-) -> bool {
-    let plan = if has_history { ClusterPlan::with_history } else { ClusterPlan::of };
-    let seeds = seeds.map(|(seed, steps)| (seed, steps, plan(seed)));
-    run::run_seeds::<ClusterSimulation>(jobs, seeds)
-}

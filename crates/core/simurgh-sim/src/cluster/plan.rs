@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::alone::AlonePlan;
 use crate::kit::fault::{Fault, Faults};
 use crate::kit::operation::{self, Op};
 use crate::kit::setup::{Setup, patient_config};
@@ -40,6 +41,8 @@ pub(crate) struct ClusterPlan {
     faults: [bool; FAULTS.len()],
     pub(crate) fault: Option<(Fault, u32)>,
     pub(crate) history: Option<HistoryPlan>,
+    /// One node without an engine, which stores the histories itself.
+    pub(crate) alone: Option<AlonePlan>,
 }
 
 impl ClusterPlan {
@@ -88,6 +91,7 @@ impl ClusterPlan {
             nodes,
             fault: None,
             history: None,
+            alone: None,
         }
     }
 
@@ -113,15 +117,21 @@ impl ClusterPlan {
     }
 
     pub(crate) fn setup(&self) -> Setup {
-        let patience = Duration::from_secs(30);
-        let config = Config {
-            handshake_timeout: patience,
-            close_timeout: patience,
-            presence: PresenceConfig { interval: self.interval, ..PresenceConfig::default() },
-            ..patient_config()
-        };
+        let presence = PresenceConfig { interval: self.interval, ..PresenceConfig::default() };
+        let mut config = Config { presence, ..patient_config() };
+        match &self.alone {
+            Some(alone) => {
+                config.mailbox_bytes_max = alone.mailbox_bytes_max;
+                config.history = alone.limits.clone();
+            }
+            None => {
+                let patience = Duration::from_secs(30);
+                (config.handshake_timeout, config.close_timeout) = (patience, patience);
+            }
+        }
+        let jump_ns = self.alone.as_ref().map_or(5_000, |it| it.jump_ns);
         let (topics, faults) = (Topics::new(1, 0), Faults::new(self.fault));
-        Setup { config, jump_ns: 5_000, topics, faults }
+        Setup { config, jump_ns, topics, faults }
     }
 
     pub(crate) fn cluster(&self, name: &str) -> Option<ClusterConfig> {
@@ -150,6 +160,16 @@ impl ClusterPlan {
         self.history.as_ref().is_some_and(|it| it.is_local_when_away)
     }
 
+    /// How a client uses histories, if its topics have any.
+    pub(crate) fn habits(&self, client: u32) -> Habits {
+        let mut rng = Rng::with_seed(self.seed.rotate_left(17) ^ u64::from(client));
+        let Some(history) = &self.history else { return Habits::default() };
+        let opts_in = rng.u8(..) < history.opts_in;
+        let has_id = opts_in && rng.u8(..) < history.has_id;
+        let intercepts = self.alone.as_ref().is_some_and(|it| rng.u8(..) < it.intercepts);
+        Habits { opts_in, has_id, intercepts }
+    }
+
     pub(crate) fn id_of(&self, client: u32) -> Option<usize> {
         (client % 4 != 3).then_some(client as usize % self.ids)
     }
@@ -159,10 +179,10 @@ impl ClusterPlan {
 pub(crate) struct HistoryPlan {
     pub(crate) rule: HistoryRule,
     /// How many of 256 clients opt in, and how many of those have an id.
-    opts_in: u8,
-    has_id: u8,
+    pub(crate) opts_in: u8,
+    pub(crate) has_id: u8,
     /// Without a link, broadcasts go to local members only.
-    is_local_when_away: bool,
+    pub(crate) is_local_when_away: bool,
     /// There are no faults and everything is kept: nothing justifies a gap.
     pub(crate) is_whole: bool,
     pub(crate) has_leaders: bool,
@@ -204,12 +224,14 @@ impl HistoryPlan {
             purges,
         }
     }
+}
 
-    pub(crate) fn client(&self, seed: u64, number: u32) -> (bool, bool) {
-        let mut rng = Rng::with_seed(seed.rotate_left(17) ^ u64::from(number));
-        let opts_in = rng.u8(..) < self.opts_in;
-        (opts_in, opts_in && rng.u8(..) < self.has_id)
-    }
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Habits {
+    pub(crate) opts_in: bool,
+    pub(crate) has_id: bool,
+    /// Its channels intercept.
+    pub(crate) intercepts: bool,
 }
 
 /// Names of topics, each in its own bucket, or all in one.
@@ -264,6 +286,12 @@ pub(crate) enum Kind {
     LookUp,
     LoseLeader,
     ElectLeader,
+    // Of a node without an engine.
+    /// A client takes some bytes.
+    Take,
+    Decide,
+    /// The server drains, ends and starts again; mostly with what it has saved.
+    Restart,
 }
 
 const WEIGHTS: [(Kind, u32); 16] = [
@@ -302,6 +330,10 @@ const PURGES: [(Kind, u32); 1] = [(Kind::Purge, 8)];
 const LEADERS: [(Kind, u32); 2] = [(Kind::LoseLeader, 5), (Kind::ElectLeader, 12)];
 
 pub(crate) fn operations(plan: &ClusterPlan, count: usize) -> Vec<Op<Kind>> {
+    if let Some(alone) = &plan.alone {
+        let purges = plan.history.as_ref().is_some_and(|it| it.purges);
+        return operation::operations(plan.seed, &alone.weights(purges), count);
+    }
     let mut weights = WEIGHTS.to_vec();
     let of_faults = FAULTS.iter().zip(plan.faults).filter(|it| it.1);
     weights.extend(of_faults.flat_map(|it| *it.0));

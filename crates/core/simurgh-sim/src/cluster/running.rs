@@ -7,10 +7,10 @@ use crate::kit::payload::hashed;
 use simurgh_cluster::{Cluster, LinkState, NodeId, Prefix, Time};
 use simurgh_loopback::Network;
 
-use crate::cluster::app;
 use crate::cluster::thread::{ClusterThread, Mailbox};
 use crate::cluster::watched::WatchedAdapter;
 use crate::cluster::{Shard, Shared, SimNode};
+use crate::cluster::{alone, app};
 
 pub(crate) struct RunningNode {
     pub(crate) slot: usize,
@@ -52,8 +52,9 @@ impl RunningNode {
         let join = app::join(shared, &mailbox);
         let history = plan.history.as_ref().map(|it| it.rule);
         let others: Arc<dyn simurgh_core::Cluster> = Arc::clone(&mailbox) as _;
-        let node =
-            SimNode::new(shared, (id.0, shards), join, history, Default::default(), Some(others));
+        let others = Some(others).filter(|_| plan.alone.is_none());
+        let limits = alone::channel_limits(shared);
+        let node = SimNode::new(shared, (id.0, shards), join, history, limits, others);
         let node = Arc::new(node);
         node.skew_ms.store(plan.skew_ms(seed % 5_000), Relaxed);
         let shard = |it| Shard::new(&node, it, Arc::default(), seed.rotate_left(9));

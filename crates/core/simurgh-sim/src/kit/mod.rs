@@ -19,6 +19,7 @@ pub(crate) mod operation;
 pub(crate) mod payload;
 pub(crate) mod peer;
 pub(crate) mod presence;
+pub(crate) mod presences;
 pub(crate) mod refs;
 pub(crate) mod run;
 pub(crate) mod setup;

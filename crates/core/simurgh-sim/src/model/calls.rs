@@ -276,7 +276,7 @@ impl Model {
     fn take_out(&mut self, chan: u32) {
         let Some(it) = self.chan_mut(chan) else { return };
         (it.life, it.owes_after_join) = (Life::Ended, false);
-        self.presence_ends(chan);
+        self.presence.all.channel_ended(chan);
         let Some(it) = self.chan_mut(chan) else { return };
         let (conn, topic) = (it.conn, usize::from(it.topic));
         it.pending.clear();

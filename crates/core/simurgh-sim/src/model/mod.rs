@@ -15,7 +15,6 @@
 mod accept;
 mod calls;
 mod expiry;
-pub(crate) mod home;
 mod joins;
 pub(crate) mod limits;
 mod listeners;

@@ -124,7 +124,6 @@ impl Model {
         if let Some(at) = self.chans.iter().position(waits) {
             self.fail("lost", format!("channel {at} has not seen all broadcasts for it"));
         }
-        self.presence_rests();
     }
 }
 

@@ -246,7 +246,6 @@ impl Model {
             }
         }
         self.check_told();
-        self.check_presence();
         self.check_listeners();
         if input == Input::Tick {
             self.check_expired(shard);

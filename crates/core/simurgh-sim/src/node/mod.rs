@@ -45,7 +45,6 @@ pub(crate) enum MailTag {
     Joined(u32, u32, Answer),
     Listen(u32),
     Unlisten(u32),
-    Present(u32),
     Pushes(u32),
     Answers(u32),
 }

@@ -18,8 +18,6 @@ impl Server {
             metrics.channels.value(),
             metrics.joins_refused.value(),
             metrics.errors_unmatched_topic.value(),
-            metrics.presences.value(),
-            metrics.errors_presence_refused.value(),
         ];
         let refused = metrics.joins_refused.value();
         let perhaps = std::mem::take(&mut own.refused_perhaps);
@@ -27,12 +25,9 @@ impl Server {
             own.refused = refused;
         }
         let Shard { accepted, open, channels, refused, unmatched, .. } = *own;
-        let of_presence = [&model.presence.kept, &model.presence.refused];
-        let [kept, untracked] = of_presence.map(|it| it.get(shard).copied().unwrap_or_default());
-        let expected = [accepted, open, channels, refused, unmatched, kept, untracked];
+        let expected = [accepted, open, channels, refused, unmatched];
         if counted != expected {
-            let names = "broadcasts, sockets, channels, refused joins, unmatched topics, \
-                         presences, refused ones";
+            let names = "broadcasts, sockets, channels, refused joins, unmatched topics";
             model.fail("metrics", format!("{names}: {counted:?}, not {expected:?}"));
         }
         // Without limits and lifetimes none of this is counted, as the end of the run checks.

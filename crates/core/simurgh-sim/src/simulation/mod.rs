@@ -306,7 +306,6 @@ impl NodeSimulation {
                 MailTag::Joined(conn, ticket, answer) => model.decided(conn, ticket, answer),
                 MailTag::Listen(number) => model.listens(number),
                 MailTag::Unlisten(number) => model.unlistens(number),
-                MailTag::Present(number) => model.presence_came(shard, number),
                 MailTag::Pushes(number) => model.pushes_to_some(number),
                 MailTag::Answers(number) => model.keeps_answers(shard, number),
             }
@@ -397,7 +396,7 @@ impl NodeSimulation {
         // What it had in transit is lost with it.
         let (seed, metrics) = (self.shared.profile.seed, Arc::clone(&server.metrics));
         server.core = Core::new(Arc::clone(&self.node), shard as u16, metrics, seed);
-        self.shared.model().presence.home_ends(shard);
+        self.shared.model().presence.is_partial = true;
         drop(self.node.end(shard));
     }
 }

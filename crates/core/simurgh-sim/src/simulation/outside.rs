@@ -125,8 +125,7 @@ impl NodeSimulation {
         let name = shared.model().topics.name(topic).to_owned();
         self.tell(|| format!("somebody asks who is present in {name}"));
         let answer = move |list: PresenceList| {
-            let counts = (list.entries, list.keys);
-            shared.model().presence_answers(topic, counts, &list.json);
+            shared.model().presence_answers(topic, &list.json);
         };
         self.node.request_presences(&name, Box::new(answer));
     }
@@ -142,8 +141,10 @@ impl NodeSimulation {
         if let Some(shard) = self.servers.iter().position(is_due) {
             return Some(format!("shard {shard} has something to tell"));
         }
-        let model = self.shared.model();
-        model.presence.unrest(&|chan| model.is_live(chan))
+        let metrics = || self.servers.iter().map(|it| &it.metrics);
+        let kept = metrics().map(|it| it.presences.value()).sum();
+        let refused = metrics().map(|it| it.errors_presence_refused.value()).sum();
+        self.shared.model().presence_unrest(kept, refused)
     }
 
     /// Ends a waiting handler, whose channel may have ended meanwhile.

@@ -1,16 +1,25 @@
 //! Clients: what they have joined, and what they receive compared with what their shard accepted.
 
+mod alone;
 mod view;
 
 use crate::kit::client::{self, Connection, number_of};
 use crate::kit::{EVENTS, payload};
+use simurgh_core::Wire;
 use simurgh_history::Position;
 use simurgh_proto::message::{Payload, Ref, events};
 use simurgh_proto::serializer::ServerMessage;
 
 pub(crate) use self::view::TopicView;
-use crate::cluster::ledger::{Ledger, View};
-use crate::cluster::plan::ClusterPlan;
+use crate::cluster::app::PUSH;
+use crate::cluster::ledger::Ledger;
+use crate::cluster::plan::{ClusterPlan, Habits};
+use crate::kit::presences::View;
+
+/// Reasons of errors that a client may be told, besides those with a number.
+const REASONS: [&str; 6] =
+    ["unmatched topic", "unconfirmed", "not stored", "join timed out", "rate_limited", "congested"];
+const BAD_RESUME: &str = r#"{"reason":"bad resume"}"#;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Joined {
@@ -34,8 +43,8 @@ pub(crate) struct Client {
     pub(crate) refs: u32,
     pub(crate) channels: Vec<Option<Joined>>,
     pub(crate) views: Vec<TopicView>,
-    pub(crate) opts_in: bool,
-    has_id: bool,
+    pub(crate) wire: Wire,
+    habits: Habits,
 }
 
 impl client::Client for Client {
@@ -43,11 +52,15 @@ impl client::Client for Client {
         &mut self.connection
     }
 
+    fn wire(&self) -> Wire {
+        self.wire
+    }
+
     fn disconnected(&mut self) {
         self.connection = None;
         self.channels.iter_mut().for_each(|it| *it = None);
         self.views.iter_mut().for_each(TopicView::disconnected);
-        if !self.opts_in {
+        if !self.habits.opts_in {
             // Without a position it may receive again what another node receives late.
             self.views.iter_mut().for_each(|it| it.at = None);
         }
@@ -57,26 +70,37 @@ impl client::Client for Client {
 impl Client {
     pub(crate) fn new(plan: &ClusterPlan, number: u32) -> Self {
         let channels = plan.topics.iter().map(|_| None).collect();
-        let kept = plan.history.as_ref();
-        let (opts_in, has_id) = kept.map_or((false, false), |it| it.client(plan.seed, number));
-        let topics = 0..kept.map_or(0, |_| plan.topics.len());
-        let views = topics.map(|topic| TopicView::new(number, has_id, topic)).collect();
-        let (id, connection, refs) = (plan.id_of(number), None, 0);
-        Self { number, id, connection, refs, channels, views, opts_in, has_id }
+        let habits = plan.habits(number);
+        let topics = 0..plan.history.as_ref().map_or(0, |_| plan.topics.len());
+        let views = topics.map(|topic| TopicView::new(number, habits, topic)).collect();
+        let (id, connection, refs, wire) = (plan.id_of(number), None, 0, Wire::V2);
+        Self { number, id, connection, refs, channels, views, wire, habits }
+    }
+
+    /// Whether it has the answer to its resume, if it sent one.
+    pub(crate) fn is_resumed(&self, topic: usize) -> bool {
+        self.views.get(topic).is_none_or(|view| view.is_resumed || !self.habits.opts_in)
+    }
+
+    /// Whether it may join a topic now. A client of a node without an engine also joins again. With
+    /// V1, whose messages do not name their join, it joins once on a connection.
+    pub(crate) fn may_join(&self, topic: usize) -> bool {
+        let view = self.views.get(topic);
+        match &self.channels[topic] {
+            None => self.wire == Wire::V2 || view.is_some_and(|it| !it.has_joined),
+            Some(current) => {
+                let is_alone = view.is_some_and(|it| it.is_alone);
+                is_alone && self.wire == Wire::V2 && current.is_joined && self.is_resumed(topic)
+            }
+        }
     }
 
     /// The member of its join's payload with which it resumes.
-    pub(crate) fn resume_member(&mut self, topic: usize) -> String {
-        let Some(view) = self.views.get_mut(topic).filter(|_| self.opts_in) else {
-            return String::new();
-        };
-        view.is_resumed = false;
-        let since = view.at.map_or_else(|| "null".to_owned(), |at| format!("\"{at}\""));
-        let id = match self.has_id {
-            true => format!(r#""id":"client-{:04}","#, self.number),
-            false => String::new(),
-        };
-        format!(r#","simurgh":{{{id}"since":{since}}}"#)
+    pub(crate) fn resume_member(&mut self, ledger: &Ledger, topic: usize, c: u32) -> String {
+        let is_v1 = self.wire == Wire::V1;
+        let Some(view) = self.views.get_mut(topic) else { return String::new() };
+        view.begin(ledger, is_v1);
+        if self.habits.opts_in { view.resume_member(ledger, c) } else { String::new() }
     }
 
     pub(crate) fn receive(
@@ -96,9 +120,18 @@ impl Client {
                     }
                     return;
                 };
+                let is_bad = response.data() == BAD_RESUME.as_bytes();
+                if self.views.get(topic).is_some_and(|it| it.is_bad() != is_bad) {
+                    let text = format!("client {}: {status}, {response:?}", self.number);
+                    ledger.fail("bad", text);
+                }
+                ledger.counts.count("refused", u64::from(is_bad));
                 let asked = ledger.joins.get(current.chan as usize);
                 match asked.and_then(|it| it.from).filter(|_| &**status == "ok") {
-                    Some(from) => (current.is_joined, current.at) = (true, from),
+                    Some(from) => {
+                        (current.is_joined, current.at) = (true, from);
+                        self.views.get_mut(topic).into_iter().for_each(TopicView::joined);
+                    }
                     None => *channel = None,
                 }
             }
@@ -122,7 +155,8 @@ impl Client {
             EVENTS.contains(&event) && ledger.is_here_only(payload::parse(payload).0);
         let Some(current) = channel.as_mut() else {
             let at = Position::parse(msg_ref.raw().trim_matches('"'));
-            if at.is_some() || (payload.binary().is_some() && self.opts_in && !is_here_only) {
+            let is_binary = payload.binary().is_some() && self.habits.opts_in && !is_here_only;
+            if at.is_some() || is_binary {
                 self.receive_stored(ledger, topic, (event, payload, at), true);
             }
             return;
@@ -134,6 +168,9 @@ impl Client {
                 *channel = None;
             }
             return;
+        }
+        if event == PUSH {
+            return check_reply(ledger, "ok", payload);
         }
         let is_stored = !self.views.is_empty() && !event.starts_with("presence_") && !is_here_only;
         if is_stored {
@@ -178,7 +215,7 @@ impl Client {
             format!("client {who} {heard} {event} at {at:?} on {topic}: {text:.80}")
         });
         let Some(view) = self.views.get_mut(topic) else { return };
-        if self.opts_in {
+        if self.habits.opts_in {
             return view.receive(ledger, (event, payload, at), is_dropped);
         }
         let id = payload::parse(payload).0;
@@ -187,15 +224,8 @@ impl Client {
             let text = format!("client {who} hears {event} #{id} at {at:?}: {stored:?}");
             return ledger.fail("opted", text);
         }
-        let before = std::mem::replace(&mut view.at, stored);
-        let is_again = before.zip(stored).is_some_and(|(before, stored)| {
-            before.epoch == stored.epoch && before.place >= stored.place
-        });
         ledger.counts.count("heard without a place", 1);
-        if is_again && !is_dropped {
-            let text = format!("client {who} hears #{id} at {stored:?} behind {before:?}");
-            ledger.fail("twice", text);
-        }
+        view.receive_live(ledger, (id, stored), is_dropped);
     }
 
     pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
@@ -205,7 +235,7 @@ impl Client {
             if !current.is_joined {
                 ledger.fail("rest", format!("client {who} is not told of its join: {current:?}"));
             }
-            if let Some(view) = self.views.get(topic).filter(|_| self.opts_in) {
+            if let Some(view) = self.views.get(topic) {
                 view.check_rest(ledger);
             }
             if let Some(next) = ledger.next_for(current.chan, current.at) {
@@ -235,5 +265,9 @@ fn check_reply(ledger: &mut Ledger, status: &str, response: &Payload<'_>) {
         ledger.counts.count("unconfirmed", 1);
     } else if text.contains("not stored") {
         ledger.counts.count("not stored", 1);
+    } else if text.contains("rate_limited") {
+        ledger.counts.count("over a limit", 1);
+    } else if text != "{}" && !REASONS.iter().any(|it| text.contains(it)) {
+        ledger.fail("reply", format!("a client is told {status} {text}"));
     }
 }

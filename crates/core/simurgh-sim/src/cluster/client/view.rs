@@ -4,52 +4,133 @@ use simurgh_core::GapReason;
 use simurgh_history::{Epoch, Place, Position};
 use simurgh_proto::message::Payload;
 
-use crate::kit::payload::{field, parse};
-
+use crate::cluster::alone::{Proof, Resume, SWALLOWED};
 use crate::cluster::ledger::{Entry, Ledger};
+use crate::cluster::plan::Habits;
+use crate::kit::payload::{field, parse};
 
 #[derive(Debug)]
 pub(crate) struct TopicView {
-    client: u32,
-    has_id: bool,
-    topic: usize,
+    pub(super) client: u32,
+    pub(super) habits: Habits,
+    pub(super) topic: usize,
     pub(crate) at: Option<Position>,
     /// It has received the answer to its resume, since it joined last.
     pub(crate) is_resumed: bool,
     /// The position of a binary frame that is to follow.
     next: Option<Position>,
     /// What has arrived on this connection after it had left.
-    dropped: Vec<Place>,
-    dropped_gap: Option<Position>,
+    pub(super) dropped: Vec<Place>,
+    pub(super) dropped_gap: Option<Position>,
+    /// The last position that has arrived on this connection.
+    arrived: Option<Position>,
+    /// It has joined on this connection, which has the wire V1.
+    pub(crate) has_joined: bool,
+    is_joined: bool,
+    is_v1: bool,
+    pub(crate) is_alone: bool,
+    /// How it has resumed, whether it named what had arrived, and its proof.
+    pub(super) resume: Resume,
+    pub(super) says_seen: bool,
+    pub(super) proof: Proof,
+    /// The proof of its first join, and the position of that.
+    pub(super) key: Option<(String, Position)>,
+    /// The place of the last that was stored when it joined.
+    pub(super) head: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Must,
+    May,
+    Never,
 }
 
 impl TopicView {
-    pub(crate) fn new(client: u32, has_id: bool, topic: usize) -> Self {
-        let (dropped, dropped_gap) = (Vec::new(), None);
+    pub(crate) fn new(client: u32, habits: Habits, topic: usize) -> Self {
         Self {
             client,
-            has_id,
+            habits,
             topic,
             at: None,
             is_resumed: false,
             next: None,
-            dropped,
-            dropped_gap,
+            dropped: Vec::new(),
+            dropped_gap: None,
+            arrived: None,
+            has_joined: false,
+            is_joined: false,
+            is_v1: false,
+            is_alone: false,
+            resume: Resume::Nothing,
+            says_seen: false,
+            proof: Proof::None,
+            key: None,
+            head: Place::ZERO,
         }
     }
 
-    fn must_receive(&self, ledger: &Ledger, entry: &Entry) -> bool {
-        !self.is_left_out(ledger, entry.id) && ledger.broadcasts.get(entry.id as usize).is_some()
+    /// It joins.
+    pub(crate) fn begin(&mut self, ledger: &Ledger, is_v1: bool) {
+        (self.is_resumed, self.has_joined, self.is_v1) = (false, true, is_v1);
+        (self.is_alone, self.is_joined) = (ledger.alone.is_some(), false);
+        self.head = ledger.order.head(self.topic);
     }
 
-    fn is_left_out(&self, ledger: &Ledger, id: u32) -> bool {
-        let except = ledger.broadcasts.get(id as usize).map(|it| it.except);
-        let by = except.and_then(|it| ledger.joins.get(it as usize));
-        by.is_some_and(|it| it.client == self.client)
+    /// It has joined: without a position it receives what is broadcast from now on.
+    pub(super) fn joined(&mut self) {
+        self.is_joined = true;
+        self.at = self.at.filter(|_| self.habits.opts_in || !self.is_alone);
+    }
+
+    /// The member of its join's payload with which it resumes.
+    pub(crate) fn resume_member(&mut self, ledger: &Ledger, c: u32) -> String {
+        let id = match self.habits.has_id {
+            true => format!(r#""id":"client-{:04}","#, self.client),
+            false => String::new(),
+        };
+        let Some(plan) = &ledger.alone else {
+            self.resume = self.at.map_or(Resume::Null, Resume::Honest);
+            return self.resume.member(&id, "", c);
+        };
+        self.resume = Resume::draw(plan, self.at, c);
+        let is_honest = matches!(self.resume, Resume::Honest(_));
+        let seen = self.arrived.filter(|_| plan.says_seen && is_honest);
+        self.says_seen = seen.is_some();
+        let word = if plan.forges { c >> 16 & 15 } else { 15 };
+        let (proof, key) = Proof::draw(self.key.as_ref(), word);
+        self.proof = proof;
+        let seen = seen.map_or(String::new(), |it| format!(r#","seen":"{it}""#));
+        let partial = if c >> 13 & 7 == 0 { r#","partial":false"# } else { "" };
+        self.resume.member(&id, &format!("{seen}{partial}{key}"), c)
+    }
+
+    pub(crate) fn is_bad(&self) -> bool {
+        self.resume == Resume::Bad
+    }
+
+    pub(super) fn due(&self, ledger: &Ledger, id: u32) -> Due {
+        let Some(made) = ledger.broadcasts.get(id as usize) else { return Due::May };
+        let by = ledger.joins.get(made.except as usize);
+        let is_own = by.is_some_and(|it| it.client == self.client);
+        let is_swallowed =
+            self.habits.intercepts && made.event == "a" && id.is_multiple_of(SWALLOWED);
+        match () {
+            () if is_swallowed || (self.is_v1 && made.is_binary) => Due::Never,
+            () if is_own && self.habits.has_id => Due::Never,
+            // A client without an id receives its own broadcasts after it reconnects.
+            () if is_own => Due::May,
+            () => Due::Must,
+        }
+    }
+
+    pub(super) fn must_receive(&self, ledger: &Ledger, entry: &Entry) -> bool {
+        self.due(ledger, entry.id) == Due::Must
     }
 
     pub(crate) fn disconnected(&mut self) {
-        (self.next, self.is_resumed) = (None, false);
+        (self.next, self.arrived) = (None, None);
+        (self.is_resumed, self.has_joined) = (false, false);
         self.forget_dropped();
     }
 
@@ -69,13 +150,16 @@ impl TopicView {
         let Some(at) = at.or(next.filter(|_| payload.binary().is_some())) else {
             return ledger.fail("place", format!("client {who} hears {event} without a place"));
         };
+        self.arrived = Some(at);
         if is_dropped {
             if event == "simurgh:gap" {
                 self.dropped_gap = Some(at);
             }
-            return self.dropped.push(at.place);
+            let is_message = !event.starts_with("simurgh:") || !self.is_alone;
+            return self.dropped.extend(is_message.then_some(at.place));
         }
         match event {
+            "simurgh:resumed" if self.is_alone => self.check_resumed_alone(ledger, at, payload),
             "simurgh:resumed" => self.check_resumed(ledger, at, payload),
             "simurgh:gap" => {
                 let text = String::from_utf8_lossy(payload.data());
@@ -103,13 +187,17 @@ impl TopicView {
     fn advance(&mut self, ledger: &mut Ledger, at: Position, id: Option<u32>) {
         let who = self.client;
         let entry = ledger.log.at(at, self.topic);
+        if entry.is_none() && self.is_alone {
+            return ledger.fail("stored", format!("client {who}: nothing is stored at {at}"));
+        }
+        ledger.counts.count("passed over", u64::from(id.is_none()));
         if let Some(id) = id {
             ledger.counts.count("heard", 1);
             if entry.is_none_or(|it| it.id != id) {
                 let text = format!("client {who} hears #{id} at {at}, where {entry:?} is stored");
                 return ledger.fail("stored", text);
             }
-            if self.is_left_out(ledger, id) && self.has_id {
+            if self.due(ledger, id) == Due::Never {
                 return ledger.fail("own", format!("client {who} hears its own #{id} at {at}"));
             }
         }
@@ -154,6 +242,12 @@ impl TopicView {
         let wrong = match parsed {
             None => Some("no reason"),
             _ if ledger.is_whole => Some("nothing is missing"),
+            Some(reason) if self.is_alone => {
+                let is_right = self.is_resumed && same.is_none_or(|it| it.place <= at.place);
+                let range = before.map_or((0, 0), |it| (it.place.seq, at.place.seq));
+                let is_right = is_right && self.is_justified(ledger, at, range, reason);
+                (!is_right).then_some("it has no such reason")
+            }
             // It has joined on a node that lags behind without a notice, in a parted engine.
             Some(GapReason::Epoch | GapReason::Unavailable)
                 if same.is_some_and(|it| it.place > at.place) =>
@@ -214,21 +308,55 @@ impl TopicView {
         self.dropped_gap.filter(|it| it.epoch == epoch).map(|it| it.place)
     }
 
-    fn forget_dropped(&mut self) {
+    pub(super) fn forget_dropped(&mut self) {
         self.dropped.clear();
         self.dropped_gap = None;
     }
 
+    /// A client that has not opted in receives what is stored, from some position on.
+    pub(crate) fn receive_live(
+        &mut self,
+        ledger: &mut Ledger,
+        (id, stored): (u32, Option<Position>),
+        is_dropped: bool,
+    ) {
+        let who = self.client;
+        if is_dropped && self.is_alone {
+            return;
+        }
+        let before = self.at;
+        let lost = stored.and_then(|at| self.missed(ledger, at));
+        let lost = lost.filter(|_| self.is_alone && self.is_joined);
+        self.at = stored;
+        let is_again = before.zip(stored).is_some_and(|(before, stored)| {
+            before.epoch == stored.epoch && before.place >= stored.place
+        });
+        if is_again && !is_dropped {
+            let text = format!("client {who} hears #{id} at {stored:?} behind {before:?}");
+            ledger.fail("twice", text);
+        }
+        if lost.is_some() || (self.is_alone && self.due(ledger, id) == Due::Never) {
+            let text = format!("client {who} hears #{id} behind {before:?}: {lost:?}");
+            ledger.fail("live", text);
+        }
+    }
+
     pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
         let who = self.client;
-        let (Some(at), Some(epoch)) = (self.at, ledger.log.epoch()) else {
+        if !self.habits.opts_in && (!self.is_alone || self.at.is_none()) {
+            return;
+        }
+        let epoch = if self.is_alone { self.at.map(|it| it.epoch) } else { ledger.log.epoch() };
+        let (Some(at), Some(epoch)) = (self.at, epoch) else {
             return ledger.fail("rest", format!("client {who} is told no place: {self:?}"));
         };
-        if !self.is_resumed {
+        if self.habits.opts_in && !self.is_resumed {
             return ledger.fail("rest", format!("client {who} is not told what it has missed"));
         }
         let from = if at.epoch == epoch { at.place } else { Place::ZERO };
-        let is_behind = |it: &&Entry| it.place > from && self.must_receive(ledger, it);
+        // Of a node without an engine a client that opts in is told each position.
+        let is_told = self.is_alone && self.habits.opts_in;
+        let is_behind = |it: &&Entry| it.place > from && (is_told || self.must_receive(ledger, it));
         let entries = ledger.log.of(epoch, self.topic).unwrap_or_default();
         if let Some(it) = entries.iter().find(is_behind).copied() {
             let text = format!("client {who} at {at} of {} has not heard {it:?}", self.topic);

@@ -23,6 +23,8 @@ pub(crate) struct Entry {
     /// The broadcast; [`NONE`] for a purge of what is before it.
     pub(crate) id: u32,
     pub(crate) at_ns: u64,
+    /// What it takes of the bounds of a node without an engine.
+    pub(crate) bytes: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -87,11 +89,39 @@ impl Log {
                             return Err(format!("#{id} is stored, which is {it:?} by its id"));
                         }
                     }
-                    entries.push(Entry { place, id, at_ns: now_ns });
+                    entries.push(Entry { place, id, at_ns: now_ns, bytes: 0 });
                 }
                 Ok(ids.len() as u64)
             }
         }
+    }
+
+    /// A node without an engine has stored a broadcast; returns whether it had done so before.
+    pub(crate) fn add(&mut self, epoch: Epoch, topic: usize, topics: usize, entry: Entry) -> bool {
+        let known = self.epochs.iter().rposition(|it| it.epoch == epoch);
+        let at = known.unwrap_or_else(|| {
+            let topics = vec![Vec::new(); topics];
+            self.epochs.push(EpochLog { epoch, topics, ids: HashSet::new() });
+            self.epochs.len() - 1
+        });
+        let is_known = self.has(entry.id);
+        if let Some(life) = self.epochs.get_mut(at) {
+            life.ids.insert(entry.id);
+            life.topics.get_mut(topic).into_iter().for_each(|it| it.push(entry));
+        }
+        is_known
+    }
+
+    /// A node without an engine starts again without the history of a topic.
+    pub(crate) fn forget(&mut self, topic: usize) {
+        let lives = self.epochs.iter_mut();
+        lives.filter_map(|it| it.topics.get_mut(topic)).for_each(Vec::clear);
+    }
+
+    /// What was stored on a topic behind a position, of its epoch.
+    pub(crate) fn behind(&self, at: Position, topic: usize) -> &[Entry] {
+        let entries = self.of(at.epoch, topic).unwrap_or_default();
+        entries.get(entries.partition_point(|it| it.place <= at.place)..).unwrap_or_default()
     }
 
     pub(crate) fn epoch(&self) -> Option<Epoch> {

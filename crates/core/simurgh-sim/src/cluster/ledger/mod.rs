@@ -12,14 +12,17 @@ mod presences;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
+use crate::kit::NONE;
 use crate::kit::findings::Findings;
 use crate::kit::handle::Handle;
+use crate::kit::presences::Presences;
 use simurgh_cluster::NodeId;
 
 pub(crate) use self::disconnects::Disconnect;
 pub(crate) use self::log::{Entry, Log};
-pub(crate) use self::presences::{Presences, View};
+use crate::cluster::alone::{AlonePlan, Order};
 use crate::cluster::plan::ClusterPlan;
+use simurgh_core::HistoryRule;
 
 /// The source of broadcasts that were not made by a channel of the shard.
 const BY_MAIL: u16 = u16::MAX;
@@ -30,7 +33,12 @@ pub(crate) struct BroadcastInfo {
     pub(crate) node: usize,
     /// The shard of its channel; `None` if it came from outside of channels.
     pub(crate) shard: Option<usize>,
+    /// Its event, and whether V1 cannot send it.
+    pub(crate) event: &'static str,
+    pub(crate) is_binary: bool,
     pub(crate) except: u32,
+    /// The channel whose callback made it, or [`NONE`].
+    pub(crate) chan: u32,
     /// Its place among what its node has sent on its topic, once it was sent.
     pub(crate) place: Option<u64>,
     /// It was refused, or its node had ended.
@@ -90,11 +98,19 @@ pub(crate) struct Ledger {
     pub(crate) partitions: u64,
     pub(crate) is_parted: bool,
     pub(crate) presences: Presences,
+    /// Which starts have noticed that others are gone.
+    pub(crate) gone: BTreeSet<(usize, usize)>,
     pub(crate) disconnects: Vec<Disconnect>,
     /// What the engine has stored, where topics are kept; whether it is certainly complete.
     pub(crate) log: Log,
     pub(crate) is_whole: bool,
     pub(crate) has_history: bool,
+    pub(crate) rule: Option<HistoryRule>,
+    /// Of a node without an engine.
+    pub(crate) alone: Option<AlonePlan>,
+    pub(crate) order: Order,
+    /// The time of the running shard: a turn has one time.
+    pub(crate) now_ns: u64,
 }
 
 impl Deref for Ledger {
@@ -115,7 +131,10 @@ impl Ledger {
     pub(crate) fn new(plan: &ClusterPlan) -> Self {
         let is_whole = plan.history.as_ref().is_some_and(|it| it.is_whole);
         let (topics, has_history) = (plan.topics.len(), plan.history.is_some());
-        Self { topics, has_history, is_whole, ..Self::default() }
+        let rule = plan.history.as_ref().map(|it| it.rule);
+        let order = Order::new(topics, plan.nodes.first().copied().unwrap_or_default());
+        let alone = plan.alone.clone();
+        Self { topics, has_history, is_whole, rule, alone, order, ..Self::default() }
     }
 
     pub(crate) fn start(&mut self, id: NodeId, shards: usize) -> usize {
@@ -166,8 +185,19 @@ impl Ledger {
     }
 
     pub(crate) fn new_broadcast(&mut self, topic: usize, node: usize, except: u32) -> u32 {
-        let made =
-            BroadcastInfo { topic, node, shard: None, except, place: None, is_optional: false };
+        let (shard, chan, place, event) = (None, NONE, None, "c");
+        let (is_binary, is_optional) = (false, false);
+        let made = BroadcastInfo {
+            topic,
+            node,
+            shard,
+            event,
+            is_binary,
+            except,
+            chan,
+            place,
+            is_optional,
+        };
         self.broadcasts.push(made);
         self.broadcasts.len() as u32 - 1
     }

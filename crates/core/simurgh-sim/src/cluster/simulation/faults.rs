@@ -288,7 +288,7 @@ impl ClusterSimulation {
         let plan = &self.shared.plan;
         let mut ledger = self.shared.ledger();
         let Some(gone) = ledger.start_of(id) else { return };
-        ledger.presences.note_gone(of, gone);
+        ledger.gone.insert((of, gone));
         ledger.counts.count("gone", 1);
         let is_alive = ledger.is_alive(gone);
         let says_bye = ledger.starts.get(gone).is_some_and(|it| it.says_bye);

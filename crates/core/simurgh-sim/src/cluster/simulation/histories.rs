@@ -70,6 +70,7 @@ impl ClusterSimulation {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
         self.shared.note(|| format!("{name} is to be forgotten, says start {}", running.start));
+        self.shared.ledger().order.purge(topic);
         running.node.request_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
     }
 

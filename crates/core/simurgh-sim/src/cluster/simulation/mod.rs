@@ -57,7 +57,7 @@ impl Simulation for ClusterSimulation {
         let shared = Arc::new(Shared::new(Ledger::new(plan), plan.clone(), plan.setup()));
         let network = Network::new(plan.seed, plan.network.clone());
         let count = plan.nodes.len();
-        let simulation = Self {
+        let mut simulation = Self {
             nodes: (0..count).map(|slot| RunningNode::start(&shared, &network, slot, 0)).collect(),
             clients: (0..plan.clients).map(|it| Client::new(plan, it as u32)).collect(),
             shared,
@@ -70,12 +70,20 @@ impl Simulation for ClusterSimulation {
             connections: 0,
             listeners: 0,
         };
-        simulation.read_log();
+        match plan.alone {
+            Some(_) => simulation.listen_everywhere(),
+            None => simulation.read_log(),
+        }
         simulation
     }
 
     fn flags(plan: &ClusterPlan) -> String {
-        if plan.history.is_some() { " --cluster --history" } else { " --cluster" }.to_owned()
+        let flags = match (&plan.alone, &plan.history) {
+            (Some(_), _) => " --history",
+            (None, Some(_)) => " --cluster --history",
+            (None, None) => " --cluster",
+        };
+        flags.to_owned()
     }
 
     fn operations(plan: &ClusterPlan, count: usize) -> Vec<Op<Kind>> {
@@ -105,7 +113,20 @@ impl Simulation for ClusterSimulation {
             Kind::Speak => self.broadcast_by_handle(c),
             Kind::Listen => self.listen(slot, other, c),
             Kind::Disconnect => self.disconnect(slot, id, c),
-            Kind::Wait => self.pass(u64::from(c % 300) * MILLISECOND),
+            Kind::Wait => match &plan.alone {
+                Some(alone) => {
+                    let is_long = alone.waits_long && c >> 24 & 3 == 0;
+                    self.clock_ns +=
+                        u64::from(c % if is_long { 12_000 } else { 400 }) * MILLISECOND;
+                }
+                None => self.pass(u64::from(c % 300) * MILLISECOND),
+            },
+            Kind::Take => {
+                let most = if c & 3 == 0 { c as usize >> 8 & 255 } else { usize::MAX };
+                self.receive(client, most);
+            }
+            Kind::Decide => _ = self.nodes[slot].as_ref().map(|it| it.node.decide_next()),
+            Kind::Restart => self.restart(c & 7 == 0),
             Kind::Long => self.pass(u64::from(c % 12_000) * MILLISECOND),
             Kind::Rest => self.rest(),
             Kind::Keep => self.keep(slot, other, c),
@@ -149,8 +170,14 @@ impl ClusterSimulation {
         let now_ns = node.local_ns(self.clock_ns);
         self.connections += 1;
         let (number, net) = (self.connections, &mut node.shards[shard].net);
+        let (wire, window) = match &self.shared.plan.alone {
+            Some(alone) if c >> 16 & 3 == 0 => (Wire::V1, alone.window),
+            Some(alone) => (Wire::V2, alone.window),
+            None => (Wire::V2, 1 << 20),
+        };
+        it.wire = wire;
         net.at(now_ns, u64::from(number));
-        let key = net.open(number, Wire::V2, 0, 1 << 20);
+        let key = net.open(number, wire, 0, window);
         it.connection =
             Some(Connection { slot, start, shard, key, number, decoder: Decoder::new() });
         let id = it.id.map(|it| format!("user:{it}").into());
@@ -162,19 +189,19 @@ impl ClusterSimulation {
 
     fn join(&mut self, client: usize, topic: usize, c: u32) {
         let it = &mut self.clients[client];
-        let Some(line) = it.connection.as_ref().filter(|_| it.channels[topic].is_none()) else {
-            return;
-        };
+        let Some(line) = it.connection.as_ref().filter(|_| it.may_join(topic)) else { return };
         let (node, shard) = (line.start, line.shard);
         let request = JoinRequest { topic, node, shard, client: client as u32, from: None };
         let mut ledger = self.shared.ledger();
         ledger.joins.push(request);
         let chan = ledger.joins.len() as u32 - 1;
-        drop(ledger);
         it.refs += 1;
         let join_ref = it.refs;
         it.channels[topic] = Some(Joined::new(join_ref, chan));
-        let payload = format!(r#"{{"i":{chan},"s":{c}{}}}"#, it.resume_member(topic));
+        let resume = it.resume_member(&ledger, topic, c);
+        drop(ledger);
+        let word = if self.shared.plan.alone.is_some() { c >> 4 } else { c };
+        let payload = format!(r#"{{"i":{chan},"s":{word}{resume}}}"#);
         let name = self.topic(topic);
         self.send(client, [join_ref; 2], &name, "phx_join", &payload);
     }
@@ -182,10 +209,9 @@ impl ClusterSimulation {
     fn push(&mut self, client: usize, topic: usize, event: &str, word: u32) {
         let it = &mut self.clients[client];
         let Some(join_ref) = it.channels[topic].as_ref().map(|it| it.join_ref) else { return };
-        // A client waits for the answer to its resume.
-        let is_resumed = it.views.get(topic).is_none_or(|view| view.is_resumed || !it.opts_in);
         if event == "phx_leave" {
-            if !is_resumed {
+            // A client waits for the answer to its resume.
+            if !it.is_resumed(topic) {
                 return;
             }
             it.channels[topic] = None;
@@ -216,7 +242,9 @@ impl ClusterSimulation {
         let (node, start) = (Arc::clone(&running.node), running.start);
         let id = self.shared.ledger().new_broadcast(topic, start, NONE);
         let pad = if c & 7 == 0 { self.shared.plan.pad } else { 0 };
-        let payload = payload::make(id, 0, pad, c >> 8 & 7 == 0);
+        let is_binary = c >> 8 & 7 == 0;
+        let payload = payload::make(id, 0, pad, is_binary);
+        self.shared.ledger().broadcasts[id as usize].is_binary = is_binary;
         let name = self.topic(topic);
         let done = node.broadcast(Broadcast::new(name, "c", payload));
         self.shared.ledger().broadcasts[id as usize].is_optional = done.is_err();
@@ -232,7 +260,8 @@ impl ClusterSimulation {
         let id =
             ledger.new_broadcast(request.topic, request.node, if is_from { chan } else { NONE });
         // Its channel may have ended before this reaches it.
-        ledger.broadcasts[id as usize].is_optional = true;
+        let made = &mut ledger.broadcasts[id as usize];
+        (made.is_optional, made.event) = (true, "b");
         drop(ledger);
         handle(is_from, id);
         self.shared.note(|| format!("a handle of channel {chan} broadcasts #{id}"));

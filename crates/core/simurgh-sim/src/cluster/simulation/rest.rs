@@ -31,6 +31,9 @@ const HELD_LEAST: usize = 8_192;
 impl ClusterSimulation {
     /// Repairs everything, delivers it, and checks the state.
     pub(crate) fn rest(&mut self) {
+        if self.shared.plan.alone.is_some() {
+            return self.rest_alone();
+        }
         self.mend();
         let mended_ns = self.clock_ns;
         let plan = &self.shared.plan;
@@ -48,6 +51,22 @@ impl ClusterSimulation {
         self.check_rest(mended_ns);
         self.quantum_ns = quantum_ns;
         self.restore_loss();
+    }
+
+    fn rest_alone(&mut self) {
+        let quantum_ns = std::mem::replace(&mut self.quantum_ns, 5 * MILLISECOND);
+        self.pass(SECOND);
+        self.quantum_ns = quantum_ns;
+        if self.shared.has_failed() {
+            return;
+        }
+        let shards = self.running_nodes().flat_map(|it| &it.shards);
+        let unconfirmed = shards.map(|it| it.metrics.errors_unconfirmed.value()).sum();
+        let mut ledger = self.shared.ledger();
+        let counted = ledger.counts.of("unconfirmed");
+        ledger.counts.count("unconfirmed", u64::saturating_sub(unconfirmed, counted));
+        ledger.check_stored(unconfirmed);
+        self.clients.iter().for_each(|it| it.check_rest(&mut ledger));
     }
 
     fn check_rest(&mut self, mended_ns: u64) {
@@ -205,6 +224,10 @@ impl ClusterSimulation {
         if self.shared.has_failed() {
             return;
         }
+        if self.shared.plan.alone.is_some() {
+            self.rest();
+            return self.check_left();
+        }
         let plan = &self.shared.plan;
         let lingers_ns = plan.linger_ns / 4 * 5 + plan.whole_for_ns;
         let mut span_ns = REPEATS_NS + 2 * lingers_ns + 4 * plan.slack_ns();
@@ -218,7 +241,7 @@ impl ClusterSimulation {
         }
     }
 
-    fn check_left(&self) {
+    pub(crate) fn check_left(&self) {
         for running in self.running_nodes() {
             let cluster = &running.thread.node.cluster;
             let counts = cluster.interests().counts();

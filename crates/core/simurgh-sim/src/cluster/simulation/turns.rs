@@ -47,7 +47,9 @@ impl Turns for ClusterSimulation {
 
     fn begin_step(&mut self, slot: usize, shard: usize, now_ns: u64) -> u64 {
         let start = self.nodes[slot].as_ref().map(|it| it.start);
-        self.shared.ledger().running = start.map(|start| (start, shard));
+        let mut ledger = self.shared.ledger();
+        (ledger.running, ledger.now_ns) = (start.map(|start| (start, shard)), now_ns);
+        ledger.clock_ns = ledger.clock_ns.max(self.clock_ns).max(now_ns);
         now_ns ^ self.clock_ns
     }
 
@@ -76,6 +78,10 @@ impl Turns for ClusterSimulation {
             Next::Idle => u64::MAX,
         };
         it.next_ns = nexts.map(at_ns).into_iter().min().unwrap_or(u64::MAX);
+        let clock_ns = it.net.clock.get();
+        if self.shared.plan.alone.is_some() {
+            self.clock_ns = self.clock_ns.max(clock_ns);
+        }
     }
 
     fn hear(&mut self, client: usize, message: &ServerMessage<'_>) {
@@ -98,7 +104,8 @@ impl ClusterSimulation {
 
     /// Ends a shard that has drained; with its last shard a node says bye.
     fn end_shard(&mut self, slot: usize, shard: usize) {
-        let Some(running) = self.running(slot) else { return };
+        let is_alone = self.shared.plan.alone.is_some();
+        let Some(running) = self.running(slot).filter(|_| !is_alone) else { return };
         let start = running.start;
         let Some(server) = running.shards.get_mut(shard) else { return };
         if !server.net.stops || server.has_ended {
@@ -179,7 +186,7 @@ impl ClusterSimulation {
         }
         for client in 0..self.clients.len() {
             self.read(client, usize::MAX);
-            self.receive(client, usize::MAX);
+            while self.receive(client, usize::MAX) {}
         }
     }
 

@@ -1,9 +1,8 @@
 //! The resume that a client sends with its join.
 
-use crate::kit::NONE;
 use simurgh_core::Position;
 
-use super::plan::Plan;
+use super::AlonePlan;
 
 const BAD: [&str; 8] = [
     "7",
@@ -16,9 +15,10 @@ const BAD: [&str; 8] = [
     r#"{"since":null,"seen":7}"#,
 ];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Resume {
     /// No resume: it does not opt in.
+    #[default]
     Nothing,
     /// Only messages from now on.
     Null,
@@ -30,8 +30,9 @@ pub(crate) enum Resume {
 }
 
 /// How a client proves its first join; without proof it is sent only later messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Proof {
+    #[default]
     None,
     Key,
     Forged,
@@ -39,15 +40,13 @@ pub(crate) enum Proof {
 
 impl Resume {
     /// Draws the resume of a client that has received messages up to this position.
-    pub(crate) fn draw(plan: &Plan, opts_in: bool, heard: Option<Position>, c: u32) -> Self {
+    pub(crate) fn draw(plan: &AlonePlan, heard: Option<Position>, c: u32) -> Self {
         match (heard, c >> 8 & 31) {
-            _ if !opts_in => Self::Nothing,
             (_, 0) => Self::Null,
-            // A client that does not wait for answers is honest.
-            (_, 1) if plan.is_calm => Self::Odd,
+            (_, 1) => Self::Odd,
             (_, 3 | 4) if plan.says_bad => Self::Bad,
             (None, _) => Self::Null,
-            (Some(mut at), 2) if plan.is_calm => {
+            (Some(mut at), 2) => {
                 at.place.seq = at.place.seq.saturating_sub(u64::from(c >> 20 & 7) + 1);
                 Self::Older(at)
             }
@@ -55,15 +54,8 @@ impl Resume {
         }
     }
 
-    /// As a further member of its join's payload.
-    pub(crate) fn member(
-        self,
-        id: u32,
-        seen: Option<Position>,
-        is_partial: bool,
-        key: &str,
-        c: u32,
-    ) -> String {
+    /// As a further member of its join's payload, with `more` behind the position.
+    pub(crate) fn member(self, id: &str, more: &str, c: u32) -> String {
         let since = match self {
             Self::Nothing => return String::new(),
             Self::Bad => return format!(r#","simurgh":{}"#, BAD[c as usize & 7]),
@@ -71,10 +63,7 @@ impl Resume {
             Self::Honest(at) | Self::Older(at) => format!("\"{at}\""),
             Self::Odd => if c & 1 == 0 { "\"what\"" } else { "\"zzzzzz.9\"" }.to_owned(),
         };
-        let id = if id == NONE { String::new() } else { format!(r#""id":"client-{id:04}","#) };
-        let seen = seen.map_or(String::new(), |it| format!(r#","seen":"{it}""#));
-        let partial = if is_partial { "" } else { r#","partial":false"# };
-        format!(r#","simurgh":{{{id}"since":{since}{seen}{partial}{key}}}"#)
+        format!(r#","simurgh":{{{id}"since":{since}{more}}}"#)
     }
 }
 
