@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use simurgh::driver::{Driver, What};
 use simurgh::token::jwt::{Checks, SigningKey};
 use simurgh::token::{
-    Claims, JwtSettings, KeySource, OnExpiry, PhoenixSettings, Rule, Settings, Signer, TokenPolicy,
+    Claims, JwtSettings, KeySource, OnExpiry, Rule, Settings, Signer, TokenPolicy,
     phoenix,
 };
 use simurgh::{
