@@ -12,7 +12,6 @@ use simurgh::driver::{Driver, What};
 use simurgh::token::jwt::{Checks, SigningKey};
 use simurgh::token::{
     Claims, JwtSettings, KeySource, OnExpiry, Rule, Settings, Signer, TokenPolicy,
-    phoenix,
 };
 use simurgh::{
     Channel, ChannelRoute, Context, Endpoint, Join, JoinContext, Outcome, Payload, Reject,
