@@ -20,7 +20,8 @@ const DIALECT: &str = concat!(
     r"(?:^|[.!:;] )(?:Who|Whoever|What|Whatever) [a-z]+ [^?]*[.;]$",
     r"|\b(?:for|after|in) so long\b|\b(?:is|are|was|were) (?:told|said|heard|asked)\b",
     r"|\bbut for\b|\bof (?:theirs|its own accord)\b|\bnone is\b|\bof late\b|\bthe like\b",
-    r"|(?:[^e]|[^r]e) is no (?:number|time|topic|name|part|message|connection)\b|\bhearers?\b|\bas is told\b",
+    r"|(?:[^e]|[^r]e) is no (?:number|time|topic|name|part|message|connection)\b",
+    r"|\bhearers?\b",
 );
 
 static PHRASES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(DIALECT).ok());
