@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
-use crate::support::{Server, directory, run, run_with_env};
+use crate::support::{Server, directory, run, run_with_envs};
 
 /// RFC 8032 §7.1, TEST 1.
 const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----\n\
@@ -94,8 +94,8 @@ fn settings_and_scenarios_in_documents_are_valid() {
             assert!(ran.status.success(), "{document}:\n{text}\n{}", ran.stderr);
         } else if !document.starts_with("SCENARIOS") {
             let dir = with_keys("simurgh.toml", &text);
-            let env = ("NATS_PASSWORD", SECRET);
-            let ran = run_with_env(dir.path(), &["config", "--check", "simurgh.toml"], env);
+            let envs = ["NATS_PASSWORD", "SIMURGH_SECRET"].map(|name| (name, SECRET));
+            let ran = run_with_envs(dir.path(), &["config", "--check", "simurgh.toml"], &envs);
             assert!(ran.status.success(), "{document}:\n{text}\n{}", ran.stderr);
             settings += 1;
         }
