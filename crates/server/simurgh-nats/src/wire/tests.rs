@@ -197,26 +197,4 @@ proptest! {
             sent.into_iter().map(|(subject, sid, it)| (sid, subject.into_bytes(), it)).collect();
         prop_assert_eq!(messages(&input, step), expected);
     }
-
-    #[test]
-    fn no_bytes_of_a_stranger_do_harm(
-        bytes in prop::collection::vec(any::<u8>(), 0..400),
-        step in 1..50_usize,
-    ) {
-        let _ = all(&bytes, step);
-    }
-
-    #[test]
-    fn a_flipped_byte_does_no_harm(place in 0..110_usize, to in any::<u8>(), step in 1..120_usize) {
-        let mut input = b"MSG p.b.0.1c.a 7 3\r\nabc\r\nHMSG p.b 8 r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n\
-            INFO {\"a\":1}\r\nPING\r\nMSG q 9 5\r\nabcde\r\n-ERR 'x'\r\nPONG\r\n".to_vec();
-        let place = place % input.len();
-        input[place] = to;
-        let _ = all(&input, step).map(|ops| ops.into_iter().for_each(|op| {
-            if let Op::Message(message) = op {
-                let _ = (message.subject().len(), message.header("a").is_some());
-                let _ = message.into_payload();
-            }
-        }));
-    }
 }

@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use simurgh::driver::{Driver, What};
 use simurgh::token::jwt::{Checks, SigningKey};
 use simurgh::token::{
-    Claims, JwtSettings, KeySource, OnExpiry, PhoenixSettings, Rule, Settings, Signer, TokenPolicy,
-    phoenix,
+    Claims, JwtSettings, KeySource, OnExpiry, Rule, Settings, Signer, TokenPolicy,
 };
 use simurgh::{
     Channel, ChannelRoute, Context, Endpoint, Join, JoinContext, Outcome, Payload, Reject,
