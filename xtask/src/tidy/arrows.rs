@@ -94,6 +94,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-load-scenario",
             "simurgh-page",
             "simurgh-reactor",
+            "simurgh-text",
         ],
     ),
     (
