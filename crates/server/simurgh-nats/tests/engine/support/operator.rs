@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Sends one request; `None` if the engine does not answer within two seconds.
+/// Sends one request; `None` if the broker does not respond within two seconds.
 pub(crate) fn ask(port: u16, verb: &str, words: &Value) -> Option<Value> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
