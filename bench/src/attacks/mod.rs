@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use simurgh_bench_kit::flood::{Crowd, SOCKET};
 use simurgh_bench_kit::process::Signal;
 use simurgh_bench_kit::rounds::table::{Recipe, read};
-use simurgh_bench_kit::rounds::{Bench, Job, Options, Sample, Suite};
+use simurgh_bench_kit::rounds::{Bench, Job, Options, Sample, Suite, USUAL};
 use simurgh_bench_kit::target::{Server, Target};
 use simurgh_bench_kit::wait::sleep_until;
 
@@ -105,6 +105,7 @@ pub(crate) const SUITE: Suite = Suite {
     order: "a fresh server for each attack; a limit holds for the worst round",
     is_each_judged: true,
     recipes,
+    ..USUAL
 };
 
 /// The lines of the table: the same figures for each attack.

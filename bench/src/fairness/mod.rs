@@ -4,7 +4,7 @@
 //! A cut client, or an ended server, is a result; only a message that arrives changed, or a row
 //! that could not be run, is an error.
 
-use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite};
+use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite, USUAL};
 
 mod clients;
 mod cursors;
@@ -34,4 +34,5 @@ pub(crate) const SUITE: Suite = Suite {
     order: "a fresh server for each attack; a limit holds for the worst round",
     is_each_judged: true,
     recipes: table::recipes,
+    ..USUAL
 };

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use simurgh_bench_kit::process::Process;
-use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite, table};
+use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite, USUAL, table};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::CLIENT_CORE;
 
@@ -36,6 +36,7 @@ pub(crate) const SUITE: Suite = Suite {
     order: "one recorder for each row; scenarios one after the other",
     is_each_judged: true,
     recipes: |_| table::read(include_str!("table.txt"), &[]),
+    ..USUAL
 };
 
 /// The recorder, on the server's core.

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
@@ -214,6 +214,8 @@ pub struct Suite {
     /// Whether every limit must hold in each round. Otherwise only limits of counts (0) do, and all
     /// others must hold for the median.
     pub is_each_judged: bool,
+    /// Measures all rounds.
+    pub measure: fn(&Suite, &Bench<'_>) -> Result<Vec<Sample>>,
     /// The lines of the table.
     pub recipes: fn(&Options) -> Result<Vec<Recipe>>,
 }
@@ -234,12 +236,13 @@ pub const USUAL: Suite = Suite {
     clients: (18_000, 3_000),
     order: "a fresh server for each part of each row; ratios within a row of a round",
     is_each_judged: false,
+    measure: each_row,
     recipes: |_| Ok(Vec::new()),
 };
 
 /// Raises the descriptor limit for `clients` connections in this process; an error if that is not
 /// possible or if server and clients would share a core.
-pub fn check_machine(clients: usize) -> Result<()> {
+fn check_machine(clients: usize) -> Result<()> {
     let limit = sys::raise_descriptor_limit()?.saturating_sub(sys::FD_RESERVE);
     ensure!(
         u64::try_from(clients)? <= limit,
@@ -247,30 +250,6 @@ pub fn check_machine(clients: usize) -> Result<()> {
     );
     let cores = std::thread::available_parallelism()?.get();
     ensure!(cores > 1, "server and clients need a core each");
-    Ok(())
-}
-
-/// The program under test: the named one, else `name` beside this one.
-pub fn program(named: Option<&Path>, name: &str) -> Result<PathBuf> {
-    match named {
-        Some(path) => Ok(path.to_owned()),
-        None => Ok(std::env::current_exe().context("own path")?.with_file_name(name)),
-    }
-}
-
-/// A directory of this process for temporary files.
-pub fn scratch() -> Result<PathBuf> {
-    let scratch = std::env::temp_dir().join(format!("simurgh-bench-{}", std::process::id()));
-    fs::create_dir_all(&scratch)?;
-    Ok(scratch)
-}
-
-/// Removes the programs' logs unless something went wrong.
-pub fn leave(scratch: &Path, faults: usize) -> Result<()> {
-    match faults {
-        0 => fs::remove_dir_all(scratch)?,
-        _ => println!("what the programs logged: {}", scratch.display()),
-    }
     Ok(())
 }
 
@@ -304,20 +283,32 @@ pub fn in_turn<const KINDS: usize, const FIGURES: usize>(
 
 /// Measures, prints and keeps the results. A missed limit is only shown.
 pub fn run(suite: &Suite, options: &Options) -> Result<()> {
-    check_machine(options.size(suite.clients.0, suite.clients.1))?;
-    let program = program(options.paths.server_bin.as_deref(), "simurgh")?;
-    let bench = Bench { options, program, scratch: scratch()? };
-    let mut samples = Vec::new();
-    for round in 1..=options.runs.unwrap_or(suite.runs) {
-        for job in suite.jobs.iter().filter(|job| options.wants(job.row)) {
-            samples.push(measured(&bench, round, job));
-        }
-    }
+    let clients = options.size(suite.clients.0, suite.clients.1);
+    check_machine(options.clients.unwrap_or(clients))?;
+    let program = match &options.paths.server_bin {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().context("own path")?.with_file_name("simurgh"),
+    };
+    let scratch = std::env::temp_dir().join(format!("simurgh-bench-{}", std::process::id()));
+    fs::create_dir_all(&scratch)?;
+    let bench = Bench { options, program, scratch };
+    let samples = (suite.measure)(suite, &bench)?;
     table::publish(suite, options, &samples)?;
     let faults = samples.iter().map(|sample| sample.faults.len()).sum::<usize>();
-    leave(&bench.scratch, faults)?;
-    ensure!(faults == 0, "{faults} faults, see above: these figures are not valid");
-    Ok(())
+    if faults > 0 {
+        bail!(
+            "{faults} faults, see above: these figures are not valid; what the programs logged: {}",
+            bench.scratch.display()
+        );
+    }
+    Ok(fs::remove_dir_all(&bench.scratch)?)
+}
+
+/// One row after the other, in each round.
+fn each_row(suite: &Suite, bench: &Bench<'_>) -> Result<Vec<Sample>> {
+    let rows = || suite.jobs.iter().filter(|job| bench.options.wants(job.row));
+    let rounds = 1..=bench.options.runs.unwrap_or(suite.runs);
+    Ok(rounds.flat_map(|round| rows().map(move |job| measured(bench, round, job))).collect())
 }
 
 fn measured(bench: &Bench<'_>, round: usize, job: &Job) -> Sample {

@@ -2,8 +2,8 @@
 
 use std::task::Waker;
 
+use simurgh_cluster::Received;
 use simurgh_cluster::adapter::{Down, NotStored};
-use simurgh_cluster::{Received, Space};
 
 use super::*;
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use simurgh_cluster::{Adapter as _, Event};
 use simurgh_nats::StreamsConfig;
 
-use crate::support::{Engine, JETSTREAM, Node, prefix};
+use crate::support::{Engine, Node, STORE, prefix};
 
 fn engine() -> Engine {
-    Engine::start(JETSTREAM)
+    Engine::start(STORE)
 }
 
 #[test]

@@ -11,19 +11,8 @@ const PAGE: &str = include_str!("../../../../../docs/METRICS.md");
 const DASHBOARD: &str = include_str!("../../../../../docs/grafana/simurgh.json");
 
 fn metrics() -> String {
-    struct Room;
-    impl simurgh::ShardChannel for Room {
-        fn handle_in(
-            &mut self,
-            _: &mut simurgh::ShardContext<'_>,
-            _: &str,
-            _: simurgh::Payload<'_>,
-        ) -> simurgh::Outcome {
-            simurgh::Outcome::NoReply
-        }
-    }
     let user_socket =
-        UserSocket::new("/socket").channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
+        UserSocket::new("/socket").channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Talk)));
     let engine = Engine::start();
     let endpoint = start(engine.node(Endpoint::builder().socket(user_socket), "a"));
     Client::v2(&endpoint).join("rooms:a");

@@ -429,7 +429,7 @@ impl clap::FromArgMatches for PartialSettings {
 
     fn from_arg_matches_mut(matches: &mut clap::ArgMatches) -> Result<Self, clap::Error> {
         let mut settings = Self::default();
-        ALL.iter().for_each(|key| (key.take)(&mut settings, matches));
+        ALL.iter().for_each(|key| key.take(&mut settings, matches));
         Ok(settings)
     }
 
@@ -452,7 +452,7 @@ impl clap::Args for PartialSettings {
                 "{}. [default: {default}]\n\nTakes {}.\nCost: {}.",
                 key.about, key.takes, key.cost
             );
-            let flag = (key.flag)().long(key.name.replace('_', "-"));
+            let flag = key.flag().long(key.name.replace('_', "-"));
             let flag = flag.help(format!("{first} [default: {default}]")).long_help(long);
             match FROM_ENVIRONMENT {
                 (name, variable) if name == key.name => flag.env(variable).hide_env_values(true),

@@ -272,21 +272,3 @@ fn the_log_of_nginx_agrees_with_what_was_counted() {
     let opened = reconnects + 8;
     assert!(opened.abs_diff(connections.len() as u64) <= 8, "{connections:?}: {report}");
 }
-
-#[test]
-#[ignore = "needs nginx"]
-fn a_page_that_is_not_there_and_a_rate_that_is_kept() {
-    let nginx = Nginx::start("");
-    let dir = directory(&[]);
-    let url = format!("http://{}/nothing", nginx.address);
-    let flags = ["-c", "4", "-d", "1s", "--rate", "500", "--json", "out.json"];
-    let ran = run(dir.path(), &http(&url, &flags));
-    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
-    assert!(ran.stdout.contains("Non-2xx or 3xx responses: "), "{}", ran.stdout);
-    let report = json(&dir.path().join("out.json"));
-    assert_eq!(report["open_loop"]["due"], 500, "{report}");
-    assert_eq!(report["latency_us"]["count"], 500, "{report}");
-    assert_eq!(report["open_loop"]["rate_reached"], true, "{report}");
-    let log = nginx.log();
-    assert_eq!(log.iter().filter(|(_, status, _)| *status == 404).count(), 500);
-}
