@@ -212,7 +212,7 @@ test("a wrong token shows nothing, and a connection is closed only after a quest
   assert.match(await page.getByTestId("refused").textContent(), /token is missing/);
   await page.getByTestId("token").fill("wrong");
   await page.getByTestId("token").press("Enter");
-  await page.getByText("this is not the API token").waitFor(WAIT);
+  await page.getByText("the API token is wrong").waitFor(WAIT);
   assert.equal(await page.getByTestId("tab-topics").count(), 0);
   await page.getByTestId("token").fill(TOKEN);
   await page.getByTestId("token").press("Enter");

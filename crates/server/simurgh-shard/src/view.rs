@@ -251,7 +251,7 @@ pub struct Members {
     /// Its history, if it has one that is not empty.
     #[serde(default)]
     pub kept: Option<Kept>,
-    /// Some of them, on the server that was asked.
+    /// Some of them, on the server that answers.
     pub rows: Vec<ConnectionRow>,
     /// The number on each node; empty without a cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

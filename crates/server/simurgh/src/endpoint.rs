@@ -87,12 +87,12 @@ impl Endpoint {
         }
     }
 
-    /// The addresses it listens on, with the real port where 0 was asked for.
+    /// The addresses it listens on, with the real port if 0 was requested.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The address of [`Config::admin_listen`], with the real port where 0 was asked for.
+    /// The address of [`Config::admin_listen`], with the real port if 0 was requested.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin_address
     }
@@ -123,7 +123,7 @@ impl Endpoint {
         PubSub::new(Arc::clone(&self.server))
     }
 
-    /// A cheap clone that lists who is present.
+    /// A cheap clone that lists presences.
     pub fn presence(&self) -> Presence {
         Presence::new(Arc::clone(&self.server))
     }
@@ -199,7 +199,7 @@ impl Endpoint {
         let mut result = Ok(());
         for shard in self.shards.drain(..) {
             if let Err(error) = shard.join() {
-                tracing::error!(%error, "a shard's event loop broke");
+                tracing::error!(%error, "a shard's event loop failed");
                 result = Err(Error::Broken(error));
             }
         }

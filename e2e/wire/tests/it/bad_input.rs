@@ -71,7 +71,7 @@ fn forbidden_frames_are_closed_with_their_code() {
         ("unmasked text", vec![bare(opcode::TEXT, heartbeat)], 1002),
         ("unmasked ping", vec![bare(opcode::PING, "x")], 1002),
         ("unmasked and empty", vec![bare(opcode::TEXT, "")], 1002),
-        ("continuation of nothing", vec![frame(opcode::CONTINUATION, "x")], 1002),
+        ("continuation without a message", vec![frame(opcode::CONTINUATION, "x")], 1002),
         ("message in a message", vec![part(opcode::TEXT, "["), frame(opcode::TEXT, "]")], 1002),
         ("close of one byte", vec![frame(opcode::CLOSE, [3])], 1002),
         ("whole text that is not UTF-8", vec![frame(opcode::TEXT, b"[\"\xff\"]")], 1007),

@@ -248,7 +248,7 @@ fn upgrade(stream: TcpStream, head: &Head) -> (Raw, u16, String) {
     (raw, status, body)
 }
 
-const REFUSED: &str = "too many connections from this address\n";
+const REFUSED: &str = "this address has too many connections\n";
 
 /// Row 122. More connections of one address than it may have: 429, until one has gone.
 #[test]
@@ -316,7 +316,7 @@ fn row_125_a_user_has_so_many_connections() {
     let (one, two) = (of("7"), of("7"));
     assert_eq!((one.1, two.1), (101, 101));
     let (_, status, body) = of("7");
-    assert_eq!((status, &*body), (429, "too many connections of this user\n"));
+    assert_eq!((status, &*body), (429, "this user has too many connections\n"));
     assert_eq!(metric(&server, "user_connections"), 1);
     let other = of("8");
     assert_eq!(other.1, 101);

@@ -24,7 +24,7 @@ const SLICE_EVERY: Duration = Duration::from_millis(1);
 const STRIDE: usize = 64;
 /// The same for walks that search names or ask the system for addresses.
 const SLOW_STRIDE: usize = 16;
-/// Observation ends after so long without a query.
+/// Observation ends after this time without a query.
 const KEPT: Duration = Duration::from_secs(20);
 /// Shortest window of a rate.
 const WINDOW_MIN: Duration = Duration::from_millis(900);
@@ -446,7 +446,12 @@ impl Shard {
         let is_open = conn.socket.is_open();
         self.metrics.observer_disconnects.add(1);
         let peer = io.peer_addr(key).ok();
-        tracing::info!(shard = self.index, slot = key.slot, ?peer, "disconnected by an observer");
+        tracing::info!(
+            shard = self.index,
+            slot = key.slot,
+            ?peer,
+            "disconnected a socket at the observer's request"
+        );
         if is_open {
             let (core, mut out) = self.parts(io);
             core.close(&mut out, key, CloseCode::GOING_AWAY);

@@ -3,7 +3,7 @@
 //! ```text
 //! counters of shards --once a second--> figures --> Overview, and a history of 5 minutes
 //! records of shards  --asked by mail, walked over in slices--> lists (only for viewers)
-//! other nodes, if there are any --asked over the engine--> nodes (only for viewers)
+//! other nodes, if there are any --asked over the broker--> nodes (only for viewers)
 //! access (who may look) --> api (JSON), feed (live), page
 //! ```
 //!

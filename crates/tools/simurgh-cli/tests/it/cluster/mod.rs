@@ -199,7 +199,7 @@ fn the_observer_of_one_node_shows_all_of_them() {
         let all: Value = serde_json::from_str(&observe(&["--json"])).unwrap();
         all["cluster"]["link"]["why"].as_str().map(str::to_owned)
     });
-    assert!(why.contains("engine"), "{why}");
+    assert!(why.contains("broker"), "{why}");
     for output in [observe(&[]), metrics, why] {
         assert!(!output.contains(TOKEN.1) && !output.contains(SECRET.1), "{output}");
     }
