@@ -131,7 +131,7 @@ function buildControls(box) {
   });
   const dialog = stopDialog();
   live.buttons = {
-    pause: button("pause", "Pause", "No new users until you resume; running users continue (P)", () => (
+    pause: button("pause", "Pause", "No new users; running users continue (P)", () => (
       command(live.view.control.paused ? "resume" : "pause"))),
     slower: button("slower", "−", "Fewer arrivals (-)", () => (
       command("rate", nextRate(factor(), false)))),

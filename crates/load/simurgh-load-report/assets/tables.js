@@ -114,7 +114,7 @@ const TABLES = [
   {
     id: "servers",
     title: "Servers",
-    note: "Losses and errors of the users on this server. Users that left went to the next server.",
+    note: "Losses and errors of users on this server. Users that left went to the next one.",
     heads: ["Server", "*Users", "*Connected", "*Peak", "*Connections", "*Refused", "*Lost", "*Dropped",
       "*Reconnected", "*Left", "*Errors", "*CPU time"],
     rows: ({ servers = [] }) => (servers.length < 2 && !asked(servers) ? [] : servers.map((row) => [
@@ -162,7 +162,7 @@ const TABLES = [
   {
     id: "deliveries",
     title: "Deliveries",
-    note: "Broadcasts that users should receive, and received. Users that still run are not included.",
+    note: "Broadcasts that users should receive, and received; without users that still run.",
     heads: ["Deliveries", "*Count", "*Of expected"],
     rows: ({ counts }) => deliveries(counts),
   },
