@@ -1,4 +1,4 @@
-//! What an assertion expects of a payload, and the value that it returns.
+//! The payload that an assertion expects, and the value that it returns.
 
 use std::fmt::Write as _;
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ const BYTES: usize = 24;
 
 /// Something that a payload is compared with.
 pub trait Expect {
-    /// What the assertion returns.
+    /// The value that the assertion returns.
     type Value;
 
     /// Reads the payload, if it matches.

@@ -24,7 +24,7 @@ const SLICE_EVERY: Duration = Duration::from_millis(1);
 const STRIDE: usize = 64;
 /// The same for walks that search names or ask the system for addresses.
 const SLOW_STRIDE: usize = 16;
-/// Observation ends after so long without a query.
+/// Observation ends after this time without a query.
 const KEPT: Duration = Duration::from_secs(20);
 /// Shortest window of a rate.
 const WINDOW_MIN: Duration = Duration::from_millis(900);
