@@ -1,5 +1,5 @@
-//! What an adapter fetches of stored envelopes, and what a frozen engine does to them. The faults of
-//! engines that nodes survive are in `simurgh-cli/tests/it/cluster_history`.
+//! What an adapter fetches of stored envelopes. The faults of engines that nodes survive are in
+//! `simurgh-cli/tests/it/cluster_history`.
 
 use std::time::Duration;
 
