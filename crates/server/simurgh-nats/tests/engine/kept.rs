@@ -1,5 +1,5 @@
-//! Fetches of stored envelopes, also while the broker is frozen. The faults of
-//! brokers that nodes survive are in `simurgh-cli/tests/it/cluster_history`.
+//! What an adapter fetches of stored envelopes. The faults of engines that nodes survive are in
+//! `simurgh-cli/tests/it/cluster_history`.
 
 use std::time::Duration;
 
