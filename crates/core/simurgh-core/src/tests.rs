@@ -175,7 +175,7 @@ fn things_are_shown_in_a_log() {
     assert!(format!("{route:?}").starts_with("Route { pattern: Prefix(\"a:\")"));
     assert_eq!(format!("{:?}", Kind::Channels(vec![route])), "Channels(1)");
     let mut it = TestShard::running(scripted(|ctx, _| {
-        assert_eq!(format!("{ctx:?}"), r#"ShardContext { topic: "t", .. }"#);
+        assert_eq!(format!("{ctx:?}"), r#"Context { topic: "t", .. }"#);
         assert!(
             format!("{:?}", ctx.handle::<Scripted>())
                 .starts_with("ChannelHandle(ChannelId { shard: 0,")
