@@ -382,15 +382,15 @@ fn a_failure_shows_what_came_instead() {
         assert_push!(room, "push", {"body": "hi", "by": {"name": "Ann", "age": _}});
     });
     assert_eq!(line, line!() - 2);
-    let expected = r#"no push "push" to socket 1 on rooms:1 came within 100 ms
+    let expected = r#"no push "push" to socket 1 on rooms:1 arrived within 100 ms
 
 expected: {"body": "hi", "by": {"name": "Ann", "age": _}}
 
-message 4 comes nearest:
+closest match: message 4
   body: expected "hi", found "ho"
   by.age: expected _, found nothing
 
-socket 1 has heard (* used by an earlier assertion):
+socket 1 received (* used by an earlier assertion):
   *  1. rooms:1 reply to phx_join: ok {}
      2. rooms:1 "push" {}
   *  3. rooms:1 "push" {"body":"hi"}
@@ -437,7 +437,7 @@ fn a_failure_hints_at_what_may_be_the_reason() {
     let (two, three) = (ann.join("rooms:2", json!({})), bob.join("rooms:1", json!({})));
 
     let status = text(|| assert_reply!(room.push("refuse", json!({"x": 1})), "ok", {"x": 1}));
-    assert!(status.starts_with("no reply \"ok\" to refuse on rooms:1, of socket 1, came"));
+    assert!(status.starts_with("no reply \"ok\" to refuse on rooms:1, of socket 1, arrived"));
     assert_eq!(hints(&status), ["the reply came with status error"]);
 
     let astray = text(|| assert_reply!(bob.push("rooms:9", "echo", json!({})), "ok"));
@@ -501,11 +501,11 @@ fn a_refutation_that_finds_something_shows_it() {
     room.push("push", json!({"n": 2}));
     let (text, line) = failure(|| refute_push!(room, "push", {"n": 2}));
     assert_eq!(line, line!() - 1);
-    let expected = r#"a push "push" to socket 1 on rooms:1 came, unwanted: message 3
+    let expected = r#"a push "push" to socket 1 on rooms:1 arrived, which was not expected: message 3
 
 unwanted: {"n": 2}
 
-socket 1 has heard (* used by an earlier assertion):
+socket 1 received (* used by an earlier assertion):
   *  1. rooms:1 reply to phx_join: ok {}
      2. rooms:1 "push" {"n":1}
      3. rooms:1 "push" {"n":2}

@@ -357,21 +357,21 @@ mod tests {
     fn malformed_rules_are_named() {
         for (text, why) in [
             ("", "empty"),
-            ("room:*:x", "at the end"),
-            ("room:{sub", "not closed"),
-            ("room:}x", "closes nothing"),
-            ("room:}{sub}", "closes nothing"),
-            ("room:{}", "names no claim"),
-            ("room:{claims.a..b}", "names no claim"),
-            ("r:{claim.x}", "there are {sub} and {claims.NAME}"),
-            ("r:{team}", "there are {sub} and {claims.NAME}"),
+            ("room:*:x", "the last character"),
+            ("room:{sub", "has no }"),
+            ("room:}x", "has no {"),
+            ("room:}{sub}", "has no {"),
+            ("room:{}", "is not a claim"),
+            ("room:{claims.a..b}", "is not a claim"),
+            ("r:{claim.x}", "use {sub} or {claims.NAME}"),
+            ("r:{team}", "use {sub} or {claims.NAME}"),
             ("claims.role == editor", "a rule is one condition"),
             ("claims.role != editor", "a rule is one condition"),
             ("claims.a = true and claims.b", "a rule is one condition"),
             ("room:{sub} or claims.admin", "a rule is one condition"),
             ("{sub}{claims.b}", "between two claims"),
-            ("claims.", "names no claim"),
-            ("claims.role = ", "no value"),
+            ("claims.", "is not a claim"),
+            ("claims.role = ", "add a value"),
         ] {
             let error = text.parse::<Rule>().unwrap_err().to_string();
             assert!(error.contains(why), "{text:?}: {error}");

@@ -173,7 +173,7 @@ mod tests {
             (json!("yes"), "presence", "must be true, false, or a table"),
             (json!(1), "presence", "must be true, false, or a table"),
             (json!({"keys": "$a"}), "presence", "keys: no such key; the keys are key and meta"),
-            (json!({"key": 5}), "presence.key", "is a text"),
+            (json!({"key": 5}), "presence.key", "must be a text"),
             (json!({"key": "$a.b"}), "presence.key", "\"$a.b\" is not a form"),
             (json!({"meta": "$payload"}), "presence.meta", "must be a table"),
             (json!({"meta": {"a": "$"}}), "presence.meta", "\"$\" is not a form"),

@@ -12,9 +12,9 @@ fn what_is_announced_and_not_there_costs_nothing() {
     // Four thousand million elements, in six bytes.
     for tag in [LIST, LARGE_TUPLE, MAP, BINARY, LARGE_BIG] {
         let error = decode(&[VERSION, tag, 255, 255, 255, 255]).unwrap_err();
-        assert!(error.to_string().ends_with("it is cut off"), "{error}");
+        assert!(error.to_string().ends_with("it is incomplete"), "{error}");
     }
-    assert_eq!(why(&[]), "Erlang term, byte 0: it is cut off");
+    assert_eq!(why(&[]), "Erlang term, byte 0: it is incomplete");
     assert_eq!(why(&[130]), "Erlang term, byte 0: it does not begin with byte 131");
     assert_eq!(why(&[VERSION, NIL, NIL]), "Erlang term, byte 2: there are bytes after the term");
     assert_eq!(why(&[VERSION, 200]), "Erlang term, byte 1: no term begins with this byte");

@@ -58,7 +58,7 @@ fn what_nobody_signed_is_shown_and_named() {
     // RFC 7515, A.5
     let token = include_str!("../vectors/jwt/rfc7515-a5.jwt");
     let text = inspect(token).unwrap().text(NOW);
-    assert!(text.contains("algorithm  none: nobody signed it"), "{text}");
+    assert!(text.contains("algorithm  none: it is not signed"), "{text}");
     assert_eq!(inspect("XCP.a.b"), Err(TokenError::Encrypted));
     assert!(inspect("").unwrap_err().is_missing());
     assert!(inspect("hello").unwrap_err().is_malformed());

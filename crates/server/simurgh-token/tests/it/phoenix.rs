@@ -132,7 +132,7 @@ fn age_is_judged_as_phoenix_does() {
     let before = SIGNED_AT - Duration::from_millis(1500);
     let early = judge(None, Duration::ZERO, before).unwrap_err();
     assert_eq!(early.reason(), "not_yet_valid");
-    assert!(early.to_string().contains("good in 1s only (signed)"), "{early}");
+    assert!(early.to_string().contains("valid in 1s (signed)"), "{early}");
     assert_eq!(judge(None, Duration::from_secs(2), before), Ok(json!(42)));
     let for_ever = vector("for ever").token;
     assert_eq!(verify(&key, for_ever, 10_000_000_000), Ok(json!(42)));

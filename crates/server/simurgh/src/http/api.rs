@@ -348,13 +348,13 @@ mod tests {
         assert_eq!((&*message.topic, &*message.event), ("a\"b", "é"));
         assert_eq!(message.payload.get(), r#"{"a": "\u00e9"}"#);
         for (body, says) in [
-            (&b"[]"[..], "no JSON object"),
-            (b" [\"t\",\"e\",{},null,null]", "no JSON object"),
-            (b"[[]]", "no JSON object"),
-            (b"", "no JSON object"),
+            (&b"[]"[..], "not a JSON object"),
+            (b" [\"t\",\"e\",{},null,null]", "not a JSON object"),
+            (b"[[]]", "not a JSON object"),
+            (b"", "not a JSON object"),
             (b"{\"messages\":[],\"topic\":\"t\"}", "unknown field `topic`, expected `messages`"),
             (b"{\"topic\":\"t\",\"messages\":[]}", "unknown field `topic`, expected `messages`"),
-            (b"{\"topic\":\"t\"", "no JSON object"),
+            (b"{\"topic\":\"t\"", "not a JSON object"),
             (b"{\"topic\":\"t\"}", "event"),
             (b"{\"topic\":\"\",\"event\":\"e\",\"payload\":{}}", "empty"),
             (b"{\"topic\":\"t\",\"event\":\"e\",\"payload\":{},\"x\":1}", "x"),
