@@ -329,7 +329,7 @@ fn what_says_nothing_is_a_mistake() {
             "channel 1, event 2, payload: has no effect without broadcast",
             "channel 1, event 2, status: has no effect without a reply",
             "channel 1, event 3, payload: \"$b.c\" is not a form",
-            "channel 1, event 3, reply: \"$ \" stands for nothing",
+            "channel 1, event 3, reply: \"$ \" is not a form",
         ],
     );
 }

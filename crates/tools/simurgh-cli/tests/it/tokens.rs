@@ -142,7 +142,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nsocket_id = \"u:{\"\n",
-        "f.toml:4: [token] socket_id: \"u:{\": a { is not closed",
+        "f.toml:4: [token] socket_id: \"u:{\": a { has no }",
     ),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\non_expiry = \"stay\"\n",
