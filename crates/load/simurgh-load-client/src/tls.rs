@@ -26,7 +26,7 @@ use crate::Tls;
 /// Bytes of one record: 16 KiB, its head, and what encryption adds (RFC 8446 §5.2).
 const RECORD_BYTES_MAX: usize = (16 << 10) + 5 + 256;
 
-/// What all connections of a run share; made once, and cheap to clone.
+/// The TLS settings that all connections of a run share. Made once, and cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TlsConfig {
     config: Arc<ClientConfig>,

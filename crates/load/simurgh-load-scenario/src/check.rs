@@ -436,7 +436,7 @@ impl<'s> SessionCheck<'s> {
         }
     }
 
-    /// What is wrong with a pattern that is no template and looks like one. In Tsung's files it
+    /// The mistake in a pattern that is not a template but looks like one. In Tsung's files it
     /// cannot be meant as one.
     fn braces(&self, pattern: &str) -> Option<String> {
         let (_, name) = pattern.split_once("{{").filter(|_| self.scenario.tsung.is_none())?;

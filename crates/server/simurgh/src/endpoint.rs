@@ -69,6 +69,7 @@ pub struct Builder {
     config: Config,
     user_sockets: Vec<UserSocket>,
     router: axum::Router,
+    front: Option<String>,
     wrong_address: Option<String>,
     ready: Option<Ready>,
     cluster: Option<cluster::Cluster>,
@@ -81,6 +82,7 @@ impl Endpoint {
             config: Config::default(),
             user_sockets: Vec::new(),
             router: axum::Router::new(),
+            front: None,
             wrong_address: None,
             ready: None,
             cluster: None,
@@ -263,6 +265,14 @@ impl Builder {
         self
     }
 
+    /// Serves a page at `/` that shows what the server serves. Only clients that may see the observer
+    /// get `details`, HTML in which `{{host}}` becomes the `Host` of the request; the others learn
+    /// nothing from the page.
+    pub fn front_page(mut self, details: impl Into<String>) -> Self {
+        self.front = Some(details.into());
+        self
+    }
+
     /// Makes the server one of several nodes.
     pub fn cluster(mut self, cluster: cluster::Cluster) -> Self {
         self.cluster = Some(cluster);
@@ -304,7 +314,7 @@ impl Builder {
         if let Some(address) = self.wrong_address {
             return Err(Error::WrongAddress(address));
         }
-        let Self { mut config, mut user_sockets, router, cluster, .. } = self;
+        let Self { mut config, mut user_sockets, mut router, front, cluster, .. } = self;
         if user_sockets.len() > USER_SOCKETS_MAX {
             return Err(Error::TooManyUserSockets(user_sockets.len()));
         }
@@ -331,6 +341,9 @@ impl Builder {
             Arc::new(make_server(config, user_sockets, keys, inbox, set.mailboxes().to_vec()));
         let longpolls = Arc::new(LongPolls::new(Arc::clone(&server), signer));
         let observer = Arc::new(Observer::new(Arc::clone(&server)));
+        if let Some(details) = front {
+            router = router.merge(observe::front(&observer, &details));
+        }
         let watchdog = watchdog::start(&server).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
         let is_listening = !server.config.listen.is_empty();

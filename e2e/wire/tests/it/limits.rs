@@ -24,7 +24,8 @@ fn serve(limits: &str, of_channel: &str) -> Server {
 }
 
 fn metric(server: &Server, limit: &str) -> u64 {
-    let text = server.http(&Head::new("GET", "/metrics").set("connection", "close"), "").text();
+    let text =
+        server.http(&Head::new("GET", "/metrics").set("connection", "close"), "").text().to_owned();
     let label = format!("limit=\"{limit}\"");
     let lines = text.lines().filter(|it| it.starts_with("simurgh_limited_total{"));
     let own = lines.filter(|line| line.contains(&label));
@@ -243,7 +244,7 @@ fn from(source: &str, server: &Server) -> TcpStream {
 fn upgrade(stream: TcpStream, head: &Head) -> (Raw, u16, String) {
     let mut raw = Raw::over(stream);
     let response = raw.request(head);
-    let (status, body) = (response.status, response.text());
+    let (status, body) = (response.status, response.text().to_owned());
     (raw, status, body)
 }
 

@@ -437,5 +437,5 @@ fn post(server: &Server, path: &str, kind: &str, body: impl AsRef<[u8]>) -> Resp
     let mut raw = Raw::connect(server.addr());
     raw.send(head.text().as_bytes());
     raw.send(body);
-    raw.response()
+    raw.answer()
 }

@@ -473,7 +473,9 @@ fn rows_may_be_numbers() {
 
 proptest::proptest! {
     #[test]
-    fn texts_can_be_quoted(text in "([{}\"'\\\\\\[\\]=>#\\n\\r\\t\u{1}\u{7f}\u{85}a ]|\\PC){0,9}") {
+    fn any_text_can_be_quoted(
+        text in "([{}\"'\\\\\\[\\]=>#\\n\\r\\t\u{1}\u{7f}\u{85}a ]|\\PC){0,9}",
+    ) {
         let mut scenario = ok(&session("{ send = \"a\" }"));
         let Act::Send(message) = &mut scenario.sessions[0].steps[0].act else { panic!() };
         message.data = Template::literal(&text);

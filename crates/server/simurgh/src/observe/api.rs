@@ -28,6 +28,7 @@ const ROWS: usize = 50;
 
 const PAGE: &str = include_str!("../../assets/observer.html");
 const STYLE: &str = include_str!("../../assets/observer.css");
+const FRONT: &str = include_str!("../../assets/front.js");
 const SCRIPTS: [&str; 4] = [
     include_str!("../../assets/observer/tables.js"),
     include_str!("../../assets/observer/views.js"),
@@ -64,6 +65,7 @@ pub(crate) fn router(observer: &Arc<Observer>, is_admin: bool) -> Router {
         .route("/observer", get(|| async { Redirect::temporary("observer/") }))
         .route("/observer/", get(|| async { Html(PAGE) }))
         .route("/observer/page.js", get(|| async { ([(header::CONTENT_TYPE, SCRIPT)], script) }))
+        .route("/observer/front.js", get(|| async { ([(header::CONTENT_TYPE, SCRIPT)], FRONT) }))
         .route("/observer/page.css", get(|| async { ([(header::CONTENT_TYPE, CSS)], style) }))
         .route(
             "/observer/favicon.svg",

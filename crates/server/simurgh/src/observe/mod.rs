@@ -14,6 +14,7 @@ mod access;
 mod api;
 mod feed;
 mod figures;
+mod front;
 mod lists;
 mod nodes;
 
@@ -24,6 +25,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub(crate) use api::router;
 pub(crate) use figures::run;
+pub(crate) use front::router as front;
 pub(crate) use nodes::serve;
 #[doc(inline)]
 pub use simurgh_shard::view;

@@ -74,7 +74,7 @@ impl<Settings> Key<Settings> {
 }
 
 impl<Settings: Default + 'static> Key<Settings> {
-    /// The flag, without help. What it is given is read like a value of the file.
+    /// The flag, without help. Its value is read like a value of the file.
     pub(super) fn flag(&self) -> Arg {
         let (form, set) = (self.form, self.set);
         let read = move |text: &str| {
@@ -105,7 +105,7 @@ impl<Settings: Default + 'static> Key<Settings> {
     }
 }
 
-/// What a flag is given, as a value of the file.
+/// The value of a flag, as a value of the file.
 fn typed(form: Form, texts: impl Iterator<Item = String>) -> Value<'static> {
     let mut texts = texts.map(|text| Spanned::new(0..0, DeValue::String(text.into())));
     match form {
