@@ -8,7 +8,7 @@ fn why(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_announced_and_not_there_costs_nothing() {
+fn announced_but_missing_data_allocates_nothing() {
     // Four thousand million elements, in six bytes.
     for tag in [LIST, LARGE_TUPLE, MAP, BINARY, LARGE_BIG] {
         let error = decode(&[VERSION, tag, 255, 255, 255, 255]).unwrap_err();
@@ -21,7 +21,7 @@ fn what_is_announced_and_not_there_costs_nothing() {
 }
 
 #[test]
-fn nesting_has_an_end_in_both_directions() {
+fn nesting_is_limited_in_both_directions() {
     let deep = |levels| (1..levels).fold(json!([]), |inner, _| json!([inner]));
     let bytes = encode(&deep(DEPTH_MAX)).unwrap();
     assert_eq!(decode(&bytes).unwrap(), deep(DEPTH_MAX));

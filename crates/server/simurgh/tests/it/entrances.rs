@@ -140,7 +140,7 @@ fn handles_refuse_what_sockets_may_not_send() {
 }
 
 #[test]
-fn client_ends_no_channel_of_others_by_an_application_that_passes_events_on() {
+fn client_cannot_end_channels_of_others_by_forwarded_events() {
     let endpoint = server();
     let (mut ann, mut bob) = (Client::v2(&endpoint), Client::v2(&endpoint));
     for topic in ["rooms:a", "kept:a"] {
