@@ -49,7 +49,7 @@ fn member(endpoint: &Endpoint, topic: &str) -> Client {
 }
 
 #[test]
-fn readers_that_read_are_not_cut_by_the_speed_of_a_publisher() {
+fn steady_readers_are_not_closed_by_a_fast_publisher() {
     const READERS: usize = 20;
     // In one write each: many small ones, and two of nearly the maximum size.
     for (count, bytes) in [(6_000, 1_000), (2, 9_900_000)] {
@@ -87,7 +87,7 @@ fn readers_that_read_are_not_cut_by_the_speed_of_a_publisher() {
 }
 
 #[test]
-fn a_publisher_who_floods_one_room_holds_nobody_up_in_another() {
+fn flood_in_one_topic_does_not_delay_another() {
     let endpoint = server(|config| config.mailbox_bytes_max = 1 << 20);
     // These do not read: everything is queued until they are closed.
     let _deaf: Vec<Client> = (0..5).map(|_| member(&endpoint, "rooms:a")).collect();
@@ -105,7 +105,7 @@ fn a_publisher_who_floods_one_room_holds_nobody_up_in_another() {
 }
 
 #[test]
-fn a_broadcast_is_there_once_wherever_its_readers_stand() {
+fn broadcast_is_stored_once_for_all_readers() {
     const MEMBERS: usize = 60;
     let endpoint = server(|_| {});
     let mut deaf: Vec<Client> = (0..MEMBERS).map(|_| member(&endpoint, "rooms:a")).collect();
@@ -138,7 +138,7 @@ fn a_broadcast_is_there_once_wherever_its_readers_stand() {
 }
 
 #[test]
-fn who_never_reads_is_cut_when_its_time_is_up() {
+fn slow_reader_is_closed_with_1013() {
     let endpoint = server(|config| {
         config.slow_after = Duration::from_millis(500);
         config.close_timeout = Duration::from_millis(200);
@@ -166,7 +166,7 @@ fn who_never_reads_is_cut_when_its_time_is_up() {
 }
 
 #[test]
-fn when_too_much_waits_the_largest_goes_and_the_server_stays() {
+fn largest_reader_is_closed_above_the_outbound_budget() {
     let endpoint = server(|config| config.outbound_budget_bytes = 16 << 20);
     let mut probe = member(&endpoint, "rooms:b");
     let long = "x".repeat(9_000_000);
@@ -191,7 +191,7 @@ fn raw(endpoint: &Endpoint) -> TcpStream {
 }
 
 #[test]
-fn when_half_messages_come_to_too_much_who_holds_them_goes_and_not_who_comes_next() {
+fn oldest_incomplete_message_is_closed_above_the_inbound_budget() {
     const HOLDERS: usize = 12;
     let endpoint = server(|config| config.inbound_budget_bytes = 4 << 20);
     let mut holders: Vec<TcpStream> = (0..HOLDERS).map(|_| raw(&endpoint)).collect();
@@ -218,7 +218,7 @@ fn when_half_messages_come_to_too_much_who_holds_them_goes_and_not_who_comes_nex
 }
 
 #[test]
-fn a_message_that_does_not_get_on_ends_when_its_time_is_up() {
+fn stalled_message_is_closed_after_message_timeout() {
     let endpoint = server(|config| config.message_timeout = Duration::from_millis(500));
     let mut trickling = raw(&endpoint);
     let mut getting_on = member(&endpoint, "rooms:a");
@@ -245,7 +245,7 @@ fn a_message_that_does_not_get_on_ends_when_its_time_is_up() {
 }
 
 #[test]
-fn what_was_asked_before_a_half_close_is_answered() {
+fn messages_before_a_half_close_get_replies() {
     let endpoint = server(|_| {});
     for bytes in [10, 9_000_000] {
         let mut client = member(&endpoint, "rooms:a");
@@ -270,7 +270,7 @@ fn joins_never(decision_timeout: Duration) -> Endpoint {
 }
 
 #[test]
-fn a_peer_that_goes_while_it_is_waited_for_is_noticed() {
+fn client_that_disconnects_while_paused_is_noticed() {
     let endpoint = joins_never(Duration::from_secs(3600));
     for is_reset in [false, true] {
         let mut client = Client::v2(&endpoint);
@@ -286,7 +286,7 @@ fn a_peer_that_goes_while_it_is_waited_for_is_noticed() {
 }
 
 #[test]
-fn a_long_message_is_handled_in_its_turn() {
+fn long_message_is_handled_in_order() {
     let endpoint = server(|_| {});
     let mut client = member(&endpoint, "rooms:a");
     let escapes = "\n".repeat(1_000_000);
