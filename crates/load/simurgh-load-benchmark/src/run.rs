@@ -31,7 +31,7 @@ pub enum BenchmarkError {
     #[error("{0}")]
     Unreachable(String),
     /// It was stopped before it began.
-    #[error("ended before it began")]
+    #[error("stopped before it started")]
     Stopped,
 }
 

@@ -314,7 +314,9 @@ class RunPage {
     }
     if (!trustworthy) {
       notices.push(["trust", "bad", "Do not trust these times",
-        "The generator was overloaded, so they are its own and not the server's."]);
+        warnings.some(({ text }) => text.includes("another program used this machine"))
+          ? "Other programs kept this machine busy: the times contain its delays."
+          : "The load generator did not keep up: the times contain its delays."]);
     }
     // A hundred workers may say the same: the first speaks for all.
     const byCode = new Map();

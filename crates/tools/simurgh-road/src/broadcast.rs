@@ -65,8 +65,8 @@ impl CapacityTest {
             _ => format!("; nodes count {lost} losses and {dropped} dropped between them"),
         };
         Err(format!(
-            "of {members} members {receivers} heard what was said to all, {twice} of them twice; \
-             on the side of servers there are {delivered} deliveries{between}"
+            "of {members} members {receivers} received the broadcast, {twice} of them twice; the \
+             servers count {delivered} deliveries{between}"
         ))
     }
 

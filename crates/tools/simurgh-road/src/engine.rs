@@ -33,8 +33,8 @@ impl Program {
             (None, _) => (PathBuf::from(NAME), "PATH"),
         };
         let help = format!(
-            "several nodes need a {NAME}: name one with --nats or {VARIABLE}, or have it in PATH; \
-             `cargo xtask engine` installs one"
+            "--nodes needs {NAME}: name it with --nats or {VARIABLE}, put it into PATH, or install \
+             it with `cargo xtask engine`"
         );
         // It is started in another directory, so a relative path would not resolve.
         let path = match path.components().count() {

@@ -93,7 +93,7 @@ impl CapacityTest {
             }
             self.poll(&mut interval)?;
             if begun.elapsed() > BACK_TIMEOUT {
-                return Err("what was said in the storm did not come to its end".to_owned());
+                return Err("the broadcast during the reconnect did not finish".to_owned());
             }
         };
         seen.receivers = u64::from(broadcast.receivers);
@@ -103,7 +103,7 @@ impl CapacityTest {
         seen.back_heartbeat_lag_max_us = beats.times(Metric::StepLag).max();
         seen.heartbeats_failed += beats.errors();
         if interval.count(Count::DeliveriesDuplicate) > 0 {
-            return Err("somebody heard twice what was said in the storm".to_owned());
+            return Err("a client received the broadcast during the reconnect twice".to_owned());
         }
         self.check_counts(members)
     }

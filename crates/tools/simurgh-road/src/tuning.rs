@@ -40,7 +40,7 @@ impl TemporaryTuning {
         let done = simurgh_tune::apply(root, &wanted, &file, false)?;
         let changes: Vec<String> = done.steps.iter().map(ToString::to_string).collect();
         for change in &changes {
-            complain(&format!("raised for the time of the road: {change}"));
+            complain(&format!("raised for this test: {change}"));
         }
         Ok(Self { changes, undo: done.undo_file_is_there.then_some(file) })
     }

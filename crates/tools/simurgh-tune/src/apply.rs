@@ -58,10 +58,9 @@ impl std::fmt::Display for Step {
             Outcome::Written => write!(f, "{name} {before} → {after}"),
             Outcome::AlreadyThere => write!(f, "{name} is {after} already"),
             Outcome::Refused(why) => write!(f, "{name} stays {before}, not {after}: {why}"),
-            Outcome::ChangedSince(now) => write!(
-                f,
-                "{name} is left alone: it was set to {before}, somebody has set it to {now} since"
-            ),
+            Outcome::ChangedSince(now) => {
+                write!(f, "{name} was not restored: --apply set {before}, and it is {now} now")
+            }
         }
     }
 }
@@ -191,11 +190,11 @@ fn write(root: &Path, name: &str, before: &[u64], after: &[u64]) -> (Outcome, Ve
             (Outcome::Refused(refusal(&path, &error)), now.unwrap_or_else(|_| before.to_vec()))
         }
         (Ok(()), Ok(now)) if now == before => {
-            let why = "the kernel took it and changed nothing".to_owned();
+            let why = "the kernel accepted the value but did not change it".to_owned();
             (Outcome::Refused(why), now)
         }
         (Ok(()), Ok(now)) => {
-            (Outcome::Refused(format!("the kernel made {} of it", plain(&now))), now)
+            (Outcome::Refused(format!("the kernel set {} instead", plain(&now))), now)
         }
         // It may have changed, so the undo file has to name it.
         (Ok(()), Err(why)) => (Outcome::Refused(why), after.to_vec()),
@@ -220,7 +219,12 @@ fn current(root: &Path, name: &str, fields: usize) -> Result<Vec<u64>, String> {
 
 fn load(path: &Path) -> Result<Undo, String> {
     let shown = path.display();
-    let wrong = |why: String| format!("{shown} is no undo file of `simurgh tune --apply`: {why}");
+    let wrong = |why: String| {
+        format!(
+            "{shown} is not an undo file of `simurgh tune --apply`: \
+        {why}"
+        )
+    };
     let text = read_text(path)?;
     let undo: Undo = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     if undo.simurgh_tune_undo != VERSION {
@@ -248,9 +252,9 @@ fn create(path: &Path, entries: &[Entry], overwrite: bool) -> Result<(), String>
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             let path = path.display();
             Err(format!(
-                "{path} is there already and says what an earlier --apply changed: put that back \
-                 with `simurgh tune --undo {path}`, name another file with --undo-file, or give \
-                 it up with --overwrite"
+                "{path} exists and holds the values before an earlier --apply. Restore them with \
+                 `simurgh tune --undo {path}`, name another file with --undo-file, or overwrite \
+                 it with --overwrite"
             ))
         }
         Err(error) => Err(cannot(path, &error)),

@@ -62,7 +62,7 @@ impl Agent {
     /// cannot be listened on, or the token is empty.
     pub fn bind(listen: SocketAddr, token: String, log: Log) -> io::Result<Self> {
         if token.is_empty() {
-            let what = "an agent needs a token, or anybody could use it against anybody";
+            let what = "--token must not be empty: without it anyone could use this agent";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let listener = TcpListener::bind(listen)?;
@@ -146,7 +146,7 @@ impl AgentState {
     ) -> Result<Option<(Session, PeerReader)>, PeerLost> {
         let hello: Hello = reader.receive()?;
         if !hello.knows(&self.token) {
-            self.log(&format!("{from}: sent away, its token is another one"));
+            self.log(&format!("{from}: refused, wrong token"));
             return Ok(None);
         }
         let same = is_this_version(hello.protocol, &hello.version);
@@ -165,7 +165,7 @@ impl AgentState {
         let slot = match slot {
             Ok(slot) => slot,
             Err(what) => {
-                self.log(&format!("{from}: sent away, this agent is busy with {what}"));
+                self.log(&format!("{from}: refused, this agent is busy with {what}"));
                 return Ok(None);
             }
         };

@@ -69,8 +69,8 @@ fn greet(agent: &Agent) -> Result<Found, String> {
     let greeting: Greeting = match reader.receive() {
         Ok(greeting) => greeting,
         Err(PeerLost::Closed) => {
-            return Err("it closed without an answer: its token is another one; give the one it \
-                        was started with"
+            return Err("it closed without an answer: wrong token. Use the token that the agent \
+                was started with."
                 .to_owned());
         }
         Err(gone) => return Err(broken(gone)),

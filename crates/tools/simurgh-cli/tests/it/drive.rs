@@ -160,7 +160,7 @@ fn mistakes_of_a_script_are_named_before_anything_starts() {
     for line in [
         "a.txt:3:1: there is no command \"jion\"; did you mean join?",
         "a.txt:4:17: not JSON: expected value",
-        "a.txt:5:7: \"0\" is no socket: ",
+        "a.txt:5:7: \"0\" is not a socket number; ",
         "a.txt:6:9: \"now\" is too much: ",
         "4 mistakes; nothing was started",
     ] {

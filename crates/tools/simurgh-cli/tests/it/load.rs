@@ -34,8 +34,8 @@ fn the_example_is_right_and_explained() {
     let ran = run(dir.path(), &["load", "check", "a.toml", "--rate", "600/min"]);
     assert_eq!(ran.status.code(), Some(0), "{ran:?}");
     for expected in [
-        "the run is ended after 15 s, users and all",
-        "10 arrive a second",
+        "the run ends after 15 s",
+        "10 users per second",
         "session talker",
         "{ join = \"rooms:{{random_number 1 3}}\"",
     ] {

@@ -137,7 +137,7 @@ fn the_first_signal_ends_it_with_what_was_measured() {
     let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
     let url = format!("http://{}/healthz", server.addresses[0]);
     for (flags, wanted) in [
-        (&["-d", "1h"][..], "Interrupted: 1h were asked for"),
+        (&["-d", "1h"][..], "Interrupted before 1h"),
         (&["-d", "1h", "--sweep", "1,2"], "| connections | average latency"),
     ] {
         let child = Command::new(simurgh())

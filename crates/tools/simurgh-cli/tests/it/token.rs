@@ -79,7 +79,7 @@ fn lines_for_people() {
         "subject    \"42\"",
         "signed     2023-11-14T22:13:20Z, ",
         "  \"role\": \"admin\",",
-        "verdict    not verified, for want of a key",
+        "verdict    not verified: no key given",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
