@@ -144,11 +144,11 @@ fn check_request(plan: &Plan) -> Result<(), String> {
         return Err(format!("{:?} is not an HTTP method", plan.method));
     }
     if matches!(plan.method.as_str(), "CONNECT") {
-        return Err("CONNECT asks for a tunnel, which has no answers to measure".to_owned());
+        return Err("CONNECT opens a tunnel, which has no responses to measure".to_owned());
     }
     for (name, value) in &plan.headers {
         if !is_token(name.as_bytes()) {
-            return Err(format!("{name:?} is no name of a header"));
+            return Err(format!("{name:?} is not the name of a header"));
         }
         if value.bytes().any(|byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {
             return Err(format!("the header {name} holds a control character"));

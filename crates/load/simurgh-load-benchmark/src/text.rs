@@ -288,7 +288,7 @@ pub(super) fn milliseconds(us: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sweep::tests::{outcome as run, seeds};
+    use super::super::sweep::tests::{outcome as run, page_benchmark};
     use super::*;
 
     #[test]

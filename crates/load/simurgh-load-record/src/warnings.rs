@@ -160,7 +160,7 @@ pub enum Warning {
     },
     /// The journal has no end: the process was killed.
     #[error(
-        "the journal has no end: the run was killed, or still goes on; this is what \
+        "the journal has no end: the run was killed, or is still running; this is what \
          happened so far"
     )]
     Unfinished,

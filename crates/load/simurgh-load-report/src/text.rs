@@ -67,8 +67,8 @@ fn traffic(text: &mut String, live: &Live) {
     let mut table = Table::new(text, "Traffic", &[]);
     let rows = [
         ("connections", counts[Count::Connects]),
-        ("cut by a reset", counts[Count::DropsReset]),
-        ("cut in silence", counts[Count::DropsSilent]),
+        ("dropped by a reset", counts[Count::DropsReset]),
+        ("dropped silently", counts[Count::DropsSilent]),
         ("reconnects", counts[Count::Reconnects]),
         ("requests", counts[Count::Requests]),
         ("  unanswered", counts[Count::RequestsUnanswered]),

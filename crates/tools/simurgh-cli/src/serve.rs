@@ -80,21 +80,19 @@ fn report(source: &Source, sockets: &[Served], endpoint: &Endpoint) {
         let longpoll =
             longpoll.map(|it| format!(", long polling at http://{address}{it}/longpoll"));
         let longpoll = longpoll.unwrap_or_default();
+        let what = if source.is_built_in_chat { " (built-in chat)" } else { "" };
         let shown = topics.iter().take(TOPICS_SHOWN).map(String::as_str);
         let channels = match (topics.len(), shown.collect::<Vec<_>>().join(", ")) {
             (0, _) => String::new(),
             (..=TOPICS_SHOWN, shown) => format!("; channels: {shown}"),
             (all, shown) => format!("; channels: {shown} and {} more", all - TOPICS_SHOWN),
         };
-        tracing::info!("socket: ws://{address}{path}{longpoll}{channels}");
+        tracing::info!("socket: ws://{address}{path}{longpoll}{channels}{what}");
     }
     match source.tokens {
         Some("off") => tracing::info!("tokens: off, any client may connect"),
         Some(tokens) => tracing::info!("tokens: {tokens}"),
         None => {}
-    }
-    if let Some(admin) = endpoint.admin_address() {
-        tracing::info!("admin: http://{admin}/metrics");
     }
     let is_open = source.is_built_in_chat && source.tokens == Some("off");
     if is_open && endpoint.addresses().iter().any(|address| !address.ip().is_loopback()) {

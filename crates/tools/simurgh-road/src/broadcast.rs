@@ -31,7 +31,7 @@ impl CapacityTest {
             }
             if Instant::now() > until {
                 let members = self.members;
-                return Err(format!("broadcast {number} to {members} did not come to its end"));
+                return Err(format!("broadcast {number} to {members} members did not finish"));
             }
         };
         let spent = self.spent()?.since(&before);

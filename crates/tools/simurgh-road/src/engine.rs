@@ -82,13 +82,13 @@ impl Engine {
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        let mut process = ChildProcess::start("engine", &mut command, dir.with_extension("log"))?;
+        let mut process = ChildProcess::start("broker", &mut command, dir.with_extension("log"))?;
         let mut found = None;
         let is_listening = || {
             found = port(dir);
             process.must_run().map(|()| found.is_some())
         };
-        let late = format!("the engine did not listen within {START_TIMEOUT:?}");
+        let late = format!("nats-server did not listen within {START_TIMEOUT:?}");
         wait_until(is_listening, START_TIMEOUT, Duration::from_millis(10), &late)?;
         Ok(Self { process, port: found.ok_or(late)? })
     }
@@ -116,7 +116,8 @@ mod tests {
         for other in ["", "nats-server: vx", "true 9.1", "v2.15.2"] {
             assert_eq!(version(other), None, "{other}");
         }
-        for (path, why) in [("/no/such/file", "--nats: /no/such/file"), ("/bin/true", "is no nats")]
+        for (path, why) in
+            [("/no/such/file", "--nats: /no/such/file"), ("/bin/true", "is not nats")]
         {
             let error = Program::find(Some(Path::new(path))).unwrap_err();
             assert!(error.contains(why) && error.contains("cargo xtask engine"), "{error}");

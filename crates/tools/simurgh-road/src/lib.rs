@@ -160,7 +160,7 @@ fn run(flags: &Flags) -> Result<Results, String> {
     if flags.compare {
         compare(flags, &before, &dir, &mut results)?;
     }
-    complain(&format!("written to {}", dir.display()));
+    complain(&format!("results in {}", dir.display()));
     Ok(results)
 }
 
@@ -218,7 +218,7 @@ fn run_with(
             results.ending = why;
             break;
         }
-        let mut progress = |members| complain(&format!("  {} have joined", grouped(members)));
+        let mut progress = |members| complain(&format!("  {} clients joined", grouped(members)));
         let outcome = test.climb(*milestone, &mut progress);
         results.users.clone_from(&test.users);
         match outcome {
@@ -341,7 +341,7 @@ fn make_directory(out: &Path) -> Result<PathBuf, String> {
     let failed = |error: std::io::Error| format!("cannot use {}: {error}", out.display());
     std::fs::create_dir_all(out).map_err(failed)?;
     if std::fs::read_dir(out).map_err(failed)?.next().is_some() {
-        return Err(format!("{} is not empty: name another --out", out.display()));
+        return Err(format!("{} is not empty: choose another --out", out.display()));
     }
     // The processes of the test have other working directories.
     out.canonicalize().map_err(failed)

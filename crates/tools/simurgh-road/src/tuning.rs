@@ -50,7 +50,7 @@ impl Drop for TemporaryTuning {
     fn drop(&mut self) {
         let Some(file) = self.undo.take() else { return };
         match simurgh_tune::undo(Path::new("/"), &file) {
-            Ok(done) if !done.undo_file_is_there => complain("the system is as it was before"),
+            Ok(done) if !done.undo_file_is_there => complain("restored the system settings"),
             Ok(_) | Err(_) => complain(&format!(
                 "not all was put back: `simurgh tune --undo {}` says why",
                 file.display()

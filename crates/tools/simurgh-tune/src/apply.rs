@@ -56,7 +56,7 @@ impl std::fmt::Display for Step {
         let (before, after) = (plain(before), plain(after));
         match outcome {
             Outcome::Written => write!(f, "{name} {before} → {after}"),
-            Outcome::AlreadyThere => write!(f, "{name} is {after} already"),
+            Outcome::AlreadyThere => write!(f, "{name} is already {after}"),
             Outcome::Refused(why) => write!(f, "{name} stays {before}, not {after}: {why}"),
             Outcome::ChangedSince(now) => {
                 write!(f, "{name} was not restored: --apply set {before}, and it is {now} now")
@@ -111,7 +111,8 @@ pub fn apply(
         let (outcome, now) = match current(root, &name, before.len()) {
             // Writing could lower a value that another program has raised meanwhile.
             Ok(now) if now != before => {
-                let why = format!("somebody has set it to {} meanwhile; run it again", plain(&now));
+                let why =
+                    format!("another program set it to {} meanwhile; run tune again", plain(&now));
                 steps.push(Step { name, before, after, outcome: Outcome::Refused(why) });
                 continue;
             }
@@ -229,11 +230,11 @@ fn load(path: &Path) -> Result<Undo, String> {
     let undo: Undo = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     if undo.simurgh_tune_undo != VERSION {
         let version = undo.simurgh_tune_undo;
-        return Err(wrong(format!("it is of version {version}, this program knows {VERSION}")));
+        return Err(wrong(format!("it has version {version}, this program reads {VERSION}")));
     }
     for Entry { name, before, after } in &undo.changes {
         if !SYSCTLS.iter().any(|(it, _, is_writable)| it == name && *is_writable) {
-            return Err(wrong(format!("it names {name:?}, which that command never changes")));
+            return Err(wrong(format!("it contains {name:?}, which --apply never changes")));
         }
         if before.is_empty() || before.len() != after.len() {
             return Err(wrong(format!("the values of {name} do not match each other")));
@@ -284,7 +285,7 @@ fn fill(mut file: File, entries: &[Entry]) -> std::io::Result<()> {
 }
 
 fn cannot(path: &Path, error: &std::io::Error) -> String {
-    format!("cannot write {}: {error}; --undo-file names another place", path.display())
+    format!("cannot write {}: {error}; choose another --undo-file", path.display())
 }
 
 #[cfg(test)]

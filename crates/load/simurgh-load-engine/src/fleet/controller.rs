@@ -64,7 +64,7 @@ fn greet(agent: &Agent) -> Result<Found, String> {
     })?;
     let system = |error: io::Error| format!("cannot set up the connection: {error}");
     let (mut reader, writer) = peer::open(stream).map_err(system)?;
-    let broken = |gone: PeerLost| format!("no answer: {gone}; see that it is `simurgh load agent`");
+    let broken = |gone: PeerLost| format!("no answer: {gone}; is it `simurgh load agent`?");
     writer.send(&Hello::new(token)).map_err(broken)?;
     let greeting: Greeting = match reader.receive() {
         Ok(greeting) => greeting,

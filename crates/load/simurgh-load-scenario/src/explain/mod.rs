@@ -377,12 +377,12 @@ mod tests {
         let text = explain(&scenario, &MACHINE);
         for expected in [
             "1,000 users per second, at random (Poisson): about 100,000 users",
-            "at a time at most about 100,000",
+            "about 100,000 in all, at most 100,000 concurrently",
             "has ended after about 8 h 21 min",
             "sockets    100,000",
             "addresses  2: 64,511 ports each, taken from 127.0.0.0/8",
             "workers    6, 20,064 descriptors each",
-            "memory     about 32.8 MB, and 350 MB of the kernel's",
+            "memory     about 32.8 MB, and 350 MB in the kernel",
             "line 10  { join = \"rooms:lobby\" }",
             "line 11  { loop = 1000 }",
         ] {

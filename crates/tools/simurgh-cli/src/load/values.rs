@@ -58,7 +58,9 @@ pub(super) fn cores(text: &str) -> Result<Cores, String> {
                 cores.extend(first..=last);
             }
             _ => {
-                return Err(format!("{part:?} is not a core or a range of cores: write 2,3 or 4-7"));
+                return Err(format!(
+                    "{part:?} is not a core or a range of cores: write 2,3 or 4-7"
+                ));
             }
         }
     }

@@ -39,7 +39,7 @@ pub(super) fn server(client: &Client, is_json: bool, most: u16) -> Result<String
         table(&mut text, columns::TOPICS, &kept.rows);
     }
     if !connections.rows.is_empty() {
-        let _ = writeln!(text, "\nConnections that do not read as fast as they are written to");
+        let _ = writeln!(text, "\nConnections with a queue");
         table(&mut text, columns::CONNECTIONS, &connections.rows);
     }
     let wrong: Vec<_> = overview.errors.into_iter().filter(|row| row.total > 0).collect();
@@ -58,9 +58,9 @@ pub(super) fn cluster(client: &Client, is_json: bool) -> Result<String, Problem>
         return Ok(format!("{:#}\n", json!({ "cluster": cluster })));
     }
     let mut text = lines(facts::cluster(&cluster));
-    let _ = writeln!(text, "\nNodes; * is the one that was asked");
+    let _ = writeln!(text, "\nNodes; * is the one that answers");
     table(&mut text, columns::NODES, &cluster.nodes);
-    let _ = writeln!(text, "\nAs that one hears them");
+    let _ = writeln!(text, "\nHeartbeats and messages that it receives from them");
     table(&mut text, columns::BEATS, &cluster.nodes);
     Ok(text)
 }

@@ -125,9 +125,9 @@ presence_channel_entries_max = 0
 "#,
         &[
             "1: presence_interval: must be longer than nothing; it takes a time such as",
-            "2: presence_list_max: \"-1\" is no whole number from 0",
+            "2: presence_list_max: \"-1\" is not a whole number from 0",
             "3: presence_summary_interval: \"5\": time unit needed",
-            "4: presence_sample: \"few\" is no whole number from 0",
+            "4: presence_sample: \"few\" is not a whole number from 0",
             "5: presence_key_bytes_max: \"0\" is less than 32 bytes; it takes a size such as",
             "6: presence_meta_bytes_max: \"4 potatoes\" has no unit of size",
             "7: presence_channel_entries_max: \"0\" is no whole number from 1 to 65535",

@@ -80,7 +80,7 @@ fn impossible_settings_are_refused() {
     }
     for (words, why) in [
         (&["--nodes", "3", "--nats", "no/such/file"][..], "--nats: no/such/file: No such file"),
-        (&["--nodes", "3", "--nats", "/bin/true"], "/bin/true is no nats-server"),
+        (&["--nodes", "3", "--nats", "/bin/true"], "/bin/true is not nats-server"),
         (&["--compare"], "of a road of several --nodes"),
     ] {
         let ran = run(dir.path(), &[&["road", "--out", "out"], words].concat());

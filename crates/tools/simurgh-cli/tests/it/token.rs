@@ -125,7 +125,7 @@ fn a_phoenix_token_there_and_back() {
     let saltless = ["token", "inspect", printed(&ran), "--key-file", "secret"];
     wrong(&run(dir.path(), &saltless), "its key needs --phoenix-salt");
     let keyless = ["token", "inspect", printed(&ran), "--phoenix-salt", "user socket"];
-    wrong(&run(dir.path(), &keyless), "there is no key");
+    wrong(&run(dir.path(), &keyless), "no key given");
 }
 
 #[test]

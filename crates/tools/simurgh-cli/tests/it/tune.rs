@@ -135,7 +135,7 @@ fn failed_changes_are_reported_and_counted() {
     fake.set("proc/sys/net/ipv4/tcp_max_orphans", "7\n");
     let ran = tune(&fake, &["--undo", "u.json"]);
     assert_eq!(ran.status.code(), Some(3), "{ran:?}");
-    assert!(ran.stderr.contains("somebody has set it to 7 since"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("and it is 7 now"), "{}", ran.stderr);
     assert!(ran.stderr.contains("u.json keeps what was not put back"), "{}", ran.stderr);
 }
 
