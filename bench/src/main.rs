@@ -65,9 +65,6 @@ const SUITES: [&Suite; 12] = [
 
 fn done(command: Command) -> Result<()> {
     match command {
-        Command::Measure(suite, options) if suite.name == server::SUITE.name => {
-            server::run(&options)
-        }
         Command::Measure(suite, options) => rounds::run(suite, &options),
         Command::Help(Helper::Bare(plan)) => load::bare::run(&plan),
         Command::Help(Helper::BareServer(options)) => bare::serve(&options),

@@ -1,40 +1,40 @@
-/** Why something was missed that is not kept any more. */
+/** Why missed messages cannot be delivered. */
 export type GapReason =
   | "expired" | "overwritten" | "evicted" | "purged" | "epoch" | "too_many" | "too_large"
   | "unavailable" | "lost";
 
-/** What was missed cannot be had; `count` messages that are still kept follow. */
+/** Some missed messages are gone; the `count` messages that are left follow. */
 export interface Gap {
   recovered: false;
   reason: GapReason;
-  /** Absent when the gap is in a channel that is live. */
+  /** Absent if the gap is in a channel that is joined. */
   count?: number;
 }
 
 export interface Options {
-  /** This client's name for itself, 8 to 64 characters, the same after a reload. */
+  /** Identifies this client after a reload, 8 to 64 characters. */
   id?: string;
-  /** Where it stands, as an earlier `channel.position()` said; null: from now on. */
+  /** Resumes from this position, of an earlier `channel.position()`; null: from now on. */
   since?: string | null;
-  /** Where only what is later than the first join is given: its proof, as `resumeKey()` said. */
+  /** For channels with `only_own`: the key of an earlier `channel.resumeKey()`. */
   key?: string;
-  /** Whether it wants what is still kept when that is not all. Default: true. */
+  /** Whether to deliver the messages that are left if some are gone. Default: true. */
   partial?: boolean;
-  /** Something was missed that is not kept any more. */
+  /** Called if missed messages are gone. */
   onGap?: (gap: Gap) => void;
 }
 
 export interface Resumable {
-  /** What has been heard so far, opaque; null before the first join is answered. */
+  /** The position of the last message received, opaque; null before the first join reply. */
   position(): string | null;
-  /** The proof of the first join, where only what is later than that is given. */
+  /** The key for channels with `only_own`. */
   resumeKey(): string | undefined;
 }
 
 /**
- * `socket.channel(topic, params)` of the official phoenix client, 1.2 or later, whose joins say
- * what has been heard, so that a Simurgh which keeps the topic's broadcasts sends the rest. Params
- * may be a function from phoenix 1.4 on.
+ * As `socket.channel(topic, params)` of the official phoenix client, 1.2 or later. After a
+ * reconnect the channel receives the messages it missed, if the Simurgh server has a history of
+ * the topic. `params` may be a function from phoenix 1.4 on.
  */
 export function resumable<Channel = any>(
   socket: { channel(topic: string, params?: any): Channel },

@@ -1,8 +1,8 @@
-// No message lost: has the official phoenix client (1.2 or later) say what it has heard of a topic
-// whenever it joins anew, so that a Simurgh which keeps the topic's broadcasts gives it the rest.
+// No message lost: the official phoenix client (1.2 or later) sends its position in a topic with
+// each join, so that a Simurgh server with a history of the topic delivers what it missed.
 
 const POSITION = /^[a-z][0-9a-z]{5}\.\d+(-\d+)?$/;
-/** By socket: the last position that has arrived on its connection, heard by a channel or not. */
+/** By socket: the last position that arrived on its connection, whether a channel got it or not. */
 const arrived = new WeakMap();
 
 function arrivals(socket) {
@@ -11,7 +11,7 @@ function arrivals(socket) {
     socket.onOpen(() => { [last, next] = [{}, {}]; });
     socket.onMessage(({ topic, event, payload, ref }) => {
       const at = POSITION.test(ref) ? ref : payload instanceof ArrayBuffer && next[topic];
-      if (event === "simurgh:next") next[topic] = ref; // Its frame may be still on its way.
+      if (event === "simurgh:next") next[topic] = ref; // Its frame may still be on its way.
       else if (at) [last[topic], next[topic]] = [at];
     });
     arrived.set(socket, (topic) => last[topic]);
@@ -19,7 +19,7 @@ function arrivals(socket) {
   return arrived.get(socket);
 }
 
-/** `socket.channel(topic, params)`, resumable. See simurgh-resume.d.ts for the options. */
+/** `socket.channel(topic, params)`, resumable. simurgh-resume.d.ts describes the options. */
 export function resumable(socket, topic, params = {}, options = {}) {
   const { id, since = null, partial, key, onGap } = options;
   const last = arrivals(socket);
@@ -27,7 +27,7 @@ export function resumable(socket, topic, params = {}, options = {}) {
   const channel = socket.channel(topic, typeof params === "function"
     ? () => ({ ...params(), simurgh }) : { ...params, simurgh });
   const onMessage = channel.onMessage.bind(channel);
-  let next = null; // The position of a binary frame, which has no place for it, comes before it.
+  let next = null; // The position of a binary frame comes before it: the frame has no place for it.
   channel.onMessage = (event, payload, ref, joinRef) => {
     if (event === "simurgh:next") next = ref;
     else if (POSITION.test(ref)) [simurgh.since, next] = [ref, null];

@@ -20,8 +20,8 @@ after(async () => { await project?.end(); });
 
 test("it has its files and no others, and the project's licences and version", async () => {
   assert.deepEqual(project.packed.files.map((file) => file.path).sort(), [
-    "LICENSE-APACHE", "LICENSE-MIT", "README.md", "package.json", "simurgh-resume.d.ts",
-    "simurgh-resume.js",
+    "LICENSE-APACHE", "LICENSE-MIT", "README.md", "package.json", "simurgh-resume.cjs",
+    "simurgh-resume.d.cts", "simurgh-resume.d.ts", "simurgh-resume.js",
   ]);
   for (const file of ["LICENSE-APACHE", "LICENSE-MIT"]) {
     const [own, project] = [path.join(PACKAGE, file), path.join(ROOT, file)];
@@ -84,24 +84,27 @@ test("Node imports it by its name, and it resumes", async (t) => {
   assert.match(position, /^[a-z][0-9a-z]{5}\.\d+$/);
 });
 
-test("scripts that are no modules have it, too", async () => {
+test("CommonJS has the same, by require() and by import()", async () => {
   const print = "({ resumable }) => console.log(JSON.stringify(typeof resumable))";
   const imported = await runScript("use.cjs", `import("simurgh-resume").then(${print})`);
   assert.equal(imported, "function");
-  // Node has that since 20.19 and 22.12.
-  if (!process.features.require_module) return;
   assert.equal(await runScript("old.cjs", `(${print})(require("simurgh-resume"))`), "function");
+  const read = (name) => readFile(path.join(PACKAGE, name), "utf8");
+  const code = (text) => text.slice(text.indexOf("// No message lost"))
+    .replace("exports.resumable = function", "export function");
+  assert.equal(code(await read("simurgh-resume.cjs")), await read("simurgh-resume.js"));
+  assert.equal(await read("simurgh-resume.d.cts"), await read("simurgh-resume.d.ts"));
 });
 
-test("its types allow what it takes, and nothing else", async () => {
-  const use = path.join(project.dir, "use.ts");
-  await writeFile(use, await readFile(path.join(E2E, "types/use.ts"), "utf8"));
+test("its types allow what it takes, and nothing else, in both kinds of modules", async () => {
+  const use = await readFile(path.join(E2E, "types/use.ts"), "utf8");
+  for (const name of ["use.mts", "use.cts"]) await writeFile(path.join(project.dir, name), use);
   const options = {
     compilerOptions: {
       strict: true, noEmit: true, module: "nodenext", target: "es2022", lib: ["es2022", "dom"],
       types: [], paths: { phoenix: [path.join(E2E, "node_modules/@types/phoenix/index.d.ts")] },
     },
-    files: ["use.ts"],
+    files: ["use.mts", "use.cts"],
   };
   await writeFile(path.join(project.dir, "tsconfig.json"), JSON.stringify(options));
   const tsc = require.resolve("typescript/bin/tsc");

@@ -39,11 +39,18 @@ enum Command {
     Test(suite::Options),
     /// What CI runs: `test --lints`
     Ci,
-    /// Hold the sources against the house rules
+    /// Check the sources against the house rules
     Tidy {
         /// Count instead the lines of each crate, without its tests
         #[arg(long)]
         lines: bool,
+    },
+    /// Draw sentences from documents, help and errors, to read them by the rules of English
+    Sentences {
+        #[arg(long, default_value_t = 25)]
+        count: usize,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
     },
     /// Make a release: binary, packages, archives, checksums; and check what was made
     Dist(dist::Options),
@@ -80,6 +87,7 @@ fn main() -> ExitCode {
         Command::Ci => suite::run(&suite::Options { lints: true, ..Default::default() }),
         Command::Tidy { lines: false } => ended("tidy", tidy::run(&root())),
         Command::Tidy { lines: true } => ended("tidy", tidy::count_lines(&root())),
+        Command::Sentences { count, seed } => ended("sentences", tidy::draw(&root(), count, seed)),
         Command::Dist(options) => ended("dist", dist::run(&options)),
         Command::Fuzz(options) => ended("fuzz", fuzz::run(&options)),
         Command::Mutants(options) => ended("mutants", mutants::run(&options)),

@@ -297,30 +297,4 @@ mod tests {
         assert_eq!(frame(&long[..200]), None);
         assert_eq!(frame(&[0x82, 127, 0, 0, 0, 0, 0, 0, 0, 1, 9]).unwrap().payload, &[9]);
     }
-
-    #[test]
-    fn masking_is_undone_by_the_same_key() {
-        let mut out = Vec::new();
-        masked(BINARY, HEARTBEAT, &mut out);
-        assert_eq!(out[1] & 0x80, 0x80);
-        let back: Vec<u8> = out[MASKED_HEADER..]
-            .iter()
-            .zip(out[2..MASKED_HEADER].iter().cycle())
-            .map(|(byte, mask)| byte ^ mask)
-            .collect();
-        assert_eq!(back, HEARTBEAT);
-    }
-
-    #[test]
-    fn lengths_take_as_many_bytes_as_they_need() {
-        let header = |length| {
-            let mut out = Vec::new();
-            masked_header(TEXT, length, &mut out);
-            out
-        };
-        assert_eq!(header(125), [&[0x81, 0x80 | 125], &MASK[..]].concat());
-        assert_eq!(header(126), [&[0x81, 0x80 | 126, 0, 126], &MASK[..]].concat());
-        let long = [0x81, 0x80 | 127, 0, 0, 0, 0, 0, 1, 0, 0];
-        assert_eq!(header(65_536), [&long[..], &MASK[..]].concat());
-    }
 }

@@ -22,15 +22,6 @@ use crate::wait;
 
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// One measured join.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample {
-    /// Time from the write of the join to its reply.
-    pub latency: Duration,
-    /// Broadcasts that this newcomer received although they were published before it joined.
-    pub strays: u32,
-}
-
 /// When to join: on each connection at its offset from `start`, while fewer than `delivered`
 /// deliveries are counted.
 struct Plan {
@@ -42,7 +33,9 @@ struct Plan {
 /// The thread of one broadcast, and its upgraded connections.
 pub struct Probe {
     plan: Sender<Plan>,
-    thread: JoinHandle<Result<(Vec<TcpStream>, Vec<Sample>)>>,
+    /// Dropped when the broadcast has reached every client.
+    running: Sender<()>,
+    thread: JoinHandle<Result<Vec<Duration>>>,
     /// How the thread was given priority over the reader.
     pub priority: &'static str,
 }
@@ -56,15 +49,18 @@ impl Probe {
         let mut streams: Vec<TcpStream> = streams.collect::<Result<_>>()?;
         let (plan, plans): (_, Receiver<Plan>) = mpsc::channel();
         let (started, has_started) = mpsc::channel();
+        let (running, ended) = mpsc::channel();
         let thread = thread::Builder::new().name("probe".into()).spawn(move || {
             // Fails only if the caller has given up.
             let _ = started.send(raise_priority());
             let plan = plans.recv().context("the broadcast was given up")?;
-            let samples = joins(&mut streams, &plan, &script, &progress)?;
-            Ok((streams, samples))
+            let took = joins(&mut streams, &plan, &script, &progress)?;
+            // Closing is work for the server: not while the broadcast runs.
+            let _ = ended.recv();
+            Ok(took)
         })?;
         let priority = has_started.recv_timeout(WAIT_MAX).context("the probe did not start")?;
-        Ok(Self { plan, thread, priority })
+        Ok(Self { plan, running, thread, priority })
     }
 
     /// Starts the joins; [`Probe::finish`] ends them.
@@ -73,14 +69,11 @@ impl Probe {
         self.plan.send(plan).map_err(|_| anyhow!("the probe has ended"))
     }
 
-    /// The joins made since [`Probe::go`]; call it once the broadcast has reached every client.
-    pub fn finish(self) -> Result<Vec<Sample>> {
-        let done = self.thread.join().map_err(|_| anyhow!("the probe has panicked"))?;
-        let (mut streams, mut samples) = done?;
-        for (sample, stream) in samples.iter_mut().zip(&mut streams) {
-            sample.strays += strays(stream);
-        }
-        Ok(samples)
+    /// How long each join since [`Probe::go`] took until its reply; call it once the broadcast has
+    /// reached every client.
+    pub fn finish(self) -> Result<Vec<Duration>> {
+        drop(self.running);
+        self.thread.join().map_err(|_| anyhow!("the probe has panicked"))?
     }
 }
 
@@ -124,15 +117,14 @@ pub fn upgrade(stream: &mut TcpStream, request: &[u8]) -> Result<()> {
 }
 
 /// Makes one join after the other, each at its time or as soon as the one before is answered, while
-/// the broadcast runs. Sample `n` belongs to stream `n`. Closing waits until later: it would be
-/// work for the server during the next join.
+/// the broadcast runs.
 fn joins(
     streams: &mut [TcpStream],
     plan: &Plan,
     script: &Script,
     progress: &AtomicU64,
-) -> Result<Vec<Sample>> {
-    let mut samples = Vec::new();
+) -> Result<Vec<Duration>> {
+    let mut took = Vec::new();
     let latest = plan.offsets.last().copied().unwrap_or_default();
     for (stream, offset) in streams.iter_mut().zip(&plan.offsets) {
         wait::sleep_until(plan.start + *offset);
@@ -142,45 +134,24 @@ fn joins(
         }
         let sent = Instant::now();
         stream.write_all(&script.join)?;
-        let strays = until_reply(stream)?;
-        samples.push(Sample { latency: sent.elapsed(), strays });
+        until_reply(stream)?;
+        took.push(sent.elapsed());
     }
-    Ok(samples)
+    Ok(took)
 }
 
-/// The number of broadcasts waiting on a connection whose join was answered.
-fn strays(stream: &mut TcpStream) -> u32 {
-    let mut input = vec![0; 65_536];
-    let count = stream.set_nonblocking(true).and_then(|()| stream.read(&mut input)).unwrap_or(0);
-    let mut rest = input.get(..count).unwrap_or_default();
-    let mut strays = 0;
-    while let Some(frame) = frames::frame(rest) {
-        strays += u32::from(matches!(frames::classify(frame.payload), Kind::Broadcast(_)));
-        rest = rest.get(frame.len..).unwrap_or_default();
-    }
-    strays
-}
-
-/// Reads up to the join's reply; returns the number of broadcasts read with it.
-fn until_reply(stream: &mut TcpStream) -> Result<u32> {
+/// Reads up to the join's reply, before which broadcasts may come.
+fn until_reply(stream: &mut TcpStream) -> Result<()> {
     let mut input = Vec::new();
     let mut buf = [0; 4096];
     loop {
-        let (mut strays, mut answered) = (0, false);
         let mut rest = input.as_slice();
         while let Some(frame) = frames::frame(rest) {
-            match frames::classify(frame.payload) {
-                Kind::Reply(ok) => {
-                    ensure!(ok, "a join during a broadcast was refused");
-                    answered = true;
-                }
-                Kind::Broadcast(_) => strays += 1,
-                Kind::Event(_) | Kind::Odd => {}
+            if let Kind::Reply(ok) = frames::classify(frame.payload) {
+                ensure!(ok, "a join during a broadcast was refused");
+                return Ok(());
             }
             rest = rest.get(frame.len..).unwrap_or_default();
-        }
-        if answered {
-            return Ok(strays);
         }
         let count = stream.read(&mut buf).context("no reply to a join during a broadcast")?;
         ensure!(count > 0, "closed instead of answering a join during a broadcast");

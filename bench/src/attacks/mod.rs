@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use simurgh_bench_kit::flood::{Crowd, SOCKET};
 use simurgh_bench_kit::process::Signal;
 use simurgh_bench_kit::rounds::table::{Recipe, read};
-use simurgh_bench_kit::rounds::{Bench, Job, Options, Sample, Suite};
+use simurgh_bench_kit::rounds::{Bench, Job, Options, Sample, Suite, USUAL};
 use simurgh_bench_kit::target::{Server, Target};
 use simurgh_bench_kit::wait::sleep_until;
 
@@ -86,25 +86,16 @@ fn attacks() -> impl Iterator<Item = &'static Attack> {
     ATTACKS.iter().chain([&ALL])
 }
 
-const JOBS: [Job; ATTACKS.len() + 1] = {
-    let mut jobs = [const { Job::new(ALL.row, run) }; ATTACKS.len() + 1];
-    let mut at = 0;
-    while at < ATTACKS.len() {
-        jobs[at].row = ATTACKS[at].row;
-        at += 1;
-    }
-    jobs
-};
-
 pub(crate) const SUITE: Suite = Suite {
     name: "attacks",
     about: "What hostile clients do to `simurgh serve`",
-    jobs: &JOBS,
+    jobs: || attacks().map(|attack| Job::new(attack.row, run)).collect(),
     runs: 1,
     clients: (5_000, 5_000),
     order: "a fresh server for each attack; a limit holds for the worst round",
     is_each_judged: true,
     recipes,
+    ..USUAL
 };
 
 /// The lines of the table: the same figures for each attack.

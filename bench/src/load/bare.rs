@@ -56,15 +56,6 @@ pub(crate) struct Bare {
     pub(crate) messages: u32,
 }
 
-impl Bare {
-    /// Clients that arrive at this rate, join and stay, without messages.
-    pub(crate) fn new(server: SocketAddrV4, users: usize, rate: u32) -> Self {
-        let (wait, pause) = (Duration::ZERO, Duration::ZERO);
-        let (first, hold, join, say, messages) = (0, None, true, 0, 0);
-        Self { server, users, rate, wait, first, pause, hold, join, say, messages }
-    }
-}
-
 /// A forgotten client ends by itself.
 const LIFETIME: Duration = Duration::from_secs(600);
 const BEFORE_MESSAGES: Duration = Duration::from_secs(3);
@@ -227,8 +218,10 @@ mod tests {
             panic!("{line}")
         };
         let server = crate::bare::start(&options).unwrap();
-        let hold = Some(Duration::from_millis(20));
-        let plan = Bare { hold, ..Bare::new(server, 50, 200) };
+        let line = format!("bare --server={server} --users=50 --rate=200 --hold-ms=20");
+        let Ok(Command::Help(Helper::Bare(plan))) = parse(line.split(' ').map(Into::into)) else {
+            panic!("{line}")
+        };
         let begun = Instant::now();
         run(&plan).unwrap();
         let took = begun.elapsed();

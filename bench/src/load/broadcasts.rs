@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::bare::Bare;
 use super::scenario::{self, Messages};
 use super::tools::{AtWork, Job, Report, Tool};
 use super::users::{counter, joined};
@@ -24,12 +23,10 @@ pub(super) fn broadcast(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     let server = bench.server.start(&bench.log)?;
     let job = match side.tool {
         Tool::Simurgh => simurgh(&server, plan),
-        Tool::Bare => Job::Bare(Bare {
-            wait: Duration::from_secs(1),
-            say: plan.rate,
-            messages: plan.messages,
-            ..Bare::new(server.address, plan.members, 1_000)
-        }),
+        Tool::Bare => Job::bare(server.address, plan.members, 1_000)
+            .with("--wait-ms=1000")
+            .with(&format!("--say={}", plan.rate))
+            .with(&format!("--messages={}", plan.messages)),
     };
     let mut work = bench.kit.start(&job)?;
     let delivered = listen(&server, &mut work, plan, side)?;

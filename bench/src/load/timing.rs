@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::bare::Bare;
 use super::broadcasts::ended;
 use super::scenario;
 use super::tools::{AtWork, Job, Tool};
@@ -87,8 +86,7 @@ fn arrivals_job(side: &Side<'_>, server: SocketAddrV4, rate: u32, poisson: bool)
         Tool::Simurgh => Job::toml(scenario::arrivals(server, rate, poisson, side.sample.round)),
         Tool::Bare => {
             let users = usize::try_from(rate * SECONDS).unwrap_or(usize::MAX);
-            let hold = Some(Duration::from_millis(200));
-            Job::Bare(Bare { hold, join: false, ..Bare::new(server, users, rate) })
+            Job::bare(server, users, rate).with("--hold-ms=200").with("--join=0")
         }
     }
 }
@@ -145,7 +143,7 @@ pub(super) fn start(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     let job = match side.tool {
         Tool::Simurgh => {
             let text = scenario::arrivals(server, 1_000, false, 1);
-            Job::Simurgh { text, kind: "toml", flags: Vec::new(), workers: 100 }
+            Job::toml(text).workers(100)
         }
         Tool::Bare => arrivals_job(side, server, 1_000, false),
     };

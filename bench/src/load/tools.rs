@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::bare::Bare;
 use simurgh_bench_kit::process::{self, Process};
 use simurgh_bench_kit::target::CLIENT_CORE;
 use simurgh_bench_kit::wait;
@@ -35,35 +35,37 @@ impl Tool {
     }
 }
 
-pub(super) enum Job {
-    Bare(Bare),
-    /// A scenario, the extension of its file's name, and flags.
-    Simurgh {
-        text: String,
-        kind: &'static str,
-        /// Flags beside those of every run.
-        flags: Vec<String>,
-        workers: u32,
-    },
+/// What a load generator is to do.
+pub(super) struct Job {
+    /// For `simurgh load`: a scenario, and the extension of its file's name.
+    scenario: Option<(String, &'static str)>,
+    /// Flags beside those of every run.
+    flags: Vec<String>,
+    workers: u32,
 }
 
 impl Job {
     /// A scenario in TOML for one worker.
     pub(super) fn toml(text: String) -> Self {
-        Self::Simurgh { text, kind: "toml", flags: Vec::new(), workers: 1 }
+        Self::scenario(text, "toml")
     }
 
-    pub(super) fn workers(mut self, number: u32) -> Self {
-        if let Self::Simurgh { workers, .. } = &mut self {
-            *workers = number;
-        }
-        self
+    pub(super) fn scenario(text: String, kind: &'static str) -> Self {
+        Self { scenario: Some((text, kind)), flags: Vec::new(), workers: 1 }
+    }
+
+    /// Clients of the bare client that arrive at this rate, join and stay, without messages.
+    pub(super) fn bare(server: SocketAddrV4, users: usize, rate: u32) -> Self {
+        let flags = vec![format!("--server={server}"), format!("--users={users}")];
+        Self { scenario: None, flags, workers: 1 }.with(&format!("--rate={rate}"))
+    }
+
+    pub(super) fn workers(self, workers: u32) -> Self {
+        Self { workers, ..self }
     }
 
     pub(super) fn with(mut self, flag: &str) -> Self {
-        if let Self::Simurgh { flags, .. } = &mut self {
-            flags.push(flag.to_owned());
-        }
+        self.flags.push(flag.to_owned());
         self
     }
 }
@@ -95,17 +97,16 @@ impl Kit {
         let dir = (0..).map(|number| self.scratch.join(number.to_string())).find(|p| !p.exists());
         let dir = dir.context("no directory is free")?;
         fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
-        let (program, arguments) = match job {
-            Job::Bare(bare) => (std::env::current_exe().context("own path")?, words(bare)),
-            Job::Simurgh { text, kind, flags, workers } => {
+        let (program, words) = match &job.scenario {
+            None => (std::env::current_exe().context("own path")?, vec!["bare".into()]),
+            Some((text, kind)) => {
                 let file = dir.join("job").with_extension(kind);
                 fs::write(&file, text)?;
                 let mut words: Vec<OsString> = vec!["load".into(), file.into()];
                 words.extend(["--out".into(), dir.join("out").into()]);
                 words.extend(["--dashboard", "off", "--quiet"].map(OsString::from));
-                words.push(format!("--workers={workers}").into());
+                words.push(format!("--workers={}", job.workers).into());
                 words.extend(core.map(|core| format!("--cores={core}").into()));
-                words.extend(flags.iter().map(OsString::from));
                 (self.simurgh.clone(), words)
             }
         };
@@ -114,28 +115,10 @@ impl Kit {
             Some(core) => process::command(&program, Some(core), None)?,
         };
         let log = File::create(dir.join("log"))?;
-        command.args(arguments).stdout(log.try_clone()?).stderr(log);
+        command.args(words).args(&job.flags).stdout(log.try_clone()?).stderr(log);
         let started = Instant::now();
         Ok(AtWork { process: Process::start(&mut command)?, started, dir })
     }
-}
-
-fn words(bare: &Bare) -> Vec<OsString> {
-    let ms = |time: Duration| time.as_millis().to_string();
-    let mut all = vec![
-        "bare".to_owned(),
-        format!("--server={}", bare.server),
-        format!("--users={}", bare.users),
-        format!("--rate={}", bare.rate),
-        format!("--wait-ms={}", ms(bare.wait)),
-        format!("--first={}", bare.first),
-        format!("--pause-ms={}", ms(bare.pause)),
-        format!("--join={}", u8::from(bare.join)),
-        format!("--say={}", bare.say),
-        format!("--messages={}", bare.messages),
-    ];
-    all.extend(bare.hold.map(|hold| format!("--hold-ms={}", ms(hold))));
-    all.into_iter().map(OsString::from).collect()
 }
 
 impl AtWork {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::bare::Bare;
 use super::scenario;
 use super::tools::{AtWork, Job, Tool};
 use super::{Bench, Side};
@@ -166,12 +165,10 @@ impl Come {
         let Self { users, rate, first, threads } = self;
         match tool {
             Tool::Simurgh => Job::toml(scenario::hold(server, users, rate, first)).workers(threads),
-            Tool::Bare => Job::Bare(Bare {
-                wait: Duration::from_secs(2),
-                first,
-                pause: scenario::PAUSE,
-                ..Bare::new(server, users, rate)
-            }),
+            Tool::Bare => Job::bare(server, users, rate)
+                .with("--wait-ms=2000")
+                .with(&format!("--first={first}"))
+                .with(&format!("--pause-ms={}", scenario::PAUSE.as_millis())),
         }
     }
 }
@@ -181,16 +178,10 @@ pub(super) fn idle(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     let options = bench.options;
     let users = bench.users();
     let server = bench.server.start(&bench.log)?;
-    let job = Job::Simurgh {
-        text: scenario::SEED_FILE.to_owned(),
-        kind: "xml",
-        flags: vec![
-            "--local".to_owned(),
-            format!("--map={}={}", scenario::SEED_SERVER, server.address),
-            format!("--max-users={users}"),
-        ],
-        workers: 1,
-    };
+    let job = Job::scenario(scenario::SEED_FILE.to_owned(), "xml")
+        .with("--local")
+        .with(&format!("--map={}={}", scenario::SEED_SERVER, server.address))
+        .with(&format!("--max-users={users}"));
     let mut work = bench.kit.start(&job)?;
     all_joined(&server, &mut work, users)?;
     thread::sleep(Duration::from_secs(2));

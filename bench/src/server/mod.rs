@@ -1,87 +1,55 @@
 //! The table that README.md begins with: the bare server and `simurgh serve` in turn, with clients
 //! that verify every delivery.
 
-use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
-use simurgh_bench_kit::rounds::{
-    Job, Options, Sample, Suite, USUAL, check_machine, leave, program, scratch, table,
-};
+use anyhow::Result;
+use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite, USUAL, table};
 use simurgh_bench_kit::sys;
 use simurgh_bench_kit::target::{CLIENT_CORE, Target};
 
-use measure::{MEASURES, measured};
+use phases::{MEASURES, measured};
 
-mod measure;
-
-/// A run yields all rows.
-const JOBS: [Job; MEASURES.len()] = {
-    let mut jobs = [const { Job::new("", |_, _| Ok(())) }; MEASURES.len()];
-    let mut at = 0;
-    while at < MEASURES.len() {
-        jobs[at].row = MEASURES[at];
-        at += 1;
-    }
-    jobs
-};
+mod phases;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "server",
     about: "The bare server and `simurgh serve` in turn",
-    jobs: &JOBS,
+    // A run yields all rows.
+    jobs: || MEASURES.map(|row| Job::new(row, |_, _| Ok(()))).into(),
     runs: 5,
+    measure,
     order: "baseline, simurgh, baseline, …, baseline; each simurgh run ÷ mean of its two baselines",
     recipes: |_| table::read(include_str!("table.txt"), &[]),
     ..USUAL
 };
 
-/// Baseline and Simurgh in turn; keeps the result. A wrong delivery is an error, a missed limit is
-/// not.
-pub(crate) fn run(options: &Options) -> Result<()> {
-    check_machine(measure::clients(options))?;
+/// Baseline and Simurgh in turn. A wrong delivery is a fault.
+fn measure(_: &Suite, bench: &Bench<'_>) -> Result<Vec<Sample>> {
     sys::pin(CLIENT_CORE)?;
     // Quick acknowledgements as in all earlier runs, so that figures can be compared with those.
     let bare = Target::bare(&["--quick-acks"])?;
-    let program = program(options.paths.server_bin.as_deref(), "simurgh")?;
-    let simurgh = Target::simurgh(&program, 1)?;
-    let scratch = scratch()?;
-    let log = scratch.join("server-log");
-    let mut before = shown(&bare, options, &log);
+    let simurgh = Target::simurgh(&bench.program, 1)?;
+    let log = bench.scratch.join("server-log");
+    let shown = |target: &Target| {
+        let (begun, run) = (Instant::now(), measured(target, bench.options, &log));
+        eprintln!(
+            "{}: {:.0} s, {} faults",
+            target.name,
+            begun.elapsed().as_secs_f64(),
+            run.faults.len()
+        );
+        run
+    };
+    let mut before = shown(&bare);
     let mut samples = Vec::new();
-    for round in 1..=options.runs.unwrap_or(SUITE.runs) {
-        let run = shown(&simurgh, options, &log);
-        let after = shown(&bare, options, &log);
+    for round in 1..=bench.options.runs.unwrap_or(SUITE.runs) {
+        let run = shown(&simurgh);
+        let after = shown(&bare);
         samples.push(sample(round, run, &before, &after));
         before = after;
     }
-    table::publish(&SUITE, options, &samples)?;
-    let faults = samples.iter().map(|sample| sample.faults.len()).sum::<usize>();
-    leave(&scratch, faults)?;
-    ensure!(faults == 0, "{faults} faults, see above: these figures are not valid");
-    Ok(())
-}
-
-/// Measures once, and shows what was found on the terminal.
-fn shown(target: &Target, options: &Options, log: &Path) -> Sample {
-    eprint!("{} …", target.name);
-    let started = Instant::now();
-    let figures = measured(target, options, log);
-    let text = |name: &str| {
-        let value = figures.figures.get(name);
-        value.map_or("–".to_owned(), |value| format!("{value:.0}"))
-    };
-    eprintln!(
-        " {:.0} s: user {} B, kernel {} B, connect {} ns, spaced {} ns, burst {} ns{}",
-        started.elapsed().as_secs_f64(),
-        text("user_bytes"),
-        text("kernel_bytes"),
-        text("connect_ns"),
-        text("spaced_ns"),
-        text("burst_ns"),
-        if figures.faults.is_empty() { "" } else { " — FAULT" },
-    );
-    figures
+    Ok(samples)
 }
 
 /// A run with, as `bare …`, the means of the two baselines around it, because the machine drifts.
@@ -101,6 +69,8 @@ fn sample(round: usize, run: Sample, before: &Sample, after: &Sample) -> Sample 
 
 #[cfg(test)]
 mod tests {
+    use simurgh_bench_kit::rounds::Options;
+
     use super::*;
 
     fn figures(spaced: f64, burst: f64) -> Sample {

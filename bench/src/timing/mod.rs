@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use simurgh_bench_kit::process::Process;
-use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite, table};
+use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite, USUAL, table};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::CLIENT_CORE;
 
@@ -26,16 +26,19 @@ mod scenario;
 pub(crate) const SUITE: Suite = Suite {
     name: "timing",
     about: "When `simurgh load` sends, and what it reports, by an independent recorder",
-    jobs: &[
-        Job::new("scenarios", scenarios),
-        Job::new("delays", delays::run),
-        Job::new("tsung", delays::tsung),
-    ],
+    jobs: || {
+        vec![
+            Job::new("scenarios", scenarios),
+            Job::new("delays", delays::run),
+            Job::new("tsung", delays::tsung),
+        ]
+    },
     runs: 1,
     clients: (1_000, 1_000),
     order: "one recorder for each row; scenarios one after the other",
     is_each_judged: true,
     recipes: |_| table::read(include_str!("table.txt"), &[]),
+    ..USUAL
 };
 
 /// The recorder, on the server's core.

@@ -14,7 +14,6 @@
 mod client;
 mod load;
 mod message;
-mod network;
 mod poller;
 mod process;
 mod raw;
@@ -27,7 +26,6 @@ use std::time::{Duration, Instant};
 pub use client::{Client, Incoming};
 pub use load::{Load, LoadBuilder, Loaded, count};
 pub use message::{BinaryFields, Msg, Replied, binary_push, is_compact};
-pub use network::Network;
 pub use poller::{Polled, Poller, post};
 pub use process::{Server, ServerBuilder};
 pub use raw::{Frame, Head, Raw, Response, frame, opcode};

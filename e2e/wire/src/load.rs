@@ -23,7 +23,6 @@ const RUN: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct LoadBuilder {
     shell: Option<String>,
-    mounts: bool,
     args: Vec<String>,
     home: TempDir,
     out: PathBuf,
@@ -107,12 +106,6 @@ impl LoadBuilder {
         self
     }
 
-    /// Whether the script may mount something that is gone when the process is (`unshare -m`).
-    pub fn mounting(mut self, mounts: bool) -> Self {
-        self.mounts = mounts;
-        self
-    }
-
     /// Where it will write.
     pub fn out(&self) -> &Path {
         &self.out
@@ -139,9 +132,7 @@ impl LoadBuilder {
         let mut command = match &self.shell {
             None => Command::new(binary),
             Some(script) => {
-                let program = if self.mounts { "unshare" } else { "sh" };
-                let mut command = Command::new(program);
-                command.args(self.mounts.then_some(["-m", "sh"]).into_iter().flatten());
+                let mut command = Command::new("sh");
                 command.args(["-c", script, "sh"]).arg(binary);
                 command
             }
@@ -182,7 +173,7 @@ impl Load {
     pub fn command(args: &str) -> LoadBuilder {
         let home = tempfile::tempdir().expect("a temporary directory");
         let out = home.path().join("out");
-        LoadBuilder { shell: None, mounts: false, args: Vec::new(), home, out }.args(args)
+        LoadBuilder { shell: None, args: Vec::new(), home, out }.args(args)
     }
 
     /// Sends a signal.

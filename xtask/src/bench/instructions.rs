@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use simurgh_bench_kit::{machine, report};
 
 use crate::process::Task;
@@ -24,6 +25,7 @@ const PROGRAMS: [&str; 2] = ["simurgh-instructions", "simurgh-instructions-page"
 const BASELINE: &str = "bench/instructions/baseline.json";
 /// The command that replaces the baseline.
 const ACCEPT: &str = "cargo xtask bench --instructions --accept";
+const RUSTC: &str = "rustc";
 /// A rise above this is a regression.
 const RISE_MAX: f64 = 0.03;
 /// A fall by more than this is not an improvement: a counted function was renamed or inlined.
@@ -31,18 +33,8 @@ const FALL_MAX: f64 = 0.4;
 /// Time limit of the build and all counting.
 const MINUTES_MAX: u64 = 12;
 
-/// Counts are equal only if all of this is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Toolchain {
-    rustc: String,
-    target: String,
-    valgrind: String,
-    /// The system's libc: its `memcpy` is counted too.
-    libc: String,
-    /// Callgrind emulates a processor of its own, with AVX2 only if the real one has it; libraries
-    /// choose their code by that, and by nothing else of the processor.
-    avx2: bool,
-}
+/// Names and values. Counts are equal only if all of this is.
+type Toolchain = BTreeMap<String, Value>;
 
 /// A count and how often the work was done in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,35 +73,31 @@ impl Counted {
     }
 }
 
-impl Toolchain {
-    fn here() -> Self {
-        let line = |program, arguments: &[&str]| {
-            machine::first_line(program, arguments).unwrap_or_else(|| "unknown".to_owned())
-        };
-        let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let flags = flags.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
-        Self {
-            rustc: line("rustc", &["--version"]),
-            target: format!("{}-{}", consts::ARCH, consts::OS),
-            valgrind: line(VALGRIND, &["--version"]),
-            libc: line("getconf", &["GNU_LIBC_VERSION"]),
-            avx2: flags.split(' ').any(|flag| flag == "avx2"),
-        }
-    }
+fn toolchain() -> Toolchain {
+    let line = |program, arguments: &[&str]| {
+        Value::from(machine::first_line(program, arguments).unwrap_or_else(|| "unknown".to_owned()))
+    };
+    let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = flags.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    let parts = [
+        (RUSTC, line("rustc", &["--version"])),
+        ("target", format!("{}-{}", consts::ARCH, consts::OS).into()),
+        ("valgrind", line(VALGRIND, &["--version"])),
+        // The system's libc: its `memcpy` is counted too.
+        ("libc", line("getconf", &["GNU_LIBC_VERSION"])),
+        // Callgrind emulates a processor of its own, with AVX2 only if the real one has it;
+        // libraries choose their code by that, and by nothing else of the processor.
+        ("avx2", flags.split(' ').any(|flag| flag == "avx2").into()),
+    ];
+    parts.map(|(name, value)| (name.to_owned(), value)).into()
+}
 
-    /// The difference between the two; `None` if counts can be compared.
-    fn difference(&self, baseline: &Self) -> Option<String> {
-        let avx2 = |it: &Self| format!("a processor with{} AVX2", if it.avx2 { "" } else { "out" });
-        let pairs = [
-            (self.rustc.clone(), baseline.rustc.clone()),
-            (self.target.clone(), baseline.target.clone()),
-            (self.valgrind.clone(), baseline.valgrind.clone()),
-            (self.libc.clone(), baseline.libc.clone()),
-            (avx2(self), avx2(baseline)),
-        ];
-        let (here, there) = pairs.into_iter().find(|(here, there)| here != there)?;
-        Some(format!("{here} here, {there} for the baseline"))
-    }
+/// The first difference between the two; `None` if counts can be compared.
+fn difference(here: &Toolchain, baseline: &Toolchain) -> Option<String> {
+    let differs = |(name, value): &(&String, &Value)| baseline.get(*name) != Some(value);
+    let (name, value) = here.iter().find(differs)?;
+    let there = baseline.get(name).map_or_else(|| "nothing".to_owned(), Value::to_string);
+    Some(format!("{name} is {value} here, {there} for the baseline"))
 }
 
 /// Builds and counts. `only`: items whose names contain one of these; empty: all.
@@ -127,7 +115,7 @@ pub(crate) fn count(only: &[String]) -> Result<Counts> {
     let out = target.join("callgrind");
     fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
     let counts = items.iter().map(|item| Ok((item.name.clone(), count_one(&out, item)?)));
-    Ok(Counts { toolchain: Toolchain::here(), counts: counts.collect::<Result<_>>()? })
+    Ok(Counts { toolchain: toolchain(), counts: counts.collect::<Result<_>>()? })
 }
 
 fn list(program: &Path) -> Result<Vec<Item>> {
@@ -184,9 +172,9 @@ pub(crate) fn accept(counts: &Counts) -> Result<()> {
 
 /// Compares counts with the baseline. `is_all`: further items of the baseline count as missing.
 pub(crate) fn judge(baseline: &Counts, counts: &Counts, is_all: bool) -> Verdict {
-    if let Some(difference) = counts.toolchain.difference(&baseline.toolchain) {
+    if let Some(difference) = difference(&counts.toolchain, &baseline.toolchain) {
         let text = format!("{difference}; the baseline has to be taken anew: {ACCEPT}");
-        return match counts.toolchain.rustc == baseline.toolchain.rustc {
+        return match counts.toolchain.get(RUSTC) == baseline.toolchain.get(RUSTC) {
             true => Verdict::Incomparable(text),
             // The sources name the compiler: a change of it must include a new baseline.
             false => Verdict::Worse(vec![text]),
@@ -291,14 +279,11 @@ mod tests {
     #[test]
     fn counts_of_other_tools_are_not_compared() {
         let (baseline, mut now) = (counts(&[("a", 1000)]), counts(&[("a", 5000)]));
-        now.toolchain.libc = "glibc 9".into();
+        now.toolchain.insert("libc".into(), "glibc 9".into());
         let Verdict::Incomparable(why) = judge(&baseline, &now, true) else { panic!() };
-        assert!(why.contains("glibc 9 here") && why.contains(ACCEPT), "{why}");
-        now.toolchain.rustc = "rustc 9".into();
-        assert!(
-            worse(&baseline, &now)[0].contains("rustc 9 here"),
-            "the sources name the compiler"
-        );
+        assert!(why.contains("libc is \"glibc 9\" here") && why.contains(ACCEPT), "{why}");
+        now.toolchain.insert(RUSTC.into(), "rustc 9".into());
+        assert!(worse(&baseline, &now)[0].ends_with(ACCEPT), "the sources name the compiler");
     }
 
     #[test]
@@ -325,8 +310,8 @@ mod tests {
     #[test]
     fn the_baseline_is_of_the_compiler_that_the_sources_name() {
         let named = include_str!("../../../rust-toolchain.toml");
-        let version = baseline().unwrap().toolchain.rustc;
-        let version = version.split(' ').nth(1).unwrap();
+        let toolchain = baseline().unwrap().toolchain;
+        let version = toolchain[RUSTC].as_str().unwrap().split(' ').nth(1).unwrap();
         assert!(named.contains(version), "{version}: {ACCEPT}");
     }
 }

@@ -5,21 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Parts, Release, build, program, trial};
+use super::{Link, Parts, Release, build, program, trial};
 use crate::files;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Skipped};
 use crate::provide;
 
-/// The result of a check that did not fail.
-pub(super) enum Verdict {
-    Right,
-    /// Skipped, because a program or right is missing.
-    Without(&'static str),
-    /// A release of this kind has nothing to check.
-    NotMeant,
-}
-
-type Check = fn(&Package<'_>) -> Result<Verdict>;
+/// An error that is [`Skipped`] names a program or right that is missing.
+type Check = fn(&Package<'_>) -> Result<()>;
 
 pub(super) struct Package<'a> {
     pub(super) release: &'a Release,
@@ -37,15 +29,21 @@ const CHECKS: &[(&str, Check)] = &[
     ("shells take the completions", completions),
     ("bash completes a command and a flag", bash_completes),
     ("symbols belong to the binary", symbols),
-    ("the binary names no path of this machine", paths),
     ("the C library is where it should be", linked),
     ("the installed program says which it is", trial::version),
     ("the installed configuration is right, with and without its comments", trial::config),
-    ("the installed server serves, tells systemd, and drains", trial::serve),
-    ("as Docker's image it serves with nothing else there, as nobody", trial::image),
-    ("names of /etc/hosts are found", trial::names),
+    ("the installed server serves and drains", trial::serve),
     ("dpkg installs, upgrades, removes and purges it", trial::dpkg),
 ];
+
+/// Of a static program.
+const STATIC_CHECKS: &[(&str, Check)] = &[
+    ("as Docker's image it serves with nothing else there, as nobody", trial::image),
+    ("names of /etc/hosts are found", trial::names),
+];
+
+/// Of a release that is shipped.
+const SHIPPED_CHECKS: &[(&str, Check)] = &[("the binary names no path of this machine", paths)];
 
 pub(super) fn run(release: &Release, parts: &Parts<'_>) -> Result<Outcome> {
     let tree = parts.work.join("installed");
@@ -53,18 +51,19 @@ pub(super) fn run(release: &Release, parts: &Parts<'_>) -> Result<Outcome> {
     let package = Package { release, parts, tree };
     let mut outcome = Outcome::default();
     let (mut failed, mut without) = (Vec::new(), Vec::new());
-    for (name, check) in CHECKS {
+    let of_static = if release.link == Link::Static { STATIC_CHECKS } else { &[] };
+    let of_shipped = if release.profile == "dist" { SHIPPED_CHECKS } else { &[] };
+    for (name, check) in CHECKS.iter().chain(of_static).chain(of_shipped) {
         match check(&package) {
-            Ok(Verdict::Right) => {
+            Ok(()) => {
                 println!("ok       {name}");
                 outcome.passed += 1;
             }
-            Ok(Verdict::Without(what)) => {
-                println!("SKIPPED  {name}: no {what}");
+            Err(why) if why.is::<Skipped>() => {
+                println!("SKIPPED  {name}: no {why}");
                 outcome.skipped += 1;
-                without.push(what);
+                without.push(why.to_string());
             }
-            Ok(Verdict::NotMeant) => {}
             Err(why) => {
                 println!("FAILED   {name}: {why:#}");
                 failed.push(*name);
@@ -93,7 +92,12 @@ impl Package<'_> {
     }
 }
 
-fn fields(package: &Package<'_>) -> Result<Verdict> {
+/// An error if something is missing on this machine.
+pub(super) fn need(what: &str, is_there: bool) -> Result<()> {
+    if is_there { Ok(()) } else { Err(Skipped(what.to_owned()).into()) }
+}
+
+fn fields(package: &Package<'_>) -> Result<()> {
     let deb = package.release.deb().to_string_lossy().into_owned();
     let control = program("dpkg-deb", &["--field", &deb])?;
     let version = format!("Version: {}", package.release.debian_version());
@@ -105,10 +109,10 @@ fn fields(package: &Package<'_>) -> Result<Verdict> {
     let pages = &package.parts.texts.pages;
     let has_page = |name: &str| pages.iter().any(|(page, _)| page == name);
     ensure!(has_page("simurgh.1") && has_page("simurgh-serve.1"), "man pages are missing");
-    Ok(Verdict::Right)
+    Ok(())
 }
 
-fn owners(package: &Package<'_>) -> Result<Verdict> {
+fn owners(package: &Package<'_>) -> Result<()> {
     for deb in [package.release.deb(), package.release.dbgsym()] {
         let list = program("dpkg-deb", &["--contents", &deb.to_string_lossy()])?;
         for line in list.lines() {
@@ -122,10 +126,10 @@ fn owners(package: &Package<'_>) -> Result<Verdict> {
             ensure!(is_right && owner == Some("root/root"), "{line}");
         }
     }
-    Ok(Verdict::Right)
+    Ok(())
 }
 
-fn sums(package: &Package<'_>) -> Result<Verdict> {
+fn sums(package: &Package<'_>) -> Result<()> {
     let deb = package.release.deb();
     let control = package.work().join("control");
     program("dpkg-deb", &["--control", &deb.to_string_lossy(), &control.to_string_lossy()])?;
@@ -135,13 +139,11 @@ fn sums(package: &Package<'_>) -> Result<Verdict> {
     ensure!(lines + 1 == files::below(&package.tree)?.len(), "{lines} sums");
     let check = "cd \"$1\" && md5sum --check --strict --quiet \"$2\"";
     let (tree, listed) = (package.tree.to_string_lossy(), listed.to_string_lossy());
-    program("sh", &["-c", check, "sh", &tree, &listed]).map(|_| Verdict::Right)
+    program("sh", &["-c", check, "sh", &tree, &listed]).map(drop)
 }
 
-fn lintian(package: &Package<'_>) -> Result<Verdict> {
-    if !provide::has("/usr/bin/lintian") {
-        return Ok(Verdict::Without("lintian"));
-    }
+fn lintian(package: &Package<'_>) -> Result<()> {
+    need("lintian", provide::has("/usr/bin/lintian"))?;
     for deb in [package.release.deb(), package.release.dbgsym()] {
         let deb = deb.to_string_lossy();
         let found =
@@ -149,13 +151,11 @@ fn lintian(package: &Package<'_>) -> Result<Verdict> {
         let is_fault = |line: &str| line.starts_with("E:") || line.starts_with("W:");
         ensure!(!found.lines().any(is_fault), "{found}");
     }
-    Ok(Verdict::Right)
+    Ok(())
 }
 
-fn unit(package: &Package<'_>) -> Result<Verdict> {
-    if !provide::has("/usr/bin/systemd-analyze") {
-        return Ok(Verdict::Without("systemd-analyze"));
-    }
+fn unit(package: &Package<'_>) -> Result<()> {
+    need("systemd-analyze", provide::has("/usr/bin/systemd-analyze"))?;
     // It checks that the started program exists.
     let text = files::text(&package.tree.join("usr/lib/systemd/system/simurgh.service"))?;
     let here = text.replace("/usr/bin/simurgh", &package.path("usr/bin/simurgh"));
@@ -166,11 +166,10 @@ fn unit(package: &Package<'_>) -> Result<Verdict> {
     ensure!(about_it.is_empty(), "{}", about_it.join("\n"));
     // systemd's exposure from 0 to 10; what remains is the network, which the service needs.
     let limit = ["security", "--offline=yes", "--threshold=20", "--no-pager"];
-    program("systemd-analyze", &[&limit[..], &[&*unit.to_string_lossy()]].concat())
-        .map(|_| Verdict::Right)
+    program("systemd-analyze", &[&limit[..], &[&*unit.to_string_lossy()]].concat()).map(drop)
 }
 
-fn pages(package: &Package<'_>) -> Result<Verdict> {
+fn pages(package: &Package<'_>) -> Result<()> {
     let (groff, mandoc) = (provide::has("/usr/bin/man"), provide::has("/usr/bin/mandoc"));
     for (name, page) in &package.parts.texts.pages {
         let file = package.work().join("man").join(name);
@@ -188,7 +187,7 @@ fn pages(package: &Package<'_>) -> Result<Verdict> {
             program("mandoc", &["-T", "lint", "-W", "error", &file])?;
         }
     }
-    Ok(if groff || mandoc { Verdict::Right } else { Verdict::Without("man and no mandoc") })
+    need("man and no mandoc", groff || mandoc)
 }
 
 const COMPLETIONS: [(&str, &str, &str); 3] = [
@@ -197,7 +196,7 @@ const COMPLETIONS: [(&str, &str, &str); 3] = [
     ("fish", "/usr/bin/fish", "usr/share/fish/vendor_completions.d/simurgh.fish"),
 ];
 
-fn completions(package: &Package<'_>) -> Result<Verdict> {
+fn completions(package: &Package<'_>) -> Result<()> {
     let mut without = None;
     for (shell, path, script) in COMPLETIONS {
         if provide::has(path) {
@@ -206,7 +205,7 @@ fn completions(package: &Package<'_>) -> Result<Verdict> {
             without = Some(shell);
         }
     }
-    Ok(without.map_or(Verdict::Right, Verdict::Without))
+    without.map_or(Ok(()), |shell| need(shell, false))
 }
 
 /// Completes like bash on Tab: the function gets the words, and leaves its proposals.
@@ -216,7 +215,7 @@ COMP_WORDS=($2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 _simurgh simurgh \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD - 1]}\"
 echo \"${COMPREPLY[@]}\"";
 
-fn bash_completes(package: &Package<'_>) -> Result<Verdict> {
+fn bash_completes(package: &Package<'_>) -> Result<()> {
     let (_, _, script) = COMPLETIONS[0];
     for (typed, proposed) in [
         ("simurgh obs", "observe"),
@@ -228,10 +227,10 @@ fn bash_completes(package: &Package<'_>) -> Result<Verdict> {
         let got = got.trim();
         ensure!(got == proposed, "{typed:?} is completed as {got:?}, not {proposed:?}");
     }
-    Ok(Verdict::Right)
+    Ok(())
 }
 
-fn symbols(package: &Package<'_>) -> Result<Verdict> {
+fn symbols(package: &Package<'_>) -> Result<()> {
     let built = package.parts.built;
     ensure!(build::build_id(&built.debug)? == built.build_id, "the build ids differ");
     let (binary, debug) = (package.path("usr/bin/simurgh"), built.debug.to_string_lossy());
@@ -247,28 +246,25 @@ fn symbols(package: &Package<'_>) -> Result<Verdict> {
         ours.and_then(|line| line.split_whitespace().next()).context("no name of ours")?;
     let place = program("addr2line", &["-e", &debug, address])?;
     ensure!(place.contains(".rs:"), "its place is {place}");
-    Ok(Verdict::Right)
+    Ok(())
 }
 
-fn paths(package: &Package<'_>) -> Result<Verdict> {
-    if package.release.profile != "dist" {
-        return Ok(Verdict::NotMeant);
-    }
+fn paths(package: &Package<'_>) -> Result<()> {
     let root = crate::root().to_string_lossy().into_owned();
     for file in [&package.parts.built.binary, &package.parts.built.debug] {
         let bytes = files::bytes(file)?;
         let is_named = bytes.windows(root.len()).any(|window| window == root.as_bytes());
         ensure!(!is_named, "{} names {root}", file.display());
     }
-    Ok(Verdict::Right)
+    Ok(())
 }
 
-fn linked(package: &Package<'_>) -> Result<Verdict> {
+fn linked(package: &Package<'_>) -> Result<()> {
     let headers = program(
         "readelf",
         &["--program-headers", "--dynamic", "--wide", &package.path("usr/bin/simurgh")],
     )?;
     let is_static = !headers.contains("INTERP") && !headers.contains("(NEEDED)");
-    ensure!(is_static == (package.release.link == super::Link::Static), "{headers}");
-    Ok(Verdict::Right)
+    ensure!(is_static == (package.release.link == Link::Static), "{headers}");
+    Ok(())
 }

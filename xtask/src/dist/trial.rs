@@ -1,19 +1,15 @@
 //! Runs the installed program: unpacked, in a root without other files, and by dpkg.
 
 use std::fs;
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::SocketAddr;
-#[allow(clippy::disallowed_types, reason = "this process has no shards")]
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use simurgh_bench_kit::process::{Process, Signal};
 
-use super::check::{Package, Verdict};
+use super::check::{Package, need};
 use super::{Link, git, program};
 use crate::files;
 use crate::provide;
@@ -23,7 +19,7 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 /// By its path: programs in there get no environment, and so no search path.
 const CHROOT: &str = "/usr/sbin/chroot";
 
-pub(super) fn version(package: &Package<'_>) -> Result<Verdict> {
+pub(super) fn version(package: &Package<'_>) -> Result<()> {
     let simurgh = package.path("usr/bin/simurgh");
     let (long, short) = (program(&simurgh, &["--version"])?, program(&simurgh, &["-V"])?);
     let linked = if package.release.link == Link::Static { "static" } else { "dynamic" };
@@ -36,10 +32,10 @@ pub(super) fn version(package: &Package<'_>) -> Result<Verdict> {
         && words.iter().all(|word| long.contains(word))
         && short == format!("simurgh {}\n", package.version());
     ensure!(is_right, "{long}{short}");
-    Ok(Verdict::Right)
+    Ok(())
 }
 
-pub(super) fn config(package: &Package<'_>) -> Result<Verdict> {
+pub(super) fn config(package: &Package<'_>) -> Result<()> {
     let (simurgh, file) =
         (package.path("usr/bin/simurgh"), package.path("etc/simurgh/simurgh.toml"));
     program(&simurgh, &["config", "--check", &file])?;
@@ -57,7 +53,7 @@ pub(super) fn config(package: &Package<'_>) -> Result<Verdict> {
     // systemd makes that folder when it starts the service.
     let text = plain.join("\n").replace("/var/lib/simurgh", &package.work().to_string_lossy());
     files::write(&all, text, 0o644)?;
-    program(&simurgh, &["config", "--check", &all.to_string_lossy()]).map(|_| Verdict::Right)
+    program(&simurgh, &["config", "--check", &all.to_string_lossy()]).map(drop)
 }
 
 struct Server {
@@ -84,75 +80,28 @@ impl Server {
     }
 }
 
-/// Receives the notifications for systemd, by an abstract address.
-#[allow(clippy::disallowed_types, reason = "this process has no shards")]
-struct Manager {
-    socket: UnixDatagram,
-    name: String,
-}
-
-#[allow(clippy::disallowed_types, reason = "this process has no shards")]
-impl Manager {
-    fn new() -> Result<Self> {
-        let name = format!("simurgh-dist-{}", std::process::id());
-        let bind = |name: &str| {
-            let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
-            socket.set_read_timeout(Some(WAIT_MAX))?;
-            Ok::<_, std::io::Error>(socket)
-        };
-        let socket = bind(&name).with_context(|| format!("a socket named {name}"))?;
-        Ok(Self { socket, name: format!("@{name}") })
-    }
-
-    /// Waits for a message with this line.
-    fn message_with(&self, word: &str) -> Result<String> {
-        let mut buffer = [0; 4096];
-        let start = Instant::now();
-        while start.elapsed() < WAIT_MAX {
-            let count = self.socket.recv(&mut buffer).with_context(|| format!("no {word}"))?;
-            let message = String::from_utf8_lossy(buffer.get(..count).unwrap_or_default());
-            if message.lines().any(|line| line == word) {
-                return Ok(message.into_owned());
-            }
-        }
-        bail!("no {word}")
-    }
-}
-
-pub(super) fn serve(package: &Package<'_>) -> Result<Verdict> {
-    let manager = Manager::new()?;
+/// With the installed configuration. A test of the program checks what it tells systemd.
+pub(super) fn serve(package: &Package<'_>) -> Result<()> {
     let simurgh = package.path("usr/bin/simurgh");
     let mut command = Command::new(&simurgh);
     command
         .args(["serve", "--config", &package.path("etc/simurgh/simurgh.toml")])
         .args(["--listen", "127.0.0.1:0", "--drain-time", "100ms", "--log", "warn"])
-        .env("NOTIFY_SOCKET", &manager.name)
-        .env("WATCHDOG_USEC", "200000")
         .env_remove("SIMURGH_API_TOKEN");
     let server = Server::start(&mut command)?;
-    let ready = manager.message_with("READY=1")?;
-    ensure!(ready.contains(&format!("STATUS=listening on {}", server.url)), "ready: {ready}");
     let healthy = program(&simurgh, &["observe", "--health", &server.url])?;
     let metrics = program(&simurgh, &["observe", "--once", &server.url])?;
     let is_it = metrics.contains(&format!("version {}", package.version()));
     ensure!(healthy.trim() == "ok" && is_it, "{healthy}{metrics}");
-    manager.message_with("WATCHDOG=1")?;
     server.terminate()?;
-    let stopping = manager.message_with("STOPPING=1")?;
-    ensure!(stopping.contains("EXTEND_TIMEOUT_USEC="), "stopping: {stopping}");
     let status = server.end()?;
     ensure!(status.success(), "it ended with {status}");
-    Ok(Verdict::Right)
+    Ok(())
 }
 
 /// Follows the Dockerfile, with chroot in place of Docker: files, user, command, health check.
-pub(super) fn image(package: &Package<'_>) -> Result<Verdict> {
-    if package.release.link != Link::Static {
-        return Ok(Verdict::NotMeant);
-    }
-    if !provide::is_root() {
-        return Ok(Verdict::Without("root, who may chroot"));
-    }
+pub(super) fn image(package: &Package<'_>) -> Result<()> {
+    need("root, who may chroot", provide::is_root())?;
     let from = package.release.out.join("docker");
     let root = package.work().join("image");
     let dockerfile = files::text(&from.join("Dockerfile"))?.replace("\\\n", " ");
@@ -186,7 +135,7 @@ pub(super) fn image(package: &Package<'_>) -> Result<Verdict> {
     let after = chroot(&health).output()?.status.code();
     let is_right = status.success() && after == Some(1);
     ensure!(is_right, "it ended with {status}, and its health then with {after:?}");
-    Ok(Verdict::Right)
+    Ok(())
 }
 
 /// `COPY from… to`, of plain files.
@@ -207,13 +156,8 @@ fn list(text: &str) -> Vec<String> {
 }
 
 /// Resolves names in a root whose sources of them are a missing plug-in and the two in the binary.
-pub(super) fn names(package: &Package<'_>) -> Result<Verdict> {
-    if package.release.link != Link::Static {
-        return Ok(Verdict::NotMeant);
-    }
-    if !provide::is_root() {
-        return Ok(Verdict::Without("root, who may chroot"));
-    }
+pub(super) fn names(package: &Package<'_>) -> Result<()> {
+    need("root, who may chroot", provide::is_root())?;
     let simurgh = package.path("usr/bin/simurgh");
     let mut serve = Command::new(&simurgh);
     let flags = ["serve", "--listen", "127.0.0.1:0", "--log", "warn"];
@@ -232,20 +176,14 @@ pub(super) fn names(package: &Package<'_>) -> Result<Verdict> {
     let unknown = format!("http://nowhere.example:{port}");
     let found = program(CHROOT, &[&root, "/simurgh", "observe", "--health", &unknown]);
     ensure!(found.is_err(), "a name is found that nobody has");
-    Ok(Verdict::Right)
+    Ok(())
 }
 
 /// Installs into a separate root: Debian's `dpkg` with the package's scripts.
-pub(super) fn dpkg(package: &Package<'_>) -> Result<Verdict> {
-    if !provide::is_root() {
-        return Ok(Verdict::Without("root, who may install"));
-    }
-    if !["/usr/bin/systemd-sysusers", "/usr/bin/deb-systemd-helper"]
-        .iter()
-        .all(|it| provide::has(it))
-    {
-        return Ok(Verdict::Without("systemd-sysusers"));
-    }
+pub(super) fn dpkg(package: &Package<'_>) -> Result<()> {
+    need("root, who may install", provide::is_root())?;
+    let programs = ["/usr/bin/systemd-sysusers", "/usr/bin/deb-systemd-helper"];
+    need("systemd-sysusers", programs.iter().all(|it| provide::has(it)))?;
     let root = package.work().join("root");
     for (path, text) in [("var/lib/dpkg/status", ""), ("var/lib/dpkg/info/format", "1\n")] {
         files::write(&root.join(path), text, 0o644)?;
@@ -281,5 +219,5 @@ pub(super) fn dpkg(package: &Package<'_>) -> Result<Verdict> {
     let left: Vec<String> =
         files::below(&root)?.into_iter().filter(|path| path.contains("simurgh")).collect();
     ensure!(left.is_empty(), "purged, and there is {left:?}");
-    Ok(Verdict::Right)
+    Ok(())
 }

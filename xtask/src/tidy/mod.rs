@@ -7,11 +7,14 @@
 mod arrows;
 mod citations;
 mod code;
+mod english;
+mod links;
 mod ratchet;
 mod rooms;
 mod source;
 mod text;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -82,7 +85,8 @@ pub(crate) fn count_lines(root: &Path) -> anyhow::Result<()> {
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let files = read(root)?;
     let exceptions = ratchet::parse(include_str!("../../tidy.toml"))?;
-    let findings = all_findings(&files)?;
+    let mut findings = all_findings(&files)?;
+    findings.extend(links::check(&files, &paths(root)?));
     Ok(ratchet::apply(findings, &exceptions))
 }
 
@@ -95,13 +99,40 @@ fn all_findings(files: &[File]) -> Result<Vec<Finding>, String> {
     findings.extend(source::check(files, &tests));
     findings.extend(rooms::check(files, &tests)?);
     findings.extend(citations::check(files)?);
+    findings.extend(english::check(files, &tests));
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     Ok(findings)
 }
 
+/// Draws sentences that a user may read, to hold them against the rules of English by hand.
+pub(crate) fn draw(root: &Path, count: usize, seed: u64) -> anyhow::Result<()> {
+    let files = read(root).map_err(Error::msg)?;
+    let tests = source::test_modules(&files);
+    let mut all: Vec<String> = Vec::new();
+    for file in &files {
+        let sentences = english::sentences(file, &tests).into_iter();
+        let long = sentences.filter(|it| it.text.split(' ').count() >= 5);
+        all.extend(long.map(|it| format!("{}:{}: {}", file.path, it.line, it.text)));
+    }
+    // SplitMix64.
+    let mut state = seed;
+    for _ in 0..count.min(all.len()) {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        println!("{}", all.swap_remove(((mixed ^ (mixed >> 31)) % all.len() as u64) as usize));
+    }
+    Ok(())
+}
+
 /// Every text file of the repository, without built, installed and fuzzed ones.
 fn read(root: &Path) -> Result<Vec<File>, String> {
-    let mut files = Vec::new();
+    Ok(paths(root)?.into_iter().filter_map(|path| text_file(root, path)).collect())
+}
+
+/// The paths of all files, without built, installed and fuzzed ones.
+fn paths(root: &Path) -> Result<BTreeSet<String>, String> {
+    let mut files = BTreeSet::new();
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {
         let entries = fs::read_dir(root.join(&folder)).map_err(|e| format!("{folder}: {e}"))?;
@@ -111,12 +142,11 @@ fn read(root: &Path) -> Result<Vec<File>, String> {
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() && !is_made(&name) => folders.push(path),
                 // A second checkout has a file of that name.
-                Ok(kind) if kind.is_file() && name != ".git" => files.extend(text_file(root, path)),
+                Ok(kind) if kind.is_file() && name != ".git" => drop(files.insert(path)),
                 _ => {}
             }
         }
     }
-    files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(files)
 }
 

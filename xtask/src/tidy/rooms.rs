@@ -20,8 +20,6 @@ const IMPORTS_MAX: usize = 8;
 /// Modules of the standard library that reach outside, or differ from run to run.
 const OUTSIDE: &[&str] = &["fs", "io", "net", "process", "thread"];
 const OUTSIDE_TYPES: &[&str] = &["Instant", "RandomState", "SystemTime"];
-const OUTSIDE_CRATES: &[&str] =
-    &["fastrand", "getrandom", "libc", "mio", "rand", "rustix", "tokio"];
 
 /// Items of the reactor that are plain data without behaviour.
 const REACTOR_DATA: &[&str] =
@@ -142,14 +140,10 @@ fn outside(path: &Path) -> Option<String> {
     if let Some(word) = words.iter().find(|word| OUTSIDE_TYPES.contains(word)) {
         return Some((*word).to_owned());
     }
-    if let ["std", module, ..] = words[..]
-        && OUTSIDE.contains(&module)
-    {
-        return Some(format!("std::{module}"));
+    match words[..] {
+        ["std", module, ..] if OUTSIDE.contains(&module) => Some(format!("std::{module}")),
+        _ => None,
     }
-    // A name alone, or last in a path, may be a variable's or a function's.
-    let crates = if path.import.is_some() { &words[..] } else { words.split_last()?.1 };
-    crates.iter().find(|word| OUTSIDE_CRATES.contains(word)).map(|word| (*word).to_owned())
 }
 
 /// Of the reactor a core uses plain data only.

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
@@ -43,12 +43,13 @@ pub struct Options {
 impl Options {
     /// Adds the suite's rows and rounds where none were given; an unknown row is an error.
     pub fn for_suite(mut self, suite: &Suite) -> Result<Self, String> {
-        let all: Vec<&str> = suite.rows().collect();
+        let all = suite.rows();
         if !self.only.iter().all(|row| all.contains(&row.as_str())) {
             return Err(format!("--only takes some of {}", all.join(",")));
         }
         if self.only.is_empty() {
-            let usual = suite.jobs.iter().filter(|job| job.is_usual);
+            let jobs = (suite.jobs)();
+            let usual = jobs.iter().filter(|job| job.is_usual);
             self.only = usual.map(|job| job.row.to_owned()).collect();
         }
         self.runs.get_or_insert(if self.short { 1 } else { suite.runs });
@@ -204,7 +205,7 @@ pub struct Suite {
     /// What it measures, for `--help`.
     pub about: &'static str,
     /// The rows in their order.
-    pub jobs: &'static [Job],
+    pub jobs: fn() -> Vec<Job>,
     /// Rounds, unless another number is given.
     pub runs: usize,
     /// Descriptors that the clients of a row need, in a full run and in a short one.
@@ -214,14 +215,16 @@ pub struct Suite {
     /// Whether every limit must hold in each round. Otherwise only limits of counts (0) do, and all
     /// others must hold for the median.
     pub is_each_judged: bool,
+    /// Measures all rounds.
+    pub measure: fn(&Suite, &Bench<'_>) -> Result<Vec<Sample>>,
     /// The lines of the table.
     pub recipes: fn(&Options) -> Result<Vec<Recipe>>,
 }
 
 impl Suite {
     /// All rows in their order.
-    pub fn rows(&self) -> impl Iterator<Item = &'static str> {
-        self.jobs.iter().map(|job| job.row)
+    pub fn rows(&self) -> Vec<&'static str> {
+        (self.jobs)().iter().map(|job| job.row).collect()
     }
 }
 
@@ -229,17 +232,18 @@ impl Suite {
 pub const USUAL: Suite = Suite {
     name: "",
     about: "",
-    jobs: &[],
+    jobs: Vec::new,
     runs: 3,
     clients: (18_000, 3_000),
     order: "a fresh server for each part of each row; ratios within a row of a round",
     is_each_judged: false,
+    measure: each_row,
     recipes: |_| Ok(Vec::new()),
 };
 
 /// Raises the descriptor limit for `clients` connections in this process; an error if that is not
 /// possible or if server and clients would share a core.
-pub fn check_machine(clients: usize) -> Result<()> {
+fn check_machine(clients: usize) -> Result<()> {
     let limit = sys::raise_descriptor_limit()?.saturating_sub(sys::FD_RESERVE);
     ensure!(
         u64::try_from(clients)? <= limit,
@@ -247,30 +251,6 @@ pub fn check_machine(clients: usize) -> Result<()> {
     );
     let cores = std::thread::available_parallelism()?.get();
     ensure!(cores > 1, "server and clients need a core each");
-    Ok(())
-}
-
-/// The program under test: the named one, else `name` beside this one.
-pub fn program(named: Option<&Path>, name: &str) -> Result<PathBuf> {
-    match named {
-        Some(path) => Ok(path.to_owned()),
-        None => Ok(std::env::current_exe().context("own path")?.with_file_name(name)),
-    }
-}
-
-/// A directory of this process for temporary files.
-pub fn scratch() -> Result<PathBuf> {
-    let scratch = std::env::temp_dir().join(format!("simurgh-bench-{}", std::process::id()));
-    fs::create_dir_all(&scratch)?;
-    Ok(scratch)
-}
-
-/// Removes the programs' logs unless something went wrong.
-pub fn leave(scratch: &Path, faults: usize) -> Result<()> {
-    match faults {
-        0 => fs::remove_dir_all(scratch)?,
-        _ => println!("what the programs logged: {}", scratch.display()),
-    }
     Ok(())
 }
 
@@ -304,20 +284,33 @@ pub fn in_turn<const KINDS: usize, const FIGURES: usize>(
 
 /// Measures, prints and keeps the results. A missed limit is only shown.
 pub fn run(suite: &Suite, options: &Options) -> Result<()> {
-    check_machine(options.size(suite.clients.0, suite.clients.1))?;
-    let program = program(options.paths.server_bin.as_deref(), "simurgh")?;
-    let bench = Bench { options, program, scratch: scratch()? };
-    let mut samples = Vec::new();
-    for round in 1..=options.runs.unwrap_or(suite.runs) {
-        for job in suite.jobs.iter().filter(|job| options.wants(job.row)) {
-            samples.push(measured(&bench, round, job));
-        }
-    }
+    let clients = options.size(suite.clients.0, suite.clients.1);
+    check_machine(options.clients.unwrap_or(clients))?;
+    let program = match &options.paths.server_bin {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().context("own path")?.with_file_name("simurgh"),
+    };
+    let scratch = std::env::temp_dir().join(format!("simurgh-bench-{}", std::process::id()));
+    fs::create_dir_all(&scratch)?;
+    let bench = Bench { options, program, scratch };
+    let samples = (suite.measure)(suite, &bench)?;
     table::publish(suite, options, &samples)?;
     let faults = samples.iter().map(|sample| sample.faults.len()).sum::<usize>();
-    leave(&bench.scratch, faults)?;
-    ensure!(faults == 0, "{faults} faults, see above: these figures are not valid");
-    Ok(())
+    if faults > 0 {
+        bail!(
+            "{faults} faults, see above: these figures are not valid; what the programs logged: {}",
+            bench.scratch.display()
+        );
+    }
+    Ok(fs::remove_dir_all(&bench.scratch)?)
+}
+
+/// One row after the other, in each round.
+fn each_row(suite: &Suite, bench: &Bench<'_>) -> Result<Vec<Sample>> {
+    let jobs = (suite.jobs)();
+    let rows = || jobs.iter().filter(|job| bench.options.wants(job.row));
+    let rounds = 1..=bench.options.runs.unwrap_or(suite.runs);
+    Ok(rounds.flat_map(|round| rows().map(move |job| measured(bench, round, job))).collect())
 }
 
 fn measured(bench: &Bench<'_>, round: usize, job: &Job) -> Sample {

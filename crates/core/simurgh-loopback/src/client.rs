@@ -265,6 +265,18 @@ impl Client {
         }
     }
 
+    /// Whether the engine has confirmed all changes of interests.
+    pub(super) fn is_settled(&self) -> bool {
+        self.in_force == self.generation
+    }
+
+    /// How many topics and buckets are wanted.
+    pub(super) fn wanted_topics(&self) -> usize {
+        let is_of_topic =
+            |it: &&Want| matches!(it.interest, Interest::Exact(..) | Interest::Whole(..));
+        self.wants.values().filter(|it| it.is_wanted).filter(is_of_topic).count()
+    }
+
     /// The changes that were not sent, unless others are unconfirmed.
     pub(super) fn take_changes(&mut self) -> Option<Vec<(SubjectId, bool)>> {
         if self.asked.is_some() || self.in_force == self.generation {

@@ -34,13 +34,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use simurgh_cluster::adapter::Fetch;
 use simurgh_cluster::{
-    Adapter, Event, Generation, Interest, NodeId, Prefix, QueueFull, SplitMix64, Subject, Ticket,
-    Wanted,
+    Adapter, Event, Generation, Interest, NodeId, Prefix, QueueFull, Space, SplitMix64, Subject,
+    Ticket, Wanted,
 };
 
 pub use self::stream::{StreamLimits, UNIX_MS};
 
-use self::client::{Client, Request};
+use self::client::{Client, Link, Request};
 use self::state::{Engine, State};
 use self::stream::Stream;
 use self::subjects::Subjects;
@@ -294,6 +294,28 @@ impl Network {
     /// entry has the epoch.
     pub fn take_log(&self) -> Vec<LogEntry> {
         with(&self.state, |state| std::mem::take(&mut state.engine.log))
+    }
+
+    /// Whether the engine has confirmed all changes of a node's interests.
+    pub fn is_settled(&self, node: usize) -> bool {
+        with(&self.state, |state| state.clients.get(node).is_some_and(Client::is_settled))
+    }
+
+    /// Whether the engine delivers to a node what others publish on a topic.
+    pub fn is_heard(&self, node: usize, topic: &str) -> bool {
+        with(&self.state, |state| {
+            let client = state.clients.get(node).filter(|it| it.link == Link::Up);
+            let Some(subject) = client.map(|it| it.prefix.topic(Space::Broadcast, topic)) else {
+                return false;
+            };
+            let name = state.subjects.of(subject.as_str());
+            state.subjects.receivers(name).any(|it| it as usize == node)
+        })
+    }
+
+    /// How many topics and buckets of topics a node wants.
+    pub fn wanted_topics(&self, node: usize) -> usize {
+        with(&self.state, |state| state.clients.get(node).map_or(0, Client::wanted_topics))
     }
 
     /// Removes the stored messages of a subject; numbers do not restart.

@@ -88,6 +88,6 @@ impl Plan {
             };
             Op::draw(kind, &mut rng)
         };
-        (0..=steps * 8).map(|_| draw()).collect()
+        (0..=steps * 3).map(|_| draw()).collect()
     }
 }

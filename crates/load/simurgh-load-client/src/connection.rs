@@ -1,4 +1,4 @@
-//! What users of connections share: TLS over the reactor, and an orderly close.
+//! TLS over the reactor and an orderly close, for all kinds of connections.
 
 use std::collections::VecDeque;
 

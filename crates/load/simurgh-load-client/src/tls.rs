@@ -26,7 +26,7 @@ use crate::Tls;
 /// Bytes of one record: 16 KiB, its head, and what encryption adds (RFC 8446 §5.2).
 const RECORD_BYTES_MAX: usize = (16 << 10) + 5 + 256;
 
-/// What all connections of a run share; made once, and cheap to clone.
+/// The TLS settings that all connections of a run share. Made once, and cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TlsConfig {
     config: Arc<ClientConfig>,
@@ -58,8 +58,8 @@ impl TlsConfig {
             Some(pem) => {
                 let chain = certificates(pem, "the client's identity")?;
                 // The parser's own error shows lines of the key.
-                let no_key = "the client's identity has no usable key: it needs a private key in \
-                              PEM, not encrypted, with line breaks";
+                let no_key = "the client's identity has no usable key: use an unencrypted \
+                    private key in PEM, with line breaks";
                 let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| no_key)?;
                 builder.with_client_auth_cert(chain, key).map_err(|error| {
                     format!("the client's certificate and key do not fit: {error}")

@@ -56,7 +56,7 @@ enum State {
     Paused(u64),
     /// The phase is over; the next one waits until no users are left.
     PhaseOver,
-    /// As `PhaseOver`, and the collector was asked for the next phase.
+    /// As `PhaseOver`, after a request to the collector for the next phase.
     PhaseOverReported,
     Over,
 }

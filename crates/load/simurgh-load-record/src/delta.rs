@@ -250,7 +250,7 @@ pub struct MatchLine {
     pub event: String,
     /// The transaction it belongs to.
     pub transaction: Option<MetricId>,
-    /// Name of the check, `-` where none is given.
+    /// Name of the check, or `-`.
     pub name: String,
 }
 

@@ -43,7 +43,7 @@ pub struct ControlState {
     pub paused: bool,
     /// Multiple of the scenario's arrival rate.
     pub rate: f64,
-    /// The run was told to end.
+    /// An operator ended the run.
     pub stopping: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The servers' own figures, from their `/metrics` once a second: their CPU time for the record, all
-//! of them for pages. Optional: answers cost servers CPU time.
+//! The servers' own figures, from their `/metrics` once a second: their CPU time for the record,
+//! all of them for pages. Optional: answers cost servers CPU time.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

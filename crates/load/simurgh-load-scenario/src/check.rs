@@ -48,7 +48,7 @@ const DEPTH_MAX: usize = 32;
 fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
     let mut wrong = |what: String, help: &str| diagnostics.push(Diagnostic::at(0, what).help(help));
     if scenario.targets.is_empty() {
-        wrong("no server is named".into(), "add a target");
+        wrong("no server is configured".into(), "add a target");
     }
     if scenario.targets.len() > TARGETS_MAX {
         wrong(format!("there are {} servers", scenario.targets.len()), "use 16,384 or less");
@@ -436,7 +436,7 @@ impl<'s> SessionCheck<'s> {
         }
     }
 
-    /// What is wrong with a pattern that is no template and looks like one. In Tsung's files it
+    /// The mistake in a pattern that is not a template but looks like one. In Tsung's files it
     /// cannot be meant as one.
     fn braces(&self, pattern: &str) -> Option<String> {
         let (_, name) = pattern.split_once("{{").filter(|_| self.scenario.tsung.is_none())?;

@@ -60,8 +60,8 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// What users remember of stamped messages: everything in scenarios that cut connections or
-    /// resume joins, since these measure missing messages.
+    /// How much users remember of stamped messages. Scenarios that cut connections or resume joins
+    /// need `exact`, because they measure missing messages.
     pub fn follow_stamps(&self) -> Follow {
         let counts = |session: &Session| session.drop.is_some() || session.resume;
         match self.sessions.iter().any(counts) {
@@ -153,11 +153,11 @@ pub struct Load {
     pub duration: Option<Duration>,
     /// The maximum number of users of the run.
     pub users_max: Option<u64>,
-    /// What users remember of received stamped messages.
+    /// How much users remember of the stamped messages that they receive.
     pub follow_stamps: Follow,
 }
 
-/// What users remember of received stamped messages.
+/// How much users remember of the stamped messages that they receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Follow {
     /// Nothing.

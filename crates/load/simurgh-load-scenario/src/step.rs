@@ -199,7 +199,7 @@ pub struct Capture {
     pub var: VarId,
     /// The place of the value.
     pub from: Find,
-    /// `&amp;` and the like are decoded.
+    /// HTML entities such as `&amp;` are decoded.
     pub decode_html: bool,
 }
 
@@ -219,7 +219,7 @@ pub enum Find {
 /// Checks an answer against a pattern.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// For `match.log`; `-` where none is given.
+    /// For `match.log`; `-` by default.
     pub name: String,
     /// Regular expression; variables in it are replaced first.
     pub pattern: Template,

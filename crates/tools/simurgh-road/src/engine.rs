@@ -48,7 +48,7 @@ impl Program {
             ran.map_err(|error| format!("{whose}: {}: {error}; {help}", path.display()))?;
         match version(&String::from_utf8_lossy(&output.stdout)) {
             Some(version) => Ok(Self { path, version }),
-            None => Err(format!("{whose}: {} is no {NAME}; {help}", path.display())),
+            None => Err(format!("{whose}: {} is not {NAME}; {help}", path.display())),
         }
     }
 }

@@ -15,7 +15,7 @@ pub(super) const PROBES: u64 = 200;
 const HEARTBEAT_MS: u64 = 1000;
 /// The topic that all members join.
 pub(super) const LOBBY: &str = "rooms:lobby";
-/// The topic on which the speaker is asked to broadcast.
+/// The topic on which the speaker receives the request to broadcast.
 pub(super) const CONTROL_TOPIC: &str = "rooms:road";
 /// The message that asks the speaker to broadcast to all.
 pub(super) const START_BROADCAST: &str = "road-go";
@@ -45,7 +45,7 @@ pub(super) fn milestones(to: u64) -> Vec<u64> {
 
 impl Workload {
     /// Members join up to the next milestone each time the run is resumed, and stay. The first is
-    /// the speaker, which broadcasts once each time it is asked to.
+    /// the speaker, which broadcasts once per request.
     pub(super) fn by_milestones(&self, milestones: &[u64]) -> String {
         let mut text = self.head();
         let mut before = 1;

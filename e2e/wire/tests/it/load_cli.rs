@@ -4,7 +4,6 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -156,75 +155,6 @@ fn a_user_of_tsung_comes_back_when_its_connection_was_lost() {
     assert_eq!(closed("closed_1011"), Some(json!(users)), "{report}");
 }
 
-/// `--strict` rejects what Tsung's DTD rejects: by line and element, before anything starts.
-#[test]
-fn strict_refuses_the_bad_files() {
-    let cases = [
-        ("bad-ack.xml", 29, "<websocket>"),
-        ("bad-attr.xml", 25, "<websocket>"),
-        ("bad-lead.xml", 16, "<lead>"),
-        ("bad-nounit.xml", 14, "<users>"),
-        ("reconnect.xml", 0, ""),
-    ];
-    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
-    for (name, line, element) in cases {
-        if line == 0 {
-            let checked = Load::command("load check --local --strict").arg(path(name)).run();
-            checked.expect_code(0);
-            continue;
-        }
-        let run = local(name, nobody).args("--strict").run().expect_code(2);
-        let place = format!("{}:{line}: ", path(name));
-        let said = run.stderr.lines().find(|said| said.starts_with(&place));
-        assert!(said.is_some_and(|said| said.contains(element)), "{name}: {}", run.all());
-        assert!(run.stderr.contains("nothing was started"), "{}", run.stderr);
-        assert!(run.files().is_empty() && !run.out.exists(), "{name} has made its directory");
-    }
-}
-
-fn path(name: &str) -> String {
-    fixture(name).display().to_string()
-}
-
-/// Where Debian and others put Tsung's scripts.
-fn tsung_script(name: &str) -> Option<PathBuf> {
-    let machine = std::env::consts::ARCH;
-    let dirs = [format!("/usr/lib/{machine}-linux-gnu/tsung/bin"), "/usr/lib/tsung/bin".to_owned()];
-    dirs.iter().map(|dir| Path::new(dir).join(name)).find(|path| path.exists())
-}
-
-/// Tsung's own script makes its report of our run, graphs and all, without a complaint.
-#[test]
-#[ignore = "needs tsung"]
-fn tsung_stats_accepts_a_real_run() {
-    let script = tsung_script("tsung_stats.pl").expect("Tsung (Debian: tsung)");
-    let server = patient();
-    // Tsung's dialect with everything in it: statuses, transactions, matches, errors.
-    let run = local("dialect-full.xml", server.addr()).args("--duration 4s").run();
-    let run = run.expect_code(0);
-    let report = run.report();
-    for flags in [&["--dygraph"][..], &["--noplot"], &[]] {
-        let dir = tempfile::tempdir().unwrap();
-        fs::copy(run.out.join("tsung.log"), dir.path().join("tsung.log")).unwrap();
-        fs::copy(run.out.join("match.log"), dir.path().join("match.log")).unwrap();
-        let output = Command::new(&script).args(flags).current_dir(dir.path()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // It says so of whatever Tsung has measured, too.
-        let faults = said.replace("No data for Bosh", "");
-        assert!(output.status.success() && faults.trim().is_empty(), "{flags:?}: {said}");
-        let html = fs::read_to_string(dir.path().join("report.html")).unwrap();
-        let has = |what: &str| assert!(html.contains(what), "{flags:?}: no {what} in its report");
-        has("tr_login");
-        has("tr_join");
-        has("error_closed_1011");
-        has(&count(&report, "connects").to_string());
-        if flags.is_empty() {
-            let graphs = fs::read_dir(dir.path().join("images")).unwrap().count();
-            assert!(graphs > 5, "{graphs} graphs");
-        }
-    }
-}
-
 /// A small scenario of Channels users, `users` of them in a second.
 fn lobby(server: SocketAddr, users: u32, pass: &str) -> String {
     format!(
@@ -256,70 +186,16 @@ fn a_server_that_is_not_there_is_told_with_what_to_do() {
 
 /// The example is a scenario that passes against the server as it stands.
 #[test]
-fn the_example_checks_and_passes() {
+fn the_example_passes() {
     let server = patient();
     let init = Load::command("load init");
     let file = init.home().join("example.toml");
-    let init = init.arg(file.display().to_string()).run().expect_code(0);
-    assert!(init.stderr.contains("simurgh load check"), "{}", init.stderr);
-    // Never over what is there.
-    let before = fs::read_to_string(&file).unwrap();
-    let again = Load::command("load init").arg(file.display().to_string()).run().expect_code(1);
-    assert!(again.stderr.contains("example.toml"), "{}", again.stderr);
-    assert_eq!(fs::read_to_string(&file).unwrap(), before);
-
-    let check = Load::command("load check").arg(file.display().to_string()).run().expect_code(0);
-    assert!(check.stdout.contains("talker") && check.stderr.is_empty(), "{}", check.all());
+    let _init = init.arg(file.display().to_string()).run().expect_code(0);
     let run = Load::of(&file).map("127.0.0.1", server.addr()).args("--duration 4s --rate 20").run();
     let report = run.expect_code(0).report();
     assert_eq!(report["passed"], json!(true), "{report}");
     for counted in ["joins_ok", "broadcasts", "deliveries", "http_answers"] {
         assert!(count(&report, counted) > 0, "{counted}: {report}");
-    }
-}
-
-/// What `convert` prints of a Tsung file is a scenario that does the same.
-#[test]
-fn a_converted_file_runs_alike() {
-    let server = patient();
-    let cases = [
-        ("phoenix.xml", "--max-users 50 --duration 2s"),
-        ("kemal.xml", "--max-users 50 --duration 2s"),
-        ("no-doctype.xml", "--max-users 10 --duration 3s"),
-        ("sep.xml", "--max-users 10 --duration 3s"),
-        ("reconnect.xml", "--max-users 10 --duration 3s"),
-        ("bad-nounit.xml", "--max-users 10 --duration 3s"),
-        ("type-websocket.xml", "--max-users 10"),
-        ("dialect.xml", ""),
-        ("dialect-full.xml", ""),
-    ];
-    let pairs = cases.map(|(name, args)| {
-        let mut convert = Load::command("load convert --local --seed 7").arg(path(name));
-        for host in ["server_ip_address", "KEMAL_HOST_IP", "127.0.0.1", "localhost"] {
-            if fs::read_to_string(fixture(name)).unwrap().contains(&format!("host=\"{host}\"")) {
-                convert = convert.map(host, server.addr());
-            }
-        }
-        let toml = convert.args(args).run().expect_code(0).stdout;
-        let native = Load::of_text(&toml);
-        fs::copy(fixture("users.csv"), native.home().join("users.csv")).unwrap();
-        let check = Load::command("load check");
-        let check = check.arg(native.home().join("scenario.toml").display().to_string()).run();
-        check.expect_code(0);
-        (name, local(name, server.addr()).args("--seed 7").args(args).start(), native.start())
-    });
-    for (name, tsung, native) in pairs {
-        // Kemal's file finds no WebSocket at its path: nothing works there.
-        let code = if name == "kemal.xml" { 1 } else { 0 };
-        let [tsung, native] = [tsung, native].map(|run| run.end(LONG).expect_code(code).report());
-        let told = |report: &Value| {
-            let names = ["users_started", "connects", "requests", "requests_no_ack", "upgrades"];
-            let counts = names.map(|name| count(report, name));
-            let kinds = report["errors"].as_array().unwrap().len();
-            (counts, frames_out(report), count(report, "bytes_out"), kinds)
-        };
-        assert!(count(&tsung, "users_started") > 0, "{name}");
-        assert_eq!(told(&tsung), told(&native), "{name}\n{tsung}\n{native}");
     }
 }
 

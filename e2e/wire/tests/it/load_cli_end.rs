@@ -245,19 +245,9 @@ fn a_second_ctrl_c_does_not_wait_for_a_server_that_does_not_read() {
 #[test]
 fn a_full_disk_costs_the_files_and_not_the_run() {
     // A limit of some blocks for each file; the same as a disk without room, but without root.
-    costs_the_files_and_not_the_run("ulimit -f 4; exec \"$@\"", false);
-}
-
-#[test]
-#[ignore = "needs root"]
-fn a_full_file_system_costs_the_files_and_not_the_run() {
-    let disk = "mkdir \"$OUT\" && mount -t tmpfs -o size=32k none \"$OUT\" && exec \"$@\"";
-    costs_the_files_and_not_the_run(disk, true);
-}
-
-fn costs_the_files_and_not_the_run(script: &str, mounts: bool) {
+    let script = "ulimit -f 4; exec \"$@\"";
     let server = patient();
-    let run = lobby(server.addr(), 1000).args("--duration 3s").under(script).mounting(mounts);
+    let run = lobby(server.addr(), 1000).args("--duration 3s").under(script);
     let run = run.run().expect_code(1);
     assert!(run.stdout.contains("finished: the time was over"), "{}", run.stdout);
     let given_up = |name: &str| {
@@ -299,18 +289,6 @@ fn a_directory_that_cannot_be_written_is_refused() {
     first.signal(Signal::INT);
     let report = expect_whole(&first.end(SOON).expect_code(0));
     assert!(count(&report, "users_started") > 0);
-}
-
-#[test]
-#[ignore = "needs root"]
-fn a_file_system_that_cannot_be_written_is_refused() {
-    let server = patient();
-    let script = "mkdir \"$OUT\" && mount -t tmpfs -o ro none \"$OUT\" && exec \"$@\"";
-    let run = lobby(server.addr(), 20).under(script).mounting(true).run().expect_code(1);
-    assert!(run.stderr.contains("Read-only file system"), "{}", run.stderr);
-    assert!(run.stderr.contains("nothing was started"), "{}", run.stderr);
-    assert!(run.stdout.is_empty(), "{}", run.stdout);
-    assert_eq!(server.metrics(|name| name == "simurgh_upgrades_total") as u64, 0);
 }
 
 /// The scenario goes along with the results, but never over the file that it was read from.

@@ -11,7 +11,6 @@ mod connecting;
 mod joining;
 mod leaving;
 mod limits;
-mod load_agents;
 mod load_cli;
 mod load_cli_dashboard;
 mod load_cli_end;

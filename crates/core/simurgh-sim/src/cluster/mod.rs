@@ -6,7 +6,7 @@
 //! ```text
 //!   client ⇄ shard ⇄ mailboxes ⇄ shard ⇄ client        a node: real cores,
 //!              mailbox ⇅ local shards                    and a real `Cluster`
-//!           Cluster ⇄ watched Loopback ⇄ Network ⇄ … other nodes
+//!           Cluster ⇄ Loopback ⇄ Network ⇄ … other nodes
 //! ```
 //!
 //! Shards and the cluster reach each other as they do in the server, by
@@ -21,7 +21,6 @@ mod plan;
 mod running;
 mod simulation;
 mod thread;
-mod watched;
 
 use crate::kit::{node, setup, shard};
 

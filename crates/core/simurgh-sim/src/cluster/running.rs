@@ -8,7 +8,6 @@ use simurgh_cluster::{Cluster, LinkState, NodeId, Prefix, Time};
 use simurgh_loopback::Network;
 
 use crate::cluster::thread::{ClusterThread, Mailbox};
-use crate::cluster::watched::WatchedAdapter;
 use crate::cluster::{Shard, Shared, SimNode};
 use crate::cluster::{alone, app};
 
@@ -60,10 +59,9 @@ impl RunningNode {
         let shard = |it| Shard::new(&node, it, Arc::default(), seed.rotate_left(9));
         let adapter = network.adapter(&Prefix::new("sim").ok()?);
         let link = adapter.node();
-        let watched = WatchedAdapter::new(adapter, Arc::clone(shared));
         let config = plan.cluster(&format!("node-{slot}"))?;
         let time = Time { ns: 0, unix_ms: clock_ns / 1_000_000 };
-        let cluster = Cluster::new(config, Box::new(watched), id, seed.rotate_left(17), time);
+        let cluster = Cluster::new(config, Box::new(adapter), id, seed.rotate_left(17), time);
         Some(Self {
             slot,
             start,

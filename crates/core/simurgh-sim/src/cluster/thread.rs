@@ -12,7 +12,7 @@ use crate::kit::setup::locked;
 use simurgh_cluster::{
     Adapter, Answer, BroadcastParts, CallNumber, Cluster, DisconnectReply, ENVELOPE_BYTES_MAX,
     Except, GoneReason, HistoryEvent, HistoryItem, Item, LinkState, LocalNode, NodeId, NodeThread,
-    NotKept, Notice, PeerEvent, Shards, Space, StoredAt, ThreadNode, Time,
+    NotKept, Notice, PeerEvent, Shards, StoredAt, ThreadNode, Time,
 };
 use simurgh_core::{
     Broadcast, ChannelId, Mail, Node, Posted, PresenceMail, StoreRequest, ToCluster,
@@ -20,8 +20,8 @@ use simurgh_core::{
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
 
-use crate::cluster::watched::WatchedAdapter;
 use crate::cluster::{Shared, SimNode};
+use simurgh_loopback::Loopback;
 
 /// As in `simurgh_shard::cluster_inbox`.
 const AROUND_BYTES: usize = 256;
@@ -83,6 +83,8 @@ pub(crate) struct LocalShards {
     time: Time,
     /// Broadcasts given to the cluster in this turn, and how many had been dropped by then.
     published: Vec<(u32, u64)>,
+    /// A broadcast of another node that a planted fault holds back, and its shards.
+    held: Option<(Arc<Broadcast>, Vec<usize>)>,
 }
 
 type Thread<A> = NodeThread<A, LocalShards>;
@@ -203,8 +205,19 @@ impl LocalNode for LocalShards {
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
         let payload = item.payload.to_payload().into_owned();
         let broadcast = Arc::new(Broadcast::new(topic, item.event, payload));
-        for shard in shards.map(usize::from) {
-            self.node.post_charged(shard, Posted::new(Arc::clone(&broadcast), None));
+        let faults = &self.node.shared.setup.faults;
+        if faults.happens(Fault::LoseEnvelope) {
+            return;
+        }
+        let posted = (broadcast, shards.map(usize::from).collect());
+        if faults.happens(Fault::SwapEnvelopes) {
+            self.held = Some(posted);
+            return;
+        }
+        for (broadcast, shards) in [Some(posted), self.held.take()].into_iter().flatten() {
+            for shard in shards {
+                self.node.post_charged(shard, Posted::new(Arc::clone(&broadcast), None));
+            }
         }
     }
 
@@ -289,7 +302,7 @@ impl Wake for WakeFlag {
 }
 
 pub(crate) struct ClusterThread {
-    pub(crate) node: NodeThread<WatchedAdapter, LocalShards>,
+    pub(crate) node: NodeThread<Loopback, LocalShards>,
     woken: Arc<WakeFlag>,
     pub(crate) next_ns: u64,
     pub(crate) gone: Vec<(NodeId, GoneReason)>,
@@ -298,15 +311,15 @@ pub(crate) struct ClusterThread {
 
 impl ClusterThread {
     pub(crate) fn new(
-        cluster: Cluster<WatchedAdapter>,
+        cluster: Cluster<Loopback>,
         node: &Arc<SimNode>,
         mailbox: &Arc<Mailbox>,
         start: usize,
     ) -> Self {
         let is_local_when_away = node.shared.plan.is_local_when_away();
         let (node, mailbox) = (Arc::clone(node), Arc::clone(mailbox));
-        let (time, published) = (Time::default(), Vec::new());
-        let local = LocalShards { node, mailbox, start, time, published };
+        let (time, published, held) = (Time::default(), Vec::new(), None);
+        let local = LocalShards { node, mailbox, start, time, published, held };
         Self {
             node: NodeThread::new(cluster, local, is_local_when_away),
             woken: Arc::new(WakeFlag(AtomicBool::new(true))),
@@ -358,12 +371,6 @@ impl ClusterThread {
             it.losses = self.losses;
             it.dropped = dropped;
         }
-    }
-
-    /// Whether broadcasts on a topic certainly arrive here from now on.
-    pub(crate) fn is_heard(&self, topic: &str) -> bool {
-        let covering = self.node.cluster.interests().covering(Space::Broadcast, topic);
-        covering.is_some_and(|it| self.node.cluster.adapter().is_in_force(&it, topic))
     }
 
     pub(crate) fn shards(&self, topic: &str) -> BTreeSet<usize> {

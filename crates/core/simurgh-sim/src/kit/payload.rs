@@ -42,7 +42,7 @@ pub(crate) fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'
     let _ = write!(text, "{{\"i\":{id},\"s\":{word}");
     if pad > 0 {
         text.push_str(",\"p\":\"");
-        text.extend(std::iter::repeat_n('p', pad));
+        text.push_str(&"p".repeat(pad));
         text.push('"');
     }
     text.push('}');

@@ -8,16 +8,6 @@ use simurgh_reactor::Key;
 
 use crate::kit::delivery::{Delivery, Request};
 
-/// What one shard's members publish on one topic: one flow while any of it is in transit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flow {
-    pub(crate) shard: usize,
-    pub(crate) topic: u8,
-    /// How often its topic has gained its first member on that shard, or lost its last: the latter
-    /// drops what the shard had accepted and not sent.
-    pub(crate) epoch: u32,
-}
-
 /// A client's message in transit.
 #[derive(Debug)]
 pub(crate) struct ClientMessage {
@@ -68,8 +58,6 @@ pub(crate) struct Peer {
     pub(crate) heard: Vec<Value>,
     /// Whether the shard does not read it.
     pub(crate) is_held: bool,
-    /// For which flow it is held, if that is certain.
-    pub(crate) held_for: Option<Flow>,
     /// The ticket of the message that is being read away from the shard; 0 for none.
     pub(crate) reading: u32,
     /// Whether it is removed once `queue` is empty.

@@ -23,6 +23,11 @@ pub(crate) trait Simulation {
         String::new()
     }
 
+    /// After this many steps a run ends, also if operations are left.
+    fn steps_max(_plan: &Self::Plan) -> usize {
+        usize::MAX
+    }
+
     /// Draws this many operations of its seed.
     fn operations(plan: &Self::Plan, count: usize) -> Vec<Op<Self::Kind>>;
 
@@ -48,11 +53,14 @@ pub(crate) fn run<S: Simulation>(plan: &S::Plan, ops: &[Op<S::Kind>], is_told: b
         let mut it = S::new(plan);
         it.findings(|it| it.log = is_told.then(Vec::new));
         for op in ops {
-            if it.findings(|it| it.failure.is_some()) {
+            let now_ms = it.clock_ns() / 1_000_000;
+            let is_over = it.findings(|it| {
+                it.note(|| format!("{now_ms} ms: {op:?}"));
+                it.failure.is_some() || it.step as usize >= S::steps_max(plan)
+            });
+            if is_over {
                 break;
             }
-            let now_ms = it.clock_ns() / 1_000_000;
-            it.findings(|it| it.note(|| format!("{now_ms} ms: {op:?}")));
             it.run(*op);
         }
         it.end();

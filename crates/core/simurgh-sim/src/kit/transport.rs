@@ -133,7 +133,6 @@ impl Transport {
             stash: Default::default(),
             heard: Vec::new(),
             is_held: false,
-            held_for: None,
             reading: 0,
             is_closing: false,
             is_mute: false,
@@ -440,10 +439,7 @@ impl Sockets for Transport {
 
     fn hold(&mut self, key: Key) {
         let Some(peer) = self.peer_mut(key) else { return };
-        if std::mem::replace(&mut peer.is_held, true) {
-            // It may be held for another reason as well; the two are not distinguished.
-            peer.held_for = None;
-        } else {
+        if !std::mem::replace(&mut peer.is_held, true) {
             self.holds.push(key);
         }
     }

@@ -6,7 +6,7 @@ use simurgh_core::{Reason, Stop, Wire};
 
 use super::accept::event_letter;
 use super::presence::PresenceAction;
-use super::{Frame, Joining, Life, Model, Published, Relay, Replaced, code_bit, notice_of};
+use super::{Frame, Joining, Life, Model, Relay, Replaced, code_bit, notice_of};
 use crate::limits::Limited;
 use crate::model::steps::{Due, Input};
 
@@ -296,8 +296,6 @@ impl Model {
         for relay in &relays {
             forget(shard.relays.get_mut(usize::from(relay.topic)));
         }
-        shard.note_members(topic as u8);
-        relays.iter().for_each(|it| shard.note_members(it.topic));
     }
 
     pub(crate) fn end(&mut self, mut did: CallbackRecord) {
@@ -461,7 +459,6 @@ impl Model {
         it.relays.push(Relay { topic, pending: Default::default() });
         let Some(shard) = self.shard_of(chan) else { return };
         shard.relays[usize::from(topic)].push(chan);
-        shard.note_members(topic);
     }
 
     fn unsubscribed(&mut self, chan: u32, topic: u8) {
@@ -469,7 +466,6 @@ impl Model {
         it.relays.retain(|it| it.topic != topic);
         let Some(shard) = self.shard_of(chan) else { return };
         shard.relays[usize::from(topic)].retain(|it| *it != chan);
-        shard.note_members(topic);
     }
 
     fn shard_of(&mut self, chan: u32) -> Option<&mut super::Shard> {
@@ -537,12 +533,7 @@ impl Model {
                 && self.made.get(id as usize).is_some_and(|it| it.weight as usize == bytes)
             {
                 top.at += 1;
-                let (chan, conn) = (top.did.chan, top.did.conn);
-                self.now.publishers.push(conn);
-                let topic = self.made(id).map_or(0, |it| it.topic);
-                let has_members = self.has_members(shard, topic, chan, conn);
-                let flow = self.flow(shard, topic);
-                self.now.published = Some(Published { conn, flow, has_members });
+                self.now.publishers.push(top.did.conn);
                 self.accept(shard, id);
                 return self.advance();
             }
@@ -553,14 +544,6 @@ impl Model {
             }
             return self.fail("broadcast", format!("{bytes} bytes where {next:?} is next"));
         }
-    }
-
-    /// Whether a shard has members on a topic other than those of the publishing socket, which may
-    /// be about to leave; the publishing channel counts.
-    fn has_members(&self, shard: usize, topic: u8, chan: u32, conn: u32) -> bool {
-        let members = self.shards.get(shard).and_then(|it| it.members.get(usize::from(topic)));
-        let is_other = |it: &u32| *it == chan || self.chan(*it).is_some_and(|it| it.conn != conn);
-        members.is_some_and(|it| it.iter().any(is_other))
     }
 
     pub(crate) fn dropped(&mut self, chan: u32) {

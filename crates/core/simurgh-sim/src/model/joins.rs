@@ -63,7 +63,6 @@ impl Model {
         if let Some(shard) = self.shards.get_mut(shard) {
             shard.channels += 1;
             shard.members[usize::from(topic)].push(chan);
-            shard.note_members(topic);
         }
         for effect in &effects {
             if let Action::Broadcast(id) = effect

@@ -31,7 +31,6 @@ use simurgh_proto::message::Payload;
 
 use crate::kit::delivery::{Delivery, DeliveryKind};
 use crate::kit::findings::Findings;
-use crate::kit::peer::Flow;
 use crate::kit::topics::{FIELD_BYTES_MAX, IDS, Topics};
 use crate::kit::{EVENTS, NONE, payload, refs};
 use crate::limits::{Limited, Limits};
@@ -179,8 +178,6 @@ pub(crate) struct Frame {
 pub(crate) struct Shard {
     pub(crate) members: Vec<Vec<u32>>,
     pub(crate) relays: Vec<Vec<u32>>,
-    /// How often each topic has gained its first member, or lost its last.
-    pub(crate) epochs: Vec<u32>,
     pub(crate) sockets: Vec<u32>,
     pub(crate) listeners: Vec<(u8, u32)>,
     pub(crate) accepted: u64,
@@ -240,12 +237,6 @@ pub(crate) struct Now {
     pub(crate) closing: Vec<u32>,
     pub(crate) joined: Vec<u32>,
     pub(crate) publishers: Vec<u32>,
-    pub(crate) published: Option<Published>,
-    pub(crate) flows: Vec<(u32, Flow)>,
-    pub(crate) published_bytes: usize,
-    /// Whether a channel called presence: its socket may be held for that.
-    pub(crate) is_presence_called: bool,
-    pub(crate) must_hold: Vec<u32>,
     pub(crate) waits: Vec<u32>,
     /// Channels that proceeded, and since when they had held their socket.
     pub(crate) proceeded: Vec<(u32, u32)>,
@@ -255,20 +246,11 @@ pub(crate) struct Now {
     pub(crate) listeners: Vec<u32>,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Published {
-    pub(crate) conn: u32,
-    pub(crate) flow: Flow,
-    /// The topic certainly has a member on this shard.
-    pub(crate) has_members: bool,
-}
-
 impl Shard {
     fn new(topics: usize) -> Self {
         Self {
             members: vec![Vec::new(); topics],
             relays: vec![Vec::new(); topics],
-            epochs: vec![0; topics],
             ..Self::default()
         }
     }
@@ -276,18 +258,6 @@ impl Shard {
     fn is_empty(&self) -> bool {
         let lists = self.members.iter().chain(&self.relays).chain([&self.sockets]);
         lists.into_iter().all(Vec::is_empty) && self.open + self.channels == 0
-    }
-
-    /// The members of a topic have changed: perhaps the first came, or the last left.
-    pub(crate) fn note_members(&mut self, topic: u8) {
-        let topic = usize::from(topic);
-        let count = |lists: &[Vec<u32>]| lists.get(topic).map_or(0, Vec::len);
-        let is_empty = count(&self.members) + count(&self.relays) == 0;
-        if let Some(epoch) = self.epochs.get_mut(topic)
-            && epoch.is_multiple_of(2) != is_empty
-        {
-            *epoch += 1;
-        }
     }
 }
 
@@ -409,12 +379,6 @@ impl Model {
             }
             Wire::Plain | Wire::Values => false,
         }
-    }
-
-    pub(crate) fn flow(&self, shard: usize, topic: u8) -> Flow {
-        let epochs = self.shards.get(shard).map(|it| &it.epochs);
-        let epoch = epochs.and_then(|it| it.get(usize::from(topic))).copied().unwrap_or(0);
-        Flow { shard, topic, epoch }
     }
 
     pub(crate) fn shard_of_conn(&mut self, conn: u32) -> Option<&mut Shard> {

@@ -50,14 +50,12 @@ impl Model {
         self.step += 1;
         self.running = Some(shard);
         self.input = input;
-        let Now { ending, closed, closing, joined, publishers, must_hold, .. } = &mut self.now;
-        for list in [ending, closed, closing, joined, publishers, must_hold] {
+        let Now { ending, closed, closing, joined, publishers, .. } = &mut self.now;
+        for list in [ending, closed, closing, joined, publishers] {
             list.clear();
         }
         self.now.waits.clear();
         self.now.proceeded.clear();
-        self.now.published_bytes = 0;
-        self.now.is_presence_called = false;
         (self.now.seq, self.now.tick) = (self.seq, tick);
     }
 

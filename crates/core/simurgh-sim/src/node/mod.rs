@@ -1,6 +1,5 @@
 //! The simulated node: mailboxes, bytes in transit, decisions, open connections.
 
-pub(crate) mod flows;
 mod presence;
 
 use std::collections::VecDeque;
@@ -8,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::kit::fault::Fault;
-use crate::kit::peer::Flow;
 use crate::kit::setup::locked;
 use crate::kit::topics::TOPIC_BYTES_MAX;
 use crate::kit::{NONE, payload};
@@ -21,7 +19,6 @@ use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 use simurgh_reactor::Key;
 
-use self::flows::Flows;
 use crate::app::shared::Shared;
 use crate::app::{self, handlers, ready};
 use crate::model::{Answer, Intent};
@@ -34,7 +31,6 @@ pub(crate) const PLAIN: u8 = 1;
 pub(crate) struct TaggedMail {
     pub(crate) mail: Mail,
     pub(crate) tag: MailTag,
-    flow: Option<(Flow, usize)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,19 +57,13 @@ pub(crate) struct Decision {
 pub(crate) struct State {
     pub(crate) mailboxes: Vec<VecDeque<TaggedMail>>,
     pub(crate) charged: Vec<usize>,
-    pub(crate) charged_max: usize,
     pub(crate) ended: Vec<bool>,
     pub(crate) deciding: VecDeque<Decision>,
     pub(crate) member_counts: Vec<i64>,
     spoken: Option<(u32, Intent)>,
     posted: Vec<(usize, u32)>,
     pub(crate) permits_posted: usize,
-    pub(crate) flows: Flows,
-    pub(crate) done_in_step: usize,
-    /// Bytes of calls whose changes waited for the next diff when the step began.
-    pub(crate) changing_before: usize,
     pub(crate) has_spoken: bool,
-    pub(crate) heaviest: usize,
     starts: u64,
     pub(crate) told_last: Option<(Arc<Broadcast>, u32)>,
 }
@@ -96,7 +86,6 @@ impl SimNode {
             charged: vec![0; shards],
             ended: vec![false; shards],
             member_counts: vec![0; topics],
-            flows: Flows::new(shards, topics),
             ..State::default()
         };
         let permits = profile.permits();
@@ -114,7 +103,6 @@ impl SimNode {
             return false;
         }
         state.permits_posted += usize::from(tagged.is_permit());
-        state.mail(shard, &tagged, true);
         state.mailboxes[shard].push_back(tagged);
         true
     }
@@ -125,7 +113,6 @@ impl SimNode {
         state.charged.fill(0);
         state.ended.fill(false);
         state.starts += 1;
-        state.flows = Flows::new(self.shards, state.member_counts.len());
         drop(state);
         drop(deciding);
     }
@@ -134,7 +121,6 @@ impl SimNode {
         let mut state = self.state();
         let tagged = state.mailboxes.get_mut(shard)?.pop_front()?;
         state.permits_posted -= usize::from(tagged.is_permit());
-        state.mail(shard, &tagged, false);
         Some(tagged)
     }
 
@@ -144,7 +130,6 @@ impl SimNode {
         state.ended[shard] = true;
         let tagged_mails = state.mailboxes.get_mut(shard).map(std::mem::take).unwrap_or_default();
         state.permits_posted -= tagged_mails.iter().filter(|it| it.is_permit()).count();
-        tagged_mails.iter().for_each(|it| state.mail(shard, it, false));
         tagged_mails
     }
 }
@@ -153,21 +138,13 @@ impl State {
     fn charge(&mut self, shard: usize, bytes: usize) {
         if let Some(charged) = self.charged.get_mut(shard) {
             *charged += bytes;
-            self.charged_max = self.charged_max.max(*charged);
-            self.heaviest = self.heaviest.max(bytes);
-        }
-    }
-
-    fn mail(&mut self, shard: usize, tagged: &TaggedMail, comes: bool) {
-        if let Some((flow, bytes)) = tagged.flow {
-            self.flows.mail(shard, flow, bytes, comes);
         }
     }
 }
 
 impl TaggedMail {
     pub(crate) fn new(mail: Mail, tag: MailTag) -> Self {
-        Self { mail, tag, flow: None }
+        Self { mail, tag }
     }
 
     fn is_permit(&self) -> bool {
@@ -319,15 +296,10 @@ impl Node for SimNode {
             },
             _ => MailTag::Nothing,
         };
-        let mut flow = None;
         if let MailTag::Broadcast(id) = tag {
-            let model = self.shared.model();
-            if let (Some(running), Mail::Broadcast(posted)) = (model.running, &mail) {
-                let topic = model.made(id).map_or(0, |it| it.topic);
-                flow = Some((model.flow(running, topic), posted.broadcast().weight()));
+            if self.shared.model().running.is_some() {
                 self.state().posted.push((shard, id));
             }
-            drop(model);
             if self.shared.is_faulty(Fault::LoseMail) {
                 return true;
             }
@@ -341,7 +313,7 @@ impl Node for SimNode {
         if matches!(mail, Mail::Permit) && self.shared.is_faulty(Fault::LosePermit) {
             return true;
         }
-        self.put(shard, TaggedMail { mail, tag, flow })
+        self.put(shard, TaggedMail::new(mail, tag))
     }
 
     fn charge(&self, shard: usize, bytes: usize) {
@@ -366,7 +338,6 @@ impl Node for SimNode {
         state.posted = posted;
         state.posted.clear();
         model.own_charge(shard, bytes);
-        self.judge(&mut model, &mut state, shard, bytes);
     }
 
     fn discharge(&self, shard: usize, bytes: usize) {
@@ -374,7 +345,6 @@ impl Node for SimNode {
             return;
         }
         let mut state = self.state();
-        state.done_in_step += bytes;
         let Some(charged) = state.charged.get_mut(shard) else { return };
         match charged.checked_sub(bytes) {
             Some(left) => *charged = left,

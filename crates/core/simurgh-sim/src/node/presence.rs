@@ -28,7 +28,6 @@ impl SimNode {
             if self.shared.is_faulty(Fault::Untold) {
                 return false;
             }
-            self.shared.model().now.is_presence_called = true;
         }
         let tag = match &mail {
             Mail::Presence(topic, PresenceMail::ListAnswer(events), _) => {

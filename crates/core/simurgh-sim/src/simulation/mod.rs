@@ -20,7 +20,6 @@ use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, Mail, Node, Phase};
 use simurgh_reactor::{Key, Next};
 
-use self::bounds::Pace;
 use self::client::Link;
 use self::readings::Reading;
 use crate::app::shared::{Shared, ticks};
@@ -34,7 +33,6 @@ pub(crate) struct Server {
     pub(crate) net: Transport,
     pub(crate) metrics: Arc<ShardMetrics>,
     is_in_turn: bool,
-    pub(crate) pace: Pace,
     pub(crate) has_ended: bool,
 }
 
@@ -47,7 +45,6 @@ impl Server {
             net,
             metrics,
             is_in_turn: false,
-            pace: Pace::default(),
             has_ended: false,
         }
     }
@@ -83,7 +80,6 @@ pub(crate) struct NodeSimulation {
     pub(crate) links: Vec<Link>,
     pub(crate) current: Vec<Option<u32>>,
     pub(crate) clock_ns: u64,
-    steps_max: usize,
     pub(crate) readings: VecDeque<Reading>,
     pub(crate) tickets: u32,
     released: Vec<Key>,
@@ -111,7 +107,6 @@ impl Simulation for NodeSimulation {
             links: Vec::new(),
             current: vec![None; plan.profile.clients],
             clock_ns: 1_000_000_000,
-            steps_max: plan.steps,
             readings: VecDeque::new(),
             tickets: 0,
             released: Vec::new(),
@@ -127,10 +122,12 @@ impl Simulation for NodeSimulation {
         plan.simpler()
     }
 
+    fn steps_max(plan: &Plan) -> usize {
+        plan.steps
+    }
+
     fn run(&mut self, op: Op) {
-        if (self.shared.model().step as usize) < self.steps_max {
-            self.carry_out(op);
-        }
+        self.carry_out(op);
     }
 
     fn end(&mut self) {
@@ -185,7 +182,6 @@ impl NodeSimulation {
         jumps: u64,
         act: impl FnOnce(&mut Core<SimNode>, &mut Transport, &Shared),
     ) {
-        let changing = self.changing_bytes();
         let Some(server) = self.servers.get_mut(shard).filter(|it| !it.has_ended) else { return };
         let now_ns = if server.is_in_turn { server.net.now.ns } else { self.clock_ns };
         server.is_in_turn = true;
@@ -193,11 +189,7 @@ impl NodeSimulation {
         server.net.holds.clear();
         let tick = server.net.now.tick;
         let mut state = self.node.state();
-        (state.done_in_step, state.has_spoken) = (0, false);
-        state.changing_before = changing;
-        if input == Input::FanOut {
-            state.flows.fanned_out(shard);
-        }
+        state.has_spoken = false;
         drop(state);
         let mut model = self.shared.model();
         model.begin_step(shard, input, tick);
@@ -255,19 +247,13 @@ impl NodeSimulation {
         server.check_counters(&mut model);
         if input == Input::Settle {
             server.check_settled(&self.node, &mut model);
+            self.check_charges(&mut model);
         }
         self.check_waits(shard, &mut model);
-        self.check_publishers(shard, &mut model);
-        self.check_charges(&mut model);
         self.check_slice(shard, input, &mut model);
         self.check_permits(&mut model);
         self.check_closing(shard, &mut model);
-        let mut flows = std::mem::take(&mut model.now.flows);
-        if model.now.is_presence_called {
-            flows.clear();
-        }
         drop(model);
-        self.note_holds(shard, &flows);
         // A socket that publishes while far too much is in transit is not read. The broadcast of a
         // handle may have added to it since.
         let is_jammed = || self.node.is_jammed() && !self.node.state().has_spoken;

@@ -450,33 +450,6 @@ mod tests {
     }
 
     #[test]
-    fn control_frames_come_between_the_parts_of_a_message() {
-        let mut bytes = frame(0x01, b"Hel");
-        bytes.extend(frame(0x89, b"ping"));
-        bytes.extend(frame(0x00, b""));
-        bytes.extend(frame(0x8a, b""));
-        bytes.extend(frame(0x80, b"lo"));
-        let expected = [
-            Event::Ping(b"ping".as_slice().into()),
-            Event::Pong(b"".as_slice().into()),
-            Event::Text("Hello".into()),
-        ];
-        for cut in 0..=bytes.len() {
-            let mut copy = bytes.clone();
-            let (mut first, mut second) = copy.split_at_mut(cut);
-            let mut decoder = Decoder::new();
-            let mut events = Vec::new();
-            for input in [&mut first, &mut second] {
-                while let Some(event) = next(&mut decoder, input).unwrap() {
-                    events.push(event.into_owned());
-                }
-            }
-            assert_eq!(events, expected, "cut at {cut}");
-            assert_eq!(decoder.buffered(), 0);
-        }
-    }
-
-    #[test]
     fn bad_text_fails_before_its_message_ends() {
         let mut bytes = frame(0x01, b"\xce\xba\xf4\x90 and more");
         let mut decoder = Decoder::new();
@@ -487,15 +460,6 @@ mod tests {
         assert_eq!(decoder.buffered(), 0, "an error frees what was gathered");
         second = &mut [];
         assert_eq!(next(&mut decoder, &mut second), Ok(None));
-    }
-
-    #[test]
-    fn a_cut_character_at_the_end_of_a_message_fails() {
-        for bytes in [frame(0x81, b"a\xc3"), [frame(0x01, b"a\xc3"), frame(0x80, b"")].concat()] {
-            let mut bytes = bytes;
-            let mut input = bytes.as_mut_slice();
-            assert_eq!(next(&mut Decoder::new(), &mut input), Err(FrameError::InvalidUtf8));
-        }
     }
 
     #[test]

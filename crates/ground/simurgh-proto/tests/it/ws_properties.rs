@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 use simurgh_proto::ws::{
     CloseCode, CloseFrame, Decoder, Event, FrameLimits, OpCode, Role, encode, encode_close,
-    encode_with,
 };
 
 use crate::common::{RawFrame, decode};
@@ -120,23 +119,6 @@ proptest! {
         prop_assert_eq!(error, None);
         prop_assert_eq!(events.len(), pings + 1);
         prop_assert_eq!(events.last(), Some(&Event::Text(text.into())));
-    }
-
-    #[test]
-    fn a_payload_written_in_place_is_the_same_frame(
-        payload in prop_oneof![
-            prop::collection::vec(any::<u8>(), 0..300),
-            (65_000_usize..66_000).prop_map(|len| vec![7; len]),
-        ],
-    ) {
-        let (mut plain, mut placed) = (vec![1], vec![1]);
-        encode(OpCode::Binary, &payload, None, &mut plain);
-        let done = encode_with(&mut placed, |out| -> Result<OpCode, ()> {
-            out.extend_from_slice(&payload);
-            Ok(OpCode::Binary)
-        });
-        prop_assert_eq!(done, Ok(()));
-        prop_assert!(plain == placed);
     }
 
     #[test]

@@ -16,11 +16,11 @@ pub struct Url<'a> {
     pub tls: bool,
     /// `ws` and `wss`.
     pub websocket: bool,
-    /// What stands before the host and an `@`: `user:password`, percent-encoded.
+    /// The user information before `@` and the host: `user:password`, percent-encoded.
     pub credentials: Option<&'a str>,
     /// Name or address, without the brackets of IPv6.
     pub host: &'a str,
-    /// The scheme's default port where none is written.
+    /// The scheme's default port if the URL has no port.
     pub port: u16,
     /// Path and query, at least `/`; without the fragment, which is never sent.
     pub target: Cow<'a, str>,

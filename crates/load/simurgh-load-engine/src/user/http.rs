@@ -65,8 +65,8 @@ impl<O: Outputs> Machine<'_, O> {
         self.open(ConnState::ConnectingHttp)
     }
 
-    /// A URL as far as its server needs it. What is rendered here is rendered again to be sent, so
-    /// that variables without a value count only then.
+    /// The part of a URL that decides which server gets the request. The request renders the URL
+    /// again, and only then counts variables without a value.
     fn start_of_url(&mut self, url: &Template) -> String {
         let values = &mut self.context.values;
         if let Some(Part::Literal(start)) = url.parts.first() {

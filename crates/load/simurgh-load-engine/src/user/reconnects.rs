@@ -1,5 +1,5 @@
-//! What a user does when something fails or its connection is cut: it tries again, reconnects after
-//! a while, or ends; and which joins it repeats after a reconnect.
+//! How a user handles a failure or a broken connection: it tries again, reconnects after a delay,
+//! or ends. Also decides which joins it repeats after a reconnect.
 //!
 //! In most sessions each join has a separate topic, the same for all users. Then their Channels
 //! session shows what they have joined, and a waiting user needs no further memory for it; only a

@@ -24,7 +24,7 @@ const LINES_MAX: usize = 100_000;
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     meta: Meta,
-    /// What has come since the last tick.
+    /// The records since the last tick.
     pending: Delta,
     pending_workers: BTreeMap<WorkerId, WorkerTick>,
     broadcasts: Broadcasts,

@@ -55,8 +55,9 @@ const USER_BYTES: f64 = 128.0;
 const POLLER_BYTES: f64 = 1_500.0;
 const KERNEL_BYTES: f64 = 3_500.0;
 
-/// What would happen: users and times, sockets, source addresses and workers, memory, and the steps
-/// of each session with their lines. All numbers assume that the server answers at once.
+/// Explains what the run would do: users and times, sockets, source addresses and workers, memory,
+/// and the steps of each session with their lines. All numbers assume that the server answers
+/// immediately.
 pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
     let plan = plan::plan(scenario);
     let mut out = String::new();

@@ -216,7 +216,7 @@ pub(super) const PRESENCE_LISTS: [(&str, PresenceList); 3] = [
 
 type Kind = fn(String) -> Find;
 
-/// What to use in place of an XPath, which Tsung has.
+/// Suggests a replacement for an XPath, which only Tsung has.
 pub const XPATH_HELP: &str =
     "take the value with a regular expression, or a form field by its name";
 

@@ -52,10 +52,12 @@ fn words(text: &str) -> Result<(Vec<Word>, &str), String> {
         }
         let taken;
         if rest.starts_with('"') {
-            taken = quoted_len(rest).ok_or("a quote is not closed")?;
-            let text: String = serde_json::from_str(&rest[..taken])
-                .map_err(|_| format!("{} is not a JSON string", &rest[..taken]))?;
-            words.push(Word::Quoted(text));
+            let mut read = serde_json::Deserializer::from_str(rest).into_iter();
+            let text = read.next().and_then(Result::ok);
+            words.push(Word::Quoted(
+                text.ok_or("a quote of JSON is not closed, or has a wrong \\")?,
+            ));
+            taken = read.byte_offset();
         } else {
             let end = |(at, char): &(usize, char)| {
                 char.is_whitespace() || *char == '"' || rest[*at..].starts_with("}}")
@@ -70,20 +72,6 @@ fn words(text: &str) -> Result<(Vec<Word>, &str), String> {
     }
 }
 
-/// Length of the quoted text at the beginning, with quotes.
-fn quoted_len(text: &str) -> Option<usize> {
-    let mut escaped = false;
-    for (at, byte) in text.bytes().enumerate().skip(1) {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b'"' => return Some(at + 1),
-            _ => {}
-        }
-    }
-    None
-}
-
 const DEPTH_MAX: u32 = 8;
 
 fn part(words: &[Word], names: &dyn Names, depth: u32) -> Result<Part, String> {
@@ -96,12 +84,6 @@ fn part(words: &[Word], names: &dyn Names, depth: u32) -> Result<Part, String> {
         Word::Bare(verb) => verb.as_str(),
     };
     let value = match (verb, rest) {
-        ("user_id", []) => Generated::UserId,
-        ("unique_id", []) => Generated::ReallyUniqueId,
-        ("stamp", []) => Generated::Stamp,
-        ("unix_time", []) => Generated::UnixTime,
-        ("target_host", []) => Generated::TargetHost,
-        ("target_port", []) => Generated::TargetPort,
         ("random_number", [first, last]) => match (number(first)?, number(last)?) {
             (first, last) if first <= last => Generated::RandomNumber(first, last),
             _ => return Err("random_number goes from the smaller to the larger number".to_owned()),
@@ -118,31 +100,35 @@ fn part(words: &[Word], names: &dyn Names, depth: u32) -> Result<Part, String> {
         ("var", [name, element]) => {
             return Ok(Part::Element(names.var(name.text())?, number(element)?));
         }
-        (verb, _) if WORDS.iter().any(|(word, _)| *word == verb) => {
-            let usage = WORDS.iter().find(|(word, _)| *word == verb).map_or("", |(_, usage)| usage);
-            return Err(format!("{verb} is written {{{{{usage}}}}}"));
-        }
-        (name, []) => return variable(name, names),
-        (verb, _) => return Err(format!("{{{{{verb} …}}}} is not known")),
+        _ => match (reserved(verb), rest) {
+            (Some((_, Some(value))), []) => value.clone(),
+            (Some((usage, _)), _) => return Err(format!("{verb} is written {{{{{usage}}}}}")),
+            (None, []) => return variable(verb, names),
+            (None, _) => return Err(format!("{{{{{verb} …}}}} is not known")),
+        },
     };
     Ok(Part::Value(value))
 }
 
-/// Reserved words, and how they are used.
-pub(super) const WORDS: [(&str, &str); 13] = [
-    ("user_id", "user_id"),
-    ("unique_id", "unique_id"),
-    ("stamp", "stamp"),
-    ("unix_time", "unix_time"),
-    ("target_host", "target_host"),
-    ("target_port", "target_port"),
-    ("random_number", "random_number FIRST LAST"),
-    ("random_string", "random_string LENGTH"),
-    ("line", "line FILE"),
-    ("random_line", "random_line FILE"),
-    ("md5", "md5 \"TEXT\""),
-    ("bytes", "bytes HEX"),
-    ("var", "var NAME"),
+fn reserved(verb: &str) -> Option<&'static (&'static str, Option<Generated>)> {
+    WORDS.iter().find(|(usage, _)| usage.split(' ').next() == Some(verb))
+}
+
+/// Reserved words with their use, and the value of those that stand alone.
+pub(super) static WORDS: [(&str, Option<Generated>); 13] = [
+    ("user_id", Some(Generated::UserId)),
+    ("unique_id", Some(Generated::ReallyUniqueId)),
+    ("stamp", Some(Generated::Stamp)),
+    ("unix_time", Some(Generated::UnixTime)),
+    ("target_host", Some(Generated::TargetHost)),
+    ("target_port", Some(Generated::TargetPort)),
+    ("random_number FIRST LAST", None),
+    ("random_string LENGTH", None),
+    ("line FILE", None),
+    ("random_line FILE", None),
+    ("md5 \"TEXT\"", None),
+    ("bytes HEX", None),
+    ("var NAME", None),
 ];
 
 /// `name` or `name[2]`.
@@ -204,9 +190,8 @@ fn literal(out: &mut String, bytes: &[u8]) {
 /// A variable as [`part`] parses it.
 fn name(var: VarId, element: Option<u32>, scenario: &Scenario) -> String {
     let name = scenario.vars.get(usize::from(var.0)).map_or("", String::as_str);
-    let is_word = WORDS.iter().any(|(word, _)| *word == name);
     match element {
-        None if is_plain(name) && !is_word => name.to_owned(),
+        None if is_plain(name) && reserved(name).is_none() => name.to_owned(),
         None => format!("var {}", quoted(name)),
         Some(element) if is_plain(name) => format!("{name}[{element}]"),
         Some(element) => format!("var {} {element}", quoted(name)),
@@ -228,17 +213,15 @@ fn generated(value: &Generated, scenario: &Scenario) -> String {
         if is_plain(name) { name.to_owned() } else { quoted(name) }
     };
     match value {
-        Generated::UserId => "user_id".to_owned(),
-        Generated::ReallyUniqueId => "unique_id".to_owned(),
-        Generated::Stamp => "stamp".to_owned(),
-        Generated::UnixTime => "unix_time".to_owned(),
-        Generated::TargetHost => "target_host".to_owned(),
-        Generated::TargetPort => "target_port".to_owned(),
         Generated::RandomNumber(first, last) => format!("random_number {first} {last}"),
         Generated::RandomString(length) => format!("random_string {length}"),
         Generated::NextLine(index) => format!("line {}", file(*index)),
         Generated::RandomLine(index) => format!("random_line {}", file(*index)),
         Generated::Md5(template) => format!("md5 {}", quoted(&print(template, scenario))),
+        alone => {
+            let word = WORDS.iter().find(|(_, it)| it.as_ref() == Some(alone));
+            word.map_or_else(String::new, |(word, _)| (*word).to_owned())
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Control flow of a session: loops, conditions, think times and the like.
+//! Control flow of a session, such as loops, conditions and think times.
 
 use simurgh_load_scenario::answer::compile_pattern;
 use simurgh_load_scenario::{

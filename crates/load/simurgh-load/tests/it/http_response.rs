@@ -194,26 +194,6 @@ proptest! {
             Ok(None) => unreachable!(),
         }
     }
-
-    #[test]
-    fn cuts_make_no_difference_to_whatever_comes(
-        made in made(),
-        spoiled in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
-        sizes in prop::collection::vec(1..30_usize, 1..6),
-    ) {
-        let mut wire = made.wire();
-        for (at, byte) in spoiled {
-            let at = at.index(wire.len());
-            wire[at] = byte;
-        }
-        let whole = feed(&wire, &[], made.to_head);
-        let pieces = feed(&wire, &sizes, made.to_head);
-        prop_assert_eq!(whole.1, pieces.1);
-        prop_assert_eq!(whole.2, pieces.2);
-        if whole.1.is_ok() {
-            prop_assert_eq!(whole.0, pieces.0);
-        }
-    }
 }
 
 fn error(wire: &str) -> Option<ResponseError> {

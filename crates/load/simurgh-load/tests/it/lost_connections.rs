@@ -85,31 +85,6 @@ fn a_server_that_dies_and_comes_back_gets_all_its_users_back() {
 }
 
 #[test]
-fn without_reconnect_a_server_that_dies_ends_its_users() {
-    const USERS: u64 = 100;
-    let log = Log::default();
-    let server = channels_at(ANY.parse().unwrap(), &log);
-    let addr = server.addr;
-    let killer = {
-        let log = log.clone();
-        thread::spawn(move || {
-            let began = Instant::now();
-            while log.count("phx_join") < USERS && began.elapsed() < Duration::from_secs(20) {
-                thread::sleep(Duration::from_millis(10));
-            }
-            server.kill();
-        })
-    };
-    let steps = "steps = [{ connect = \"/\" }, { join = \"a\" }, { receive = \"end\" }]";
-    let ran = run_with(&of(addr, USERS as u32, "phoenix", "", steps), 2);
-    killer.join().unwrap();
-    assert_eq!(ran.ending, Ending::Finished);
-    ran.users_are(0, USERS);
-    assert_eq!(ran.record.errors().total(), USERS, "{}", ran.text());
-    assert_eq!(ran.count(Count::JoinsOk), USERS);
-}
-
-#[test]
 fn a_stay_goes_on_after_a_reconnect_with_what_was_left_of_it() {
     // Two frames of five come before the connection ends, three after it; the replies of the
     // repeated join in between do not count.

@@ -29,7 +29,6 @@ mod several_servers;
 mod stalled_server;
 mod tls;
 mod tsung_files;
-mod tsung_mutations;
 mod tsung_run;
 mod tsung_steps;
 mod tsung_xml;

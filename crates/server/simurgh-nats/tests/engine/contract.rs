@@ -8,7 +8,7 @@ use simurgh_cluster::{Adapter, Prefix};
 use simurgh_nats::{Config, NatsAdapter, StreamsConfig};
 
 use crate::support::proxy::Proxy;
-use crate::support::{Engine, JETSTREAM, runtime};
+use crate::support::{Engine, STORE, runtime};
 
 struct Nats {
     engine: Engine,
@@ -17,13 +17,13 @@ struct Nats {
 
 impl Nats {
     fn start() -> Self {
-        Self { engine: Engine::start(JETSTREAM), proxies: vec![] }
+        Self { engine: Engine::start(STORE), proxies: vec![] }
     }
 }
 
 impl Harness for Nats {
     fn adapter(&mut self, prefix: &Prefix) -> Box<dyn Adapter> {
-        let proxy = Proxy::to(self.engine.port);
+        let proxy = Proxy::to(self.engine.port());
         let server = format!("127.0.0.1:{}", proxy.port).parse().unwrap();
         self.proxies.push(proxy);
         let mut config = Config::new(vec![server], prefix.clone(), "contract");
@@ -45,7 +45,7 @@ impl Harness for Nats {
             Fault::Kill => self.engine.kill(),
             Fault::Restart => self.engine.restart(),
             Fault::RestartEmpty => {
-                self.engine.forget();
+                self.engine.lose_store();
                 self.engine.restart();
             }
         }

@@ -17,7 +17,7 @@ fn engine(more: &str) -> (Engine, Authority, TempDir) {
         "tls {{ cert_file: {certificate:?}, key_file: {key:?}, ca_file: {:?}, {more} }}",
         authority.file
     );
-    (Engine::start(&configuration), authority, directory)
+    (Engine::start_at("127.0.0.1", &configuration), authority, directory)
 }
 
 fn config(address: &str, tls: Tls) -> Config {
@@ -34,7 +34,7 @@ fn with_ca(path: &Path) -> Tls {
 #[ignore = "needs nats-server"]
 fn a_link_is_encrypted_with_a_private_authority() {
     let (engine, authority, _directory) = engine("");
-    for address in [engine.address(), format!("tls://localhost:{}", engine.port)] {
+    for address in [engine.address(), format!("tls://localhost:{}", engine.port())] {
         let mut one = Node::start(1, config(&address, with_ca(&authority.file)));
         let mut other = Node::start(2, config(&address, with_ca(&authority.file)));
         one.is_of_use();
@@ -85,11 +85,11 @@ fn tls_may_come_before_the_servers_first_word() {
 fn a_node_that_requires_tls_never_connects_without() {
     let engine = Engine::start("");
     let required = Tls { is_required: true, ..Tls::default() };
-    let address = format!("tls://127.0.0.1:{}", engine.port);
+    let address = format!("tls://{}", engine.address());
     for config in [config(&engine.address(), required), config(&address, Tls::default())] {
         let mut node = Node::start(1, config);
         let Down::Refused(why) = node.why_down() else { panic!("{:?}", node.downs) };
-        assert!(why.contains("TLS is required here, and it has none"), "{why}");
+        assert!(why.contains("this node requires TLS, but the server does not offer it"), "{why}");
     }
 }
 

@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 use simurgh_cluster::Adapter as _;
 use simurgh_nats::{Storage, StreamCount, StreamsConfig};
 
-use crate::support::{Engine, JETSTREAM, Node, operator, prefix};
+use crate::support::{Engine, Node, STORE, operator, prefix};
 
-fn engine(configuration: &str) -> Engine {
-    Engine::start(configuration)
+fn info(engine: &Engine, stream: &str) -> Value {
+    operator::must(engine.port(), &format!("STREAM.INFO.{stream}"), &Value::Null)
 }
 
 /// The configuration of a cluster's first stream.
 fn config(engine: &Engine) -> Value {
-    operator::info(engine.port, "P_H0")["config"].clone()
+    info(engine, "P_H0")["config"].clone()
 }
 
 #[test]
 #[ignore = "needs nats-server"]
 fn a_stream_is_made_as_it_should_be() {
-    let engine = engine(JETSTREAM);
+    let engine = Engine::start(STORE);
     let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     node.keeps();
     let found = config(&engine);
@@ -47,7 +47,7 @@ fn a_stream_is_made_as_it_should_be() {
 #[test]
 #[ignore = "needs nats-server"]
 fn a_stream_that_keeps_less_is_changed_and_what_it_has_stays() {
-    let engine = engine(JETSTREAM);
+    let engine = Engine::start(STORE);
     let few = StreamsConfig {
         count_max: 3,
         age_max: Duration::from_secs(200),
@@ -73,33 +73,33 @@ fn a_stream_that_keeps_less_is_changed_and_what_it_has_stays() {
 #[test]
 #[ignore = "needs nats-server"]
 fn subjects_that_another_stream_has_are_named() {
-    let engine = engine(JETSTREAM);
+    let engine = Engine::start(STORE);
     let other = json!({ "name": "ALL", "subjects": ["p.>"], "storage": "memory" });
-    operator::must(engine.port, "STREAM.CREATE.ALL", &other);
+    operator::must(engine.port(), "STREAM.CREATE.ALL", &other);
     let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     let why = node.why_nothing_is_kept();
-    assert!(why.contains("the stream P_H0 cannot be made: subjects overlap"), "{why}");
+    assert!(why.contains("the stream P_H0 cannot be created: subjects overlap"), "{why}");
 }
 
 #[test]
 #[ignore = "needs nats-server"]
 fn a_node_that_creates_no_streams_names_the_missing_one_and_uses_it_later() {
-    let engine = engine(JETSTREAM);
+    let engine = Engine::start(STORE);
     let keeping = StreamsConfig { create_streams: false, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
     let why = node.why_nothing_is_kept();
-    let (words, expected) = why.split_once("is not there; it must be ").expect(&why);
+    let (words, expected) = why.split_once("does not exist: create it with ").expect(&why);
     assert!(words.ends_with("the stream P_H0 "), "{why}");
     let expected: Value = serde_json::from_str(expected).expect(&why);
     // A stream that keeps too little is refused, and not changed.
     let mut less = expected.clone();
     less["max_msgs_per_subject"] = 2.into();
-    operator::must(engine.port, "STREAM.CREATE.P_H0", &less);
+    operator::must(engine.port(), "STREAM.CREATE.P_H0", &less);
     node.wait("the difference", |it| {
         let words = it.adapter.measures().keeping.unwrap();
-        words.contains("P_H0 is not as it must be: max_msgs_per_subject is 2, not 100")
+        words.contains("P_H0 has the wrong settings: max_msgs_per_subject is 2, not 100")
     });
-    operator::must(engine.port, "STREAM.UPDATE.P_H0", &expected);
+    operator::must(engine.port(), "STREAM.UPDATE.P_H0", &expected);
     node.keeps();
     node.stored("t", "id");
 }
@@ -107,7 +107,7 @@ fn a_node_that_creates_no_streams_names_the_missing_one_and_uses_it_later() {
 #[test]
 #[ignore = "needs nats-server"]
 fn a_replica_that_there_is_no_server_for_is_named() {
-    let engine = engine(JETSTREAM);
+    let engine = Engine::start(STORE);
     let replicas = simurgh_nats::Replicas::Three;
     let keeping = StreamsConfig { replicas, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
@@ -118,7 +118,7 @@ fn a_replica_that_there_is_no_server_for_is_named() {
 #[test]
 #[ignore = "needs nats-server"]
 fn sixteen_streams_share_the_topics() {
-    let engine = engine(JETSTREAM);
+    let engine = Engine::start(STORE);
     let keeping = StreamsConfig { streams: StreamCount::Sixteen, ..StreamsConfig::default() };
     let (mut one, mut other) = (
         Node::keeping(1, &engine.address(), keeping.clone()),
@@ -137,9 +137,8 @@ fn sixteen_streams_share_the_topics() {
     }
     other.wait("all", |it| it.stored.len() == 120);
     let digits: Vec<String> = (0..16).map(|it| format!("P_H{it:x}")).collect();
-    let counts = digits
-        .iter()
-        .map(|name| operator::info(engine.port, name)["state"]["messages"].as_u64().unwrap());
+    let counts =
+        digits.iter().map(|name| info(&engine, name)["state"]["messages"].as_u64().unwrap());
     let counts: Vec<u64> = counts.collect();
     assert_eq!(counts.iter().sum::<u64>(), 120);
     assert!(counts.iter().filter(|it| **it > 0).count() > 10, "{counts:?}");
@@ -160,12 +159,12 @@ fn sixteen_streams_share_the_topics() {
 #[test]
 #[ignore = "needs nats-server"]
 fn memory_is_announced_as_lost_and_is() {
-    let mut engine = engine(JETSTREAM);
+    let mut engine = Engine::start(STORE);
     let keeping = StreamsConfig { storage: Storage::Memory, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
     let epoch = node.keeps();
     let words = node.adapter.measures().keeping.unwrap();
-    assert!(words.contains("in the memory of one server: it is lost"), "{words}");
+    assert!(words.contains("in memory on one server: they are lost"), "{words}");
     node.stored("t", "id");
     engine.kill();
     node.wait("down", |it| !it.is_up);

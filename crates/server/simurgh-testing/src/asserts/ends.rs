@@ -10,7 +10,7 @@ use crate::socket::{TestChannel, TestSocket};
 
 /// A channel or a socket.
 pub trait Ends {
-    /// What the assertion returns.
+    /// The value that the assertion returns.
     type Value;
 
     /// Waits until it is closed as intended; panics if that does not happen in time.

@@ -261,31 +261,6 @@ fn a_message_that_does_not_get_on_ends_when_its_time_is_up() {
 }
 
 #[test]
-fn a_turn_that_takes_seconds_is_nobodys_silence() {
-    let endpoint = server(|config| config.idle_timeout = Some(Duration::from_millis(1500)));
-    let mut clients: Vec<Client> = (0..50).map(|_| member(&endpoint, "rooms:a")).collect();
-    let mut blocking = member(&endpoint, "rooms:b");
-    blocking.push("2", "rooms:b", "sleep", json!(4000));
-    std::thread::sleep(Duration::from_millis(200));
-    for client in clients.iter_mut().take(25) {
-        client.send(json!([null, "hb", "phoenix", "heartbeat", {}]));
-    }
-    std::thread::sleep(Duration::from_millis(4500));
-    for (at, client) in clients.iter_mut().enumerate() {
-        if at >= 25 {
-            client.send(json!([null, "hb", "phoenix", "heartbeat", {}]));
-        }
-        assert_eq!(client.recv()[3], "phx_reply", "client {at}");
-    }
-    assert_eq!(metric(&endpoint, "simurgh_idle_timeouts_total"), 0);
-    assert!(metric(&endpoint, "simurgh_lost_seconds_total") >= 3);
-    // The idle timeout still applies.
-    until("those who say nothing to be closed", || {
-        metric(&endpoint, "simurgh_idle_timeouts_total") == 51
-    });
-}
-
-#[test]
 fn what_was_asked_before_a_half_close_is_answered() {
     let endpoint = server(|_| {});
     for bytes in [10, 9_000_000] {

@@ -9,24 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::support::raw::Raw;
-use crate::support::{Client, WAIT_MAX, start, until};
+use crate::support::{Client, WAIT_MAX, no_channel, start, until};
 use simurgh::axum::Router;
 use simurgh::axum::body::Body;
 use simurgh::axum::routing::get;
-use simurgh::{
-    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
-};
+use simurgh::{ChannelRoute, Endpoint, UserSocket};
 
 const SOON: Duration = Duration::from_secs(4);
 const LARGE: usize = 16 << 20;
-
-struct Room;
-
-impl ShardChannel for Room {
-    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
-        Outcome::NoReply
-    }
-}
 
 struct Server {
     endpoint: Endpoint,
@@ -59,7 +49,7 @@ fn server(drain_time: Duration) -> Server {
         .route("/large", get(|| async { Body::from(vec![b'x'; LARGE]) }))
         .route("/never", get(never));
     let user_socket =
-        UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)));
+        UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", no_channel));
     let builder = Endpoint::builder().socket(user_socket).http(router);
     Server { endpoint: start(builder.configure(|it| it.drain_time = drain_time)), go, has_come }
 }

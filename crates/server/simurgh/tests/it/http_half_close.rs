@@ -8,31 +8,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::support::raw::{Raw, request};
-use crate::support::{Client, start, until};
-use serde_json::json;
+use crate::support::raw::Raw;
+use crate::support::{no_channel, start, until};
 use simurgh::axum::Router;
 use simurgh::axum::body::{Body, Bytes};
 use simurgh::axum::extract::DefaultBodyLimit;
 use simurgh::axum::routing::{get, post};
 use simurgh::http::HttpConfig;
-use simurgh::{
-    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
-};
+use simurgh::{ChannelRoute, Endpoint, UserSocket};
 
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 /// The limit for what must happen at once.
 const SOON: Duration = Duration::from_secs(5);
 const SHORT: Duration = Duration::from_millis(300);
 const LARGE: usize = 8 << 20;
-
-struct Room;
-
-impl ShardChannel for Room {
-    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
-        Outcome::NoReply
-    }
-}
 
 struct Held(Arc<AtomicUsize>);
 
@@ -70,11 +59,9 @@ fn server(change: impl FnOnce(&mut HttpConfig)) -> Server {
         .route("/never", get(never))
         .layer(DefaultBodyLimit::disable());
     let user_socket =
-        UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)));
-    let builder = Endpoint::builder().socket(user_socket).http(router).configure(|config| {
-        config.api_token = Some("s3cret".into());
-        change(&mut config.http);
-    });
+        UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", no_channel));
+    let builder = Endpoint::builder().socket(user_socket).http(router);
+    let builder = builder.configure(|config| change(&mut config.http));
     Server { endpoint: start(builder), held }
 }
 
@@ -96,27 +83,11 @@ impl Server {
     }
 }
 
-fn publish(n: usize) -> String {
-    let body = json!({"topic": "room:a", "event": "news", "payload": {"n": n}}).to_string();
-    request("POST /api/broadcast", "authorization: Bearer s3cret\r\n", &body)
-}
-
 #[test]
 fn a_request_followed_by_fin_is_answered_a_hundred_times_of_a_hundred() {
     let server = server(|_| {});
     for n in 0..100 {
         assert_eq!(server.ask(HEALTH), [(200, "ok\n".to_owned())], "the {n}th");
-    }
-}
-
-#[test]
-fn who_publishes_and_shuts_hears_that_it_was_taken() {
-    let server = server(|_| {});
-    let mut member = Client::v2(&server.endpoint);
-    assert_eq!(member.join("room:a")[3], "phx_reply");
-    for n in 0..100 {
-        assert_eq!(server.ask(&publish(n)), [(202, "{\"taken\":1}".to_owned())], "the {n}th");
-        assert_eq!(member.recv()[4], json!({"n": n}));
     }
 }
 

@@ -6,7 +6,6 @@ use simurgh::declared::{self, ChannelSpec, Defaults};
 use simurgh::{
     ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
 };
-use tungstenite::Message;
 
 /// Empty, the longest that are copied, longer, and much longer.
 const LENGTHS: [usize; 5] = [0, 65_534, 65_535, 65_536, 3_000_000];
@@ -118,50 +117,6 @@ fn long_payloads_arrive_as_short_ones_do_on_every_wire() {
         }
         v2.heartbeat();
         seer.heartbeat();
-    }
-}
-
-#[test]
-fn long_binary_payloads_arrive_where_there_is_binary() {
-    let endpoint = server();
-    for bytes in LENGTHS {
-        let data: Vec<u8> = (0..bytes).map(|n| n as u8).collect();
-        let mut v2 = Client::v2(&endpoint);
-        v2.join("rooms:a");
-        v2.recv();
-        let mut old = v1(&endpoint);
-        v1_message(&mut old, "phx_join", &json!({}));
-        old.recv();
-        old.recv();
-        let mut push = vec![0, 1, 1, 7, 4];
-        push.extend(b"11rooms:aecho");
-        push.extend(&data);
-        v2.0.send(Message::binary(push)).unwrap();
-        let mut reply = vec![1, 1, 1, 7, 2];
-        reply.extend(b"11rooms:aok");
-        reply.extend(&data);
-        assert_eq!(v2.0.read().unwrap(), Message::binary(reply));
-        endpoint.broadcast("rooms:a", "news", data.clone()).unwrap();
-        let mut broadcast = vec![2, 7, 4];
-        broadcast.extend(b"rooms:anews");
-        broadcast.extend(&data);
-        assert_eq!(v2.0.read().unwrap(), Message::binary(broadcast));
-        // It cannot be encoded there; the next message arrives.
-        endpoint.broadcast("rooms:a", "news", json!({"n": bytes})).unwrap();
-        assert_eq!(old.recv()["payload"], json!({"n": bytes}));
-    }
-}
-
-#[test]
-fn long_messages_of_plain_sockets_come_back_whole() {
-    let endpoint = server();
-    for bytes in LENGTHS {
-        let mut plain = Client::connect(endpoint.addresses()[0], "/plain");
-        let texts = [Message::text("\0é".repeat(bytes)), Message::binary(vec![0; bytes])];
-        for message in texts {
-            plain.0.send(message.clone()).unwrap();
-            assert_eq!(plain.0.read().unwrap(), message);
-        }
     }
 }
 

@@ -203,19 +203,6 @@ fn a_poll_whose_last_answer_was_lost_ends_the_session_of_who_goes_by_positions()
     }
 }
 
-/// As in Phoenix: one token for the whole session.
-#[test]
-fn who_does_not_go_by_positions_keeps_its_token() {
-    let endpoint = keeping();
-    let mut session = Session::joined(&endpoint, "kept:plain");
-    for _ in 0..3 {
-        assert_eq!(session.post(r#"["1","2","kept:plain","shout",{}]"#), 200);
-        let answer = session.poll();
-        assert_eq!(messages(&answer).len(), 1);
-        assert!(session.target.ends_with(&token(&answer)));
-    }
-}
-
 /// A client that leaves, or shuts its side, loses no message.
 #[test]
 fn who_has_left_is_given_nothing() {

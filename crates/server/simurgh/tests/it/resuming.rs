@@ -156,12 +156,3 @@ async fn topics_are_listed_page_by_page_as_over_http() {
     server.stop();
     assert_eq!(pubsub.history_topics().await.unwrap_err(), HistoryError::Ended);
 }
-
-#[tokio::test]
-async fn a_server_without_history_has_no_topics() {
-    let user_socket =
-        UserSocket::new("/socket").channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
-    let server = start(Endpoint::builder().socket(user_socket));
-    let page = server.pubsub().history_topics().await.unwrap();
-    assert_eq!((page.topics.len(), page.next), (0, None));
-}

@@ -23,12 +23,12 @@ const AT_ONCE: usize = 10_000;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// For the answer to the first socket's event.
 const TRY_MAX: Duration = Duration::from_secs(1);
-/// The allocator has returned its memory when the process has not shrunk for so long.
+/// The allocator has returned its memory when the process has not shrunk for this time.
 const RELEASE_PAUSE: Duration = Duration::from_secs(1);
 /// Pauses waited for at most, on a process that shrinks on and on.
 const RELEASE_PAUSES: usize = 10;
 
-/// What is measured. Path, params and serializer are for a prompt, too.
+/// Settings of a measurement. Path, params and serializer are for a prompt, too.
 #[derive(Debug, clap::Args)]
 pub(super) struct Plan {
     /// Channels that each socket joins

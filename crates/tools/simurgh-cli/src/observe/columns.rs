@@ -130,7 +130,7 @@ pub(super) const NODES: &[Column<NodeRow>] = &[
     number("CPU %", |row| figure(row, |it| Value::decimal(it.cpu_cores * 100.0))),
 ];
 
-/// What a node has learnt about the others from their beats.
+/// Data of the other nodes from their heartbeats.
 pub(super) const BEATS: &[Column<NodeRow>] = &[
     words("node", node),
     words("id", |row| Value::text(&row.id)),

@@ -33,7 +33,7 @@ pub(crate) struct File {
     /// The table `[cluster]`, likewise.
     #[cfg(feature = "nats")]
     pub(crate) cluster: Option<Option<ClusterSpec>>,
-    /// What is allowed and probably not meant.
+    /// Warnings: settings that are allowed but probably not intended.
     warnings: Vec<(usize, String)>,
     /// Channels with unreadable keys; their further mistakes are not reported.
     unreadable: BTreeSet<usize>,

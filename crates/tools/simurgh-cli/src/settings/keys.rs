@@ -448,7 +448,7 @@ impl clap::FromArgMatches for PartialSettings {
 
     fn from_arg_matches_mut(matches: &mut clap::ArgMatches) -> Result<Self, clap::Error> {
         let mut settings = Self::default();
-        ALL.iter().for_each(|key| (key.take)(&mut settings, matches));
+        ALL.iter().for_each(|key| key.take(&mut settings, matches));
         Ok(settings)
     }
 
@@ -470,7 +470,7 @@ impl clap::Args for PartialSettings {
             };
             let first = key.about.split(". ").next().unwrap_or(key.about);
             let long = format!("{}. [default: {default}]\n\n{}", key.about, key.details("\n"));
-            let flag = (key.flag)().long(key.name.replace('_', "-")).help_heading(heading);
+            let flag = key.flag().long(key.name.replace('_', "-")).help_heading(heading);
             let flag = flag.help(format!("{first} [default: {default}]")).long_help(long);
             match FROM_ENVIRONMENT {
                 (name, variable) if name == key.name => flag.env(variable).hide_env_values(true),

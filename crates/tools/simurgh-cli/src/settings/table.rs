@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches};
+use clap::{Arg, ArgAction, ArgMatches};
+use simurgh::CheckOrigin;
 use simurgh_text::Choice;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -29,11 +29,23 @@ pub(crate) struct Key<Settings> {
     pub(crate) example: Option<&'static str>,
     pub(crate) about: &'static str,
     pub(crate) cost: &'static str,
-    /// The flag, without help.
-    pub(super) flag: fn() -> Arg,
-    /// Takes it from the command line, if it was given.
-    pub(super) take: fn(&mut Settings, &mut ArgMatches),
+    /// The name of its value in help.
+    pub(super) value_name: &'static str,
+    pub(super) form: Form,
     pub(super) set: fn(&mut Settings, &Value<'_>) -> Result<(), Vec<Wrong>>,
+}
+
+/// How the flag of a setting is written.
+#[derive(Clone, Copy)]
+pub(super) enum Form {
+    /// With one value.
+    One,
+    /// Once for each value.
+    List,
+    /// The same, or with commas.
+    CommaList,
+    /// Without a value it is on.
+    Switch,
 }
 
 /// A value of the file, with its position.
@@ -69,9 +81,54 @@ impl<Settings> Key<Settings> {
     }
 }
 
+impl<Settings: Default + 'static> Key<Settings> {
+    /// The flag, without help. Its value is read like a value of the file.
+    pub(super) fn flag(&self) -> Arg {
+        let (form, set) = (self.form, self.set);
+        let read = move |text: &str| {
+            let value = typed(form, [text.to_owned()].into_iter());
+            let wrong = |wrong: Vec<Wrong>| wrong.into_iter().map(|it| it.why).collect::<String>();
+            set(&mut Settings::default(), &value).map(|()| text.to_owned()).map_err(wrong)
+        };
+        let flag = Arg::new(self.name).value_name(self.value_name);
+        match form {
+            Form::One => flag.value_parser(read),
+            Form::List => flag.value_parser(read).action(ArgAction::Append),
+            Form::CommaList => {
+                flag.value_parser(read).action(ArgAction::Append).value_delimiter(',')
+            }
+            Form::Switch => {
+                let flag = flag.value_parser(["true", "false"]).num_args(0..=1);
+                flag.require_equals(true).default_missing_value("true")
+            }
+        }
+    }
+
+    /// Takes it from the command line, if it was given.
+    pub(super) fn take(&self, settings: &mut Settings, matches: &mut ArgMatches) {
+        if let Some(texts) = matches.remove_many(self.name) {
+            // Each was read when it was parsed.
+            let _ = (self.set)(settings, &typed(self.form, texts));
+        }
+    }
+}
+
+/// The value of a flag, as a value of the file.
+fn typed(form: Form, texts: impl Iterator<Item = String>) -> Value<'static> {
+    let mut texts = texts.map(|text| Spanned::new(0..0, DeValue::String(text.into())));
+    match form {
+        Form::List | Form::CommaList => Spanned::new(0..0, DeValue::Array(texts.collect())),
+        Form::One => texts.next().unwrap_or_else(|| Spanned::new(0..0, DeValue::Boolean(false))),
+        Form::Switch => {
+            let is_on = texts.next().is_some_and(|text| text.get_ref().as_str() == Some("true"));
+            Spanned::new(0..0, DeValue::Boolean(is_on))
+        }
+    }
+}
+
 /// Turns the table of settings into `PartialSettings` and `ALL`. An entry is `name: type =
 /// form("VALUE NAME", reader) => field of simurgh::Config { texts }`; the form is one of the
-/// modules below. Without `takes` the text follows from the value's name and the default; without
+/// functions below. Without `takes` the text follows from the value's name and the default; without
 /// `cost` it costs nothing.
 macro_rules! settings {
     ($($name:ident: $type:ty = $form:ident($value_name:tt, $read:expr)
@@ -90,9 +147,6 @@ macro_rules! settings {
         }
 
         impl PartialSettings {
-            #[cfg(test)]
-            pub(crate) const FIELDS: &'static [&'static str] = &[$(stringify!($name)),*];
-
             /// Adds the settings of `below` that are not given here.
             pub(crate) fn over(self, below: Self) -> Self {
                 Self { $($name: self.$name.or(below.$name),)* }
@@ -123,16 +177,10 @@ macro_rules! settings {
                 example: settings!(@example $($example)?),
                 about: $about,
                 cost: settings!(@cost $($cost)?),
-                flag: || {
-                    let flag = clap::Arg::new(stringify!($name)).value_name($value_name);
-                    table::$form::flag(flag, $read, || None::<$type>)
-                },
-                take: |settings, matches| {
-                    let name = stringify!($name);
-                    settings.$name = table::$form::take(matches, name);
-                },
+                value_name: $value_name,
+                form: settings!(@form $form),
                 set: |settings, value| {
-                    settings.$name = Some(table::$form::read(value, $read)?);
+                    settings.$name = Some(table::$form(value, $read)?);
                     Ok(())
                 },
             },)*
@@ -144,6 +192,10 @@ macro_rules! settings {
         concat!("a size such as ", $default, " or a number of bytes")
     };
     (@takes "BOOL", $default:literal) => { "true or false" };
+    (@form list) => { table::Form::List };
+    (@form comma_list) => { table::Form::CommaList };
+    (@form switch) => { table::Form::Switch };
+    (@form $form:ident) => { table::Form::One };
     (@example $example:literal) => { Some($example) };
     (@example) => { None };
     (@cost $cost:literal) => { $cost };
@@ -189,129 +241,62 @@ impl Fill<u64> for usize {
     }
 }
 
-/// The bounds of clap for values of flags.
-pub(super) trait Plain: Clone + Send + Sync + 'static {}
-
-impl<T: Clone + Send + Sync + 'static> Plain for T {}
-
-pub(super) trait Read<T>:
-    Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
-{
-}
-
-impl<T, F: Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static> Read<T> for F {}
-
-fn wrong_type(value: &Value<'_>) -> Wrong {
+fn wrong_type(value: &Value<'_>) -> Vec<Wrong> {
     let why = format!("is of the wrong type ({})", value.get_ref().type_str());
-    Wrong { span: value.span(), why }
+    vec![Wrong { span: value.span(), why }]
 }
 
-/// Reads a text or a whole number of the file like the flag of the same name.
-fn read_one<T>(value: &Value<'_>, read: impl Read<T>) -> Result<T, Wrong> {
+/// A text or a whole number.
+pub(super) fn one<T>(
+    value: &Value<'_>,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<T, Vec<Wrong>> {
     let result = match value.get_ref() {
         DeValue::String(text) => read(text),
         DeValue::Integer(number) => read(&number.to_string()),
         _ => return Err(wrong_type(value)),
     };
-    result.map_err(|why| Wrong { span: value.span(), why })
+    result.map_err(|why| vec![Wrong { span: value.span(), why }])
 }
 
-// In each form, `flag` gets a function only for the type of the setting; it is never called.
-
-/// One value.
-pub(super) mod one {
-    use super::*;
-
-    pub(crate) fn flag<T: Plain>(flag: Arg, read: impl Read<T>, _: fn() -> Option<T>) -> Arg {
-        flag.value_parser(ValueParser::new(read))
-    }
-
-    pub(crate) fn take<T: Plain>(matches: &mut ArgMatches, name: &str) -> Option<T> {
-        matches.remove_one(name)
-    }
-
-    pub(crate) fn read<T>(value: &Value<'_>, read: impl Read<T>) -> Result<T, Vec<Wrong>> {
-        read_one(value, read).map_err(|wrong| vec![wrong])
-    }
-}
-
-/// A list; the flag is repeated.
-pub(super) mod list {
-    use super::*;
-
-    pub(crate) fn flag<T: Plain>(flag: Arg, read: impl Read<T>, _: fn() -> Option<Vec<T>>) -> Arg {
-        one::flag(flag, read, || None).action(clap::ArgAction::Append)
-    }
-
-    pub(crate) fn take<T: Plain>(matches: &mut ArgMatches, name: &str) -> Option<Vec<T>> {
-        matches.remove_many(name).map(Iterator::collect)
-    }
-
-    /// Names every invalid entry.
-    pub(crate) fn read<T>(value: &Value<'_>, read: impl Read<T>) -> Result<Vec<T>, Vec<Wrong>> {
-        let DeValue::Array(entries) = value.get_ref() else { return Err(vec![wrong_type(value)]) };
-        let (mut right, mut wrong) = (Vec::new(), Vec::new());
-        for entry in entries.iter() {
-            match read_one(entry, read.clone()) {
-                Ok(entry) => right.push(entry),
-                Err(why) => wrong.push(why),
-            }
+/// A list; names every invalid entry.
+pub(super) fn list<T>(
+    value: &Value<'_>,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<Vec<T>, Vec<Wrong>> {
+    let DeValue::Array(entries) = value.get_ref() else { return Err(wrong_type(value)) };
+    let (mut right, mut wrong) = (Vec::new(), Vec::new());
+    for entry in entries.iter() {
+        match one(entry, &read) {
+            Ok(entry) => right.push(entry),
+            Err(why) => wrong.extend(why),
         }
-        if wrong.is_empty() { Ok(right) } else { Err(wrong) }
     }
+    if wrong.is_empty() { Ok(right) } else { Err(wrong) }
 }
 
-/// A list; the flag is repeated or has commas.
-pub(super) mod comma_list {
-    use super::*;
+pub(super) use list as comma_list;
 
-    pub(crate) use super::list::{read, take};
-
-    pub(crate) fn flag<T: Plain>(flag: Arg, read: impl Read<T>, of: fn() -> Option<Vec<T>>) -> Arg {
-        list::flag(flag, read, of).value_delimiter(',')
-    }
-}
-
-/// On or off; the flag alone is on.
-pub(super) mod switch {
-    use super::*;
-
-    pub(crate) use super::one::take;
-
-    pub(crate) fn flag(flag: Arg, (): (), _: fn() -> Option<bool>) -> Arg {
-        let flag = flag.value_parser(clap::value_parser!(bool)).num_args(0..=1);
-        flag.require_equals(true).default_missing_value("true")
-    }
-
-    pub(crate) fn read(value: &Value<'_>, (): ()) -> Result<bool, Vec<Wrong>> {
-        value.get_ref().as_bool().ok_or_else(|| vec![wrong_type(value)])
-    }
+pub(super) fn switch(value: &Value<'_>, (): ()) -> Result<bool, Vec<Wrong>> {
+    value.get_ref().as_bool().ok_or_else(|| wrong_type(value))
 }
 
 /// Origins: one text as in the flag, or a list of entries.
-pub(super) mod origins {
-    use simurgh::CheckOrigin;
-
-    use super::*;
-
-    pub(crate) use super::one::{flag, take};
-
-    pub(crate) fn read(
-        value: &Value<'_>,
-        read: impl Read<Choice<CheckOrigin>>,
-    ) -> Result<Choice<CheckOrigin>, Vec<Wrong>> {
-        if !value.get_ref().is_array() {
-            return one::read(value, read);
-        }
-        let entry = move |entry: &str| match read(entry)?.value() {
-            Some(CheckOrigin::List(entries)) => Ok(entries),
-            _ => Err(format!("{entry:?} cannot be part of a list: use it alone")),
-        };
-        let entries = list::read(value, entry)?.concat();
-        if entries.is_empty() {
-            let why = "is an empty list, which refuses every page".to_owned();
-            return Err(vec![Wrong { span: value.span(), why }]);
-        }
-        Ok(Choice::Value(CheckOrigin::List(entries)))
+pub(super) fn origins(
+    value: &Value<'_>,
+    read: impl Fn(&str) -> Result<Choice<CheckOrigin>, String>,
+) -> Result<Choice<CheckOrigin>, Vec<Wrong>> {
+    if !value.get_ref().is_array() {
+        return one(value, read);
     }
+    let entry = |entry: &str| match read(entry)?.value() {
+        Some(CheckOrigin::List(entries)) => Ok(entries),
+        _ => Err(format!("{entry:?} cannot be part of a list: use it alone")),
+    };
+    let entries = list(value, entry)?.concat();
+    if entries.is_empty() {
+        let why = "is an empty list, which refuses every page".to_owned();
+        return Err(vec![Wrong { span: value.span(), why }]);
+    }
+    Ok(Choice::Value(CheckOrigin::List(entries)))
 }

@@ -8,6 +8,7 @@ mod cluster_history;
 mod cluster_load;
 mod config;
 mod descriptors;
+mod documents;
 mod drive;
 mod history_api;
 mod load;

@@ -178,7 +178,7 @@ fn what_is_kept_is_printed_once_there_is_something() {
     assert_eq!((&row["topic"], &row["members"]), (&json!("kept:a"), &json!(1)));
     assert_eq!((&row["kept"]["messages"], &row["kept"]["lost"]), (&json!(1), &Value::Null));
     let text = once(&[]);
-    for part in ["Topics by kept bytes, 1 of 1", "kept:a", "  kept        3"] {
+    for part in ["Topics by history bytes, 1 of 1", "kept:a", "  history     3"] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
 }
@@ -201,7 +201,7 @@ fn errors_of_observing_have_a_status() {
 
     let no_terminal = run(dir.path(), &["observe", address, "--token", "right"]);
     assert_eq!(no_terminal.status.code(), Some(1));
-    assert!(no_terminal.stderr.contains("prints the figures once"), "{}", no_terminal.stderr);
+    assert!(no_terminal.stderr.contains("observe --once"), "{}", no_terminal.stderr);
 
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let nobody = closed.local_addr().unwrap().to_string();

@@ -39,8 +39,8 @@ fn what_is_about_declared_channels_is_refused() {
     assert_eq!(ran.status.code(), Some(2));
     for line in [
         "--auth-token: not available: this application declares its channels in Rust",
-        "simurgh.toml:1: max_channels: this application declares",
-        "simurgh.toml:2: [[channel]]: this application declares",
+        "simurgh.toml:1: max_channels: not available: this application declares",
+        "simurgh.toml:2: [[channel]]: not available: this application declares",
     ] {
         assert!(ran.stderr.contains(line), "{line:?} is not in\n{}", ran.stderr);
     }

@@ -42,7 +42,7 @@ pub(crate) struct Row {
     /// The most connections that it allows; `None` if unknown, or if it only slows connections
     /// down.
     pub(crate) caps: Option<u64>,
-    /// Who is exempt, if this process is; else empty.
+    /// The kind of process that is exempt, if this one is; else empty.
     pub(crate) exempt: &'static str,
     /// The setting of the system behind it, if there is one that may be written.
     pub(crate) setting: Option<Setting>,

@@ -156,7 +156,7 @@ impl ClusterSimulation {
             for (topic, name) in self.shared.plan.topics.iter().enumerate() {
                 let expected = self.wanted_shards(running, topic);
                 let shards = running.thread.shards(name);
-                let is_heard = expected.is_empty() || running.thread.is_heard(name);
+                let is_heard = expected.is_empty() || self.network.is_heard(running.link, name);
                 if shards != expected || !is_heard {
                     let text = format!(
                         "start {}, topic {topic}: {shards:?} for {expected:?}, in force: \
@@ -245,7 +245,7 @@ impl ClusterSimulation {
         for running in self.running_nodes() {
             let cluster = &running.thread.node.cluster;
             let counts = cluster.interests().counts();
-            let topics = cluster.adapter().of_topics();
+            let topics = self.network.wanted_topics(running.link);
             let is_flushed = cluster.adapter().in_flight() <= BEATS;
             let outbox = (cluster.outbox().len(), is_flushed);
             let is_covered = self.shared.plan.topics.iter().any(|it| {

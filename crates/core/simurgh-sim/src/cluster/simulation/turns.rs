@@ -141,7 +141,9 @@ impl ClusterSimulation {
             let topic = self.shared.ledger().broadcasts[id as usize].topic;
             let name = &self.shared.plan.topics[topic];
             let others = self.running_nodes().filter(|it| it.slot != slot);
-            for running in others.filter(|it| it.thread.is_heard(name)) {
+            for running in others.filter(|it| {
+                self.network.is_settled(it.link) && self.network.is_heard(it.link, name)
+            }) {
                 let mut ledger = self.shared.ledger();
                 let mut shards = running.thread.shards(name);
                 // A channel that is a member before another node publishes gets it, too.

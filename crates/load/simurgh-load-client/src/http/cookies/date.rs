@@ -3,7 +3,7 @@
 //! `httpdate` reads only the three forms of HTTP; servers also write dates with dashes, without a
 //! weekday, or in another order.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Since 1970; earlier dates become 1970.
 pub(super) fn date(value: &[u8]) -> Option<Duration> {
@@ -25,24 +25,15 @@ pub(super) fn date(value: &[u8]) -> Option<Duration> {
         short @ 70..=99 => short + 1900,
         year => year,
     };
-    let (month, day) = (month?, day?);
-    let length = days(year, month + 1, 1) - days(year, month, 1);
-    let is_day = (1..=length).contains(&i64::from(day));
-    if year < 1601 || hour > 23 || minute > 59 || second > 59 || !is_day {
+    if year < 1601 || second > 59 {
         return None;
     }
-    let seconds = i64::from(hour) * 3600 + i64::from(minute) * 60 + i64::from(second);
-    let since = days(year, month, day) * 86_400 + seconds;
-    Some(Duration::from_secs(u64::try_from(since).unwrap_or_default()))
-}
-
-/// Days from 1970 to a day of the calendar; `month` is 0 for January, 12 for the next one.
-fn days(year: u32, month: u32, day: u32) -> i64 {
-    // Years begin in March, so that a leap day is the last day of one.
-    let months = i64::from(year) * 12 + i64::from(month) - 2;
-    let (year, month) = (months.div_euclid(12), months.rem_euclid(12));
-    let whole = year * 365 + year / 4 - year / 100 + year / 400;
-    whole + (153 * month + 2) / 5 + i64::from(day) - 719_469
+    // Four centuries later the calendar is the same; what is before 1970 is only checked.
+    let later = if year < 1970 { year + 400 } else { year };
+    let (month, day) = (month? + 1, day?);
+    let text = format!("{later:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z");
+    let time = humantime::parse_rfc3339(&text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(if later == year { time } else { Duration::ZERO })
 }
 
 const MONTHS: [&str; 12] =

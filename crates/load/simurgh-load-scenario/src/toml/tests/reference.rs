@@ -244,7 +244,7 @@ fn every_section_has_exactly_the_keys_of_the_parser() {
     let of = |title: &str| keys(sections().iter().find(|one| one.title == title).unwrap());
     assert_eq!(of("Keys of every step"), set(&["tag"]));
     assert_eq!(of("Keys of steps with an answer"), answer_keys);
-    let words: BTreeSet<_> = template::WORDS.iter().map(|(_, usage)| (*usage).to_owned()).collect();
+    let words: BTreeSet<_> = template::WORDS.iter().map(|(usage, _)| (*usage).to_owned()).collect();
     let own = set(&["NAME", "NAME[INDEX]", "\"TEXT\""]);
     assert_eq!(of("Templates").difference(&own).cloned().collect::<BTreeSet<_>>(), words);
 }

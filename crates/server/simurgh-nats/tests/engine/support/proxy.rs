@@ -6,6 +6,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use super::engine::HOST;
 use super::runtime;
 
 #[derive(Clone, Copy, Default)]
@@ -59,7 +60,7 @@ async fn link(client: TcpStream, port: u16, mut state: watch::Receiver<State>) {
         if state.wait_for(|it| !it.is_cut).await.is_err() {
             return;
         }
-        let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+        let Ok(server) = TcpStream::connect((HOST, port)).await else { return };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();

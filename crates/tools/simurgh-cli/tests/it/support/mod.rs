@@ -79,8 +79,13 @@ pub(crate) fn run_own(dir: &Path, args: &[&str]) -> Ran {
 
 #[track_caller]
 pub(crate) fn run_with_env(dir: &Path, args: &[&str], env: (&str, &str)) -> Ran {
+    run_with_envs(dir, args, &[env])
+}
+
+#[track_caller]
+pub(crate) fn run_with_envs(dir: &Path, args: &[&str], envs: &[(&str, &str)]) -> Ran {
     let mut command = command(&simurgh(), dir, args);
-    command.env(env.0, env.1);
+    command.envs(envs.iter().copied());
     run_with(command)
 }
 

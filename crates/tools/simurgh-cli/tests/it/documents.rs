@@ -1,0 +1,118 @@
+//! The commands and settings that README and docs/ show work as copied.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use crate::support::{Server, directory, run, run_with_envs};
+
+/// RFC 8032 §7.1, TEST 1.
+const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----\n\
+    MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n\
+    -----END PUBLIC KEY-----\n";
+const SECRET: &str = "bG9uZyBlbm91Z2ggZm9yIEhTMjU2LCBhbmQgZm9yIHRlc3RzIGFsb25lIQ";
+
+/// A block of code: its document, its language, its text.
+struct Block {
+    document: String,
+    language: String,
+    text: String,
+}
+
+fn blocks() -> Vec<Block> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let documents = docs.chain([root.join("README.md")]);
+    let mut blocks = Vec::new();
+    for path in documents.filter(|path| path.extension().is_some_and(|it| it == "md")) {
+        let text = fs::read_to_string(&path).unwrap();
+        let document = path.file_name().unwrap().to_string_lossy().into_owned();
+        for fenced in text.split("```").skip(1).step_by(2) {
+            let (language, text) = fenced.split_once('\n').unwrap_or((fenced, ""));
+            let (language, text) = (language.to_owned(), text.to_owned());
+            blocks.push(Block { document: document.clone(), language, text });
+        }
+    }
+    blocks
+}
+
+/// A directory with this file, and the keys that documents name.
+fn with_keys(name: &str, text: &str) -> TempDir {
+    let secrets = ["secret", "jwt_secret", "secret_key_base"].map(|name| (name, SECRET));
+    directory(&[&[(name, text), ("public.pem", PUBLIC_KEY)][..], &secrets].concat())
+}
+
+#[test]
+fn flags_in_documents_exist() {
+    let none = directory(&[]);
+    let mut helps: BTreeMap<String, String> = BTreeMap::new();
+    let mut checked = 0;
+    for Block { document, language, text } in blocks() {
+        let lines = text.lines().filter(|_| matches!(&*language, "sh" | "bash" | "console"));
+        for line in lines {
+            let line = line.trim_start_matches("$ ").replace("cargo run --release -- ", "simurgh ");
+            let Some(arguments) = line.strip_prefix("simurgh ") else { continue };
+            let words: Vec<&str> = arguments
+                .split_whitespace()
+                .take_while(|word| !word.starts_with(['#', '|', '>', '&']))
+                .collect();
+            let command = command_of(&words);
+            let help = helps
+                .entry(command.join(" "))
+                .or_insert_with(|| run(none.path(), &[&command[..], &["--help"]].concat()).stdout);
+            assert!(help.contains("Usage: "), "{document}: {line}: no such command");
+            for flag in words.iter().filter(|word| word.starts_with("--")) {
+                let flag = flag.split('=').next().unwrap_or(flag);
+                let is_known = help.split([' ', ',', '\n', '=']).any(|word| word == flag);
+                assert!(is_known, "{document}: {line}: {command:?} has no {flag}");
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 20, "{checked} flags: the documents are read wrongly");
+}
+
+/// The words that name a command: `load` and `token` have further ones.
+fn command_of<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    const FURTHER: &[&str] =
+        &["init", "check", "convert", "http", "agent", "resume", "reference", "sign", "inspect"];
+    let is_command = |at: usize, word: &str| at == 0 || (at == 1 && FURTHER.contains(&word));
+    words.iter().enumerate().take_while(|(at, it)| is_command(*at, it)).map(|(_, it)| *it).collect()
+}
+
+#[test]
+fn settings_and_scenarios_in_documents_are_valid() {
+    let mut settings = 0;
+    for Block { document, text, .. } in blocks().into_iter().filter(|it| it.language == "toml") {
+        if text.contains("[[session]]") {
+            let dir = with_keys("scenario.toml", &text);
+            let map = ["--map", "chat.example.com=127.0.0.1"];
+            let check = ["load", "check", "scenario.toml"];
+            let ran = run(dir.path(), &[&check[..], &map].concat());
+            assert!(ran.status.success(), "{document}:\n{text}\n{}", ran.stderr);
+        } else if !document.starts_with("SCENARIOS") {
+            let dir = with_keys("simurgh.toml", &text);
+            let envs = ["NATS_PASSWORD", "SIMURGH_SECRET"].map(|name| (name, SECRET));
+            let ran = run_with_envs(dir.path(), &["config", "--check", "simurgh.toml"], &envs);
+            assert!(ran.status.success(), "{document}:\n{text}\n{}", ran.stderr);
+            settings += 1;
+        }
+    }
+    assert!(settings > 10, "{settings} blocks: the documents are read wrongly");
+}
+
+#[test]
+fn settings_in_documents_start_a_server() {
+    let toml = blocks().into_iter().filter(|it| it.language == "toml");
+    // A cluster needs its broker.
+    let startable =
+        toml.filter(|it| !it.text.contains("[cluster]") && !it.text.contains("[[session]]"));
+    for Block { document, text, .. } in startable.filter(|it| !it.document.starts_with("SCENARIOS"))
+    {
+        let dir = with_keys("simurgh.toml", &text);
+        let server = Server::start_in(dir, &["--listen", "127.0.0.1:0"], 1);
+        assert_eq!(server.addresses.len(), 1, "{document}");
+    }
+}
