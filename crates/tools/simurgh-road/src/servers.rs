@@ -67,7 +67,7 @@ impl Servers {
             self.must_run()?;
             Ok(self.metrics_each()?.iter().all(|metrics| metrics.count_of(alive) == others))
         };
-        let late = format!("the nodes did not know each other within {KNOW_TIMEOUT:?}");
+        let late = format!("the nodes did not find each other within {KNOW_TIMEOUT:?}");
         wait_until(are_known, KNOW_TIMEOUT, Duration::from_millis(50), &late)
     }
 

@@ -236,7 +236,7 @@ fn a_full_disk_costs_the_files_and_not_the_run() {
     let run = run.run().expect_code(1);
     assert!(run.stdout.contains("finished: the time was over"), "{}", run.stdout);
     let given_up = |name: &str| {
-        let start = format!("  {name} could not be written and is given up");
+        let start = format!("  cannot write {name} (");
         run.stdout.lines().filter(|line| line.starts_with(&start)).count()
     };
     assert_eq!(given_up("report.html"), 1, "{}", run.stdout);

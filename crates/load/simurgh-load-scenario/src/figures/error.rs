@@ -209,7 +209,7 @@ impl FromStr for ErrorKind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        Self::named(name).ok_or_else(|| format!("{name:?} is no kind of error"))
+        Self::named(name).ok_or_else(|| format!("{name:?} is not a kind of error"))
     }
 }
 

@@ -281,7 +281,7 @@ fn a_test_of_three_nodes_is_compared_with_one_node() {
     let dir = directory(&[]);
     let flags = ["--nodes", "3", "--connections", "600", "--rate", "600", "--broadcasts", "2"];
     let more =
-        ["--compare", "--no-storm", "--no-tune", "--heartbeats", "off", "--dashboard", "off"];
+        ["--compare", "--no-reconnect", "--no-tune", "--heartbeats", "off", "--dashboard", "off"];
     let engine = ["--nats", program.to_str().unwrap(), "--out", "out"];
     let words = [&["road"], &flags[..], &more, &engine].concat();
     let ran = run_long(dir.path(), &words, WITHIN);

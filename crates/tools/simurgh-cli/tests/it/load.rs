@@ -35,8 +35,8 @@ fn the_example_is_right_and_explained() {
     let ran = run(dir.path(), &["load", "check", "a.toml", "--rate", "600/min"]);
     assert_eq!(ran.status.code(), Some(0), "{ran:?}");
     for expected in [
-        "the run is ended after 15 s, users and all",
-        "10 arrive a second",
+        "the run ends after 15 s",
+        "10 users per second",
         "session talker",
         "{ join = \"rooms:{{random_number 1 3}}\"",
     ] {
@@ -73,7 +73,7 @@ fn mistakes_are_named_with_file_and_line_and_nothing_starts() {
         let lines: Vec<_> = ran.stderr.lines().collect();
         assert_eq!(lines.len(), 3, "{lines:#?}");
         assert!(
-            lines[0].starts_with("a.toml:12: thnk: is no step (did you mean think?)"),
+            lines[0].starts_with("a.toml:12: thnk: is not a step (did you mean think?)"),
             "{lines:?}"
         );
         assert!(
@@ -90,18 +90,18 @@ fn mistakes_are_named_with_file_and_line_and_nothing_starts() {
 fn flags_are_checked() {
     let dir = directory(&[("a.toml", &scenario("127.0.0.1:1", "", ""))]);
     for (flags, word) in [
-        (["--max-users", "none"], "no number of users"),
+        (["--max-users", "none"], "not a number of users"),
         (["--duration", "5"], "time unit"),
-        (["--rate", "5/day"], "no unit of a rate"),
+        (["--rate", "5/day"], "not a unit of a rate"),
         (["--source", "10.0.0.9-1"], "lower to a higher"),
         (["--map", "host"], "HOST=ADDRESS"),
         (["--workers", "0"], "from 1 to 2000"),
-        (["--cores", "1,x"], "no core"),
-        (["--dashboard", "8091"], "no address with a port"),
+        (["--cores", "1,x"], "not a core"),
+        (["--dashboard", "8091"], "not an address with a port"),
         (["--seed", "x"], "invalid"),
         (["--target", "127.0.0.1:1"], "it has no '://'"),
         (["--target", "ws://a/b"], "paths are those of the steps"),
-        (["--spread", "stiky"], "none of round-robin, sticky, elsewhere, random"),
+        (["--spread", "stiky"], "use round-robin, sticky, elsewhere, random"),
     ] {
         let ran = run(dir.path(), &[&["load", "a.toml"], &flags[..]].concat());
         assert_eq!(ran.status.code(), Some(2), "{flags:?}: {ran:?}");
@@ -118,7 +118,7 @@ fn flags_are_checked() {
         "--spread <HOW>",
         "convert",
         "--exclude-tag",
-        "3 a condition",
+        "3 if a condition",
     ] {
         assert!(help.contains(word), "{word:?} is not in\n{help}");
     }
@@ -343,7 +343,7 @@ fn an_agent_needs_a_token() {
     let words = ["load", "agent", "--listen", "127.0.0.1:0"];
     let ran = run(dir.path(), &words);
     assert_eq!(ran.status.code(), Some(2), "{ran:?}");
-    for (token, word) in [("", "needs a token"), ("$SIMURGH_NO_SUCH_TOKEN", "holds no token")] {
+    for (token, word) in [("", "must not be empty"), ("$SIMURGH_NO_SUCH_TOKEN", "is not set")] {
         let ran = run(dir.path(), &[&words[..], &["--token", token]].concat());
         assert_eq!(ran.status.code(), Some(1), "{ran:?}");
         assert!(ran.stderr.contains(word), "{}", ran.stderr);

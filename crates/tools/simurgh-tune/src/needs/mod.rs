@@ -100,7 +100,7 @@ impl Holds {
         let lowest = rows.iter().filter_map(|row| Some((caps(row)?, row)));
         let (connections, first_limit) = match lowest.min_by_key(|(caps, _)| *caps) {
             Some((caps, row)) if caps < most => (caps, format!("{}{}", row.name, row.exempt)),
-            _ => (most, "the most shards that one server has".to_owned()),
+            _ => (most, "the maximum number of shards".to_owned()),
         };
         Self {
             connections,
