@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// How often a search for a place is repeated, and the time between two tries.
 const TRIES: usize = 100;
 const APART: Duration = Duration::from_millis(1);
-/// An idle connection may stay at least so long, however full it is.
+/// The minimum idle timeout, even if all places are taken.
 const IDLE_LEAST: Duration = Duration::from_secs(1);
 
 /// Whether a path is one of the server's own, for which places are reserved.
