@@ -50,16 +50,15 @@ pub(crate) enum Helper {
 }
 
 fn command() -> clap::Command {
-    let command = clap::Command::new("simurgh-bench")
+    let suites = SUITES.iter().map(|suite| {
+        let about = format!("{}. Rows: {}", suite.about, suite.rows().join(", "));
+        Options::augment_args(clap::Command::new(command_of(suite))).about(about)
+    });
+    let command = Options::augment_args(clap::Command::new("simurgh-bench")).subcommands(suites);
+    Helper::augment_subcommands(command)
         .about("Simurgh's benchmark. Without a command it measures what `run` does")
         .args_conflicts_with_subcommands(true)
-        .after_help("README.md of this package says how each figure comes about.");
-    let suites = SUITES.iter().map(|suite| {
-        let rows: Vec<&str> = suite.rows().collect();
-        let about = format!("{}. Rows: {}", suite.about, rows.join(", "));
-        Options::augment_args(clap::Command::new(command_of(suite)).about(about))
-    });
-    Helper::augment_subcommands(Options::augment_args(command)).subcommands(suites)
+        .after_help("README.md of this package says how each figure comes about.")
 }
 
 fn command_of(suite: &Suite) -> &'static str {

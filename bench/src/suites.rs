@@ -44,7 +44,7 @@ fn ratio_is_judged_by_its_median_and_a_count_by_each_run() {
 #[test]
 fn every_row_has_a_limit_and_every_measure_its_own_name() {
     for suite in SUITES {
-        let jobs: Vec<&str> = suite.jobs.iter().map(|job| job.row).collect();
+        let jobs = suite.rows();
         let all = rows(suite, &options(&jobs), &[]).unwrap();
         let recipes = (suite.recipes)(&options(&jobs)).unwrap();
         assert_eq!(all.len(), recipes.len(), "each line is of a row");

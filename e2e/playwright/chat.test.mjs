@@ -2,8 +2,9 @@
 // SHOTS=1 also writes the picture the README shows.
 
 import assert from "node:assert/strict";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import http from "node:http";
+import os from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
@@ -11,6 +12,7 @@ import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
 import { connected, enter, hears, say } from "../support/chat.mjs";
 import { CURRENT } from "../support/clients.mjs";
 import { ROOT, startServer } from "../support/server.mjs";
+import { pause } from "../support/wait.mjs";
 
 const PHONE = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
 const SHOT = path.join(ROOT, "docs/img/chat.png");
@@ -205,6 +207,44 @@ test("rooms: join, switch, unread, address", async (t) => {
   await hears(ada, "are you gone?");
 });
 
+test("users with one name are told apart, and the own arrival from another's", async (t) => {
+  const server = await serve(t);
+  const { page: ada } = await openWindow(t, server, "Ada");
+  await ada.getByTestId("entered").getByText("You entered").waitFor(WAIT);
+  const { page: second } = await openWindow(t, server, "Ada");
+  await ada.getByTestId("entered").getByText("You and Another Ada entered").waitFor(WAIT);
+  const { page: third } = await openWindow(t, server, "Ada");
+  await say(second, "from the second");
+  await say(third, "from the third");
+  await hears(ada, "from the second");
+  await hears(ada, "from the third");
+  const names = await ada.getByTestId("message-user").allTextContents();
+  assert.equal(new Set(names).size, 2, `${names}`);
+  for (const name of names) assert.match(name, /^Ada #[0-9a-f]{4}$/);
+});
+
+test("a server that requires a token says so, and the page stops to try", async (t) => {
+  const folder = mkdtempSync(path.join(os.tmpdir(), "simurgh-token-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  writeFileSync(path.join(folder, "secret"), "a secret of at least 32 characters, for a test");
+  const file = path.join(folder, "simurgh.toml");
+  const key = JSON.stringify(path.join(folder, "secret"));
+  writeFileSync(file, `[token]\nkind = "jwt"\nalgorithms = "HS256"\nkey_file = ${key}\n`);
+  const server = await startServer("serve", { args: ["--config", file] });
+  t.after(() => server.kill());
+  const { page } = await newWindow(t, browser);
+  await page.goto(server.url);
+  await page.getByTestId("name-input").fill("Ada");
+  await page.getByTestId("name-submit").click();
+  await page.getByTestId("notice").getByText("This server requires a token").waitFor(WAIT);
+  const sockets = [];
+  page.on("websocket", (socket) => sockets.push(socket));
+  await pause(4000);
+  assert.equal(sockets.length, 0, "it does not try again by itself");
+  const state = page.getByTestId("connection");
+  assert.equal(await state.getAttribute("data-state"), "refused");
+});
+
 test("a name is asked once and kept", async (t) => {
   const server = await serve(t);
   const { page } = await openWindow(t, server, "Ada");
@@ -238,7 +278,7 @@ test("a room that refuses says why, and the others go on", async (t) => {
   await page.goto(`${server.url}/#vault`);
   await page.getByTestId("name-input").fill("Ada");
   await page.getByTestId("name-submit").click();
-  const words = "You cannot enter #vault: unauthorized.";
+  const words = "You cannot join #vault: unauthorized.";
   await page.getByTestId("notice").getByText(words).waitFor(WAIT);
   assert.ok(await page.getByTestId("composer-input").isDisabled());
   await page.locator('[data-testid="room-link"][data-room="lobby"]').click();

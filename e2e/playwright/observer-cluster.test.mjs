@@ -106,7 +106,7 @@ test("one page shows all nodes, and a topic where its members are", { skip }, as
   await row(page, "nodes", /^cedar \(this one\)alive22/).waitFor(WAIT);
   await row(page, "lives", /^birch.*ms/).waitFor(WAIT);
   const link = await page.getByTestId("cluster-link").textContent();
-  assert.match(link, /Engine.*nats:\/\/127\.0\.0\.1:\d+, NATS \d/);
+  assert.match(link, /Broker.*nats:\/\/127\.0\.0\.1:\d+, NATS \d/);
   if (process.env.SHOTS) {
     mkdirSync(SHOTS_DIR, { recursive: true });
     await page.waitForTimeout(6_000);

@@ -212,7 +212,7 @@ test("a wrong token shows nothing, and a connection is closed only after a quest
   assert.match(await page.getByTestId("refused").textContent(), /token is missing/);
   await page.getByTestId("token").fill("wrong");
   await page.getByTestId("token").press("Enter");
-  await page.getByText("this is not the API token").waitFor(WAIT);
+  await page.getByText("the API token is wrong").waitFor(WAIT);
   assert.equal(await page.getByTestId("tab-topics").count(), 0);
   await page.getByTestId("token").fill(TOKEN);
   await page.getByTestId("token").press("Enter");
@@ -225,6 +225,59 @@ test("a wrong token shows nothing, and a connection is closed only after a quest
   await page.getByTestId("disconnect").first().click();
   await page.getByTestId("disconnect-confirm").click();
   assert.equal(await within(closed, "close"), 1001);
+});
+
+test("connections are listed oldest first, and a topic of several shards counts once", async (t) => {
+  const server = await observed(t);
+  for (let n = 0; n < 12; n += 1) await member(t, server, "rooms:lobby");
+  const { page } = await open(t, server);
+  await live(page);
+  await tab(page, "connections");
+  await rows(page, "connections").nth(11).waitFor(WAIT);
+  const age = page.getByTestId("table-connections").locator('[aria-sort="descending"]');
+  assert.equal(await age.textContent(), "Age");
+  await tab(page, "topics");
+  await page.getByTestId("topics-note").getByText(/^1 topics/).waitFor(WAIT);
+  await page.getByRole("button", { name: "rooms:lobby" }).click();
+  await rows(page, "members").nth(11).waitFor(WAIT);
+  const box = page.getByTestId("table-members");
+  assert.ok(await box.evaluate((it) => it.scrollWidth <= it.clientWidth), "no column is cut");
+  const [head, close, disabled] = await Promise.all([
+    box.locator("thead button").first(), page.getByRole("button", { name: "Close", exact: true }),
+    box.getByTestId("disconnect").first(),
+  ].map((it) => it.evaluate((node) => {
+    const { borderTopStyle, opacity } = getComputedStyle(node);
+    return { borderTopStyle, opacity: Number(opacity) };
+  })));
+  assert.equal(head.borderTopStyle, "none", "heads of columns are no boxes");
+  assert.deepEqual(close, { borderTopStyle: "solid", opacity: 1 });
+  assert.ok(disabled.opacity < 0.6 && disabled.borderTopStyle === "dashed");
+});
+
+test("own channels have a page that lists them, for viewers of the observer", async (t) => {
+  const file = path.join(folder, "own.toml");
+  writeFileSync(file, '[[channel]]\ntopic = "games:<b>*"\n[[channel.event]]\nname = "move"\n');
+  const server = await observed(t, ["--config", file]);
+  const { page, seen } = await newWindow(t, browser, DESK);
+  await page.goto(server.url);
+  const text = await page.locator("main").textContent();
+  assert.match(text, /games:<b>\*move/);
+  assert.ok(text.includes(`${server.wsUrl}/socket/websocket`), text);
+  await page.getByRole("link", { name: "Observer" }).click();
+  await live(page);
+  assert.deepEqual(seen.complaints, []);
+  const hidden = await fetch(server.url, { headers: { "x-forwarded-for": "192.0.2.1" } });
+  assert.ok(!(await hidden.text()).includes("games"));
+  // With a token the page asks for it in the observer, and then shows the rest.
+  const guarded = await observed(t, ["--config", file], { SIMURGH_API_TOKEN: TOKEN });
+  await page.goto(guarded.url);
+  assert.ok(!(await page.locator("main").textContent()).includes("games"));
+  await page.getByRole("link", { name: "observer" }).click();
+  await page.getByTestId("token").fill(TOKEN);
+  await page.getByTestId("token").press("Enter");
+  await live(page);
+  await page.goto(guarded.url);
+  await page.getByText("games:<b>*").waitFor(WAIT);
 });
 
 test("names that would break out of a page stay text", async (t) => {
@@ -249,7 +302,7 @@ test("names that would break out of a page stay text", async (t) => {
   assert.deepEqual(seen.complaints, []);
 });
 
-test("what is kept is listed by bytes, and a topic tells where it stands", async (t) => {
+test("histories are listed by bytes, and a topic shows its positions", async (t) => {
   const file = path.join(folder, "kept.toml");
   writeFileSync(file, '[[channel]]\ntopic = "kept:*"\nhistory = { count = 3 }\n');
   const server = await observed(t, ["--config", file], { SIMURGH_API_TOKEN: TOKEN });
@@ -271,7 +324,7 @@ test("what is kept is listed by bytes, and a topic tells where it stands", async
   await page.getByTestId("token").press("Enter");
   await live(page);
   await tab(page, "topics");
-  await page.getByRole("button", { name: "Kept", exact: true }).click();
+  await page.getByRole("button", { name: "History", exact: true }).click();
   await page.getByRole("button", { name: "kept:large" }).waitFor(WAIT);
   const texts = await rows(page, "topics").allTextContents();
   assert.match(texts[0], /^kept:large0.*\d\sB$/);
@@ -279,10 +332,10 @@ test("what is kept is listed by bytes, and a topic tells where it stands", async
   await page.getByRole("button", { name: "kept:large" }).click();
   await page.getByTestId("kept").waitFor(WAIT);
   const facts = await page.getByTestId("kept").textContent();
-  assert.match(facts, /Kept3 broadcasts, /);
+  assert.match(facts, /History3 broadcasts, /);
   const [epoch] = positions[0].split(".");
-  assert.ok(facts.includes(`Epoch${epoch}Head${positions[4]}Floor${positions[1]}`), facts);
-  assert.ok(facts.endsWith("Lost beforeoverwritten"), facts);
+  assert.ok(facts.includes(`Epoch${epoch}Last position${positions[4]}Oldest position${positions[1]}`), facts);
+  assert.ok(facts.endsWith("Removed beforeoverwritten"), facts);
   const complaints = seen.complaints.filter((text) => !text.includes("401"));
   assert.deepEqual(complaints, []);
 });

@@ -86,20 +86,10 @@ fn attacks() -> impl Iterator<Item = &'static Attack> {
     ATTACKS.iter().chain([&ALL])
 }
 
-const JOBS: [Job; ATTACKS.len() + 1] = {
-    let mut jobs = [const { Job::new(ALL.row, run) }; ATTACKS.len() + 1];
-    let mut at = 0;
-    while at < ATTACKS.len() {
-        jobs[at].row = ATTACKS[at].row;
-        at += 1;
-    }
-    jobs
-};
-
 pub(crate) const SUITE: Suite = Suite {
     name: "attacks",
     about: "What hostile clients do to `simurgh serve`",
-    jobs: &JOBS,
+    jobs: || attacks().map(|attack| Job::new(attack.row, run)).collect(),
     runs: 1,
     clients: (5_000, 5_000),
     order: "a fresh server for each attack; a limit holds for the worst round",

@@ -25,19 +25,21 @@ pub(crate) const SUITE: Suite = Suite {
     name: "cluster",
     about: "The cost of several nodes, and what is lost when the broker or a node dies; \
             SIMURGH_NATS_SERVER names the broker",
-    jobs: &[
-        Job::new("receive", receive::run),
-        Job::new("publish", publish::run),
-        Job::new("delay", delay::run),
-        Job::new("fanout", fanout::run),
-        Job::new("topics", topics::run),
-        Job::new("frozen", frozen::run),
-        Job::new("killed", killed::run),
-        Job::new("presences", presences::run),
-        Job::new("kept", kept::run),
-        Job::new("stored", stored::run),
-        Job::new("checked", checked::run),
-    ],
+    jobs: || {
+        vec![
+            Job::new("receive", receive::run),
+            Job::new("publish", publish::run),
+            Job::new("delay", delay::run),
+            Job::new("fanout", fanout::run),
+            Job::new("topics", topics::run),
+            Job::new("frozen", frozen::run),
+            Job::new("killed", killed::run),
+            Job::new("presences", presences::run),
+            Job::new("kept", kept::run),
+            Job::new("stored", stored::run),
+            Job::new("checked", checked::run),
+        ]
+    },
     recipes: |_| table::read(include_str!("table.txt"), &[]),
     ..USUAL
 };

@@ -16,10 +16,12 @@ use simurgh_bench_kit::stats;
 pub(crate) const SUITE: Suite = Suite {
     name: "driver",
     about: "`simurgh drive`, beside a fixed piece of work",
-    jobs: &[
-        Job::on_all_cores("values", |bench, sample| run(bench, sample, "none")),
-        Job::on_all_cores("v2", |bench, sample| run(bench, sample, "v2")),
-    ],
+    jobs: || {
+        vec![
+            Job::on_all_cores("values", |bench, sample| run(bench, sample, "none")),
+            Job::on_all_cores("v2", |bench, sample| run(bench, sample, "v2")),
+        ]
+    },
     runs: 5,
     clients: (0, 0),
     order: "the fixed piece of work, then the sockets",

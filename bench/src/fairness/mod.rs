@@ -21,14 +21,16 @@ mod table;
 pub(crate) const SUITE: Suite = Suite {
     name: "fairness",
     about: "What one client can take from the others",
-    jobs: &[
-        Job::new("flood", flood::run),
-        Job::new("cursors", cursors::run),
-        Job::new("never-reads", silent::run),
-        Job::new("inbound", inbound::run),
-        Job::new("suspended", suspended::run),
-        Job::new("long-message", long::run),
-    ],
+    jobs: || {
+        vec![
+            Job::new("flood", flood::run),
+            Job::new("cursors", cursors::run),
+            Job::new("never-reads", silent::run),
+            Job::new("inbound", inbound::run),
+            Job::new("suspended", suspended::run),
+            Job::new("long-message", long::run),
+        ]
+    },
     runs: 1,
     clients: (suspended::CLIENTS, 1_200),
     order: "a fresh server for each attack; a limit holds for the worst round",

@@ -271,16 +271,6 @@ mod tests {
     }
 
     #[test]
-    fn several_are_under_way_and_each_ends_its_own_wait() {
-        let begun = Instant::now();
-        let later = begun + Duration::from_millis(10);
-        let mut beats = UnderWay { due: [begun, later].into(), ..UnderWay::default() };
-        assert_eq!(beats.take(Activity::Heartbeat, &Message::Heartbeat).unwrap(), Some(begun));
-        assert_eq!(beats.take(Activity::Heartbeat, &Message::Heartbeat).unwrap(), Some(later));
-        assert!(beats.take(Activity::Heartbeat, &Message::Heartbeat).is_err(), "nobody asked");
-    }
-
-    #[test]
     fn a_publisher_waits_for_answer_and_message() {
         let begun = Instant::now();
         let answered = |number| Message::Answered { number, body: 0 };

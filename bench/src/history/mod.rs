@@ -16,18 +16,20 @@ mod storm;
 pub(crate) const SUITE: Suite = Suite {
     name: "history",
     about: "The cost of stored broadcasts and of resuming, beside a server without history",
-    jobs: &[
-        Job::new("kept", memory::kept),
-        Job::new("members", memory::members),
-        Job::new("broadcast", broadcast::run),
-        Job::new("hop", hop::run),
-        Job::new("storm", storm::one_topic),
-        Job::new("topics", storm::topics),
-        // Its clients start their server.
-        // They need Node and the packages of e2e.
-        Job::on_all_cores("drops", drops::on_one).if_named(),
-        Job::on_all_cores("drops-nodes", drops::on_nodes).if_named(),
-    ],
+    jobs: || {
+        vec![
+            Job::new("kept", memory::kept),
+            Job::new("members", memory::members),
+            Job::new("broadcast", broadcast::run),
+            Job::new("hop", hop::run),
+            Job::new("storm", storm::one_topic),
+            Job::new("topics", storm::topics),
+            // Its clients start their server.
+            // They need Node and the packages of e2e.
+            Job::on_all_cores("drops", drops::on_one).if_named(),
+            Job::on_all_cores("drops-nodes", drops::on_nodes).if_named(),
+        ]
+    },
     recipes: |_| table::read(include_str!("table.txt"), &[]),
     ..USUAL
 };

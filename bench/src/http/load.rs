@@ -22,7 +22,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 pub(crate) const SUITE: Suite = Suite {
     name: "http-load",
     about: "`simurgh load http` beside wrk, both against nginx",
-    jobs: &[Job::new("requests", run)],
+    jobs: || vec![Job::new("requests", run)],
     runs: 7,
     clients: (0, 0),
     order: "for each file and number of connections wrk and simurgh; the order changes each round",

@@ -26,7 +26,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 pub(crate) const SUITE: Suite = Suite {
     name: "page",
     about: "The page of examples/hello_page beside nginx",
-    jobs: &[Job::new("page", run)],
+    jobs: || vec![Job::new("page", run)],
     runs: 7,
     clients: (0, 0),
     order: "for each number of connections nginx and hello_page; the order changes each round",

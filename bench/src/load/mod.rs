@@ -26,33 +26,35 @@ pub(crate) const SUITE: Suite = Suite {
     name: "load",
     about: "`simurgh load` beside the bare client",
     // The load generators are pinned, not this process.
-    jobs: &[
-        Job::on_all_cores("start", |bench, sample| {
-            in_turn(bench, sample, &Tool::ALL, timing::start)
-        }),
-        Job::on_all_cores("connect", |bench, sample| {
-            in_turn(bench, sample, &Tool::ALL, users::connect)
-        }),
-        Job::on_all_cores("memory", |bench, sample| {
-            in_turn(bench, sample, &Tool::ALL, users::memory)
-        }),
-        Job::on_all_cores("idle", |bench, sample| {
-            in_turn(bench, sample, &[Tool::Simurgh], users::idle)
-        }),
-        Job::on_all_cores("broadcast", |bench, sample| {
-            in_turn(bench, sample, &Tool::ALL, broadcasts::broadcast)
-        }),
-        Job::on_all_cores("stamp", |bench, sample| {
-            in_turn(bench, sample, &[Tool::Simurgh], broadcasts::stamp_rooms)?;
-            in_turn(bench, sample, &[Tool::Simurgh], broadcasts::stamp_room)
-        }),
-        Job::on_all_cores("arrivals", |bench, sample| {
-            in_turn(bench, sample, &Tool::ALL, timing::arrivals)
-        }),
-        Job::on_all_cores("stall", |bench, sample| {
-            in_turn(bench, sample, &[Tool::Simurgh], timing::stall)
-        }),
-    ],
+    jobs: || {
+        vec![
+            Job::on_all_cores("start", |bench, sample| {
+                in_turn(bench, sample, &Tool::ALL, timing::start)
+            }),
+            Job::on_all_cores("connect", |bench, sample| {
+                in_turn(bench, sample, &Tool::ALL, users::connect)
+            }),
+            Job::on_all_cores("memory", |bench, sample| {
+                in_turn(bench, sample, &Tool::ALL, users::memory)
+            }),
+            Job::on_all_cores("idle", |bench, sample| {
+                in_turn(bench, sample, &[Tool::Simurgh], users::idle)
+            }),
+            Job::on_all_cores("broadcast", |bench, sample| {
+                in_turn(bench, sample, &Tool::ALL, broadcasts::broadcast)
+            }),
+            Job::on_all_cores("stamp", |bench, sample| {
+                in_turn(bench, sample, &[Tool::Simurgh], broadcasts::stamp_rooms)?;
+                in_turn(bench, sample, &[Tool::Simurgh], broadcasts::stamp_room)
+            }),
+            Job::on_all_cores("arrivals", |bench, sample| {
+                in_turn(bench, sample, &Tool::ALL, timing::arrivals)
+            }),
+            Job::on_all_cores("stall", |bench, sample| {
+                in_turn(bench, sample, &[Tool::Simurgh], timing::stall)
+            }),
+        ]
+    },
     clients: (users::USERS, users::USERS_SHORT),
     order: "in each row of a round: bare, simurgh; ratios within a round",
     recipes,

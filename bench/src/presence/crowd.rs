@@ -286,15 +286,3 @@ fn one_publishes(server: &Server, clients: &mut Clients, frame: usize, others: u
     ensure!((got, replies) == (others, 1), "{got} of {others} members heard it");
     Ok(cpu_ns)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn interval_has_the_diff_to_all_and_lists_to_newcomers() {
-        let states = vec![(1000, 3), (900, 2)];
-        let interval = Interval { at_ms: 0, diff_bytes: 10, present: 7, states };
-        assert_eq!(interval.bytes(), 70 + 3000 + 1800);
-    }
-}

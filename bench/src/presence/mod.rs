@@ -10,12 +10,14 @@ mod summary;
 pub(crate) const SUITE: Suite = Suite {
     name: "presence",
     about: "The cost of presence in `simurgh serve`, beside the bare server",
-    jobs: &[
-        Job::new("crowd", crowd::run),
-        Job::new("leave", crowd::leave),
-        Job::new("summary", summary::run),
-        Job::new("memory", summary::memory),
-    ],
+    jobs: || {
+        vec![
+            Job::new("crowd", crowd::run),
+            Job::new("leave", crowd::leave),
+            Job::new("summary", summary::run),
+            Job::new("memory", summary::memory),
+        ]
+    },
     recipes: |_| table::read(include_str!("table.txt"), &[]),
     ..USUAL
 };

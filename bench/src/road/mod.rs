@@ -12,7 +12,7 @@ use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite, USUAL};
 pub(crate) const SUITE: Suite = Suite {
     name: "road",
     about: "`simurgh road` with `simurgh serve`, and with the bare server",
-    jobs: &[Job::on_all_cores("road", run)],
+    jobs: || vec![Job::on_all_cores("road", run)],
     runs: 4,
     clients: (0, 0),
     order: "baseline, simurgh",

@@ -26,11 +26,13 @@ mod scenario;
 pub(crate) const SUITE: Suite = Suite {
     name: "timing",
     about: "When `simurgh load` sends, and what it reports, by an independent recorder",
-    jobs: &[
-        Job::new("scenarios", scenarios),
-        Job::new("delays", delays::run),
-        Job::new("tsung", delays::tsung),
-    ],
+    jobs: || {
+        vec![
+            Job::new("scenarios", scenarios),
+            Job::new("delays", delays::run),
+            Job::new("tsung", delays::tsung),
+        ]
+    },
     runs: 1,
     clients: (1_000, 1_000),
     order: "one recorder for each row; scenarios one after the other",

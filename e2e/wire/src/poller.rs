@@ -171,6 +171,6 @@ pub fn post(addr: SocketAddr, target: &str, content_type: &str, body: &[u8]) -> 
     let mut raw = Raw::connect(addr);
     raw.send(head.text().as_bytes());
     // A refusal may come before the whole body is sent.
-    let _ = raw.try_send(body);
-    raw.response()
+    raw.try_send(body);
+    raw.answer()
 }

@@ -197,7 +197,7 @@ impl Server {
         let mut raw = Raw::connect(self.addr());
         raw.send(head.clone().set("content-length", &body.len().to_string()).text().as_bytes());
         raw.send(body.as_bytes());
-        raw.response()
+        raw.answer()
     }
 
     /// `GET path` on a connection of its own.
@@ -205,7 +205,7 @@ impl Server {
     pub fn get(&self, path: &str) -> Response {
         let mut raw = Raw::connect(self.addr());
         raw.send(Head::new("GET", path).set("connection", "close").text().as_bytes());
-        raw.response()
+        raw.answer()
     }
 
     /// The sum over all labels of those metrics of `/metrics` whose name fits.

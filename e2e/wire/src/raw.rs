@@ -4,6 +4,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use serde_json::Value;
+
 use crate::{WAIT, shortened};
 
 /// WebSocket opcodes.
@@ -157,8 +161,21 @@ impl Response {
     }
 
     /// The body as text.
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
+    ///
+    /// # Panics
+    /// When it is none.
+    #[track_caller]
+    pub fn text(&self) -> &str {
+        str::from_utf8(&self.body).expect("a body of text")
+    }
+
+    /// The body as JSON.
+    ///
+    /// # Panics
+    /// When it is none.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
@@ -178,11 +195,25 @@ impl Raw {
         Raw::over(stream)
     }
 
+    /// Connects from a loopback address.
+    pub fn connect_from(source: &str, addr: SocketAddr) -> Raw {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        let source = SocketAddr::new(source.parse().expect("an address"), 0);
+        bind(&socket, &source).expect("a port of this address");
+        connect(&socket, &addr).expect("a listener");
+        Raw::over(socket.into())
+    }
+
     /// Takes over a connection.
     pub fn over(stream: TcpStream) -> Raw {
         stream.set_nodelay(true).expect("TCP_NODELAY");
         stream.set_write_timeout(Some(WAIT)).expect("a write time limit");
         Raw { stream, buffer: Vec::new() }
+    }
+
+    /// The connection below.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
     }
 
     /// Connects and upgrades `path`.
@@ -201,7 +232,7 @@ impl Raw {
     #[track_caller]
     pub fn request(&mut self, head: &Head) -> Response {
         self.send(head.text().as_bytes());
-        self.response()
+        self.answer()
     }
 
     /// Sends bytes.
@@ -209,19 +240,20 @@ impl Raw {
     /// # Panics
     /// When they cannot be written within [`WAIT`].
     #[track_caller]
-    pub fn send(&mut self, bytes: &[u8]) {
-        self.try_send(bytes).unwrap_or_else(|e| panic!("send {} bytes: {e}", bytes.len()));
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Raw {
+        self.stream.write_all(bytes.as_ref()).expect("bytes can be sent");
+        self
     }
 
-    /// Sends bytes to a peer that may have closed.
-    pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.stream.write_all(bytes)
+    /// Sends bytes to a peer that may have closed; whether it took all.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).is_ok()
     }
 
     /// Sends a frame.
     #[track_caller]
     pub fn send_frame(&mut self, frame: &Frame) {
-        self.send(&frame.bytes());
+        self.send(frame.bytes());
     }
 
     /// Reads one HTTP answer, its body included.
@@ -229,33 +261,79 @@ impl Raw {
     /// # Panics
     /// When none comes within [`WAIT`], or something else does.
     #[track_caller]
-    pub fn response(&mut self) -> Response {
-        let awaited = "an HTTP answer";
+    pub fn answer(&mut self) -> Response {
+        self.answer_or_end().expect("the connection ended without an answer")
+    }
+
+    /// The answer to a `HEAD` or an upgrade, without a body.
+    #[track_caller]
+    pub fn answer_to_head(&mut self) -> Response {
+        self.next_answer(false).expect("the connection ended without an answer")
+    }
+
+    /// The next answer, if one comes before the end.
+    #[track_caller]
+    pub fn answer_or_end(&mut self) -> Option<Response> {
+        self.next_answer(true)
+    }
+
+    /// All answers until the connection ends.
+    #[track_caller]
+    pub fn until_the_end(&mut self) -> Vec<Response> {
+        std::iter::from_fn(|| self.answer_or_end()).collect()
+    }
+
+    #[track_caller]
+    fn next_answer(&mut self, has_body: bool) -> Option<Response> {
         let deadline = Instant::now() + WAIT;
         let end = loop {
             if let Some(at) = self.buffer.windows(4).position(|w| w == b"\r\n\r\n") {
                 break at + 4;
             }
-            self.need_more(awaited, deadline);
+            if !self.read_some("an HTTP answer", deadline) {
+                assert!(self.buffer.is_empty(), "half an answer: {:?}", self.shown());
+                return None;
+            }
         };
         let head: Vec<u8> = self.buffer.drain(..end).collect();
         let head = String::from_utf8_lossy(&head).into_owned();
         let mut lines = head.lines();
-        let line = lines.next().unwrap_or_default();
-        let status = line
-            .strip_prefix("HTTP/1.1 ")
-            .and_then(|rest| rest.get(..3))
-            .and_then(|code| code.parse().ok())
-            .unwrap_or_else(|| panic!("no HTTP/1.1 answer: {}", shortened(&head)));
+        let line = lines.next().unwrap_or_default().strip_prefix("HTTP/1.").unwrap_or_default();
+        let status = line.get(2..5).and_then(|code| code.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no HTTP answer: {}", shortened(&head)));
         let headers = lines
             .filter_map(|l| l.split_once(':'))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect();
         let mut response = Response { status, headers, body: Vec::new() };
-        if status >= 200 && status != 204 && status != 304 {
+        if has_body && status >= 200 && status != 204 && status != 304 {
             response.body = self.body(&response, deadline);
         }
-        response
+        Some(response)
+    }
+
+    /// Whether something can be read, or the connection has ended, without waiting.
+    pub fn has_answer(&mut self) -> bool {
+        self.stream.set_nonblocking(true).expect("non-blocking");
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).expect("blocking");
+        !matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// Whether the connection ends, by FIN or reset, without another byte.
+    pub fn is_closed_within(&mut self, time: Duration) -> bool {
+        !self.is_silent_for(time) && matches!(self.stream.read(&mut [0]), Ok(0) | Err(_))
+    }
+
+    /// The number of bytes until the connection ends.
+    pub fn count_until_the_end(&mut self) -> usize {
+        let (mut count, deadline) = (0, Instant::now() + WAIT);
+        loop {
+            count += std::mem::take(&mut self.buffer).len();
+            if !self.read_some("the end of the connection", deadline) {
+                return count;
+            }
+        }
     }
 
     /// The next frame of the server.
@@ -297,7 +375,7 @@ impl Raw {
         let close = self.frame();
         let code = close.close_code();
         // The server may have ended the connection already; then this fails, and may.
-        let _ = self.try_send(&frame(opcode::CLOSE, &close.payload).bytes());
+        self.try_send(frame(opcode::CLOSE, &close.payload).bytes());
         self.expect_end();
         code
     }
@@ -336,14 +414,14 @@ impl Raw {
 
     /// Ends the connection with a reset instead of a FIN: what a vanished peer leaves behind.
     pub fn reset(self) {
-        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO))
-            .expect("SO_LINGER 0");
+        set_socket_linger(&self.stream, Some(Duration::ZERO)).expect("SO_LINGER 0");
         drop(self.stream);
     }
 
     /// Sends FIN and goes on reading.
     pub fn finish(&mut self) {
-        self.stream.shutdown(Shutdown::Write).expect("shut down the sending side");
+        // It fails only when the server has closed.
+        let _ = self.stream.shutdown(Shutdown::Write);
     }
 
     fn body(&mut self, response: &Response, deadline: Instant) -> Vec<u8> {

@@ -12,7 +12,7 @@ use simurgh::{
 
 mod page;
 
-pub use page::page;
+pub use page::{client_scripts, page};
 
 /// Rooms announce new members while they have at most this many. In a lobby of n members, n
 /// announcements to all members are n²/2 deliveries: fine for ten, ruinous for ten thousand.

@@ -22,7 +22,7 @@ const FILES: [(&str, &str, &[u8]); 9] = [
     ("/", "text/html; charset=utf-8", include_bytes!("../static/index.html")),
     ("/chat.css", "text/css; charset=utf-8", include_bytes!("../static/chat.css")),
     ("/chat.js", JAVASCRIPT, include_bytes!("../static/chat.js")),
-    ("/heard.js", JAVASCRIPT, include_bytes!("../static/heard.js")),
+    ("/history.js", JAVASCRIPT, include_bytes!("../static/history.js")),
     ("/payload.js", JAVASCRIPT, include_bytes!("../static/payload.js")),
     ("/present.js", JAVASCRIPT, include_bytes!("../static/present.js")),
     ("/phoenix.min.js", JAVASCRIPT, include_bytes!("../static/phoenix.min.js")),
@@ -30,12 +30,22 @@ const FILES: [(&str, &str, &[u8]); 9] = [
     ("/favicon.svg", "image/svg+xml", include_bytes!("../static/favicon.svg")),
 ];
 
+/// The official client with our addition to it, and the icon: for pages of other channels.
+pub fn client_scripts() -> Router {
+    let wanted = ["/phoenix.min.js", "/simurgh-resume.js", "/favicon.svg"];
+    router(FILES.into_iter().filter(|(path, ..)| wanted.contains(path)))
+}
+
 /// The page at `/` with its script and style, for [`Builder::http`](simurgh::Builder::http).
 pub fn page() -> Router {
-    let page = FILES.into_iter().fold(Router::new(), |router, (path, content_type, content)| {
+    router(FILES)
+}
+
+fn router(files: impl IntoIterator<Item = (&'static str, &'static str, &'static [u8])>) -> Router {
+    let router = files.into_iter().fold(Router::new(), |router, (path, content_type, content)| {
         router.route(path, file(content_type, content))
     });
-    with_security_headers(page, POLICY)
+    with_security_headers(router, POLICY)
 }
 
 fn file(content_type: &'static str, content: &'static [u8]) -> MethodRouter {

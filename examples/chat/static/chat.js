@@ -2,7 +2,7 @@
 // `Phoenix`). One socket at /socket, one channel `rooms:<name>` for each room that is open.
 // Everything that comes from others is put into the page as text, never as markup, and may be of
 // any shape (payload.js).
-import { Heard } from "./heard.js";
+import { RoomHistory, memory } from "./history.js";
 
 const ROOM_LENGTH_MAX = 48;
 const ENTRIES_MAX = 400; // Of one room; older ones are dropped.
@@ -13,6 +13,7 @@ const OFFLINE_AFTER_MS = 15_000; // "Reconnecting" becomes "offline" when it las
 const ANSWER_MS_MAX = 3_000; // A connection that is asked and does not answer is none.
 const FINAL_JOIN_ERRORS = new Set(["unauthorized", "unmatched topic"]);
 const DEFAULT_ROOMS = ["lobby"];
+const SOCKET = "/socket";
 
 const at = (id) => document.getElementById(id);
 const ui = {
@@ -30,24 +31,6 @@ const ui = {
 };
 
 // ---- What is remembered ------------------------------------------------------------------------
-
-/** Storage that may be forbidden (private windows, policies): then nothing is remembered. */
-const memory = {
-  read(store, key) {
-    try {
-      return window[store].getItem(`simurgh.${key}`);
-    } catch {
-      return null;
-    }
-  },
-  write(store, key, value) {
-    try {
-      window[store].setItem(`simurgh.${key}`, value);
-    } catch {
-      // The page works without.
-    }
-  },
-};
 
 function rememberedRooms() {
   try {
@@ -74,9 +57,11 @@ let current = null;
 let connection = "connecting";
 let offlineTimer = null;
 let started = false;
+let refusal = ""; // The server's reason, if it refuses the connection.
 
-const socket = new Phoenix.Socket("/socket", { longPollFallbackMs: 2500 }); // in case of proxies
-const heard = new Heard(memory);
+const socket = new Phoenix.Socket(SOCKET, { longPollFallbackMs: 2500 }); // in case of proxies
+const roomHistory = new RoomHistory();
+const tag = roomHistory.id.slice(0, 4); // Tells users with one name apart.
 
 /** states: idle (not asked for), joining, joined, errored (the client retries), refused, closed */
 function roomNamed(name) {
@@ -107,17 +92,20 @@ function join(room) {
   // `presence` is the name under which others see who is here.
   const params = () => ({ user: userName, presence: userName });
   const missed = () => addEntry(room, { kind: "gap" });
-  const channel = heard.channel(socket, `rooms:${room.name}`, params, missed);
+  const channel = roomHistory.channel(socket, `rooms:${room.name}`, params, missed);
   room.channel = channel;
   followPresence(room, channel, presentChanged);
   setRoomState(room, "joining");
   channel.on("new:msg", (payload) => {
     const body = fieldText(payload, "body", BODY_LENGTH_MAX);
     // Without words it is no message, whatever else it may be.
-    if (body !== "") addMessage(room, fieldText(payload, "user", USER_LENGTH_MAX), body);
+    if (body === "") return;
+    const user = fieldText(payload, "user", USER_LENGTH_MAX);
+    addMessage(room, { user, body, from: fieldText(payload, "from", tag.length) });
   });
   channel.on("user:entered", (payload) => {
-    addEntered(room, fieldText(payload, "user", USER_LENGTH_MAX));
+    const isOld = channel.replays === "history";
+    if (!isOld) addEntered(room, fieldText(payload, "user", USER_LENGTH_MAX));
   });
   channel.onError(() => {
     // Also called for every open room when the connection goes; that has its own words. Where
@@ -131,7 +119,10 @@ function join(room) {
     if (room.state !== "refused") setRoomState(room, "closed");
   });
   channel.join()
-    .receive("ok", () => setRoomState(room, "joined"))
+    .receive("ok", () => {
+      room.isAnnounced = false; // The server announces each join, this one as well.
+      setRoomState(room, "joined");
+    })
     .receive("error", (answer) => {
       const reason = fieldText(answer, "reason", BODY_LENGTH_MAX) || "the server refused";
       if (FINAL_JOIN_ERRORS.has(reason)) {
@@ -161,7 +152,7 @@ function leave(room) {
   const channel = room.channel;
   room.channel = null;
   channel?.leave();
-  heard.forget(`rooms:${room.name}`);
+  roomHistory.forget(`rooms:${room.name}`);
   rooms.delete(room.name);
   memory.write("localStorage", "rooms", JSON.stringify([...rooms.keys()]));
 }
@@ -174,10 +165,10 @@ function setRoomState(room, state, error = "") {
 }
 
 function send(room, body) {
-  deliver(addEntry(room, { kind: "message", room, user: userName, body, mine: true }));
+  deliver(addEntry(room, { kind: "message", user: userName, body, from: tag, mine: true }));
 }
 
-/** The message comes back as a broadcast; the reply only tells that it was taken. */
+/** The message comes back as a broadcast; the reply only confirms it. */
 function deliver(entry) {
   entry.failed = false;
   entry.sending = true;
@@ -190,7 +181,7 @@ function deliver(entry) {
   };
   const { channel } = entry.room;
   if (!channel) return failed();
-  channel.push("new:msg", { user: entry.user, body: entry.body })
+  channel.push("new:msg", { user: entry.user, body: entry.body, from: entry.from })
     .receive("ok", () => {
       entry.sending = false;
       renderEntry(entry);
@@ -199,18 +190,21 @@ function deliver(entry) {
     .receive("timeout", failed);
 }
 
-// ---- What is said ------------------------------------------------------------------------------
+// ---- Messages ----------------------------------------------------------------------------------
 
-function addMessage(room, user, body) {
+function addMessage(room, { user, body, from }) {
+  const isOld = room.channel?.replays === "history";
   // Our own message on its way back: it is already there.
-  const own = room.entries.find((entry) =>
+  const own = !isOld && room.entries.find((entry) =>
     entry.mine && !entry.echoed && entry.user === user && entry.body === body);
   if (own) {
     Object.assign(own, { echoed: true, sending: false, failed: false });
     renderEntry(own);
     return;
   }
-  addEntry(room, { kind: "message", user, body, mine: false });
+  const mine = isOld && from === tag;
+  addEntry(room, { kind: "message", user, body, from, mine, echoed: true, isOld });
+  if (isOld || mine) return;
   if (room !== current || document.hidden) {
     room.unread += 1;
     renderRooms();
@@ -219,7 +213,9 @@ function addMessage(room, user, body) {
 
 /** Arrivals in a row make one line; someone who comes again is not named twice in it. */
 function addEntered(room, user) {
-  const name = user === userName ? "You" : user || "Someone";
+  const isOwn = user === userName && !room.isAnnounced;
+  room.isAnnounced ||= isOwn;
+  const name = isOwn ? "You" : user === userName ? `Another ${user}` : user || "Someone";
   const last = room.entries.at(-1);
   if (last?.kind === "entered") {
     if (last.names.includes(name) || last.names.length >= ENTRIES_MAX) return;
@@ -233,14 +229,26 @@ function addEntered(room, user) {
 
 function addEntry(room, entry) {
   const before = room.entries.at(-1);
+  entry.room = room;
   entry.time = new Date();
   entry.grouped = before?.kind === "message" && entry.kind === "message"
-    && before.user === entry.user && before.mine === entry.mine
-    && entry.time - before.time < GROUP_MS;
+    && before.user === entry.user && before.from === entry.from && before.mine === entry.mine
+    && before.isOld === entry.isOld && entry.time - before.time < GROUP_MS;
   room.entries.push(entry);
+  if (entry.kind === "message") markNamesakes(room, entry);
   if (room === current) showEntry(entry);
   if (room.entries.length > ENTRIES_MAX) room.entries.shift().node?.remove();
   return entry;
+}
+
+/** Shows the tag of users whose name somebody else in the room has as well. */
+function markNamesakes(room, { user, from }) {
+  room.tags ??= new Map([[userName, new Set([tag])]]);
+  if (!room.tags.has(user)) room.tags.set(user, new Set());
+  const tags = room.tags.get(user);
+  if (!from || tags.has(from)) return;
+  tags.add(from);
+  if (tags.size === 2) room.entries.filter((it) => it.user === user).forEach(renderEntry);
 }
 
 // ---- Drawing: the conversation -----------------------------------------------------------------
@@ -270,49 +278,13 @@ function showEntry(entry) {
 
 function renderEntry(entry) {
   if (!entry.node) return;
-  if (entry.kind === "message") return renderMessage(entry);
+  if (entry.kind === "message") return renderMessage(entry, () => deliver(entry));
   const text = entry.kind === "gap"
-    ? "Some messages may be missing here: they are not kept any more."
+    ? "Some messages are missing here. The server no longer has them."
     : `${listOfNames(entry.names)} entered`;
   entry.node.className = "entered";
   entry.node.dataset.testid = entry.kind;
   entry.node.replaceChildren(element("span", "", text));
-}
-
-function renderMessage(entry) {
-  const { node } = entry;
-  node.className = "message";
-  node.classList.toggle("mine", entry.mine);
-  node.classList.toggle("grouped", entry.grouped);
-  node.classList.toggle("sending", Boolean(entry.sending));
-  node.classList.toggle("failed", Boolean(entry.failed));
-  node.dataset.testid = "message";
-  const author = entry.user || "Someone";
-  const avatar = element("span", `avatar ${hue(author)}`, initials(author));
-  avatar.setAttribute("aria-hidden", "true");
-  const head = element("p", "message-head");
-  const name = element("span", `message-user ${hue(author)}`, entry.mine ? "You" : author);
-  name.dataset.testid = "message-user";
-  const time = element("time", "", entry.time.toLocaleTimeString([], {
-    hour: "2-digit", minute: "2-digit",
-  }));
-  time.dateTime = entry.time.toISOString();
-  head.append(name, time);
-  const body = element("p", "bubble", entry.body);
-  body.dataset.testid = "message-body";
-  const column = element("div", "message-column");
-  column.append(head, body);
-  if (entry.failed) column.append(retryLine(entry));
-  node.replaceChildren(avatar, column);
-}
-
-function retryLine(entry) {
-  const line = element("p", "retry", "Not delivered. ");
-  const button = element("button", "link-button", "Send again");
-  button.type = "button";
-  button.addEventListener("click", () => deliver(entry));
-  line.append(button);
-  return line;
 }
 
 // ---- Drawing: everything around it -------------------------------------------------------------
@@ -377,20 +349,25 @@ function roomItem(room) {
 
 function renderNotice() {
   const room = current;
-  const away = connection === "reconnecting" || connection === "offline";
+  const away = ["reconnecting", "offline", "refused"].includes(connection);
   let text = "";
   let action = null;
-  if (connection === "offline") {
-    text = "You are offline. What you write waits here; we keep trying.";
+  if (connection === "refused") {
+    text = refusal === "missing"
+      ? "This server requires a token, and this page has none. Connect with your own page."
+      : `The server refuses the connection: ${refusal}.`;
+    action = ["Try again", reconnectNow];
+  } else if (connection === "offline") {
+    text = "You are offline. Your messages are sent when the server answers again.";
     action = ["Try now", reconnectNow];
   } else if (away) {
-    text = "The connection is gone. Reconnecting…";
+    text = "The connection is lost. Reconnecting…";
   } else if (room?.state === "refused") {
-    text = `You cannot enter #${room.name}: ${room.error}.`;
-    action = ["Ask again", () => join(room)];
+    text = `You cannot join #${room.name}: ${room.error}.`;
+    action = ["Try again", () => join(room)];
   } else if (room?.state === "closed") {
     text = `The server closed #${room.name}.`;
-    action = ["Enter again", () => join(room)];
+    action = ["Join again", () => join(room)];
   } else if (room?.state === "errored") {
     text = `#${room.name} is not reachable${room.error ? `: ${room.error}` : ""}. Trying again…`;
   }
@@ -399,7 +376,7 @@ function renderNotice() {
   ui.empty.dataset.state = room?.state ?? "idle";
   ui.emptyTitle.textContent = refused
     ? `#${room.name} is closed to you`
-    : `It is quiet in #${room?.name}`;
+    : `No messages in #${room?.name} yet`;
   ui.composerInput.disabled = refused;
   ui.notice.hidden = text === "";
   ui.notice.dataset.kind = away ? "connection" : "room";
@@ -418,7 +395,7 @@ function setConnection(state) {
   ui.connection.dataset.state = state;
   ui.connectionText.textContent = {
     connecting: "Connecting", connected: "Connected", reconnecting: "Reconnecting",
-    offline: "Offline",
+    offline: "Offline", refused: "Refused",
   }[state];
   if (current) renderNotice();
 }
@@ -520,18 +497,29 @@ async function copyInvite() {
 }
 
 function reconnectNow() {
-  setConnection("reconnecting");
+  setConnection(connection === "refused" ? "connecting" : "reconnecting");
   socket.disconnect(() => socket.connect());
 }
 
+/** A browser hides why a WebSocket was refused; a plain request of the same path shows it. */
+async function askWhy() {
+  const answer = await fetch(`${SOCKET}/websocket?vsn=2.0.0`).catch(() => null);
+  if (answer?.status !== 403 || socket.isConnected()) return;
+  refusal = (await answer.text()).slice(0, BODY_LENGTH_MAX) || "no reason given";
+  socket.disconnect(); // Another attempt would end the same way.
+  setConnection("refused");
+}
+
 function connectionGone() {
+  if (connection === "refused") return;
+  if (connection === "connecting") askWhy();
   const state = navigator.onLine ? "reconnecting" : "offline";
   if (connection !== "offline" && connection !== state) setConnection(state);
 }
 
-/** A connection may have died with the network, and nobody says so: it is asked. */
+/** A connection may end with the network without an event: a ping finds out. */
 function networkChanged() {
-  if (!started) return;
+  if (!started || connection === "refused") return;
   const late = setTimeout(reconnectNow, socket.isConnected() ? ANSWER_MS_MAX : 0);
   socket.ping(() => clearTimeout(late));
 }

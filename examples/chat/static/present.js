@@ -1,6 +1,6 @@
-// Names' faces, and who is in a room, by the official client's Presence (phoenix.min.js, global
-// `Phoenix`): the server sends the list and then what changes; of a room with too many for a list,
-// their number.
+// The users in a room, by the official client's Presence (phoenix.min.js, global `Phoenix`), and
+// their messages. The server sends the list and then changes; of a room with too many users for a
+// list, their number and some of them.
 "use strict";
 
 const PRESENT_SHOWN_MAX = 5;
@@ -30,9 +30,9 @@ function listOfNames(all) {
   return names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names[0];
 }
 
-/** Keeps `room.present` as {names, count}; `changed` is called when it is another. */
+/** Keeps `room.present` as {names, count}; calls `changed` after each change. */
 function followPresence(room, channel, changed) {
-  const tell = (names, count) => {
+  const set = (names, count) => {
     room.present = { names, count };
     changed(room);
   };
@@ -43,20 +43,20 @@ function followPresence(room, channel, changed) {
   const presence = new Phoenix.Presence(channel);
   presence.onSync(() => {
     const names = Object.keys(presence.state).sort((a, b) => a.localeCompare(b));
-    tell(names, names.length);
+    set(names, names.length);
   });
   channel.on("presence_summary", (payload) => {
     const [sample, count] = [fieldOf(payload, "sample"), fieldOf(payload, "keys")];
-    tell(isPresenceList(sample) ? Object.keys(sample) : [], Number.isInteger(count) ? count : 0);
+    set(isPresenceList(sample) ? Object.keys(sample) : [], Number.isInteger(count) ? count : 0);
   });
 }
 
-/** Faces of some, and how many there are; nothing where the server tells nobody. */
+/** Avatars of some users, and the number of all; nothing if the server sends no presence. */
 function renderPresent(list, room, ownName) {
   const { names, count } = room.present ?? { names: [], count: 0 };
   list.hidden = count === 0 || room.state !== "joined";
   if (list.hidden) return;
-  // First oneself: it is there for certain.
+  // The own name first.
   const shown = [...names].sort((a, b) => (b === ownName) - (a === ownName))
     .slice(0, PRESENT_SHOWN_MAX);
   const faces = shown.map((name) => {
@@ -70,4 +70,45 @@ function renderPresent(list, room, ownName) {
   words.dataset.testid = "present-count";
   words.title = names.join(", ");
   list.replaceChildren(...faces, words);
+}
+
+/** A message, with a button that calls `send` if it was not delivered. */
+function renderMessage(entry, send) {
+  const { node } = entry;
+  node.className = "message";
+  node.classList.toggle("mine", entry.mine);
+  node.classList.toggle("grouped", entry.grouped);
+  node.classList.toggle("sending", Boolean(entry.sending));
+  node.classList.toggle("failed", Boolean(entry.failed));
+  node.dataset.testid = "message";
+  const author = entry.user || "Someone";
+  const isShared = entry.from && entry.room.tags?.get(entry.user)?.size > 1;
+  const colour = hue(isShared ? author + entry.from : author);
+  const avatar = element("span", `avatar ${colour}`, initials(author));
+  avatar.setAttribute("aria-hidden", "true");
+  const head = element("p", "message-head");
+  const name = element("span", `message-user ${colour}`, entry.mine ? "You" : author);
+  name.dataset.testid = "message-user";
+  if (isShared && !entry.mine) name.append(element("span", "tag", ` #${entry.from}`));
+  const time = element("time", "", entry.time.toLocaleTimeString([], {
+    hour: "2-digit", minute: "2-digit",
+  }));
+  time.dateTime = entry.time.toISOString();
+  head.append(name);
+  if (!entry.isOld) head.append(time); // Stored messages have no time.
+  const body = element("p", "bubble", entry.body);
+  body.dataset.testid = "message-body";
+  const column = element("div", "message-column");
+  column.append(head, body);
+  if (entry.failed) column.append(retryLine(send));
+  node.replaceChildren(avatar, column);
+}
+
+function retryLine(send) {
+  const line = element("p", "retry", "Not delivered. ");
+  const button = element("button", "link-button", "Send again");
+  button.type = "button";
+  button.addEventListener("click", send);
+  line.append(button);
+  return line;
 }

@@ -52,7 +52,7 @@ struct CountOptions {
 }
 
 /// Runs the suites that a release is judged by. Each prints a table with limits, and keeps it with
-/// the raw figures in bench/runs/<date>-<machine>.
+/// the raw figures below bench/runs.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench --all")]
 struct AllOptions {

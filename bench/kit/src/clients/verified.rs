@@ -295,15 +295,6 @@ mod tests {
     }
 
     #[test]
-    fn half_a_frame_stays() {
-        let mut clients = clients();
-        let one = frames::plain(&frames::broadcast(0));
-        let two = [one.as_slice(), &one[..10]].concat();
-        assert_eq!(receive(&mut clients, &two), one.len());
-        assert_eq!(clients.tally().delivered, 1);
-    }
-
-    #[test]
     fn announcements_and_closes_are_counted_apart() {
         let mut clients = clients();
         let entered = b"[null,null,\"rooms:lobby\",\"user:entered\",{\"user\":\"b\"}]";

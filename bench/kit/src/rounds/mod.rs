@@ -43,12 +43,13 @@ pub struct Options {
 impl Options {
     /// Adds the suite's rows and rounds where none were given; an unknown row is an error.
     pub fn for_suite(mut self, suite: &Suite) -> Result<Self, String> {
-        let all: Vec<&str> = suite.rows().collect();
+        let all = suite.rows();
         if !self.only.iter().all(|row| all.contains(&row.as_str())) {
             return Err(format!("--only takes some of {}", all.join(",")));
         }
         if self.only.is_empty() {
-            let usual = suite.jobs.iter().filter(|job| job.is_usual);
+            let jobs = (suite.jobs)();
+            let usual = jobs.iter().filter(|job| job.is_usual);
             self.only = usual.map(|job| job.row.to_owned()).collect();
         }
         self.runs.get_or_insert(if self.short { 1 } else { suite.runs });
@@ -204,7 +205,7 @@ pub struct Suite {
     /// What it measures, for `--help`.
     pub about: &'static str,
     /// The rows in their order.
-    pub jobs: &'static [Job],
+    pub jobs: fn() -> Vec<Job>,
     /// Rounds, unless another number is given.
     pub runs: usize,
     /// Descriptors that the clients of a row need, in a full run and in a short one.
@@ -222,8 +223,8 @@ pub struct Suite {
 
 impl Suite {
     /// All rows in their order.
-    pub fn rows(&self) -> impl Iterator<Item = &'static str> {
-        self.jobs.iter().map(|job| job.row)
+    pub fn rows(&self) -> Vec<&'static str> {
+        (self.jobs)().iter().map(|job| job.row).collect()
     }
 }
 
@@ -231,7 +232,7 @@ impl Suite {
 pub const USUAL: Suite = Suite {
     name: "",
     about: "",
-    jobs: &[],
+    jobs: Vec::new,
     runs: 3,
     clients: (18_000, 3_000),
     order: "a fresh server for each part of each row; ratios within a row of a round",
@@ -306,7 +307,8 @@ pub fn run(suite: &Suite, options: &Options) -> Result<()> {
 
 /// One row after the other, in each round.
 fn each_row(suite: &Suite, bench: &Bench<'_>) -> Result<Vec<Sample>> {
-    let rows = || suite.jobs.iter().filter(|job| bench.options.wants(job.row));
+    let jobs = (suite.jobs)();
+    let rows = || jobs.iter().filter(|job| bench.options.wants(job.row));
     let rounds = 1..=bench.options.runs.unwrap_or(suite.runs);
     Ok(rounds.flat_map(|round| rows().map(move |job| measured(bench, round, job))).collect())
 }

@@ -119,11 +119,11 @@ pub const EVENT_BYTES_MAX: usize = 255;
 #[non_exhaustive]
 pub enum BroadcastError {
     /// Too many bytes of broadcasts are in flight; the publisher should try again later.
-    #[error("too many bytes of broadcasts are under way, try again later")]
+    #[error("too many bytes of broadcasts are in flight: try again later")]
     Congested,
     /// With its names it is too large for the nodes of a cluster; members on this node do not get
     /// it either, so that all see the same.
-    #[error("a payload of {bytes} bytes is too large for the cluster: {bytes_max} is the most")]
+    #[error("a payload of {bytes} bytes is too large for the cluster: the maximum is {bytes_max}")]
     TooLargeForCluster {
         /// Size of the payload.
         bytes: usize,
@@ -131,13 +131,13 @@ pub enum BroadcastError {
         bytes_max: usize,
     },
     /// Only the server itself sends events with this prefix; clients would take it for the server.
-    #[error("events that begin with \"phx_\" or \"simurgh:\" are the server's own")]
+    #[error("events that begin with \"phx_\" or \"simurgh:\" are reserved")]
     Reserved,
     /// The topic has more bytes than [`TOPIC_BYTES_MAX`].
-    #[error("a topic of {0} bytes is too long: {TOPIC_BYTES_MAX} is the most")]
+    #[error("a topic of {0} bytes is too long: the maximum is {TOPIC_BYTES_MAX}")]
     TopicTooLong(usize),
     /// The event has more bytes than [`EVENT_BYTES_MAX`].
-    #[error("an event of {0} bytes is too long: {EVENT_BYTES_MAX} is the most")]
+    #[error("an event of {0} bytes is too long: the maximum is {EVENT_BYTES_MAX}")]
     EventTooLong(usize),
     /// The payload is not what a client may send.
     #[error("payload: {0}")]
@@ -148,8 +148,8 @@ pub enum BroadcastError {
     /// Half of what may wait for one reader ([`Config::outbound_bytes_max`](crate::Config)) is the
     /// most.
     #[error(
-        "a payload of {bytes} bytes cannot be broadcast: {bytes_max} is the most \
-         (half of outbound_bytes_max)"
+        "a payload of {bytes} bytes is too large: the maximum is {bytes_max} (half of \
+         outbound_bytes_max)"
     )]
     TooLarge {
         /// Size of the payload.

@@ -117,7 +117,7 @@ impl ChannelMessage {
             }
             // The handle was made in a callback of another channel type than its own.
             let (topic, wanted) = (ctx.topic(), std::any::type_name::<C>());
-            tracing::error!(topic, wanted, "a message for a channel of another type, dropped");
+            tracing::error!(topic, wanted, "dropped a message for a channel of another type");
             ctx.spawn(async move { drop(f) });
             Outcome::NoReply
         }))

@@ -30,11 +30,11 @@ pub enum ToCluster {
     /// A shard has the first members or listeners of a topic; and what it wants of the topic's
     /// history, if its broadcasts are kept.
     TopicBegins(Box<str>, u16, Option<Retention>),
-    /// The shard has neither members nor listeners of a topic any more.
+    /// The shard has no more members or listeners of a topic.
     TopicEnds(Box<str>, u16),
     /// Presences of a topic, from their home shard.
     Presence(Box<str>, ToPeers),
-    /// The engine is to keep a broadcast. Always answered by [`Node::post_stored`].
+    /// The broker is to keep a broadcast. Always answered by [`Node::post_stored`].
     ///
     /// [`Node::post_stored`]: crate::Node::post_stored
     Store(Box<StoreRequest>),
@@ -44,10 +44,10 @@ pub enum ToCluster {
     ///
     /// [`Node::post_kept`]: crate::Node::post_kept
     Follow(Box<str>, Retention),
-    /// A client has received more of a topic elsewhere than there is here: the engine's leader is
+    /// A client has received more of a topic elsewhere than there is here: the broker's leader is
     /// to be asked.
     CheckTopic(Box<str>),
-    /// The engine is to forget all it keeps of a topic. Answered as a store, with this number.
+    /// The broker is to forget all it keeps of a topic. Answered as a store, with this number.
     Forget(Box<str>, u64),
 }
 

@@ -12,10 +12,10 @@ pub const PARSED_BYTES_MAX: usize = 64 << 10;
 /// Limits and times of a core; the settings of the server document each for the user.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// A socket without a message for so long is closed with 1002, unless its user socket has
+    /// A socket without a message in this time is closed with 1002, unless its user socket has
     /// another limit; `None`: never.
     pub idle_timeout: Option<Duration>,
-    /// A channel on which nothing has happened for so long is asked to release what it can.
+    /// A channel without activity in this time hibernates.
     pub hibernate_after: Option<Duration>,
     /// From the beginning of a connection to that of its session.
     pub handshake_timeout: Duration,

@@ -47,7 +47,7 @@ pub const HISTOGRAM_BOUNDS_NS: [u64; 12] = [
     10_000_000_000,
 ];
 
-/// How long something took, each time; with one writer, as [`Counter`].
+/// Durations in buckets; with one writer, as [`Counter`].
 #[derive(Debug, Default)]
 pub struct Histogram {
     buckets: [Counter; HISTOGRAM_BOUNDS_NS.len() + 1],
@@ -80,7 +80,7 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct ShardMetrics {
             $($(#[doc = $doc])* pub $field: Counter,)*
-            /// From joins that resumed to their answers.
+            /// Time from a resuming join to its reply.
             pub resume_times: Histogram,
         }
 
@@ -97,144 +97,143 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Sockets open now, upgraded.
+    /// Open sockets.
     sockets: gauge,
-    /// Channels joined now.
+    /// Joined channels.
     channels: gauge,
-    /// Channels that hibernate: nothing has happened on them for a while.
+    /// Channels that hibernate because they were idle.
     channels_hibernating: gauge,
-    /// Topics with members now.
+    /// Topics with members.
     topics: gauge,
-    /// Entries of the subscriber tables now: channels, ids of sockets, channels' further topics.
+    /// Entries of the subscriber tables: channels, ids of sockets, further topics of channels.
     subscriptions: gauge,
-    /// Upgrades accepted.
+    /// Accepted upgrades.
     upgrades: counter,
     /// Upgrades refused with an HTTP error.
     upgrades_refused: counter,
     /// Connections refused with 503 because the shard or the server was full.
     refused_full: counter,
-    /// Joins that were ok.
+    /// Accepted joins.
     joins: counter,
     /// Joins refused by the application or a limit.
     joins_refused: counter,
     /// Messages received from clients, heartbeats included.
     messages_in: counter,
-    /// Heartbeats answered.
+    /// Heartbeats that the server replied to.
     heartbeats: counter,
     /// Messages sent to clients: replies, pushes, and broadcasts once for each member.
     messages_out: counter,
-    /// Broadcasts taken by this shard.
+    /// Broadcasts published on this shard.
     broadcasts: counter,
-    /// Broadcasts delivered, one for each member.
+    /// Delivered broadcasts, one per member.
     deliveries: counter,
-    /// Presences of the topics that this shard keeps, now.
+    /// Presences of the topics whose home is this shard.
     presences: gauge,
     /// Of these, presences of other nodes' members.
     presences_remote: gauge,
-    /// Diffs, lists and summaries of presences told, once for all who get the same.
+    /// Diffs, lists and summaries of presences, each counted once for all its receivers.
     presence_events: counter,
-    /// Topics whose broadcasts are kept here, now.
+    /// Topics with retained messages on this shard.
     history_topics: gauge,
-    /// Broadcasts that are kept here, now.
+    /// Retained messages.
     history_messages: gauge,
-    /// Bytes of broadcasts that are kept here, with what keeping them takes, now.
+    /// Bytes of retained messages with their overhead.
     history_bytes: gauge,
-    /// Bytes that topics with a history take here beside their broadcasts, now.
+    /// Bytes of topics with a history besides their messages.
     history_topic_bytes: gauge,
-    /// Broadcasts that were kept here.
+    /// Messages stored in histories.
     history_kept: counter,
-    /// Broadcasts not kept, nor sent, because one with the same id had been.
+    /// Messages neither stored nor delivered because their id was stored before.
     history_duplicates: counter,
-    /// Broadcasts larger than their topic may keep: delivered, and not kept.
+    /// Messages delivered but not stored because they exceed their topic's limit.
     history_too_large: counter,
-    /// Broadcasts no longer kept because their topic had more than its `count`.
+    /// Messages removed because their topic had more than its `count`.
     history_evicted_count: counter,
-    /// Broadcasts no longer kept because their topic had more than its `bytes`.
+    /// Messages removed because their topic had more than its `bytes`.
     history_evicted_bytes: counter,
-    /// Broadcasts no longer kept because they were older than their topic's `age`.
+    /// Messages removed because they were older than their topic's `age`.
     history_evicted_age: counter,
-    /// Broadcasts no longer kept because all together were more than `history_bytes_max`.
+    /// Messages removed because all histories exceeded `history_bytes_max`.
     history_evicted_evicted: counter,
-    /// Broadcasts no longer kept because somebody had them forgotten.
+    /// Messages removed because their history was deleted.
     history_evicted_purged: counter,
-    /// Times that members of a topic were told that something is missing, or may be.
+    /// Gaps reported to the members of a topic.
     history_gaps: counter,
-    /// Joins that were told all that their clients had missed.
+    /// Joins that received all missed messages.
     resume_recovered: counter,
-    /// Joins told of a gap: what was missed is too old.
+    /// Joins with a gap: the missed messages are too old.
     resume_gap_expired: counter,
-    /// Joins told of a gap: newer broadcasts have taken the place.
+    /// Joins with a gap: newer messages exceeded the topic's limits.
     resume_gap_overwritten: counter,
-    /// Joins told of a gap: the histories of all topics were too much.
+    /// Joins with a gap: all histories exceeded their limit.
     resume_gap_evicted: counter,
-    /// Joins told of a gap: somebody had it forgotten.
+    /// Joins with a gap: the history was deleted.
     resume_gap_purged: counter,
-    /// Joins told of a gap: the position is of another epoch, or none.
+    /// Joins with a gap: the position is of another epoch, or invalid.
     resume_gap_epoch: counter,
-    /// Joins told of a gap: more broadcasts than one client is given.
+    /// Joins with a gap: more messages than `history_replay_count`.
     resume_gap_too_many: counter,
-    /// Joins told of a gap: more bytes than one client is given.
+    /// Joins with a gap: more bytes than `history_replay_bytes`.
     resume_gap_too_large: counter,
-    /// Joins told of a gap: it is not known what was missed.
+    /// Joins with a gap: the missed messages are unknown.
     resume_gap_unavailable: counter,
-    /// Joins told of a gap: what was on its way when the client left is lost to it.
+    /// Joins with a gap: messages in transit were lost when the client left.
     resume_gap_lost: counter,
-    /// Broadcasts that clients got which had missed them.
+    /// Missed messages delivered to resuming clients.
     resume_messages: counter,
-    /// Bytes of broadcasts under way.
+    /// Bytes of broadcasts in transit.
     fanout_bytes: gauge,
-    /// Topics with broadcasts under way.
+    /// Topics with broadcasts in transit.
     fanout_topics: gauge,
-    /// Times a publisher was held back.
+    /// Times the server paused a publisher.
     publishers_held: counter,
-    /// Bytes of half-received messages and heads.
+    /// Bytes of incomplete messages and heads.
     inbound_bytes: gauge,
-    /// Long-poll sessions open now; they count as sockets, too.
+    /// Open long-poll sessions; they count as sockets, too.
     longpoll_sessions: gauge,
-    /// Long-poll sessions ended because nobody polled them any more.
+    /// Long-poll sessions ended because their client stopped polling.
     longpoll_expired: counter,
-    /// Long-poll sessions ended because an answer was lost whose messages have positions.
+    /// Long-poll sessions ended because a response with positions was lost.
     longpoll_lost: counter,
-    /// Binary messages that have no form for a long-poll session.
+    /// Binary messages dropped because long polling cannot carry them.
     longpoll_binary_dropped: counter,
-    /// Peers cut because they read too slowly (1013).
+    /// Clients closed because they read too slowly (1013).
     slow_peer_disconnects: counter,
-    /// Connections closed for saying nothing (1002).
+    /// Connections closed because they sent nothing (1002).
     idle_timeouts: counter,
-    /// Sockets closed (3000) and channels ended because their time was over, as that of a token.
+    /// Sockets closed (3000) and channels ended because their token or time expired.
     expirations: counter,
     /// Connections closed because their upgrade request took too long.
     handshake_timeouts: counter,
-    /// Sockets that somebody disconnected by way of the observer (1001).
+    /// Sockets closed from the observer (1001).
     observer_disconnects: counter,
-    /// Frames against RFC 6455 (1002).
+    /// Frames that violate RFC 6455 (1002).
     errors_protocol: counter,
     /// Text that is not UTF-8 (1007).
     errors_utf8: counter,
     /// Frames or messages over the limit (1009).
     errors_too_big: counter,
-    /// Messages that are no Channels message (1011).
+    /// Messages that are not Channels messages (1011).
     errors_bad_message: counter,
-    /// Messages cut because the shard's budget for half-received ones was used up (1013).
+    /// Clients closed because incomplete messages exceeded the shard's budget (1013).
     errors_inbound_budget: counter,
-    /// Messages and heads that took too long to become whole (1013).
+    /// Messages and heads that took too long to arrive (1013).
     errors_message_timeout: counter,
     /// Broadcasts of channels that were not sent: too large, or with a reserved event.
     errors_broadcast_too_big: counter,
-    /// Connects, joins and messages with too much behind them that the application took too long
-    /// for.
+    /// Connects, joins and messages that the application did not handle in time.
     errors_decision_timeout: counter,
-    /// Broadcasts of which it was not heard in time that they are kept.
+    /// Broadcasts of channels that the broker did not confirm in time.
     errors_unconfirmed: counter,
-    /// Broadcasts that were to be kept, and that the engine refused.
+    /// Broadcasts of channels that the broker refused to store.
     errors_not_stored: counter,
-    /// What a join function did for a channel before its join was decided, dropped.
+    /// Pushes, subscriptions and work of join functions, dropped because the join was not decided.
     errors_before_join: counter,
-    /// Presences that a channel already has, has not, or has too many of.
+    /// Presence calls refused: already tracked, not tracked, or too many.
     errors_presence_refused: counter,
     /// Messages for topics that are not joined or have no channel.
     errors_unmatched_topic: counter,
-    /// Payloads that a declared or a Supabase channel does not take, by their shape.
+    /// Payloads whose shape a declared or Supabase channel does not accept.
     errors_wrong_payload: counter,
     /// Joins, events and renewals that tokens do not allow.
     errors_unauthorized: counter,
@@ -258,12 +257,12 @@ counters! {
     errors_abnormal_stop: counter,
     /// Broadcasts that a member's serializer cannot carry.
     errors_encode: counter,
-    /// Callbacks that held the shard longer than `callback_warning`.
+    /// Callbacks that blocked the shard longer than `callback_warning`.
     slow_callbacks: counter,
 }
 
 impl ShardMetrics {
-    /// Counts a client that has resumed; `None`: it got everything that it had missed.
+    /// Counts a client that resumed; `None`: it received all missed messages.
     pub fn count_resume(&self, gap: Option<Gap>) {
         let counter = match gap {
             None => &self.resume_recovered,

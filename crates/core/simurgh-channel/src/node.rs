@@ -246,8 +246,8 @@ pub trait Node: NodeHandle + Sized + 'static {
         Ok(())
     }
 
-    /// An event of the engine for a topic whose broadcasts it keeps, for the topic's home, in the
-    /// order of the cluster's thread. Publishers on other nodes cannot be held back from here, so
+    /// An event of the broker for a topic whose broadcasts it keeps, for the topic's home, in the
+    /// order of the cluster's thread. Publishers on other nodes cannot be paused from here, so
     /// when far too much is in flight to the home a broadcast is dropped, and members receive a
     /// gap.
     fn post_kept(&self, topic: &str, what: FromEngine) {

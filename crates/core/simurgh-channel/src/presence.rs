@@ -14,7 +14,7 @@ use crate::id::ChannelId;
 pub struct PresenceConfig {
     /// The interval between a topic's changes; the first after a quiet period is sent at once.
     pub interval: Duration,
-    /// Members receive a leave only after so long. If the same key is back before, on any node,
+    /// Members receive a leave only after this time. If the same key is back before, on any node,
     /// they receive both at once, as an update. For rolling restarts, in which clients reconnect to
     /// another node. Zero: at once.
     pub leave_delay: Duration,
@@ -83,7 +83,7 @@ impl PresenceConfig {
 #[non_exhaustive]
 pub enum PresenceError {
     /// The key is too long.
-    #[error("a presence's key of {bytes} bytes is too long: {bytes_max} is the most")]
+    #[error("a presence's key of {bytes} bytes is too long: the maximum is {bytes_max}")]
     KeyTooLong {
         /// Its size.
         bytes: usize,
@@ -91,7 +91,7 @@ pub enum PresenceError {
         bytes_max: usize,
     },
     /// The meta is too long.
-    #[error("a presence's meta of {bytes} bytes is too long: {bytes_max} is the most")]
+    #[error("a presence's meta of {bytes} bytes is too long: the maximum is {bytes_max}")]
     MetaTooLong {
         /// Its size as JSON text.
         bytes: usize,
@@ -99,7 +99,7 @@ pub enum PresenceError {
         bytes_max: usize,
     },
     /// The meta is binary.
-    #[error("a presence's meta is a JSON object, not binary")]
+    #[error("a presence's meta must be a JSON object, not binary")]
     BinaryMeta,
     /// The meta is not a JSON object.
     #[error("a presence's meta: {0}")]

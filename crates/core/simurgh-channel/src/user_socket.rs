@@ -19,7 +19,7 @@ pub type PrepareFn = Arc<dyn Fn(&mut Message<'static>) -> Prepared + Send + Sync
 pub struct UserSocket {
     /// The protocol of its sockets.
     pub kind: Kind,
-    /// After so long without a message a socket is closed, or never; `None`: as in
+    /// After this time without a message a socket is closed, or never; `None`: as in
     /// [`Config::idle_timeout`](crate::Config::idle_timeout).
     pub idle_timeout: Option<Option<Duration>>,
     /// How many channels one socket may hold (PROTOCOL §5.2).

@@ -1,8 +1,8 @@
-//! The interface of an engine, which carries envelopes between nodes.
+//! The interface of a broker, which carries envelopes between nodes.
 //!
 //! An adapter never blocks and never calls back. It works in the background; its events are polled
 //! with [`Adapter::poll_event`]. An adapter bounds its queues: publishing by [`QueueFull`],
-//! receiving by reading no more from its engine, or by dropping messages and reporting that
+//! receiving by reading no more from its broker, or by dropping messages and reporting that
 //! ([`Event::Lost`]).
 
 use std::task::{Context, Poll};
@@ -24,12 +24,12 @@ pub const TICKET_SECONDS_MAX: u64 = 9;
 pub const TICKETS_MAX: usize = 1_024;
 /// The most subjects of one [`Fetch::LastOf`]; further ones are ignored.
 pub const LAST_OF_MAX: usize = 1_000;
-/// Seconds for which the engine remembers the id of a stored envelope.
+/// Seconds for which the broker remembers the id of a stored envelope.
 pub const ID_SECONDS: u64 = 120;
 /// The longest id of a stored envelope, in bytes.
 pub const ID_BYTES_MAX: usize = 256;
 
-/// An engine, as one node uses it. This project's adapter tests check every adapter against this
+/// A broker, as one node uses it. This project's adapter tests check every adapter against this
 /// contract.
 ///
 /// # Envelopes
@@ -66,15 +66,15 @@ pub trait Adapter: Send {
     /// is room.
     fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull>;
 
-    /// Has the engine store an envelope; the subject is of [`Space::Store`]. The adapter repeats it
+    /// Has the broker store an envelope; the subject is of [`Space::Store`]. The adapter repeats it
     /// until it is answered, always within [`TICKET_SECONDS_MAX`], by [`Event::Stored`] or
     /// [`Event::NotStored`]. The same id again within [`ID_SECONDS`] stores nothing and is answered
-    /// with the first one's number; an engine may do so across subjects, so an id is for one
+    /// with the first one's number; a broker may do so across subjects, so an id is for one
     /// subject. A stored envelope is delivered to all nodes that subscribe to the topic's
     /// broadcasts, this one included, before or after the answer. It is sent unchanged and never
     /// marked: duplicates are recognized by its id.
     ///
-    /// The engine may remove it after `age`, in whole seconds and at least one; without, by its own
+    /// The broker may remove it after `age`, in whole seconds and at least one; without, by its own
     /// limits. An id has no line breaks, and at most [`ID_BYTES_MAX`] bytes.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ pub trait Adapter: Send {
         ticket: Ticket,
     ) -> Result<(), QueueFull>;
 
-    /// Has the engine remove the messages below this number from a subject of [`Space::Store`];
+    /// Has the broker remove the messages below this number from a subject of [`Space::Store`];
     /// numbers do not restart. Always answered by [`Event::Purged`] within [`TICKET_SECONDS_MAX`].
     ///
     /// # Errors
@@ -104,7 +104,7 @@ pub trait Adapter: Send {
     /// interest, is received without a gap, once, and in each publisher's order. A message that
     /// several interests cover is received once. The last change of an interest in a call counts.
     ///
-    /// [`Event::InForce`] with the number, or a later one, means that the engine has it: what
+    /// [`Event::InForce`] with the number, or a later one, means that the broker has it: what
     /// another node publishes after that is received, and nothing that is no longer wanted. Without
     /// a link the change is remembered and takes effect at the next [`Event::Up`]; its `InForce`
     /// follows that.
@@ -120,10 +120,10 @@ pub trait Adapter: Send {
     /// The next event. The waker is woken when there is another.
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event>;
 
-    /// How many published envelopes the engine has not confirmed.
+    /// How many published envelopes the broker has not confirmed.
     fn in_flight(&self) -> usize;
 
-    /// Measurements of its engine and its link; empty for an adapter without any.
+    /// Measurements of its broker and its link; empty for an adapter without any.
     fn measures(&self) -> Measures {
         Measures::default()
     }
@@ -132,14 +132,14 @@ pub trait Adapter: Send {
 /// Measurements of an adapter, for display only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measures {
-    /// Address and version of the engine, without any secret; `None` without a link.
+    /// Address and version of the broker, without any secret; `None` without a link.
     pub engine: Option<String>,
-    /// In words, how durable the engine's storage is, or why it stores nothing; `None` while that
+    /// In words, how durable the broker's storage is, or why it stores nothing; `None` while that
     /// is unknown.
     pub keeping: Option<String>,
     /// Stores that were repeated on the same link.
     pub repeated: u64,
-    /// The time from the last request to the engine to its answer.
+    /// The time from the last request to the broker to its answer.
     pub round_trip: Option<Duration>,
     /// The same for all requests since the adapter was made.
     pub round_trips: Durations,
@@ -147,7 +147,7 @@ pub struct Measures {
 
 /// The adapter's queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("as much is under way to the engine as may be")]
+#[error("too much is in flight to the broker")]
 pub struct QueueFull;
 
 /// Whether an interest is wanted.
@@ -167,7 +167,7 @@ pub struct Generation(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// The number of a link to the engine, growing.
+/// The number of a link to the broker, growing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Session(pub u64);
 
@@ -178,7 +178,7 @@ pub enum Event {
     Up {
         /// The link's number.
         session: Session,
-        /// The epoch of the engine's storage, which changes when that is lost or created again;
+        /// The epoch of the broker's storage, which changes when that is lost or created again;
         /// `None` if it stores nothing.
         kept: Option<u64>,
     },
@@ -197,7 +197,7 @@ pub enum Event {
     Stored {
         /// The ticket of the call.
         ticket: Ticket,
-        /// The engine's number for the envelope.
+        /// The broker's number for the envelope.
         seq: u64,
         /// It was stored before with this id, perhaps by this very call.
         is_duplicate: bool,
@@ -213,16 +213,16 @@ pub enum Event {
     Fetched {
         /// The ticket of the call.
         ticket: Ticket,
-        /// The stored messages; `None` if the engine did not answer in time, or stores nothing.
+        /// The stored messages; `None` if the broker did not answer in time, or stores nothing.
         kept: Option<Fetched>,
     },
     /// The answer to [`Fetch::Since`].
     Since {
         /// The ticket of the call.
         ticket: Ticket,
-        /// Everything with a higher number was stored within the requested age, by the engine's
+        /// Everything with a higher number was stored within the requested age, by the broker's
         /// clock when it answered, or later. Some of the lower numbers may have been, too: an
-        /// engine may not know when removed messages were stored. `None` if the engine did not
+        /// broker may not know when removed messages were stored. `None` if the broker did not
         /// answer in time, stores nothing, or may remove younger messages by its own limits: its
         /// size is bounded, or its own age is shorter.
         behind: Option<u64>,
@@ -250,13 +250,13 @@ impl Event {
     }
 }
 
-/// The answer of the engine to a [`Fetch`].
+/// The answer of the broker to a [`Fetch`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fetched {
     /// The messages, oldest first. The `prev` of each is the one before it on its subject in this
     /// answer, or 0.
     pub messages: Vec<Received>,
-    /// The engine had everything up to this number when it answered; 0, if it does not report it.
+    /// The broker had everything up to this number when it answered; 0, if it does not report it.
     /// So up to it the subjects have nothing behind the requested number except `messages`; if
     /// those are cut short, up to the last of them.
     pub head: u64,
@@ -272,10 +272,10 @@ pub struct Received {
     pub space: Option<Space>,
     /// The envelope, as it was published.
     pub envelope: Bytes,
-    /// The engine's numbers of a stored envelope.
+    /// The broker's numbers of a stored envelope.
     pub stored: Option<Number>,
-    /// When it was stored, in milliseconds since 1970 by the engine's clock; 0, if it was not
-    /// stored, or the engine does not report it.
+    /// When it was stored, in milliseconds since 1970 by the broker's clock; 0, if it was not
+    /// stored, or the broker does not report it.
     pub at_ms: u64,
 }
 
@@ -291,20 +291,20 @@ pub struct Number {
 /// Why there is no link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Down {
-    /// It broke, or could not be made: the error of the engine or the system.
-    #[error("no link to the engine: {0}")]
+    /// It broke, or could not be made: the error of the broker or the system.
+    #[error("not connected to the broker: {0}")]
     Broken(Box<str>),
-    /// The engine refuses what this node needs: its error text.
-    #[error("the engine refuses: {0}")]
+    /// The broker refuses what this node needs: its error text.
+    #[error("the broker refuses: {0}")]
     Refused(Box<str>),
 }
 
 /// Why something was not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotStored {
-    /// The engine has not answered in time: it may be stored, or not.
+    /// The broker has not answered in time: it may be stored, or not.
     Unconfirmed,
-    /// The engine refused it, with this text; it is not stored.
+    /// The broker refused it, with this text; it is not stored.
     Refused(Box<str>),
 }
 

@@ -49,13 +49,13 @@ pub struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The node is unknown, or gone.
-    #[error("there is no such node")]
+    #[error("this node does not exist")]
     NoSuchNode,
     /// More than [`CALL_BYTES_MAX`].
-    #[error("{0} bytes, {CALL_BYTES_MAX} are the most for another node")]
+    #[error("{0} bytes exceed the maximum of {CALL_BYTES_MAX} for another node")]
     TooLarge(usize),
     /// Too many calls wait, or too much waits to be sent.
-    #[error("too much waits for other nodes, try again later")]
+    #[error("too much waits for other nodes: try again later")]
     Busy,
 }
 

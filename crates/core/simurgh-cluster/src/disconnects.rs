@@ -11,7 +11,7 @@
 //!
 //! - *Confirmed*: it has closed the sockets of that id.
 //! - *Missing*: it has not confirmed, and may still serve such a socket. It did not answer in time,
-//!   or is gone by silence: it may have ended, or be cut off from the engine while it serves its
+//!   or is gone by silence: it may have ended, or be cut off from the broker while it serves its
 //!   clients, and the other nodes cannot know which. It is not waited for, but receives the request
 //!   if it sends a hello within the lifetime, and never after that: an application that bans a user
 //!   and finds a missing node must have the client refused where its token is checked, and

@@ -7,7 +7,7 @@ const ALONE: usize = BUCKETS;
 
 /// The highest number received of one peer's broadcasts, by bucket.
 ///
-/// A peer whose link broke sends again what the engine may not have, all of it in the same order
+/// A peer whose link broke sends again what the broker may not have, all of it in the same order
 /// and before anything newer; so others may receive 3, 4, 5, 3, 4, 5, 6. On one topic the numbers
 /// of a peer are in order, and so they are in one bucket, since one interest at a time covers a
 /// bucket: a number that is not above the highest is either a duplicate, or was lost the first time

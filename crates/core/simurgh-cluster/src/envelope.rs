@@ -12,7 +12,7 @@
 //! Broadcasts have one item or more, a bye and a forget have none; every other kind has one binary
 //! item without an event. Only kinds about a topic name one (see [`Message`](crate::Message)).
 //!
-//! Any client of the engine can publish any bytes, so an envelope is not trusted:
+//! Any client of the broker can publish any bytes, so an envelope is not trusted:
 //! [`Envelope::decode`] checks every byte, JSON included, or refuses the whole. [`Header::read`]
 //! reads the beginning alone, for envelopes that are dropped anyway.
 

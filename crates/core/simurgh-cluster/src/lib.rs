@@ -1,5 +1,5 @@
 //! Several nodes as one server, without sockets, clocks, threads or randomness: the messages
-//! between nodes, and the state that each of them keeps. An engine carries the messages
+//! between nodes, and the state that each of them keeps. A broker carries the messages
 //! ([`Adapter`]).
 #![forbid(unsafe_code)]
 

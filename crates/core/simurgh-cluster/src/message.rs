@@ -206,13 +206,13 @@ fn beat(id: NodeId, payload: &mut Reader<'_>) -> Result<Beat, EnvelopeError> {
     }
     let envelopes = (payload.u8()?, payload.u8()?);
     if envelopes.0 > envelopes.1 {
-        return Err(EnvelopeError::Malformed("a node understands no version"));
+        return Err(EnvelopeError::Malformed("the range of versions is empty"));
     }
     let sockets = payload.u64()?;
     let is_draining = match payload.u8()? {
         0 => false,
         1 => true,
-        _ => return Err(EnvelopeError::Malformed("a node drains, or does not")),
+        _ => return Err(EnvelopeError::Malformed("the draining flag is not 0 or 1")),
     };
     let (name, version) = (name.into(), version.into());
     Ok(Beat { id, name, version, envelopes, sockets, is_draining, unix_ms: payload.u64()? })

@@ -24,7 +24,7 @@ impl fmt::Display for NodeId {
 
 /// A text that is not the id of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the id of a node is {CHARS} characters of base64url")]
+#[error("the id of a node must have {CHARS} characters of base64url")]
 pub struct NodeIdError;
 
 impl FromStr for NodeId {

@@ -1,4 +1,4 @@
-//! The queue of envelopes for the adapter: bounded, so that a slow or missing engine costs a known
+//! The queue of envelopes for the adapter: bounded, so that a slow or missing broker costs a known
 //! amount of memory and nothing waits for it.
 //!
 //! Each [`Class`] has its own queue and bound. Plain envelopes may be lost: beyond their bound or

@@ -87,7 +87,7 @@ impl<'a> Part<'a> {
     /// Reads the bytes of all parts.
     fn decode(&self, whole: &[u8]) -> Result<PresenceUpdate, EnvelopeError> {
         if crc32fast::hash(whole) != self.checksum {
-            return Err(EnvelopeError::Malformed("presences are not what their checksum says"));
+            return Err(EnvelopeError::Malformed("presences do not match their checksum"));
         }
         let (owner, mut reader) = (Owner(self.origin.0), Reader::new(whole));
         let update = match self.is_snapshot {
@@ -258,7 +258,7 @@ fn count(reader: &mut Reader<'_>, bytes_least: usize) -> Result<usize, EnvelopeE
 fn phx_ref(reader: &mut Reader<'_>) -> Result<PhxRef, EnvelopeError> {
     let bytes: [u8; REF_BYTES] = reader.array()?;
     if bytes == [0; REF_BYTES] {
-        return Err(EnvelopeError::Malformed("a ref of zeros names nothing"));
+        return Err(EnvelopeError::Malformed("a ref must not be zero"));
     }
     Ok(PhxRef::from_bytes(bytes))
 }

@@ -12,7 +12,7 @@ use twox_hash::XxHash3_128;
 use crate::node_id::NodeId;
 
 /// The longest token of a name that is written out; a longer one is replaced by a hash. A subject
-/// then has at most 192 bytes: engines close the link over one that is longer than 4 kB.
+/// then has at most 192 bytes: brokers close the link over one that is longer than 4 kB.
 pub const TOKEN_BYTES_MAX: usize = 160;
 /// The longest topic that nodes can share: an envelope has two bytes for its length.
 pub const TOPIC_BYTES_MAX: usize = u16::MAX as usize;
@@ -56,7 +56,7 @@ impl fmt::Display for Bucket {
 pub enum Space {
     /// `b`: broadcasts, for all nodes with members.
     Broadcast,
-    /// `h`: broadcasts that the engine stores before it delivers them.
+    /// `h`: broadcasts that the broker stores before it delivers them.
     Store,
     /// `p`: changes of presences.
     Presence,
@@ -95,7 +95,7 @@ impl Interest {
     }
 }
 
-/// The subject of an envelope, as an engine takes it: tokens with dots between them, no wildcard.
+/// The subject of an envelope, as a broker takes it: tokens with dots between them, no wildcard.
 /// Cloning shares the text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject(Arc<str>);
@@ -113,7 +113,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// The first token of a cluster's subjects, so that several clusters can share an engine.
+/// The first token of a cluster's subjects, so that several clusters can share a broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix(Box<str>);
 
@@ -121,13 +121,13 @@ pub struct Prefix(Box<str>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
     /// It is empty.
-    #[error("a prefix has one character at least")]
+    #[error("a prefix must have at least one character")]
     Empty,
     /// It has more than [`PREFIX_BYTES_MAX`].
-    #[error("a prefix of {0} characters is too long: {PREFIX_BYTES_MAX} at most")]
+    #[error("a prefix of {0} characters is too long: the maximum is {PREFIX_BYTES_MAX}")]
     TooLong(usize),
     /// It has a character other than `a-z`, `0-9`, `_` and `-`.
-    #[error("a prefix has a-z, 0-9, _ and - only, not {0:?}")]
+    #[error("a prefix must contain only a-z, 0-9, _ and -, not {0:?}")]
     Character(char),
 }
 
@@ -195,7 +195,7 @@ impl Prefix {
     }
 }
 
-/// The token of a topic: bytes that engines take are written unchanged, others as `=HH`, an empty
+/// The token of a topic: bytes that brokers take are written unchanged, others as `=HH`, an empty
 /// topic as `=0`; a token that is too long is `=~` and a hash. No two short topics have the same
 /// token.
 pub(crate) fn push_token(text: &mut String, topic: &str) {

@@ -1,5 +1,5 @@
 //! The cluster thread of a node: it takes the mail of the node's shards and applications, what the
-//! engine sends, and time, in turns. The server and the simulator drive the same.
+//! broker sends, and time, in turns. The server and the simulator drive the same.
 
 use std::collections::HashMap;
 use std::task::{Context, Poll};
@@ -17,11 +17,11 @@ use crate::node_id::NodeId;
 use crate::peers::Peers;
 use crate::time::Time;
 
-/// Rounds of mail, engine and time in one turn, before other work of the same thread runs.
+/// Rounds of mail, broker and time in one turn, before other work of the same thread runs.
 const ROUNDS_MAX: usize = 16;
 /// The longest time between two turns.
 pub const TURN_INTERVAL_NS: u64 = 1_000_000_000;
-/// How long a node that says good-bye waits for the engine to take its last messages.
+/// How long a node that says good-bye waits for the broker to take its last messages.
 pub const FLUSH_NS: u64 = 5_000_000_000;
 
 /// Receives the outcome of a disconnect, with the nodes that are known then; `None` if too many
@@ -175,7 +175,7 @@ impl<A: Adapter + ?Sized, N: ThreadNode> NodeThread<A, N> {
         }
     }
 
-    /// Has the engine keep a broadcast, under this number; `sender` is the excluded client's hash,
+    /// Has the broker keep a broadcast, under this number; `sender` is the excluded client's hash,
     /// 0 for none. [`LocalNode::stored`] gets the outcome.
     pub fn store(
         &mut self,

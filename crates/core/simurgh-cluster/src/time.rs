@@ -8,7 +8,7 @@ pub(crate) const SECOND: u64 = 1_000 * MILLISECOND;
 pub struct Time {
     /// By a clock that never goes back, in nanoseconds.
     pub ns: u64,
-    /// Milliseconds since 1970: shown, and taken for the time of storing if an engine does not
+    /// Milliseconds since 1970: shown, and taken for the time of storing if a broker does not
     /// report that.
     pub unix_ms: u64,
 }

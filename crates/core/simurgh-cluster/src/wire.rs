@@ -6,7 +6,7 @@ use simurgh_proto::serializer::json::JsonError;
 
 /// The version of envelopes that this program writes and understands.
 pub const ENVELOPE_VERSION: u8 = 1;
-/// The largest envelope: the default limit of engines (1 MiB), less 1 kB for what they add.
+/// The largest envelope: the default limit of brokers (1 MiB), less 1 kB for what they add.
 pub const ENVELOPE_BYTES_MAX: usize = (1 << 20) - (1 << 10);
 
 /// Why bytes are not an envelope that can be used. The writer's fault.
@@ -14,7 +14,7 @@ pub const ENVELOPE_BYTES_MAX: usize = (1 << 20) - (1 << 10);
 #[non_exhaustive]
 pub enum EnvelopeError {
     /// Its version is not understood here: the node is newer, or older.
-    #[error("an envelope of version {0}; {ENVELOPE_VERSION} is understood here")]
+    #[error("an envelope of version {0}; this node supports version {ENVELOPE_VERSION}")]
     UnknownVersion(u8),
     /// Its kind is unknown here: the node is newer.
     #[error("an envelope of the unknown kind {0}")]
@@ -23,7 +23,7 @@ pub enum EnvelopeError {
     #[error("it ends too early")]
     Cut,
     /// It has more bytes than [`ENVELOPE_BYTES_MAX`].
-    #[error("an envelope of {0} bytes: {ENVELOPE_BYTES_MAX} is the most")]
+    #[error("an envelope of {0} bytes; the maximum is {ENVELOPE_BYTES_MAX}")]
     TooLarge(usize),
     /// So many bytes follow its end.
     #[error("{0} bytes follow its end")]
@@ -36,7 +36,7 @@ pub enum EnvelopeError {
     ItemFlags(u8),
     /// A broadcast has an event that is the protocol's own
     /// ([`is_reserved`](simurgh_proto::message::events::is_reserved)).
-    #[error("a broadcast of an event that is the protocol's own")]
+    #[error("a broadcast with a reserved event")]
     Reserved,
     /// A broadcast's payload should be JSON.
     #[error("the payload of a broadcast: {0}")]
@@ -48,10 +48,10 @@ pub enum EnvelopeError {
     #[error("a user broadcast: {0}")]
     User(DecodeError),
     /// It has items or a topic that an envelope of its kind does not have.
-    #[error("it has items or a topic that its kind does not have")]
+    #[error("it has items or a topic, which its kind must not have")]
     Shape,
     /// The metadata of a presence.
-    #[error("what a presence says of itself: {0}")]
+    #[error("the meta of a presence: {0}")]
     Meta(MetaError),
     /// Something else in what it carries is wrong.
     #[error("{0}")]

@@ -89,7 +89,7 @@ impl<N: Node> Application<N> {
                 topic,
                 callback = callback.name(),
                 took_ms = took.as_millis() as u64,
-                "a callback blocked its shard; use Context::spawn or Join::later for long work"
+                "a callback blocked its shard: use Context::spawn or Join::later for long work"
             );
         }
         if result.is_none() {

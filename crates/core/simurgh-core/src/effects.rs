@@ -243,7 +243,9 @@ impl<N: Node> Core<N> {
         reply: Reply,
     ) {
         let Some(to) = to else {
-            return tracing::debug!("a reply where no message of the client is in hand: dropped");
+            return tracing::debug!(
+                "dropped a reply: there is no message of the client to reply to"
+            );
         };
         self.catch_up(out, membership);
         let Some(Speaker { conn, topic, join_ref, .. }) = self.speaker(out, membership) else {

@@ -71,7 +71,7 @@ fn send_long(
 
 fn not_encodable(metrics: &ShardMetrics, error: EncodeError) {
     metrics.errors_encode.add(1);
-    tracing::debug!(%error, "a message cannot be encoded for its receiver");
+    tracing::debug!(%error, "cannot encode a message for its receiver");
 }
 
 pub(crate) fn send_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode>, reason: &str) {
@@ -141,7 +141,8 @@ pub(crate) fn broadcast_frame(
         Err(_) if broadcast.is_notice() => None,
         Err(error) => {
             *errors += 1;
-            tracing::debug!(topic = broadcast.topic(), %error, "broadcast not encodable");
+            tracing::debug!(topic = broadcast.topic(), %error, "cannot encode a broadcast for a \
+                member");
             None
         }
     }

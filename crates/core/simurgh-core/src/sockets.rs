@@ -74,7 +74,7 @@ pub trait Sockets {
     fn send_later(&mut self, key: Key, run: Run);
 
     /// Sends frames now, behind everything that waits. `whole` is the same bytes in one piece, or
-    /// empty. Returns whether output waits for the peer now, as far as that is known.
+    /// empty. Returns whether output waits for the client now, as far as that is known.
     fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool;
 
     /// The same if the record decides what is sent: bytes in one piece, and their run. `None`, and

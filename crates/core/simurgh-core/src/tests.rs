@@ -57,7 +57,7 @@ fn a_node_says_how_much_is_under_way() {
 #[test]
 fn an_error_says_what_is_to_be_done() {
     let too_large = BroadcastError::TooLarge { bytes: 9, bytes_max: 8 };
-    assert!(too_large.to_string().contains("9 bytes cannot be broadcast: 8 is the most"));
+    assert!(too_large.to_string().contains("9 bytes is too large: the maximum is 8"));
     assert!(BroadcastError::Congested.to_string().contains("try again later"));
 }
 
@@ -86,7 +86,7 @@ fn counters_are_described_in_the_order_of_their_fields() {
     let values: Vec<u64> = ShardMetrics::ALL.iter().map(|(.., value)| value(&metrics)).collect();
     assert_eq!((values.first(), values.last()), (Some(&7), Some(&5)));
     let (name, kind, help, _) = ShardMetrics::ALL[0];
-    assert_eq!((name, kind, help.trim()), ("sockets", "gauge", "Sockets open now, upgraded."));
+    assert_eq!((name, kind, help.trim()), ("sockets", "gauge", "Open sockets."));
     let counter = Counter::default();
     counter.set(u64::MAX);
     counter.add(2);

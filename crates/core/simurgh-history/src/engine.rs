@@ -1,22 +1,22 @@
-//! The contract between a node and an engine that keeps topics for several nodes.
+//! The contract between a node and a broker that keeps topics for several nodes.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use thiserror::Error;
 
-/// How much of a topic an engine keeps, as the topic's pattern declares.
+/// How much of a topic a broker keeps, as the topic's pattern declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// The most broadcasts, the newest; one at least.
     pub count: u32,
     /// The most bytes of them, the newest; one broadcast at least.
     pub bytes: usize,
-    /// Milliseconds after which the engine removes a broadcast, the same on all nodes; 0: never.
+    /// Milliseconds after which the broker removes a broadcast, the same on all nodes; 0: never.
     pub age_ms: u64,
 }
 
-/// Where the engine has kept a broadcast.
+/// Where the broker has kept a broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredAt {
     /// The epoch of its numbers.
@@ -29,14 +29,14 @@ pub struct StoredAt {
     pub is_duplicate: bool,
 }
 
-/// An event of a topic whose broadcasts an engine keeps; `M` is a node's form of a broadcast. The
+/// An event of a topic whose broadcasts a broker keeps; `M` is a node's form of a broadcast. The
 /// first is `Begun`, `Unknown` or `Unavailable`, the last `Ended`. Numbers grow from one event to
 /// the next, except for a `Begun`, which restarts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineEvent<M> {
     /// The topic is followed from here on.
     Begun {
-        /// The epoch of the engine's numbers: another one makes all positions before invalid.
+        /// The epoch of the broker's numbers: another one makes all positions before invalid.
         epoch: u64,
         /// Broadcasts up to this number may be missing here.
         floor: u64,
@@ -44,7 +44,7 @@ pub enum EngineEvent<M> {
         purged: u64,
         /// Up to this number the topic has only `messages`.
         head: u64,
-        /// The engine's messages, oldest first.
+        /// The broker's messages, oldest first.
         messages: Vec<M>,
     },
     /// The next one, in order.
@@ -61,11 +61,11 @@ pub enum EngineEvent<M> {
         /// Its index among those with this number.
         index: u16,
     },
-    /// The engine's messages are unknown now: there is no link, or no answer. Clients that ask what
+    /// The broker's messages are unknown now: there is no link, or no answer. Clients that ask what
     /// they missed cannot be answered. `Known`, `Begun` or `Ended` follows; messages in order may
     /// be received before that.
     Unknown,
-    /// As `Unknown`, but there is a link, to an engine that stores nothing: waiting does not help.
+    /// As `Unknown`, but there is a link, to a broker that stores nothing: waiting does not help.
     Unavailable,
     /// They are known again: nothing was missed.
     Known,
@@ -95,17 +95,17 @@ impl<M> EngineEvent<M> {
 /// Why a broadcast may not be kept.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NotKept {
-    /// The engine has not answered in time: it may be kept, or not.
-    #[error("the engine has not confirmed it in time")]
+    /// The broker has not answered in time: it may be kept, or not.
+    #[error("the broker did not confirm it in time")]
     Unconfirmed,
-    /// The engine does not keep it, and will not, with its reason.
+    /// The broker does not keep it, and will not, with its reason.
     #[error("not stored: {0}")]
     Refused(Box<str>),
-    /// It is not kept: too much waits for the engine.
+    /// It is not kept: too much waits for the broker.
     #[error("too much waits to be stored")]
     Full,
-    /// There is no link to the engine, and the broadcast was delivered on this node only, as the
+    /// There is no link to the broker, and the broadcast was delivered on this node only, as the
     /// server is configured to do.
-    #[error("there is no link: it was delivered on this node only")]
+    #[error("not connected to the broker: it was delivered on this node only")]
     LocalOnly,
 }

@@ -30,7 +30,7 @@ pub enum GapReason {
     TooMany,
     /// It is there, but it is more bytes than a server sends to one client.
     TooLarge,
-    /// The engine is unavailable, so what it has is unknown.
+    /// The broker is unavailable, so what it has is unknown.
     Unavailable,
     /// A message that should have followed did not come, and could not be fetched.
     Lost,

@@ -55,7 +55,7 @@ pub enum Since {
 ///
 /// assert_eq!(Resume::parse(r#"{"user": 1}"#)?, None);
 /// let wrong = Resume::parse(r#"{"simurgh": {"since": 60}}"#).unwrap_err();
-/// assert_eq!(wrong.to_string(), "simurgh.since is no string");
+/// assert_eq!(wrong.to_string(), "simurgh.since is not a string");
 /// # Ok::<(), simurgh_history::BadResume>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Resume {
             _ => {}
         });
         // It is valid JSON, so if its members cannot be read it is not an object.
-        read.map_err(|_| BadResume("simurgh is no object"))?;
+        read.map_err(|_| BadResume("simurgh is not an object"))?;
         Ok(Resume {
             id: id.map(read_id).transpose()?,
             since: since.map_or(Ok(Since::Now), read_since)?,
@@ -136,9 +136,9 @@ impl Resume {
 }
 
 fn read_id(value: &str) -> Result<String, BadResume> {
-    let id = string(value).ok_or(BadResume("simurgh.id is no string"))?;
+    let id = string(value).ok_or(BadResume("simurgh.id is not a string"))?;
     if !Resume::ID_CHARS.contains(&id.chars().count()) {
-        return Err(BadResume("simurgh.id has not 8 to 64 characters"));
+        return Err(BadResume("simurgh.id does not have 8 to 64 characters"));
     }
     Ok(id.into_owned())
 }
@@ -147,7 +147,7 @@ fn read_since(value: &str) -> Result<Since, BadResume> {
     if value == "null" {
         return Ok(Since::Now);
     }
-    let text = string(value).ok_or(BadResume("simurgh.since is no string"))?;
+    let text = string(value).ok_or(BadResume("simurgh.since is not a string"))?;
     Ok(Position::parse(&text).map_or(Since::Unknown, Since::After))
 }
 
@@ -156,7 +156,7 @@ fn read_seen(value: &str) -> Result<Option<Position>, BadResume> {
     if value == "null" {
         return Ok(None);
     }
-    let text = string(value).ok_or(BadResume("simurgh.seen is no string"))?;
+    let text = string(value).ok_or(BadResume("simurgh.seen is not a string"))?;
     Ok(Position::parse(&text))
 }
 
@@ -164,12 +164,12 @@ fn read_bool(value: &str) -> Result<bool, BadResume> {
     match value {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(BadResume("simurgh.partial is no boolean")),
+        _ => Err(BadResume("simurgh.partial is not a boolean")),
     }
 }
 
 fn read_key(value: &str) -> Result<String, BadResume> {
-    let key = string(value).ok_or(BadResume("simurgh.key is no string"))?;
+    let key = string(value).ok_or(BadResume("simurgh.key is not a string"))?;
     if key.chars().count() > Resume::KEY_CHARS_MAX {
         return Err(BadResume("simurgh.key has more than 128 characters"));
     }
@@ -291,23 +291,23 @@ mod tests {
         for good in [id(8), id(64), key(0), key(128)] {
             assert!(parse(&good).is_ok(), "{good}");
         }
-        let length = "simurgh.id has not 8 to 64 characters";
+        let length = "simurgh.id does not have 8 to 64 characters";
         for (member, expected) in [
-            ("null", "simurgh is no object"),
-            ("1", "simurgh is no object"),
-            ("true", "simurgh is no object"),
-            ("\"k3f9a0.1\"", "simurgh is no object"),
-            ("[{}]", "simurgh is no object"),
-            (r#"{"since":1}"#, "simurgh.since is no string"),
-            (r#"{"since":["a00000.1"]}"#, "simurgh.since is no string"),
-            (r#"{"since":{}}"#, "simurgh.since is no string"),
-            (r#"{"since":false}"#, "simurgh.since is no string"),
-            (r#"{"id":12345678}"#, "simurgh.id is no string"),
-            (r#"{"id":null}"#, "simurgh.id is no string"),
-            (r#"{"partial":1}"#, "simurgh.partial is no boolean"),
-            (r#"{"partial":null}"#, "simurgh.partial is no boolean"),
-            (r#"{"partial":"true"}"#, "simurgh.partial is no boolean"),
-            (r#"{"key":1}"#, "simurgh.key is no string"),
+            ("null", "simurgh is not an object"),
+            ("1", "simurgh is not an object"),
+            ("true", "simurgh is not an object"),
+            ("\"k3f9a0.1\"", "simurgh is not an object"),
+            ("[{}]", "simurgh is not an object"),
+            (r#"{"since":1}"#, "simurgh.since is not a string"),
+            (r#"{"since":["a00000.1"]}"#, "simurgh.since is not a string"),
+            (r#"{"since":{}}"#, "simurgh.since is not a string"),
+            (r#"{"since":false}"#, "simurgh.since is not a string"),
+            (r#"{"id":12345678}"#, "simurgh.id is not a string"),
+            (r#"{"id":null}"#, "simurgh.id is not a string"),
+            (r#"{"partial":1}"#, "simurgh.partial is not a boolean"),
+            (r#"{"partial":null}"#, "simurgh.partial is not a boolean"),
+            (r#"{"partial":"true"}"#, "simurgh.partial is not a boolean"),
+            (r#"{"key":1}"#, "simurgh.key is not a string"),
             (&id(7), length),
             (&id(65), length),
             (&key(129), "simurgh.key has more than 128 characters"),

@@ -103,19 +103,19 @@ impl Saver {
 #[non_exhaustive]
 pub enum SaveError {
     /// The bytes begin as another format.
-    #[error("not a save of history")]
+    #[error("not a file of saved histories")]
     Foreign,
     /// A save of another version.
-    #[error("a save of version {0}, here it is {VERSION}")]
+    #[error("the file has version {0}; this server supports version {VERSION}")]
     Version(u8),
     /// The end of the head, or of the checksum, is missing.
-    #[error("the save was cut")]
+    #[error("the file is incomplete")]
     Cut,
     /// The checksum is wrong: bytes are missing or have changed.
-    #[error("the save was cut or changed: wrong checksum")]
+    #[error("the file is incomplete or was changed: wrong checksum")]
     Checksum,
     /// The checksum is right, but the content does not follow the format.
-    #[error("the save makes no sense at byte {at}")]
+    #[error("the file is invalid at byte {at}")]
     Malformed {
         /// The byte where that was found.
         at: usize,
@@ -458,11 +458,11 @@ mod tests {
     #[test]
     fn errors_say_what_is_wrong() {
         for (error, text) in [
-            (SaveError::Foreign, "not a save of history"),
-            (SaveError::Version(2), "a save of version 2, here it is 1"),
-            (SaveError::Cut, "the save was cut"),
-            (SaveError::Checksum, "the save was cut or changed: wrong checksum"),
-            (SaveError::Malformed { at: 9 }, "the save makes no sense at byte 9"),
+            (SaveError::Foreign, "not a file of saved histories"),
+            (SaveError::Version(2), "the file has version 2; this server supports version 1"),
+            (SaveError::Cut, "the file is incomplete"),
+            (SaveError::Checksum, "the file is incomplete or was changed: wrong checksum"),
+            (SaveError::Malformed { at: 9 }, "the file is invalid at byte 9"),
             (SaveError::Value { at: 9 }, "the value at byte 9 cannot be read"),
         ] {
             assert_eq!(error.to_string(), text);

@@ -70,7 +70,7 @@ impl fmt::Debug for PhxRef {
 
 /// A text that is not 16 characters of base64url.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("a phx_ref is 16 characters of base64url")]
+#[error("a phx_ref must have 16 characters of base64url")]
 pub struct NotAPhxRef;
 
 impl FromStr for PhxRef {

@@ -251,7 +251,7 @@ impl core::fmt::Display for PayloadError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match &self.0 {
             Some(error) => write!(f, "wrong payload: {error}"),
-            None => f.write_str("wrong payload: binary, where JSON is wanted"),
+            None => f.write_str("wrong payload: binary instead of JSON"),
         }
     }
 }

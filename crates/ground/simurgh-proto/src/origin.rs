@@ -158,13 +158,13 @@ impl OriginPattern {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OriginPatternError {
     /// It is written in another way.
-    #[error("an origin is written https://h.com, //h.com, //h.com:888 or //*.h.com")]
+    #[error("write an origin as https://h.com, //h.com, //h.com:888 or //*.h.com")]
     Form,
     /// Its host has characters beyond ASCII.
     #[error("browsers send a host like bücher.example in its ASCII form, xn--bcher-kva.example")]
     NotAscii,
     /// The scheme is that of the socket, not that of the page that opens it.
-    #[error("the origin of a page begins with https:// or http://, not with wss:// or ws://")]
+    #[error("the origin of a page must begin with https:// or http://, not with wss:// or ws://")]
     WebSocket,
 }
 

@@ -49,7 +49,7 @@ impl fmt::Display for Pattern {
 
 /// A topic pattern with a `*` that is not at its end. An error of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("a topic pattern may hold `*` at its end only")]
+#[error("a topic pattern may contain `*` only at its end")]
 pub struct PatternError;
 
 /// The part of a topic after the first colon, `lobby` of `rooms:lobby`; or the whole topic.

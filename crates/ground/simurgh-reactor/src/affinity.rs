@@ -2,13 +2,14 @@
 
 use std::io;
 
-/// Pins the calling thread to core `core`. An error if this process has no such core; does nothing
+/// Pins the calling thread to core `core`. An error if this process has this core does not exist;
+/// does nothing
 /// on systems without such a call.
 #[cfg(target_os = "linux")]
 pub fn pin_thread(core: usize) -> io::Result<()> {
     use rustix::thread::{CpuSet, sched_setaffinity};
     if core >= CpuSet::MAX_CPU {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such core"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this core does not exist"));
     }
     let mut set = CpuSet::new();
     set.set(core);

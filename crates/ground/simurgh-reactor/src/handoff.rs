@@ -26,16 +26,16 @@ pub const READ_AHEAD_BYTES_MAX: usize = 128 << 10;
 #[non_exhaustive]
 pub enum HandOffError {
     /// The other side has too many waiting (EAGAIN, ETOOMANYREFS): answer 503.
-    #[error("too many connections wait to be taken over")]
+    #[error("too many connections wait for the hand-off")]
     Full,
     /// The other side has ended.
-    #[error("the other side has ended")]
+    #[error("the receiving thread has ended")]
     Gone,
     /// The connection is gone or closing.
-    #[error("the connection is not open any more")]
+    #[error("the connection is no longer open")]
     NotOpen,
     /// Output waits for the peer; it would be lost.
-    #[error("output waits for the peer")]
+    #[error("output waits for the client")]
     OutputQueued,
     /// More than [`READ_AHEAD_BYTES_MAX`].
     #[error("too many bytes were read ahead")]

@@ -20,11 +20,6 @@ impl<T> Io<T> {
         Ok(key)
     }
 
-    /// Whether this is a local connection.
-    pub fn is_local(&self, key: Key) -> bool {
-        self.sockets.get(key).is_some_and(|socket| socket.fd.is_none())
-    }
-
     /// Calls [`Handler::readable`] for a local connection, with no bytes, once it is not held.
     pub fn announce_local(&mut self, key: Key) {
         let Some(socket) = self.sockets.get_mut(key).filter(|socket| socket.fd.is_none()) else {

@@ -57,7 +57,7 @@ pub(crate) unsafe fn put(memory: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// Gives free pieces of this thread back to the system; returns whether none is left.
+/// Gives free pieces of this thread back to the system; returns whether that was the last.
 pub(crate) fn give_back() -> bool {
     POOL.try_with(|pool| pool.borrow_mut().give_back(GIVEN_BACK_MAX)).unwrap_or(true)
 }

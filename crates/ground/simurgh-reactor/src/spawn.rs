@@ -282,7 +282,9 @@ impl<M: Send + 'static> Start<M> {
             tables::close_unless_event_counters(&foreign);
         }
         if tables == Tables::Shared && cfg!(target_os = "linux") {
-            tracing::warn!("no descriptor table of its own: all shards share one limit");
+            tracing::warn!(
+                "cannot create a descriptor table for the shard: all shards share one limit"
+            );
         }
         let hand_off = tables::inherited(self.hand_off);
         let reactor = match self.open(make, tables, hand_off, keep.len()) {
@@ -314,7 +316,7 @@ impl<M: Send + 'static> Start<M> {
         let room = self.room(tables, fixed);
         let stats = Arc::clone(&self.stats);
         let io = Io::new(&self.config, self.clock, room.capacity, Some(hand_off), stats)
-            .map_err(io_error("cannot make a poll set"))?;
+            .map_err(io_error("cannot create a poll set"))?;
         let hand_off = io.hand_off.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let waker = self.wakes.registered(self.index).unwrap_or(-1);
         io.register_special(waker, Special::Waker)

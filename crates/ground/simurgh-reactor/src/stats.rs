@@ -109,7 +109,7 @@ counters! {
     accept_pauses,
     /// Hand-offs refused because the other side's queue was full.
     hand_off_refused,
-    /// Mails taken from the mailbox.
+    /// Messages taken from the mailbox.
     mails,
     /// Turns of the loop.
     turns,

@@ -36,7 +36,8 @@ mod linux {
                 && !self.has_failed
             {
                 self.has_failed = true;
-                tracing::warn!(%error, "no precise timer: the shard wakes to the millisecond");
+                tracing::warn!(%error, "no precise timer is available: the shard wakes with a \
+                    precision of a millisecond");
             }
             self.set_to_ns = armed.is_ok().then_some(at_ns);
             armed.is_ok()

@@ -367,7 +367,7 @@ impl<H: Handler> Reactor<H> {
             match handoff::recv(end) {
                 Ok(Some((Some(fd), read_ahead))) => self.adopt_one(fd, read_ahead),
                 Ok(Some((None, _))) => {
-                    tracing::warn!("no descriptor was left for a connection given back");
+                    tracing::warn!("no file descriptor was left for a connection handed back");
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Ok(None) | Err(_) => {
@@ -386,7 +386,7 @@ impl<H: Handler> Reactor<H> {
         // A peer without an address is already gone.
         let Ok(peer) = net::peer_addr(&fd) else { return };
         if let Err(error) = net::prepare_adopted(&fd) {
-            tracing::warn!(%error, "a connection given back could not be used");
+            tracing::warn!(%error, "a connection handed back could not be used");
             return;
         }
         let Some(key) = self.io.register_new(&fd) else { return };

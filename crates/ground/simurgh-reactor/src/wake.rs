@@ -37,7 +37,9 @@ impl WakeSet {
     /// Makes `count` wakers in the calling thread's table, which must be the process's own.
     pub(crate) fn new(count: usize) -> io::Result<Self> {
         if tables::thread_table().table != 0 {
-            return Err(io::Error::other("a shard cannot start shards: its table is its own"));
+            return Err(io::Error::other(
+                "a shard cannot start shards: it has its own descriptor table",
+            ));
         }
         let set = NEXT_SET.fetch_add(1, Ordering::Relaxed);
         if set > 1 {

@@ -245,7 +245,7 @@ impl<'d, 'i> Entry<'d, 'i> {
         let found = words.iter().find(|(name, _)| *name == text);
         if found.is_none() {
             let help = did_you_mean(text, &names).unwrap_or_else(|| format!("it takes {takes}"));
-            self.wrong(format_args!("{text:?} is none of its words"), help);
+            self.wrong(format_args!("{text:?} is not allowed"), help);
         }
         found.map(|(_, value)| *value)
     }
@@ -278,7 +278,7 @@ impl<'d, 'i> Entry<'d, 'i> {
         };
         let found = found.filter(|number: &f64| number.is_finite() && *number >= 0.0);
         if found.is_none() {
-            self.wrong("is no number from 0", format!("it takes {takes}"));
+            self.wrong("must be a number of 0 or more", format!("it takes {takes}"));
         }
         found
     }
@@ -295,7 +295,7 @@ impl<'d, 'i> Entry<'d, 'i> {
     /// A time within the bound.
     pub fn bounded(&self, time: Duration, text: &str) -> Option<Duration> {
         if time > TIME_MAX {
-            self.wrong(format_args!("{text:?} is too long"), "a hundred years is the most");
+            self.wrong(format_args!("{text:?} is too long"), "the maximum is a hundred years");
             return None;
         }
         Some(time)
@@ -305,7 +305,7 @@ impl<'d, 'i> Entry<'d, 'i> {
     pub fn some_time(&self) -> Option<Duration> {
         let found = self.time()?;
         if found.is_zero() {
-            self.wrong("must be longer than nothing", "");
+            self.wrong("must be longer than 0", "");
             return None;
         }
         Some(found)

@@ -34,7 +34,7 @@ pub fn whole<T: TryFrom<u32>>(least: u32, most: u32) -> impl Fn(&str) -> Result<
     move |text| {
         let number = text.replace('_', "").parse().ok().filter(|n| (least..=most).contains(n));
         let number = number.and_then(|n| T::try_from(n).ok());
-        number.ok_or_else(|| format!("{text:?} is no whole number from {least} to {most}"))
+        number.ok_or_else(|| format!("{text:?} is not a whole number from {least} to {most}"))
     }
 }
 
@@ -44,7 +44,7 @@ pub fn whole<T: TryFrom<u32>>(least: u32, most: u32) -> impl Fn(&str) -> Result<
 /// The error in the text.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match duration_or_zero(text)? {
-        Duration::ZERO => Err("must be longer than nothing".to_owned()),
+        Duration::ZERO => Err("must be longer than 0".to_owned()),
         duration => Ok(duration),
     }
 }
@@ -99,7 +99,7 @@ pub fn parse_bytes(text: &str) -> Result<usize, String> {
     let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
     let unit = unit.trim().to_ascii_lowercase();
     let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
-        return Err(format!("{text:?} has no unit of size that is known"));
+        return Err(format!("{text:?} has no known unit of size"));
     };
     let number = number.replace('_', "");
     let bytes = match number.split_once('.') {
@@ -111,7 +111,7 @@ pub fn parse_bytes(text: &str) -> Result<usize, String> {
         Some(_) => None,
     };
     let bytes = bytes.and_then(|n| usize::try_from(n).ok());
-    bytes.ok_or_else(|| format!("{text:?} is no size"))
+    bytes.ok_or_else(|| format!("{text:?} is not a size"))
 }
 
 #[cfg(test)]

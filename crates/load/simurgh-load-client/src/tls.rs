@@ -58,8 +58,8 @@ impl TlsConfig {
             Some(pem) => {
                 let chain = certificates(pem, "the client's identity")?;
                 // The parser's own error shows lines of the key.
-                let no_key = "the client's identity has no usable key: it needs a private key in \
-                              PEM, not encrypted, with line breaks";
+                let no_key = "the client's identity has no usable key: use an unencrypted \
+                    private key in PEM, with line breaks";
                 let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| no_key)?;
                 builder.with_client_auth_cert(chain, key).map_err(|error| {
                     format!("the client's certificate and key do not fit: {error}")

@@ -1,4 +1,4 @@
-// The live page: takes the run's events, steers it, and says when it lost the run.
+// The live page: receives the run's events, controls it, and reports a lost connection.
 "use strict";
 
 const TOKEN = document.querySelector('meta[name="token"]').content;
@@ -67,7 +67,7 @@ function show() {
   showControls();
 }
 
-function say(text) {
+function report(text) {
   live.lost.textContent = text;
   live.lost.hidden = text === "";
 }
@@ -76,21 +76,21 @@ function listen() {
   const source = new EventSource("events");
   source.addEventListener("whole", (event) => {
     live.view = parseView(event.data);
-    say("");
+    report("");
     show();
     if (live.view.ending) source.close();
   });
   source.addEventListener("tick", (event) => {
     if (!live.view) return;
     merge(live.view, parseView(event.data));
-    say("");
+    report("");
     show();
     if (live.view.ending) source.close();
   });
   source.addEventListener("error", () => {
     if (source.readyState === EventSource.CLOSED && !live.view?.ending) setTimeout(listen, 1000);
     if (live.view?.ending) return;
-    say("The run does not answer. Trying again; what is below is the last that was heard.");
+    report("The run does not answer. Trying again; the figures below are the last received.");
     document.getElementById("waiting")?.replaceChildren("The run does not answer; trying again.");
   });
 }
@@ -108,7 +108,7 @@ async function command(name, factor = null) {
     show();
   } catch (error) {
     // A page from before a restart has the old token: the new one comes with a reload.
-    say(`That did not work: ${error.message}. Reload the page if it goes on.`);
+    report(`The command failed: ${error.message}. Reload the page if it fails again.`);
   }
 }
 
@@ -131,7 +131,7 @@ function buildControls(box) {
   });
   const dialog = stopDialog();
   live.buttons = {
-    pause: button("pause", "Pause", "No new users until you resume; those here go on (P)", () => (
+    pause: button("pause", "Pause", "No new users; running users continue (P)", () => (
       command(live.view.control.paused ? "resume" : "pause"))),
     slower: button("slower", "−", "Fewer arrivals (-)", () => (
       command("rate", nextRate(factor(), false)))),
@@ -161,7 +161,7 @@ function stopDialog() {
   const close = (value) => () => dialog.close(value);
   const dialog = el("dialog", { attributes: { "aria-labelledby": "stop-title" } },
     el("h2", { id: "stop-title" }, "Stop the run?"),
-    el("p", {}, "All users disconnect, and the report is written with what was measured so far."),
+    el("p", {}, "All users disconnect. The report contains the measurements so far."),
     el("div", { className: "dialog-buttons" },
       el("button", { type: "button", onclick: close("keep"), autofocus: true }, "Keep running"),
       el("button", {

@@ -59,20 +59,20 @@ const TABLES = [
   {
     id: "thresholds",
     title: "Thresholds",
-    heads: ["Figure", "Wanted", "*Measured", "Verdict"],
+    heads: ["Figure", "Threshold", "*Measured", "Result"],
     rows: ({ verdicts, ending }) => verdicts.map((verdict) => [
       el("th", { attributes: { scope: "row" } }, el("code", {}, verdict.figure)),
       Cells.text(verdict.condition),
       el("td", { className: "number" }, measured(verdict)),
       el("td", {}, el("span", {
         className: `pill ${verdict.passed ? "good" : ending ? "bad" : "wait"}`,
-      }, verdict.passed ? "holds" : ending ? "fails" : "not now")),
+      }, verdict.passed ? "passed" : ending ? "failed" : "not yet")),
     ]),
   },
   {
     id: "latency",
     title: "Latency",
-    note: "Counted from the intended time, so that a stalled server shows.",
+    note: "Measured from the scheduled time, so that a stalled server shows.",
     heads: ["Metric", "*Count", "*Min", "*Mean", "*p50", "*p90", "*p95", "*p99", "*p99.9",
       "*p99.99", "*p99.999", "*Max"],
     rows: ({ metrics }) => metrics.map((row) => [
@@ -114,9 +114,9 @@ const TABLES = [
   {
     id: "servers",
     title: "Servers",
-    note: "Losses and errors are of users while they were with it; who left went to the next.",
-    heads: ["Server", "*Users", "*Connected", "*Peak", "*Connections", "*Refused", "*Lost", "*Cut",
-      "*Came back", "*Left", "*Errors", "*CPU time"],
+    note: "Losses and errors of users on this server. Users that left went to the next one.",
+    heads: ["Server", "*Users", "*Connected", "*Peak", "*Connections", "*Refused", "*Lost", "*Dropped",
+      "*Reconnected", "*Left", "*Errors", "*CPU time"],
     rows: ({ servers = [] }) => (servers.length < 2 && !asked(servers) ? [] : servers.map((row) => [
       Cells.name(row.name),
       Cells.number(row.users), Cells.number(row.connected), Cells.number(row.connected_peak),
@@ -148,7 +148,7 @@ const TABLES = [
   {
     id: "errors",
     title: "Errors",
-    heads: ["Kind", "*Count", "Share", "Phases", "What was said"],
+    heads: ["Kind", "*Count", "Share", "Phases", "Messages"],
     empty: "No errors.",
     rows: ({ errors, errors_total: total }) => errors.map((row) => [
       Cells.name(Names.plain(row.kind), row.kind),
@@ -162,8 +162,8 @@ const TABLES = [
   {
     id: "deliveries",
     title: "Deliveries",
-    note: "What users at a topic should get of others, and got; known of those who have ended.",
-    heads: ["Deliveries", "*Count", "*Of those expected"],
+    note: "Broadcasts that users should receive, and received; without users that still run.",
+    heads: ["Deliveries", "*Count", "*Of expected"],
     rows: ({ counts }) => deliveries(counts),
   },
   {
@@ -198,17 +198,17 @@ const TABLES = [
   },
 ];
 
-/** Whether servers were asked what CPU time they use. */
+/** Whether the servers' CPU time was measured. */
 function asked(servers) {
   return servers.some((row) => row.cpu_us > 0);
 }
 
-/** What was to come, what came and what did not, where that was followed; and reported gaps. */
+/** Expected and received broadcasts, if they were counted, and reported gaps. */
 function deliveries(counts) {
   const expected = counts.deliveries_expected ?? 0;
   const followed = [
     ["Expected", "deliveries_expected"], ["Delivered", "deliveries_once"],
-    ["Missing", "deliveries_missing"], ["Double", "deliveries_duplicate"],
+    ["Missing", "deliveries_missing"], ["Duplicate", "deliveries_duplicate"],
     ["Out of order", "deliveries_out_of_order"],
   ].filter(() => expected > 0);
   const gaps = Object.keys(counts).filter((name) => name.startsWith("gaps_"));
@@ -224,7 +224,7 @@ function deliveries(counts) {
 const UNITS = { microseconds: "us", count: "count", per_second: "rate", share: "share" };
 
 function measured({ measured: value, unit }) {
-  if (!Format.isNumber(value)) return "nothing";
+  if (!Format.isNumber(value)) return "no value";
   const text = Format.as(UNITS[unit] ?? "count", value);
   return unit === "per_second" ? `${text}/s` : text;
 }
@@ -239,14 +239,14 @@ function phaseName(row, at) {
     now ? el("span", { className: "pill now" }, "now") : null);
 }
 
-/** What a phase asks for, in words. */
+/** What a phase plans, in words. */
 function planned(row) {
   const rate = (value) => `${Format.as("rate", value)}/s`;
-  const between = (from, to, say) => (from === to ? say(from) : `${say(from)} → ${say(to)}`);
+  const between = (from, to, text) => (from === to ? text(from) : `${text(from)} → ${text(to)}`);
   if (row.users_from || row.users_to) {
     return between(row.users_from, row.users_to, (users) => `${Format.whole(users)} at a time`);
   }
-  return row.duration_s > 0 ? between(row.rate_from, row.rate_to, rate) : "by appointment";
+  return row.duration_s > 0 ? between(row.rate_from, row.rate_to, rate) : "at given times";
 }
 
 function examples(texts) {
@@ -294,7 +294,7 @@ class Table {
     this.head.replaceChildren(...heads.map((head) => el("th", {
       className: head.startsWith("*") ? "number" : "", attributes: { scope: "col" },
     }, head.replace("*", ""))));
-    // What was unfolded stays so.
+    // Open details stay open.
     const open = [...this.body.querySelectorAll("details")].map((details) => details.open);
     this.body.replaceChildren(...fresh);
     this.body.querySelectorAll("details").forEach((details, i) => { details.open = open[i]; });

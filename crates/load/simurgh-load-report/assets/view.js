@@ -2,7 +2,7 @@
 // view each second, the report gives it one. Needs format.js, chart.js and tables.js.
 "use strict";
 
-/** Metrics in the order in which the first one there is the headline. */
+/** The first of these metrics that exists is the headline. */
 const HEADLINES = ["delivery", "join", "push", "message", "http", "upgrade", "connect"];
 /** Users live for minutes; beside answers their times would be a line at the top. */
 const LAST_CHOICES = ["session", "arrival_lag", "step_lag", "stamp_error"];
@@ -28,8 +28,8 @@ const CHARTS = [
   {
     id: "arrivals", title: "Arrivals", unit: "users per second", kind: "rate",
     series: [
-      { key: "arrivals", label: "kept", colour: "c1", area: true },
-      { key: "asked", label: "asked", colour: "c2", dashed: true },
+      { key: "arrivals", label: "started", colour: "c1", area: true },
+      { key: "asked", label: "planned", colour: "c2", dashed: true },
     ],
   },
   {
@@ -106,7 +106,7 @@ function chartData(view, metric) {
   };
 }
 
-/** Users per second that the phases ask for at a time; `null` where they ask for none. */
+/** Users per second that the phases plan at a time; `null` if none. */
 function askedAt({ phases }, at) {
   const phase = phases.find((row) => at > row.starts_s && at <= row.starts_s + row.duration_s);
   if (!phase || !(phase.rate_from || phase.rate_to)) return null;
@@ -213,7 +213,7 @@ class RunPage {
     });
     const segments = el("div", {
       className: "segments", hidden: !this.live,
-      attributes: { role: "group", "aria-label": "Stretch" },
+      attributes: { role: "group", "aria-label": "Time range" },
     }, ...buttons);
     this.timeline.onzoom = () => {
       press(this.timeline.follow);
@@ -222,7 +222,7 @@ class RunPage {
     press(null);
     return el("div", { className: "toolbar" },
       el("h2", {}, "Over time"),
-      el("span", { className: "note" }, "Drag to zoom, double-click to go back."),
+      el("span", { className: "note" }, "Drag to zoom, double-click to reset."),
       segments);
   }
 
@@ -306,17 +306,17 @@ class RunPage {
     const notices = [];
     if (ending && passed !== null && passed !== undefined) {
       const failed = verdicts.filter((verdict) => !verdict.passed).map((verdict) => (
-        `${verdict.figure} was ${measured(verdict)}, wanted ${verdict.condition}`
+        `${verdict.figure} was ${measured(verdict)}, threshold ${verdict.condition}`
       ));
-      const all = verdicts.length === 1 ? "The threshold holds." : "All thresholds hold.";
+      const all = verdicts.length === 1 ? "The threshold is met." : "All thresholds are met.";
       notices.push(["passed", passed ? "good" : "bad", passed ? "Passed" : "Failed",
         passed ? all : `${failed.join("; ")}.`]);
     }
     if (!trustworthy) {
       notices.push(["trust", "bad", "Do not trust these times",
-        "The generator was overloaded, so they are its own and not the server's."]);
+        "The generator was overloaded: they show its delays, not those of the server."]);
     }
-    // A hundred workers may say the same: the first speaks for all.
+    // A hundred workers may have the same warning: the first is shown for all.
     const byCode = new Map();
     for (const { code, text } of warnings) byCode.set(code, [...(byCode.get(code) ?? []), text]);
     for (const [code, texts] of byCode) notices.push([code, "warn", Names.warning(code), ...texts]);
@@ -365,7 +365,7 @@ class RunPage {
   }
 }
 
-/** `[state, words]` for the pill in the head. */
+/** `[state, text]` for the pill in the head. */
 function runState({ ending, control }, live) {
   if (ending) return [ending === "failed" || ending === "aborted" ? "bad" : "over",
     Names.ending(ending)];
@@ -399,7 +399,7 @@ const CARDS = [
   ["latency", "Latency p99", (view, card) => {
     const name = headline(view);
     const row = view.metrics.find((metric) => metric.name === name);
-    card.set(Format.as("us", row?.p99), row ? Names.metric(name).toLowerCase() : "nothing timed");
+    card.set(Format.as("us", row?.p99), row ? Names.metric(name).toLowerCase() : "no times yet");
   }],
   ["errors", "Errors", (view, card) => {
     const most = view.errors[0];
@@ -426,7 +426,7 @@ function fillRate(view, card, column, count, total = view.counts[count] ?? 0) {
   if (view.ending) card.set(Format.as("count", total), `mean ${Format.as("rate", mean)}/s`);
   else {
     card.set(`${Format.as("rate", rateNow(view, column))}/s`,
-      `${Format.as("count", total)} in all`);
+      `${Format.as("count", total)} total`);
   }
 }
 

@@ -48,7 +48,7 @@ const DEPTH_MAX: usize = 32;
 fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
     let mut wrong = |what: String, help: &str| diagnostics.push(Diagnostic::at(0, what).help(help));
     if scenario.targets.is_empty() {
-        wrong("no server is named".into(), "add a target");
+        wrong("no server is configured".into(), "add a target");
     }
     if scenario.targets.len() > TARGETS_MAX {
         wrong(format!("there are {} servers", scenario.targets.len()), "16,384 are the most");

@@ -30,7 +30,7 @@ use crate::wire::Message;
 /// After a link that lasted this long, delays start with the shortest again.
 const GOOD_LINK: Duration = Duration::from_secs(10);
 
-/// NATS as the engine of a cluster.
+/// NATS as the broker of a cluster.
 ///
 /// All work is done in [`poll_event`](Adapter::poll_event): the owner polls it, with a waker, as
 /// long as the node runs. The runtime must have I/O and time enabled; only lookups of servers'
@@ -38,13 +38,13 @@ const GOOD_LINK: Duration = Duration::from_secs(10);
 ///
 /// Dropping it ends its link at once: poll until [`in_flight`](Adapter::in_flight) is 0 so that
 /// everything arrives. An envelope over 1 MB is dropped and counted
-/// ([`Statistics::refused_large`]), because the engine would end the link.
+/// ([`Statistics::refused_large`]), because the broker would end the link.
 pub struct NatsAdapter {
     config: Arc<Config>,
     runtime: Handle,
     random: fastrand::Rng,
     started: Instant,
-    /// The connection's name in the engine's tools.
+    /// The connection's name in the broker's tools.
     name: String,
     state: State,
     interests: Interests,
@@ -94,7 +94,7 @@ pub struct Statistics {
     pub unwanted: u64,
     /// Received messages that were dropped because they are larger than any envelope.
     pub too_large: u64,
-    /// Published envelopes that were dropped because the engine does not accept their size.
+    /// Published envelopes that were dropped because the broker does not accept their size.
     pub refused_large: u64,
     /// Subscriptions.
     pub subscriptions: usize,
@@ -358,7 +358,7 @@ impl NatsAdapter {
         Poll::Pending
     }
 
-    /// A PING was answered: the engine has everything that was sent before it.
+    /// A PING was answered: the broker has everything that was sent before it.
     fn pong(&mut self, ping: u64) {
         self.interests.pong(ping, self.now_ms());
         self.outbox.pong(ping);
@@ -438,7 +438,7 @@ impl Adapter for NatsAdapter {
 
     fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull> {
         if envelope.len() > ENVELOPE_BYTES_MAX {
-            // The engine would end the link.
+            // The broker would end the link.
             self.statistics.refused_large += 1;
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The address of the engine, and a node's credentials.
+//! The address of the broker, and a node's credentials.
 
 use std::fmt;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::streams::StreamsConfig;
 
 const PORT: u16 = 4222;
 
-/// Settings of a node's link to its engine. Files are read again for each link, so a renewed secret
+/// Settings of a node's link to its broker. Files are read again for each link, so a renewed secret
 /// or certificate is used from the next link on.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -20,7 +20,7 @@ pub struct Config {
     pub servers: Vec<Server>,
     /// The prefix of all subjects.
     pub prefix: Prefix,
-    /// The node's name, for its connection in the engine's own tools.
+    /// The node's name, for its connection in the broker's own tools.
     pub name: String,
     /// The node's credentials.
     pub credentials: Credentials,
@@ -31,14 +31,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// Without credentials and streams, and encrypted only if the engine requires it.
+    /// Without credentials and streams, and encrypted only if the broker requires it.
     pub fn new(servers: Vec<Server>, prefix: Prefix, name: impl Into<String>) -> Self {
         let (credentials, tls) = (Credentials::None, Tls::default());
         Self { servers, prefix, name: name.into(), credentials, tls, streams: None }
     }
 }
 
-/// The credentials of a node at its engine.
+/// The credentials of a node at its broker.
 #[derive(Clone, Debug, Default)]
 pub enum Credentials {
     /// None, or the certificate of [`Tls::identity`].
@@ -59,7 +59,7 @@ pub enum Credentials {
     Creds(Secret),
 }
 
-/// Encryption of a link. Without any setting a link is encrypted if the engine requires it; every
+/// Encryption of a link. Without any setting a link is encrypted if the broker requires it; every
 /// setting here makes TLS required.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
@@ -168,16 +168,16 @@ impl fmt::Display for Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerError {
     /// Its scheme is neither `nats` nor `tls`.
-    #[error("a server begins with nats:// or tls://, or has no scheme")]
+    #[error("the scheme must be nats:// or tls://, or absent")]
     Scheme,
     /// It has no host, or a malformed one.
-    #[error("a server is nats://host:port, and this one has no proper host")]
+    #[error("the host is missing or invalid: use nats://host:port")]
     Host,
     /// It has a malformed port.
-    #[error("a server is nats://host:port, and this one has no proper port")]
+    #[error("the port is invalid: use nats://host:port")]
     Port,
     /// It contains a user or password, which would be shown with it.
-    #[error("a server's address is shown in logs: user and password have settings of their own")]
+    #[error("logs show this address: use the settings for user and password instead")]
     Credentials,
 }
 

@@ -94,7 +94,9 @@ enum User {
 impl User {
     fn of(credentials: &Credentials, nonce: &str) -> Result<Self, Down> {
         let read = |secret: &Secret| {
-            secret.reveal().map_err(|error| refused(format!("the credentials: {error}")))
+            secret
+                .reveal()
+                .map_err(|error| refused(format!("cannot read the credentials: {error}")))
         };
         Ok(match credentials {
             Credentials::None => Self::None {},
@@ -138,7 +140,7 @@ pub(crate) async fn connect(
         .iter()
         .map(|(server, Down::Broken(why) | Down::Refused(why))| format!("{server}: {why}"));
     let text = match whys.collect::<Vec<_>>().join("; ") {
-        text if text.is_empty() => "no server is named".to_owned(),
+        text if text.is_empty() => "no server is configured".to_owned(),
         text => text,
     };
     Err(if is_refused { refused(text) } else { broken(text) })
@@ -147,8 +149,8 @@ pub(crate) async fn connect(
 async fn one(config: &Config, server: Server, name: &str) -> Result<Established, Down> {
     let addresses = timeout(ADDRESS_TIME_MAX, lookup_host((server.host.as_str(), server.port)));
     let addresses = match addresses.await {
-        Ok(found) => found.map_err(|error| broken(format!("its name: {error}")))?,
-        Err(_) => return Err(broken("its name is not resolved in time")),
+        Ok(found) => found.map_err(|error| broken(format!("cannot resolve its name: {error}")))?,
+        Err(_) => return Err(broken("resolving its name took too long")),
     };
     let mut last = broken("its name has no address");
     for address in addresses.take(ADDRESSES_MAX) {
@@ -163,7 +165,7 @@ async fn one(config: &Config, server: Server, name: &str) -> Result<Established,
         match timeout(ADDRESS_TIME_MAX, greeted).await {
             Ok(Ok(established)) => return Ok(established),
             Ok(Err(down)) => last = down,
-            Err(_) => last = broken("it does not answer"),
+            Err(_) => last = broken("it does not respond"),
         }
     }
     Err(last)
@@ -184,21 +186,21 @@ async fn greet(
     let json = match read(&mut stream, &mut decoder).await? {
         Op::Info(json) => json,
         Op::Error(text) => return Err(of_error(&text)),
-        _ => return Err(broken("it is no NATS server: its first word is not INFO")),
+        _ => return Err(broken("it is not a NATS server: its first message is not INFO")),
     };
     let info: Info = serde_json::from_slice(&json)
-        .map_err(|error| broken(format!("its INFO is not understood: {error}")))?;
+        .map_err(|error| broken(format!("its INFO cannot be read: {error}")))?;
     if let Some(most) = info.max_payload.filter(|it| *it < ENVELOPE_BYTES_MAX) {
-        let why = format!("its max_payload is {most}, and envelopes need {ENVELOPE_BYTES_MAX}");
+        let why = format!("its max_payload is {most}: raise it to at least {ENVELOPE_BYTES_MAX}");
         return Err(refused(why));
     }
     if !config.tls.is_first && (is_tls_necessary || info.tls_required) {
         if !info.tls_required && !info.tls_available {
-            return Err(refused("TLS is required here, and it has none"));
+            return Err(refused("this node requires TLS, but the server does not offer it"));
         }
         // Anything after INFO without encryption could come from an attacker.
         if !decoder.buffer.is_empty() {
-            return Err(broken("it says more than INFO before TLS"));
+            return Err(broken("it sent more than INFO before TLS"));
         }
         stream = encrypt(config, server, stream).await?;
     }
@@ -255,7 +257,7 @@ async fn read(stream: &mut Box<dyn Stream>, decoder: &mut Decoder) -> Result<Op,
     }
 }
 
-/// The reason to end a link after this `-ERR`: a refusal by the engine, or a failure.
+/// The reason to end a link after this `-ERR`: a refusal by the broker, or a failure.
 pub(crate) fn of_error(text: &str) -> Down {
     const REFUSALS: &[&str] = &[
         "authorization",

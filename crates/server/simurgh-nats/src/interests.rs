@@ -2,11 +2,11 @@
 //!
 //! A whole bucket is one subscription, without subscriptions to its topics: overlapping
 //! subscriptions get every message twice. When a bucket changes between single topics and the
-//! whole, old and new subscriptions overlap for a while, for three reasons: the engine's other
+//! whole, old and new subscriptions overlap for a while, for three reasons: the broker's other
 //! servers must learn of the new one first; a server that is about to deliver to the old one does
 //! not look up the new one again; and answers to PINGs may come between the two deliveries of one
 //! message. The first delivery of a message is accepted. A message with a lower number of the same
-//! publisher is dropped, since the engine delivers the messages of one publisher on one subject in
+//! publisher is dropped, since the broker delivers the messages of one publisher on one subject in
 //! order, for any subscription.
 //!
 //! ```text
@@ -115,7 +115,7 @@ impl Interests {
         }
     }
 
-    /// Makes the changes of one step. Operations for the engine go to `out`; they are in force when
+    /// Makes the changes of one step. Operations for the broker go to `out`; they are in force when
     /// PING number `ping` is answered, the next one to be sent.
     pub(crate) fn change(
         &mut self,

@@ -1,8 +1,8 @@
-//! NATS as the engine of a cluster: [`NatsAdapter`] is the
+//! NATS as the broker of a cluster: [`NatsAdapter`] is the
 //! [`Adapter`](simurgh_cluster::Adapter) for it.
 //!
 //! It implements NATS's text protocol itself instead of using async-nats. An adapter needs to know
-//! what the engine has received, which that client does not expose (0.51.0): its `flush` waits for
+//! what the broker has received, which that client does not expose (0.51.0): its `flush` waits for
 //! the socket and not for an answer to PING; its `drain` forgets a subscription before the server
 //! has; its reconnect sends the rest of its queue before earlier envelopes can be sent again; each
 //! subscription has its own queue, so the order of messages across two of them is lost. A
@@ -20,8 +20,8 @@
 //! inbox for their answers. The streams are checked over each link, created or changed where that
 //! is allowed, and not used if they do not fit.
 //!
-//! The adapter reads from the engine only when the owner polls it: data waits in the sockets, and
-//! the engine ends a link that does not keep up. So nothing is lost unless a link breaks.
+//! The adapter reads from the broker only when the owner polls it: data waits in the sockets, and
+//! the broker ends a link that does not keep up. So nothing is lost unless a link breaks.
 //!
 //! The feature `fuzz`, which is off by default, opens the decoder to this project's fuzz targets.
 #![forbid(unsafe_code)]

@@ -207,7 +207,7 @@ impl Link {
         }
         let written = connect::poll_write(&mut self.stream, &mut self.out, context);
         if self.out.len() > OUT_BYTES_MAX {
-            return Poll::Ready(Err(connect::broken("it does not take what it is told")));
+            return Poll::Ready(Err(connect::broken("the broker reads too slowly")));
         }
         written.map_err(connect::broken)
     }
@@ -223,7 +223,7 @@ impl Link {
             buffer.reserve(READ_BYTES);
         }
         match std::task::ready!(connect::poll_read(&mut self.stream, buffer, context)) {
-            Ok(0) => Poll::Ready(Err(connect::broken("the engine closed the connection"))),
+            Ok(0) => Poll::Ready(Err(connect::broken("the broker closed the connection"))),
             Ok(_) => {
                 self.received_ms = now_ms;
                 Poll::Ready(Ok(()))
@@ -239,7 +239,7 @@ impl Link {
     pub(crate) fn check(&self, now_ms: u64) -> Result<(), Down> {
         match self.dead_ms() {
             Some(dead_ms) if dead_ms <= now_ms => {
-                Err(connect::broken("the engine does not answer"))
+                Err(connect::broken("the broker does not respond"))
             }
             _ => Ok(()),
         }

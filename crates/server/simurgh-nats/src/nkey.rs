@@ -18,12 +18,12 @@ pub(crate) struct Nkey(Ed25519KeyPair);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadCredentials {
     /// Not 58 characters of base 32, or its sum is wrong.
-    #[error("the nkey's seed is not one: 58 characters that begin with SU")]
+    #[error("the nkey's seed is invalid: it must have 58 characters and begin with SU")]
     Seed,
     /// A seed of another type than a user's.
-    #[error("the nkey's seed is not a user's: those begin with SU")]
+    #[error("the nkey's seed is not a user's: it must begin with SU")]
     NotUser,
-    #[error("the credentials have no user's token and seed, as a .creds file has")]
+    #[error("the credentials are not a .creds file with a user's token and seed")]
     Creds,
 }
 

@@ -1,4 +1,4 @@
-//! Published envelopes that the engine has not confirmed.
+//! Published envelopes that the broker has not confirmed.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! The permissions that a node needs at its engine.
+//! The permissions that a node needs at its broker.
 
 use std::fmt;
 

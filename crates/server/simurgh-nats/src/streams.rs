@@ -23,11 +23,11 @@ pub struct StreamsConfig {
     pub create_streams: bool,
     /// How many envelopes of each topic are kept. A stream that keeps more is not changed.
     pub count_max: u32,
-    /// How long they are kept, at least [`ID_SECONDS`]: an engine stores ids no longer than
+    /// How long they are kept, at least [`ID_SECONDS`]: a broker stores ids no longer than
     /// messages. A stream that keeps them longer is not changed.
     pub age_max: Duration,
     /// The most bytes of all streams together, in equal parts; the oldest messages are removed
-    /// first. The engine reserves them at once. None: no limit.
+    /// first. The broker reserves them at once. None: no limit.
     pub engine_bytes: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ impl Default for StreamsConfig {
     }
 }
 
-/// The number of streams. A stream is one log: its engine stores some ten thousand messages a
+/// The number of streams. A stream is one log: its broker stores some ten thousand messages a
 /// second in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamCount {
@@ -188,25 +188,25 @@ pub(crate) const METADATA_EPOCH: &str = "simurgh.epoch";
 pub(crate) fn durability(storage: &str, replicas: u64) -> String {
     let away = replicas.saturating_sub(1) / 2;
     let servers = match away {
-        0 => "of one server".to_owned(),
-        1 => format!("of {replicas} servers, of which one may be away or lost"),
-        _ => format!("of {replicas} servers, of which {away} may be away or lost"),
+        0 => "on one server".to_owned(),
+        1 => format!("on {replicas} servers, one of which may fail"),
+        _ => format!("on {replicas} servers, {away} of which may fail"),
     };
     let (place, survives) = match (storage, away) {
-        ("memory", 0) => ("in the memory", "it is lost when that server ends"),
-        ("memory", _) => ("in the memory", "it is lost when all of them end"),
+        ("memory", 0) => ("in memory", "they are lost when that server ends"),
+        ("memory", _) => ("in memory", "they are lost when all of them end"),
         (_, 0) => (
             "in files",
-            "it survives that the server's process is killed, but not that its disk is lost, and \
-             of a power cut not the last two minutes, if the server's sync_interval is as it comes",
+            "they survive a killed process, but not a lost disk, and a power cut without the \
+             last two minutes unless sync_interval is always",
         ),
         _ => (
             "in files",
-            "it survives that all processes are killed, but of a power cut of all at once not the \
-             last two minutes, if the servers' sync_interval is as it comes",
+            "they survive killed processes, and a power cut of all servers without the last two \
+             minutes unless sync_interval is always",
         ),
     };
-    format!("kept {place} {servers}: {survives}")
+    format!("stored {place} {servers}: {survives}")
 }
 
 #[cfg(test)]
@@ -287,12 +287,12 @@ mod tests {
             StreamsConfig { storage, replicas, ..StreamsConfig::default() }.durability()
         };
         let file = said(Storage::File, Replicas::One);
-        assert!(file.starts_with("kept in files of one server: it survives"), "{file}");
-        assert!(file.contains("not the last two minutes"), "{file}");
+        assert!(file.starts_with("stored in files on one server: they survive"), "{file}");
+        assert!(file.contains("without the last two minutes"), "{file}");
         let three = said(Storage::File, Replicas::Three);
-        assert!(three.contains("of 3 servers, of which one may be away"), "{three}");
+        assert!(three.contains("on 3 servers, one of which may fail"), "{three}");
         let memory = said(Storage::Memory, Replicas::Five);
-        assert!(memory.contains("of 5 servers, of which 2 may be away"), "{memory}");
+        assert!(memory.contains("on 5 servers, 2 of which may fail"), "{memory}");
         assert!(memory.contains("lost when all of them end"), "{memory}");
         assert!(said(Storage::Memory, Replicas::One).contains("lost when that server ends"));
     }

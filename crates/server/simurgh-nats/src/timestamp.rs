@@ -1,4 +1,4 @@
-//! Timestamps in the engine's format (RFC 3339).
+//! Timestamps in the broker's format (RFC 3339).
 
 use std::time::{Duration, UNIX_EPOCH};
 

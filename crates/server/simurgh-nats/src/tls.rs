@@ -13,8 +13,7 @@ use rustls::{ClientConfig, RootCertStore};
 use crate::config::{Tls, of_file};
 
 /// The parser's own error shows lines of the file.
-const NO_KEY: &str =
-    "no usable key: it needs a private key in PEM, not encrypted, with line breaks";
+const NO_KEY: &str = "no usable key: use an unencrypted private key in PEM, with line breaks";
 
 /// The TLS settings of a link. The files are read at each call.
 ///
@@ -57,7 +56,7 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     match parsed {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         Ok(_) => Err(wrong(path, "no certificate in it")),
-        Err(_) => Err(wrong(path, "the PEM cannot be read: check its line breaks")),
+        Err(_) => Err(wrong(path, "cannot read the PEM: check its line breaks")),
     }
 }
 

@@ -45,7 +45,7 @@ impl Message {
         &self.whole[self.subject.clone()]
     }
 
-    /// The value of the last header with exactly this name: the engine appends its headers after
+    /// The value of the last header with exactly this name: the broker appends its headers after
     /// the publisher's.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let (_, value) = self.fields().filter(|(it, _)| *it == name.as_bytes()).last()?;
@@ -108,11 +108,11 @@ impl Message {
 /// Why bytes do not follow the protocol of NATS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
-    #[error("a line of the server's is too long")]
+    #[error("a line from the server is too long")]
     Line,
-    #[error("the server says what is no operation of the protocol")]
+    #[error("the server sent an unknown operation")]
     Operation,
-    #[error("the server's message has a line that cannot be read")]
+    #[error("the header of a message cannot be read")]
     Message,
 }
 

@@ -17,8 +17,8 @@ use crate::config::Config;
 const STRIPES: usize = 64;
 
 /// Bodies of refusals.
-pub const TOO_MANY_OF_ADDRESS: &str = "too many connections from this address\n";
-pub(crate) const TOO_MANY_OF_USER: &str = "too many connections of this user\n";
+pub const TOO_MANY_OF_ADDRESS: &str = "this address has too many connections\n";
+pub(crate) const TOO_MANY_OF_USER: &str = "this user has too many connections\n";
 
 pub struct PeerLimits {
     pub addresses: Option<PeerLimit>,

@@ -77,14 +77,14 @@ pub fn take_proxy_line(bytes: &mut Vec<u8>) -> Option<SocketAddr> {
 pub const UNKNOWN_HOST: &str = "this server listens on loopback and does not know the host of the \
                                 page: list it in trusted_hosts, or its proxy in trusted_proxies\n";
 
-/// What a request tells of the page that sent it.
+/// The headers of a request about the page that sent it.
 #[derive(Debug, Clone, Default)]
 pub struct Page<'a> {
     /// The header `origin`.
     pub origin: Option<&'a [u8]>,
     /// The header `host`.
     pub host: Option<&'a [u8]>,
-    /// What the trusted proxy in front tells, if there is one: the lines of `x-forwarded-proto`.
+    /// The lines of `x-forwarded-proto` from the trusted proxy in front, if there is one.
     pub proxy: Option<Vec<&'a [u8]>>,
 }
 
@@ -119,8 +119,7 @@ fn text(value: &[u8]) -> &str {
     str::from_utf8(value).unwrap_or_default()
 }
 
-/// Whether a server on loopback is asked for by a name of this machine, or by one of
-/// `trusted_hosts`.
+/// Whether a request to a server on loopback names this machine, or one of `trusted_hosts`.
 pub fn is_known(config: &Config, own: &OwnOrigin<'_>) -> bool {
     let mut listed = config.trusted_hosts.iter();
     own.is_this_machine() || listed.any(|host| host.eq_ignore_ascii_case(own.host))

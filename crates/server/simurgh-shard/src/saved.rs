@@ -1,4 +1,4 @@
-//! The file that keeps histories over a planned restart: written whole at the end of a drain, read
+//! The file that saves histories over a planned restart: written whole at the end of a drain, read
 //! and removed at the next start. After a crash there is none, so stale data is not used.
 
 use std::fs::{self, File, OpenOptions};
@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 use simurgh_core::SavedHistory;
 
-const ALONE: &str =
-    "it is left alone, and nothing is saved until it is removed or history_save names another";
+const ALONE: &str = "the server does not overwrite this file, and saves nothing until you remove \
+    it or change history_save";
 
 /// The histories of the shards, between the file and the shards' start and end.
 #[derive(Default)]
@@ -32,7 +32,7 @@ impl Saved {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => {
                 self.is_foreign.store(true, Relaxed);
-                return tracing::error!(?path, %error, "saved history cannot be read: {ALONE}");
+                return tracing::error!(?path, %error, "cannot read the saved histories: {ALONE}");
             }
         };
         let seed = RandomState::new().hash_one(shards);
@@ -40,16 +40,17 @@ impl Saved {
             Ok(found) => found,
             Err(error) => {
                 self.is_foreign.store(true, Relaxed);
-                return tracing::error!(?path, %error, "saved history is wrong: {ALONE}");
+                return tracing::error!(?path, %error, "the saved histories are invalid: {ALONE}");
             }
         };
         // Before anything new is kept: a second start from the same file would assign numbers
         // twice.
         if let Err(error) = fs::remove_file(path).and_then(|()| sync_folder(path)) {
-            return tracing::error!(?path, %error, "saved history cannot be removed: not used");
+            return tracing::error!(?path, %error, "cannot remove the file of saved histories, so \
+                the server does not use it");
         }
         let topics: usize = found.iter().map(SavedHistory::topics).sum();
-        tracing::info!(?path, topics, bytes = bytes.len(), "history goes on from before");
+        tracing::info!(?path, topics, bytes = bytes.len(), "loaded the saved histories");
         *lock(&self.before) = found.into_iter().map(Some).collect();
     }
 
@@ -66,19 +67,19 @@ impl Saved {
     /// Writes the shards' histories: all of them, or nothing.
     ///
     /// # Errors
-    /// The file cannot be written; what was written of it is removed. A file that is not ours is
-    /// left alone, as was said at the start.
+    /// The file cannot be written; what was written of it is removed. A file that is not ours
+    /// stays, as logged at the start.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let all = std::mem::take(&mut *lock(&self.after));
         if self.is_foreign.load(Relaxed) && path.exists() {
-            tracing::error!(?path, "history is not saved over this file: {ALONE}");
+            tracing::error!(?path, "did not save the histories: {ALONE}");
             return Ok(());
         }
         let written = write_whole(path, all);
         match &written {
-            Ok(topics) => tracing::info!(?path, topics, "history is saved"),
+            Ok(topics) => tracing::info!(?path, topics, "saved the histories"),
             Err(error) => {
-                tracing::error!(?path, %error, "history cannot be saved: clients will have gaps");
+                tracing::error!(?path, %error, "cannot save the histories: clients will get gaps");
             }
         }
         written.map(drop)

@@ -233,7 +233,7 @@ pub struct ConnectionRow {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct List<T> {
     pub rows: Vec<T>,
-    /// How many rows there were to choose from; topics are counted on each shard.
+    /// How many rows there were to choose from: of topics on several shards, above 4,096, about.
     pub total: u64,
     /// Time that the walk over the records took of all shards, milliseconds.
     pub cost_ms: f64,
@@ -251,7 +251,7 @@ pub struct Members {
     /// Its history, if it has one that is not empty.
     #[serde(default)]
     pub kept: Option<Kept>,
-    /// Some of them, on the server that was asked.
+    /// Some of them, on the server that answers.
     pub rows: Vec<ConnectionRow>,
     /// The number on each node; empty without a cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -63,14 +63,14 @@ impl Seen<'_> {
         match serde_json::from_str(text) {
             Ok(value) => Ok(value),
             Err(_) if self.is_plain => Ok(Value::String(text.to_owned())),
-            Err(error) => Err(Misfit::Unlike(format!("it is no JSON: {error}"))),
+            Err(error) => Err(Misfit::Unlike(format!("it is not JSON: {error}"))),
         }
     }
 
     fn parse<T: DeserializeOwned>(self) -> Result<T, Misfit> {
         let says = |error| {
             Misfit::Unlike(format!(
-                "it does not read as {}: {error}",
+                "it cannot be read as {}: {error}",
                 short(std::any::type_name::<T>())
             ))
         };
@@ -88,7 +88,7 @@ impl Seen<'_> {
 }
 
 fn binary() -> Misfit {
-    Misfit::Unlike("it is binary, and JSON was expected".to_owned())
+    Misfit::Unlike("it is binary, but JSON was expected".to_owned())
 }
 
 /// The name of a type without its modules.
@@ -144,16 +144,17 @@ impl Expect for Exactly {
     fn read(&self, seen: Seen<'_>) -> Result<Payload<'static>, Misfit> {
         match (&self.0, seen.payload) {
             (Payload::Json(expected), Payload::Json(_)) => {
-                let expected: Value = serde_json::from_str(expected)
-                    .map_err(|error| Misfit::Unlike(format!("no JSON is expected: {error}")))?;
+                let expected: Value = serde_json::from_str(expected).map_err(|error| {
+                    Misfit::Unlike(format!("the expected value is not JSON: {error}"))
+                })?;
                 Pattern::from(expected).read(seen)?;
             }
             (expected, found) if expected == found => {}
             (Payload::Json(_), _) => return Err(binary()),
             (_, Payload::Json(_)) => {
-                return Err(Misfit::Unlike("it is JSON, and binary was expected".to_owned()));
+                return Err(Misfit::Unlike("it is JSON, but binary was expected".to_owned()));
             }
-            _ => return Err(Misfit::Fails("its bytes are others".to_owned())),
+            _ => return Err(Misfit::Fails("its bytes differ".to_owned())),
         }
         Ok(seen.payload.clone())
     }
@@ -294,6 +295,9 @@ mod tests {
         let misfit = Seen { payload: &Payload::from_json("[1]"), is_plain: false };
         let Err(misfit) = typed::<Vec<String>>().read(misfit) else { panic!("it is no string") };
         let (_, lines) = misfit.tell();
-        assert!(lines[0].starts_with("it does not read as Vec<String>: invalid type"), "{lines:?}");
+        assert!(
+            lines[0].starts_with("it cannot be read as Vec<String>: invalid type"),
+            "{lines:?}"
+        );
     }
 }

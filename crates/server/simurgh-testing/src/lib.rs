@@ -90,7 +90,7 @@
 //!   body: expected "hi", found "ho"
 //!   id: expected _, found nothing
 //!
-//! socket 2 has heard (* found by an earlier assertion):
+//! socket 2 has heard (* used by an earlier assertion):
 //!   *  1. rooms:1 reply to phx_join: ok {}
 //!      2. rooms:1 "new:msg" {"body":"ho"}
 //! ```

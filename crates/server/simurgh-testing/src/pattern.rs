@@ -57,7 +57,7 @@ impl Pattern {
     pub fn is(value: &impl Serialize) -> Self {
         match serde_json::to_value(value) {
             Ok(value) => value.into(),
-            Err(error) => super::fail(&format!("what is expected is no JSON: {error}")),
+            Err(error) => super::fail(&format!("the expected value is not JSON: {error}")),
         }
     }
 

@@ -81,7 +81,7 @@ impl TestServer {
         options.counts_only = false;
         let App(builder) = app.into();
         let Some(path) = builder.user_sockets().first().map(path_of) else {
-            fail("nothing is mounted")
+            fail("no user socket is mounted")
         };
         let builder = builder.socket(listener::user_socket()).configure(|config| {
             config.listen.clear();
@@ -222,7 +222,7 @@ impl TestServer {
     #[track_caller]
     pub fn settle(&self) {
         if !self.shared.settle(WAIT_MAX) {
-            fail("the server is not done with what it was asked within 5 s");
+            fail("the server did not finish its work within 5 s");
         }
     }
 

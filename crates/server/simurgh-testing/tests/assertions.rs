@@ -199,7 +199,7 @@ fn joins_are_waited_for_or_refused() {
     assert_eq!(
         unmatched,
         "joining elsewhere was answered with status error: {\"reason\":\"unmatched topic\"}; \
-         try_join is for those that are to be refused"
+         use try_join if a refusal is expected"
     );
 }
 
@@ -224,8 +224,8 @@ fn connections_are_let_in_or_refused() {
     let text = text(|| server.connect(json!({"token": "wrong"})));
     assert_eq!(
         text,
-        "connecting to /socket: the connection was refused with 403: not you; try_connect is for \
-         those that are to be refused"
+        "connecting to /socket: the connection was refused with 403: not you; use try_connect if \
+         a refusal is expected"
     );
 }
 
@@ -390,7 +390,7 @@ message 4 comes nearest:
   body: expected "hi", found "ho"
   by.age: expected _, found nothing
 
-socket 1 has heard (* found by an earlier assertion):
+socket 1 has heard (* used by an earlier assertion):
   *  1. rooms:1 reply to phx_join: ok {}
      2. rooms:1 "push" {}
   *  3. rooms:1 "push" {"body":"hi"}
@@ -447,13 +447,13 @@ fn a_failure_hints_at_what_may_be_the_reason() {
     room.push("push", json!({"n": 1}));
     assert_push!(room, "push");
     let taken = text(|| assert_push!(room, "push", {"n": 1}));
-    assert_eq!(hints(&taken), ["message 4 is one, but an earlier assertion has taken it"]);
+    assert_eq!(hints(&taken), ["message 4 matches, but an earlier assertion used it"]);
 
     two.push("push", json!({"n": 2}));
     let topic = text(|| assert_push!(room, "push", {"n": 2}));
-    assert_eq!(hints(&topic), ["message 5 would be one, but came on rooms:2, not on rooms:1"]);
+    assert_eq!(hints(&topic), ["message 5 would match, but arrived on rooms:2, not on rooms:1"]);
     let event = text(|| assert_push!(two, "posh", {"n": 2}));
-    assert_eq!(hints(&event), ["message 5 would be one, but is \"push\""]);
+    assert_eq!(hints(&event), ["message 5 would match, but is \"push\""]);
     three.push("push", json!({"n": 3}));
     let socket = text(|| assert_push!(room, "push", {"n": 3}));
     assert_eq!(hints(&socket), ["socket 2 has one"]);
@@ -467,7 +467,7 @@ fn a_failure_hints_at_what_may_be_the_reason() {
     assert_eq!(hints(&crashed), [why]);
     bob.close();
     let closed = text(|| assert_push!(bob, "never"));
-    assert_eq!(hints(&closed), ["the socket is closed, nothing more comes"]);
+    assert_eq!(hints(&closed), ["the socket is closed"]);
     let subscription = text(|| assert_broadcast!(room, "said"));
     assert!(subscription.contains("join with subscribe_and_join"), "{subscription}");
 }
@@ -477,7 +477,7 @@ fn a_failure_says_why_a_payload_does_not_fit_a_type() {
     let room = room();
     room.push("push", json!({"body": 7}));
     let typed = text(|| assert_push!(room, "push", as Message));
-    let why = "  it does not read as Message: invalid type: integer `7`, expected a string";
+    let why = "  it cannot be read as Message: invalid type: integer `7`, expected a string";
     assert!(typed.lines().any(|line| line.starts_with(why)), "{typed}");
     room.push("push", json!({"body": "hi", "id": 3}));
     let pattern = text(|| {
@@ -505,7 +505,7 @@ fn a_refutation_that_finds_something_shows_it() {
 
 unwanted: {"n": 2}
 
-socket 1 has heard (* found by an earlier assertion):
+socket 1 has heard (* used by an earlier assertion):
   *  1. rooms:1 reply to phx_join: ok {}
      2. rooms:1 "push" {"n":1}
      3. rooms:1 "push" {"n":2}

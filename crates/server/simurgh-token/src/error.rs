@@ -15,8 +15,8 @@ use crate::algorithm::Algorithm;
 pub enum TokenError {
     /// The token has an algorithm that is not allowed here.
     #[error(
-        "the token's alg is {}, and the keys held here are for {}: its issuer has to sign with one \
-         of these",
+        "the token's alg is {}, but the configured keys are for {}: its issuer must use one of \
+         these",
         short(found),
         names(allowed)
     )]
@@ -27,16 +27,16 @@ pub enum TokenError {
         allowed: Vec<Algorithm>,
     },
     /// `aud` is missing, or names no accepted audience.
-    #[error("the token is for others: its aud names none of the audiences accepted here")]
+    #[error(
+        "the token's aud contains none of the accepted audiences: get a token for this service"
+    )]
     Audience,
     /// The token is encrypted; only signed ones are accepted.
-    #[error(
-        "the token is encrypted: its issuer has to sign it instead (Phoenix.Token.sign, a JWS)"
-    )]
+    #[error("the token is encrypted: its issuer must sign it instead (Phoenix.Token.sign, a JWS)")]
     Encrypted,
     /// The token has expired.
     #[error(
-        "the token expired {} ago: its client has to fetch a new one",
+        "the token expired {} ago: the client must fetch a new one",
         words(*ago)
     )]
     Expired {
@@ -61,17 +61,17 @@ pub enum TokenError {
         why: String,
     },
     /// No token was sent.
-    #[error("there is no token: the client has to send one")]
+    #[error("no token: the client must send one")]
     Missing,
     /// A required claim is missing.
-    #[error("the token has no {claim}: its issuer has to add it")]
+    #[error("the token has no {claim}: its issuer must add it")]
     MissingClaim {
         /// Its name.
         claim: &'static str,
     },
     /// The token is not valid yet.
     #[error(
-        "the token is good in {} only ({claim}): it was used too early, or the clocks of its \
+        "the token becomes valid in {} ({claim}): it was used too early, or the clocks of its \
          issuer and of this server differ",
         words(*after)
     )]
@@ -83,23 +83,20 @@ pub enum TokenError {
     },
     /// The signature was not made with a configured key.
     #[error(
-        "the token's signature is of no key held here: it was signed with another key, secret or \
-         salt, or changed since"
+        "the token's signature matches no configured key: it was signed with another key, secret \
+         or salt, or changed afterwards"
     )]
     Signature,
     /// The token is longer than [`TOKEN_BYTES_MAX`](crate::TOKEN_BYTES_MAX).
-    #[error(
-        "the token has {bytes} bytes, and none of more than {} is read",
-        crate::TOKEN_BYTES_MAX
-    )]
+    #[error("the token has {bytes} bytes; the maximum is {}", crate::TOKEN_BYTES_MAX)]
     TooLong {
         /// Its length.
         bytes: usize,
     },
     /// `kid` names an unknown key.
     #[error(
-        "the token's kid is {}, and no key of that name is held here: it is foreign, or its \
-         issuer has new keys",
+        "the token's kid is {}, but no configured key has this name: add the key if the issuer \
+         is yours",
         short(kid)
     )]
     UnknownKey {
@@ -107,7 +104,7 @@ pub enum TokenError {
         kid: String,
     },
     /// The token is not signed (`alg` is `none`).
-    #[error("the token is not signed (alg none): anybody can write it")]
+    #[error("the token is not signed (alg none): its issuer must sign it")]
     Unsigned,
 }
 
@@ -213,9 +210,12 @@ fn names(algorithms: &[Algorithm]) -> String {
 fn issuer(found: Option<&str>) -> String {
     match found {
         Some(found) => {
-            format!("the token's iss is {}, which is not accepted here", short(found))
+            format!(
+                "the token's iss is {}, which is not in the list of accepted issuers",
+                short(found)
+            )
         }
-        None => "the token has no iss, and only those of known issuers are accepted".to_owned(),
+        None => "the token has no iss, but this server requires one".to_owned(),
     }
 }
 
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(words(Duration::from_secs(90_061)), "1day 1h");
         let ago = Duration::from_secs(75);
         let text = TokenError::Expired { ago }.to_string();
-        assert_eq!(text, "the token expired 1m 15s ago: its client has to fetch a new one");
+        assert_eq!(text, "the token expired 1m 15s ago: the client must fetch a new one");
     }
 
     #[test]

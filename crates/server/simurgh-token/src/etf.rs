@@ -32,14 +32,14 @@ pub const DEPTH_MAX: usize = 32;
 pub fn decode(bytes: &[u8]) -> Result<Value, EtfError> {
     let mut reader = Reader { bytes, at: 0 };
     if reader.byte()? != VERSION {
-        return Err(reader.error_at(0, "it does not begin with 131"));
+        return Err(reader.error_at(0, "it does not begin with byte 131"));
     }
     if reader.rest().first() == Some(&COMPRESSED) {
-        return Err(reader.error("compressed terms are not read"));
+        return Err(reader.error("compressed terms are not supported"));
     }
     let value = reader.term(DEPTH_MAX)?;
     if !reader.rest().is_empty() {
-        return Err(reader.error("there are bytes behind the term"));
+        return Err(reader.error("there are bytes after the term"));
     }
     Ok(value)
 }
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
 
     fn take(&mut self, count: usize) -> Result<&'a [u8], EtfError> {
         let Some((taken, _)) = self.rest().split_at_checked(count) else {
-            return Err(self.error("it is cut off"));
+            return Err(self.error("it is incomplete"));
         };
         self.at += count;
         Ok(taken)
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], EtfError> {
         let at = self.at;
-        self.take(N)?.try_into().map_err(|_| self.error_at(at, "it is cut off"))
+        self.take(N)?.try_into().map_err(|_| self.error_at(at, "it is incomplete"))
     }
 
     fn byte(&mut self) -> Result<u8, EtfError> {
@@ -138,14 +138,14 @@ impl<'a> Reader<'a> {
             SMALL_BIG | SMALL_TUPLE | SMALL_ATOM | SMALL_ATOM_UTF8 => Ok(self.byte()?.into()),
             STRING | ATOM | ATOM_UTF8 => Ok(u16::from_be_bytes(self.array()?).into()),
             _ => usize::try_from(u32::from_be_bytes(self.array()?))
-                .map_err(|_| self.error_at(at, "it is longer than memory")),
+                .map_err(|_| self.error_at(at, "its length is too large")),
         }
     }
 
     fn term(&mut self, depth: usize) -> Result<Value, EtfError> {
         let at = self.at;
         let Some(depth) = depth.checked_sub(1) else {
-            return Err(self.error("it is nested deeper than 32"));
+            return Err(self.error("it is nested more than 32 levels deep"));
         };
         match self.byte()? {
             SMALL_INTEGER => Ok(self.byte()?.into()),
@@ -224,7 +224,7 @@ impl<'a> Reader<'a> {
     fn terms(&mut self, count: usize, depth: usize) -> Result<Vec<Value>, EtfError> {
         // Each takes at least a byte, so a length beyond the end does not allocate memory.
         if count > self.rest().len() {
-            return Err(self.error("it is cut off"));
+            return Err(self.error("it is incomplete"));
         }
         (0..count).map(|_| self.term(depth)).collect()
     }
@@ -242,7 +242,7 @@ impl<'a> Reader<'a> {
     fn map(&mut self, depth: usize) -> Result<Map<String, Value>, EtfError> {
         let count = self.count(MAP)?;
         if count > self.rest().len() / 2 {
-            return Err(self.error("it is cut off"));
+            return Err(self.error("it is incomplete"));
         }
         let mut map = Map::new();
         for _ in 0..count {
@@ -264,27 +264,27 @@ impl<'a> Reader<'a> {
                 self.at = at;
                 self.term(1).map(|integer| integer.to_string())
             }
-            _ => Err(self.error_at(at, "a map's key is no atom, binary or integer")),
+            _ => Err(self.error_at(at, "a map's key is not an atom, binary or integer")),
         }
     }
 }
 
 fn refused(tag: u8) -> &'static str {
     match tag {
-        77 => "a bit string has no word in JSON",
-        88 | 103 => "a process identifier has no word in JSON",
-        89 | 102 | 120 => "a port has no word in JSON",
-        90 | 101 | 114 => "a reference has no word in JSON",
-        112 | 113 | 117 => "a function has no word in JSON",
-        COMPRESSED => "compressed terms are not read",
-        99 => "floats as text, as Erlang before R11 wrote them, are not read",
+        77 => "a bit string has no form in JSON",
+        88 | 103 => "a process identifier has no form in JSON",
+        89 | 102 | 120 => "a port has no form in JSON",
+        90 | 101 | 114 => "a reference has no form in JSON",
+        112 | 113 | 117 => "a function has no form in JSON",
+        COMPRESSED => "compressed terms are not supported",
+        99 => "floats as text (Erlang before R11) are not supported",
         _ => "no term begins with this byte",
     }
 }
 
 fn write(bytes: &mut Vec<u8>, value: &Value, depth: usize) -> Result<(), EtfError> {
     let Some(depth) = depth.checked_sub(1) else {
-        return Err(EtfError { at: bytes.len(), why: "it is nested deeper than 32" });
+        return Err(EtfError { at: bytes.len(), why: "it is nested more than 32 levels deep" });
     };
     match value {
         Value::Null => write_atom(bytes, "nil"),

@@ -142,11 +142,11 @@ impl Inspection {
         match (self.format, Algorithm::named(name)) {
             (Format::Phoenix, _) => format!("{name}, by secret_key_base and a salt"),
             _ if name.eq_ignore_ascii_case("none") => {
-                format!("{name}: nobody signed it, and no server may take it")
+                format!("{name}: it is not signed, and no server may accept it")
             }
             (_, Some(Algorithm::Hs256)) => format!("{name}, by a shared secret"),
             (_, Some(_)) => format!("{name}, by a private key"),
-            (_, None) => format!("{}, which is not known here", short(name)),
+            (_, None) => format!("{}, which is unknown", short(name)),
         }
     }
 }

@@ -45,7 +45,7 @@ const MARKS: &[(&str, &str)] = &[
     ("kty:", "a JSON Web Key"),
     ("kty=", "a JSON Web Key"),
     ("alg:", "a token or a JSON Web Key"),
-    ("sb_publishable_", "a key of Supabase that is public"),
+    ("sb_publishable_", "a public key of Supabase"),
     ("65537", "an RSA key as text"),
     ("Public-Key:", "a key as `openssl -text` prints it"),
     ("Private-Key:", "a key as `openssl -text` prints it"),
@@ -70,13 +70,12 @@ pub(crate) fn refuse_key(secret: &[u8]) -> Result<(), KeyError> {
     };
     if let Some(form) = form {
         return Err(KeyError::new(format!(
-            "it is {form}, perhaps encoded, and no secret: give keys as PEM or as a JWK set"
+            "it is {form}, perhaps encoded, not a secret: use PEM or a JWK set for keys"
         )));
     }
     if secret.starts_with(BYTE_ORDER_MARK) {
         return Err(KeyError::new(
-            "the secret begins with a byte order mark, which other programs leave out: save the \
-             file as UTF-8 without BOM",
+            "the secret begins with a byte order mark: save the file as UTF-8 without BOM",
         ));
     }
     Ok(())
@@ -117,8 +116,8 @@ fn packed(bytes: &[u8]) -> String {
     text.replace(|char: char| char.is_whitespace() || "\"'\\\0\u{feff}".contains(char), "")
 }
 
-/// What a text may encode: in percent signs, in hexadecimal digits with or without separators, and
-/// in base64 of either alphabet, alone or behind other things.
+/// The possible decodings of a text: percent signs, hexadecimal digits with or without separators,
+/// and base64 of either alphabet, alone or after other text.
 fn decoded(text: &str) -> Vec<Vec<u8>> {
     let digits = text.replace("0x", "").replace([':', ',', '-', ';'], "");
     let mut all: Vec<Vec<u8>> = Vec::new();

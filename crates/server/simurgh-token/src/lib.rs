@@ -44,7 +44,7 @@ pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 const LEEWAY: Duration = Duration::from_secs(5);
 
-const THREE_PARTS: &str = "it is not of three parts with dots between";
+const THREE_PARTS: &str = "it does not have three parts separated by dots";
 
 fn check_length(token: &str) -> Result<(), TokenError> {
     match token.len() {

@@ -155,8 +155,8 @@ impl Key {
         let bytes = secret_key_base.len();
         if bytes < SECRET_KEY_BASE_BYTES_MIN {
             return Err(KeyError::new(format!(
-                "secret_key_base has {bytes} bytes, and needs {SECRET_KEY_BASE_BYTES_MIN} at \
-                 least, as in Phoenix (`mix phx.gen.secret` makes one)"
+                "secret_key_base has {bytes} bytes, but needs at least \
+                 {SECRET_KEY_BASE_BYTES_MIN}: create one with `mix phx.gen.secret`"
             )));
         }
         if options.key_length == 0 || options.key_length > KEY_BYTES_MAX {
@@ -260,7 +260,7 @@ impl<'a> Parts<'a> {
         };
         let Some(digest) = Digest::ALL.into_iter().find(|it| it.protected() == protected) else {
             let why = match protected.starts_with("eyJ") {
-                true => "this is a JWT, and a Phoenix.Token is expected here",
+                true => "this is a JWT, but a Phoenix.Token was expected",
                 false => "a Phoenix.Token begins with SFMyNTY (HS256), SFMzODQ or SFM1MTI",
             };
             return Err(TokenError::malformed(Part::Header, why));
@@ -306,11 +306,11 @@ fn read(payload: &[u8]) -> Result<Signed, TokenError> {
         _ => (None, None, None),
     };
     let Some((data, signed)) = data.zip(signed) else {
-        let why = "it was signed, but not by Phoenix.Token: it is no {data, signed, max_age}";
+        let why = "it was signed, but not by Phoenix.Token: it is not {data, signed, max_age}";
         return Err(malformed(why.to_owned()));
     };
     let Some(signed_at_ms) = signed.as_i64() else {
-        return Err(malformed("the time of its signing is no whole number".to_owned()));
+        return Err(malformed("its signing time is not a whole number".to_owned()));
     };
     let max_age = match max_age {
         None => MaxAge::DAY,

@@ -104,8 +104,8 @@ impl FromStr for Rule {
         let joins = ["==", "!=", " and ", " or ", "&&", "||"];
         if text.contains("claims.") && joins.iter().any(|join| text.contains(join)) {
             return wrong(format!(
-                "{text:?}: a rule is one condition, such as \"claims.role = editor\"; one rule of \
-                 a list has to allow it (\"or\"), and there is no \"and\""
+                "{text:?}: a rule is one condition, such as \"claims.role = editor\". For \"or\" \
+                 write a list of rules; there is no \"and\""
             ));
         }
         if let Some(condition) = text.strip_prefix("claims.") {
@@ -115,7 +115,7 @@ impl FromStr for Rule {
             };
             check_path(path)?;
             if value == Some("") {
-                return wrong(format!("{text:?}: behind the = stands no value"));
+                return wrong(format!("{text:?}: add a value after the ="));
             }
             let (path, value) = (path.to_owned(), value.map(str::to_owned));
             return Ok(Self(Kind::Claim { path, value }));
@@ -125,12 +125,10 @@ impl FromStr for Rule {
             None => (text, false),
         };
         if pattern.contains('*') {
-            return wrong(format!("{text:?}: a * stands at the end, or nowhere"));
+            return wrong(format!("{text:?}: a * may only be the last character"));
         }
         if text.is_empty() {
-            return wrong(
-                "it is empty; leave it out to allow everybody who may connect".to_owned(),
-            );
+            return wrong("it is empty: remove it to allow every connected client".to_owned());
         }
         let parts = parse(pattern)?;
         Ok(Self(Kind::Topic { parts, is_prefix }))
@@ -184,23 +182,23 @@ fn parse(text: &str) -> Result<Vec<Part>, RuleError> {
     let (mut parts, mut rest) = (Vec::new(), text);
     while let Some((before, behind)) = rest.split_once('{') {
         let Some((name, behind)) = behind.split_once('}') else {
-            return wrong(format!("{text:?}: a {{ is not closed"));
+            return wrong(format!("{text:?}: a {{ has no }}"));
         };
         let path = match name.strip_prefix("claims.") {
             None if name != "sub" => {
                 return wrong(format!(
-                    "{text:?}: {{{name}}} names no claim: there are {{sub}} and {{claims.NAME}}"
+                    "{text:?}: {{{name}}} is not a claim: use {{sub}} or {{claims.NAME}}"
                 ));
             }
             path => path.unwrap_or(name),
         };
         check_path(path)?;
         if before.contains('}') {
-            return wrong(format!("{text:?}: a }} closes nothing"));
+            return wrong(format!("{text:?}: a }} has no {{"));
         }
         match (before, parts.last()) {
             ("", Some(Part::Claim(_))) => {
-                return wrong(format!("{text:?}: between two claims there has to be a text"));
+                return wrong(format!("{text:?}: add a text between two claims"));
             }
             ("", _) => {}
             (before, _) => parts.push(Part::Text(before.to_owned())),
@@ -209,7 +207,7 @@ fn parse(text: &str) -> Result<Vec<Part>, RuleError> {
         rest = behind;
     }
     if rest.contains('}') {
-        return wrong(format!("{text:?}: a }} closes nothing"));
+        return wrong(format!("{text:?}: a }} has no {{"));
     }
     if !rest.is_empty() {
         parts.push(Part::Text(rest.to_owned()));
@@ -224,8 +222,8 @@ fn check_path(path: &str) -> Result<(), RuleError> {
     match path.split('.').all(is_name) {
         true => Ok(()),
         false => wrong(format!(
-            "{path:?} names no claim: it is letters, digits, _, -, : and /, with dots between \
-             names within each other"
+            "{path:?} is not a claim: use letters, digits, _, -, : and /, and dots between \
+             nested names"
         )),
     }
 }

@@ -92,7 +92,7 @@ impl KeySource {
         match text {
             Some(text) if text.starts_with('{') => return Ok(Self::Jwks(text.to_owned())),
             Some(text) if text.starts_with('[') => {
-                let why = "it is a list of keys: a set is {\"keys\": [ … ]}";
+                let why = "it is a list of keys: write a set as {\"keys\": [ … ]}";
                 return Err(KeyError::new(why));
             }
             Some(text) if text.contains("-----BEGIN ") => return Ok(Self::Pem(text.to_owned())),
@@ -103,8 +103,8 @@ impl KeySource {
             return Ok(Self::Secret(bytes.to_vec()));
         }
         Err(KeyError::new(
-            "it is neither PEM nor JSON. If it is the secret of HS256, say so: algorithms = \
-             [\"HS256\"] in the file, --secret on the command line",
+            "it is neither PEM nor JSON. If it is a secret for HS256, add algorithms = \
+             [\"HS256\"] to the file, or --secret on the command line",
         ))
     }
 }

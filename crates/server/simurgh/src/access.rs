@@ -65,9 +65,8 @@ pub(crate) fn lines<'h>(headers: &'h HeaderMap, name: &str) -> Vec<&'h [u8]> {
 }
 
 /// The response to a request for another host.
-pub(crate) const FOREIGN: &str = "this server listens on loopback and does not know the host that \
-                                  was asked for: say 127.0.0.1 or localhost, or list the host in \
-                                  the setting trusted_hosts";
+pub(crate) const FOREIGN: &str = "this server listens on loopback and does not know this host: \
+    use 127.0.0.1 or localhost, or add the host to trusted_hosts";
 
 /// Whether a request names a host that is known. Through a proxy anybody can name this machine:
 /// there only listed hosts count.

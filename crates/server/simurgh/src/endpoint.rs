@@ -69,6 +69,7 @@ pub struct Builder {
     config: Config,
     user_sockets: Vec<UserSocket>,
     router: axum::Router,
+    front: Option<String>,
     wrong_address: Option<String>,
     ready: Option<Ready>,
     cluster: Option<cluster::Cluster>,
@@ -81,18 +82,19 @@ impl Endpoint {
             config: Config::default(),
             user_sockets: Vec::new(),
             router: axum::Router::new(),
+            front: None,
             wrong_address: None,
             ready: None,
             cluster: None,
         }
     }
 
-    /// The addresses it listens on, with the real port where 0 was asked for.
+    /// The addresses it listens on, with the real port if 0 was requested.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The address of [`Config::admin_listen`], with the real port where 0 was asked for.
+    /// The address of [`Config::admin_listen`], with the real port if 0 was requested.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin_address
     }
@@ -123,7 +125,7 @@ impl Endpoint {
         PubSub::new(Arc::clone(&self.server))
     }
 
-    /// A cheap clone that lists who is present.
+    /// A cheap clone that lists presences.
     pub fn presence(&self) -> Presence {
         Presence::new(Arc::clone(&self.server))
     }
@@ -199,7 +201,7 @@ impl Endpoint {
         let mut result = Ok(());
         for shard in self.shards.drain(..) {
             if let Err(error) = shard.join() {
-                tracing::error!(%error, "a shard's event loop broke");
+                tracing::error!(%error, "a shard's event loop failed");
                 result = Err(Error::Broken(error));
             }
         }
@@ -263,6 +265,14 @@ impl Builder {
         self
     }
 
+    /// Serves a page at `/` that shows what the server serves. Only clients that may see the observer
+    /// get `details`, HTML in which `{{host}}` becomes the `Host` of the request; the others learn
+    /// nothing from the page.
+    pub fn front_page(mut self, details: impl Into<String>) -> Self {
+        self.front = Some(details.into());
+        self
+    }
+
     /// Makes the server one of several nodes.
     pub fn cluster(mut self, cluster: cluster::Cluster) -> Self {
         self.cluster = Some(cluster);
@@ -304,7 +314,7 @@ impl Builder {
         if let Some(address) = self.wrong_address {
             return Err(Error::WrongAddress(address));
         }
-        let Self { mut config, mut user_sockets, router, cluster, .. } = self;
+        let Self { mut config, mut user_sockets, mut router, front, cluster, .. } = self;
         if user_sockets.len() > USER_SOCKETS_MAX {
             return Err(Error::TooManyUserSockets(user_sockets.len()));
         }
@@ -331,6 +341,9 @@ impl Builder {
             Arc::new(make_server(config, user_sockets, keys, inbox, set.mailboxes().to_vec()));
         let longpolls = Arc::new(LongPolls::new(Arc::clone(&server), signer));
         let observer = Arc::new(Observer::new(Arc::clone(&server)));
+        if let Some(details) = front {
+            router = router.merge(observe::front(&observer, &details));
+        }
         let watchdog = watchdog::start(&server).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
         let is_listening = !server.config.listen.is_empty();

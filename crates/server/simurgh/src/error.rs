@@ -13,17 +13,17 @@ use simurgh_shard::shard::USER_SOCKETS_MAX;
 #[non_exhaustive]
 pub enum Error {
     /// No address was given.
-    #[error("no address to listen on: give one, for example .listen(\"127.0.0.1:4000\")")]
+    #[error("no address to listen on: add one, such as .listen(\"127.0.0.1:4000\")")]
     NoAddress,
     /// More user sockets were given than are allowed.
     #[error(
-        "{0} user sockets, and an endpoint has at most {USER_SOCKETS_MAX}: the path of one may \
-         have variables, such as /sockets/:tenant"
+        "{0} user sockets exceed the maximum of {USER_SOCKETS_MAX}: use variables in a path, \
+         such as /sockets/:tenant"
     )]
     TooManyUserSockets(usize),
     /// The address does not have the form `127.0.0.1:4000` or `[::1]:4000`.
     #[error(
-        "{0:?} is no address to listen on: it takes an IP address and a port, for example \
+        "{0:?} is not an address to listen on: use an IP address and a port, such as \
          127.0.0.1:4000 or [::]:4000"
     )]
     WrongAddress(String),
@@ -37,19 +37,19 @@ pub enum Error {
     #[error("{what}: {1}", what = cannot_serve(*.0))]
     Admin(Option<SocketAddr>, #[source] io::Error),
     /// A shard's event loop failed while serving.
-    #[error("a shard's event loop broke: {0}")]
+    #[error("a shard's event loop failed: {0}")]
     Broken(#[source] io::Error),
     /// Histories are to be saved to this file, but the server is one of several nodes.
     #[error(
-        "histories are to be saved to {0:?}, and this server is one of several nodes: their engine \
-         keeps them, leave that file out"
+        "history_save ({0:?}) does not work in a cluster, where the broker stores histories: \
+         remove it"
     )]
     HistorySaveInCluster(PathBuf),
     /// The histories could not be saved to this file at the end.
-    #[error("history cannot be saved to {0:?}: {1}. Clients will have gaps.")]
+    #[error("cannot save the histories to {0:?}: {1}. Clients will get gaps.")]
     HistorySave(PathBuf, #[source] io::Error),
-    /// There was no link to the cluster's engine within this time, and why.
-    #[error("no link to the cluster's engine within {0:?} ({1})")]
+    /// There was no connection to the broker within this time, and why.
+    #[error("not connected to the broker within {0:?}: {1}")]
     NoEngine(Duration, String),
 }
 

@@ -33,24 +33,24 @@ pub enum NotKept {
     #[error("{NO_HISTORY}")]
     NoHistory,
     /// An id must have 1 to 128 bytes; no member has received it.
-    #[error("the id of a broadcast has 1 to 128 bytes")]
+    #[error("the id of a broadcast must have 1 to 128 bytes")]
     BadId,
     /// The payload is too large, or the server is congested; no member has received it.
     #[error("{0}")]
     Refused(#[source] BroadcastError),
-    /// The engine of the cluster has not stored it (the log says why), or too many broadcasts wait
-    /// for the engine; no member has received it.
+    /// The broker has not stored it (the log has the reason), or too many broadcasts wait
+    /// for the broker; no member has received it.
     #[error("{NOT_STORED}")]
     NotStored,
-    /// The engine of the cluster is down, and only the members on this node have received it
+    /// The broker is unreachable, and only the members on this node have received it
     /// ([`Cluster::local_when_away`](crate::Cluster::local_when_away)). No other member will.
-    #[error("the engine of the cluster is away: members on this node alone have heard it")]
+    #[error("the broker is unreachable: only members on this node received the message")]
     LocalOnly,
     /// No confirmation came within this time
     /// ([`HistoryConfig::confirm_timeout`]). It may still be
     /// kept; repeated with the same id, it is kept once.
     #[error(
-        "unconfirmed: not known to be kept after {}, repeat it with the same id",
+        "unconfirmed: not known to be stored after {}, repeat it with the same id",
         humantime::format_duration(*.0)
     )]
     Unconfirmed(Duration),
@@ -66,7 +66,7 @@ pub enum HistoryError {
     /// No channel declares a history for the topic.
     #[error("{NO_HISTORY}")]
     NoHistory,
-    /// The engine of the cluster has not done it, or has not answered in time.
+    /// The broker has not done it, or has not answered in time.
     #[error("{NOT_STORED}")]
     NotConfirmed,
     /// The shard of the topic has ended: the server drains or has stopped.
@@ -75,8 +75,8 @@ pub enum HistoryError {
 }
 
 const NO_HISTORY: &str = "no channel declares a history for this topic";
-const NOT_STORED: &str = "the engine of the cluster has not done it, try again later";
-const ENDED: &str = "the server has ended, or is about to";
+const NOT_STORED: &str = "the broker did not confirm it: try again later";
+const ENDED: &str = "the server has stopped or is stopping";
 
 /// Confirmed broadcasts, and stored histories. A topic has a history if its channel declares one
 /// ([`ChannelRoute::history`](crate::ChannelRoute::history)).
@@ -174,9 +174,9 @@ impl PubSub {
         HistoryTopicsQuery { server, from: HistoryCursor::default(), limit }
     }
 
-    /// Deletes what is kept of a topic, and returns the last position. Numbering continues after
-    /// it; a client that resumes with an older position is told of a gap, `purged`. Ids of
-    /// broadcasts are still remembered.
+    /// Deletes the history of a topic, and returns the last position. Numbering continues after
+    /// it; a client that resumes with an older position gets a gap, `purged`. The ids of
+    /// broadcasts stay.
     pub async fn forget(&self, topic: &str) -> Result<Position, HistoryError> {
         if !self.0.keeps(topic) {
             return Err(HistoryError::NoHistory);
@@ -190,7 +190,7 @@ impl PubSub {
 
 /// Reads the history of a topic when awaited; see [`PubSub::history`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked before it is awaited"]
+#[must_use = "nothing is sent before it is awaited"]
 pub struct HistoryQuery {
     server: Arc<Server>,
     topic: Box<str>,
@@ -274,7 +274,7 @@ pub struct HistoryTopics {
 
 /// Lists topics when awaited; see [`PubSub::history_topics`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked before it is awaited"]
+#[must_use = "nothing is sent before it is awaited"]
 pub struct HistoryTopicsQuery {
     server: Arc<Server>,
     from: HistoryCursor,

@@ -1,4 +1,4 @@
-//! Who is present, for code outside of channels.
+//! Lists of presences, for code outside of channels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use simurgh_core::{NodeHandle, PresenceList};
 use simurgh_shard::server::Server;
 
-/// Lists who is present in topics, for code outside of channels: tasks, HTTP handlers, other
+/// Lists the presences of topics, for code outside of channels: tasks, HTTP handlers, other
 /// threads. Channels track their clients with
 /// [`ShardContext::presence`](crate::ShardContext::presence). A cheap clone, which does not keep
 /// the server running.
@@ -56,10 +56,10 @@ pub struct Presence(pub(crate) Arc<Server>);
 #[non_exhaustive]
 pub enum PresenceListError {
     /// The shard of the topic has ended: the server drains or has stopped.
-    #[error("the server has ended, or is about to")]
+    #[error("the server has stopped or is stopping")]
     Ended,
     /// A meta is not of the requested type.
-    #[error("a presence's meta is of another type than was asked for: {0}")]
+    #[error("a presence's meta has another type than requested: {0}")]
     OtherMeta(#[source] serde_json::Error),
 }
 

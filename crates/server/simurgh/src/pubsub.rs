@@ -115,7 +115,7 @@ impl PubSub {
 
     /// Broadcasts to members and subscriptions of a topic on one node, by its
     /// [name](Self::node_name), or by the id of this run of it; Phoenix' `direct_broadcast`. Fails
-    /// if there is no such node, or as [`broadcast`](Self::broadcast).
+    /// if this node does not exist, or as [`broadcast`](Self::broadcast).
     pub fn direct(
         &self,
         node: &str,
@@ -194,14 +194,14 @@ pub struct Subscription {
 #[non_exhaustive]
 pub enum RecvError {
     /// There is none now; only from [`Subscription::try_recv`].
-    #[error("nothing has been heard")]
+    #[error("no message has arrived")]
     Empty,
     /// So many broadcasts were dropped because [`SUBSCRIPTION_BYTES_MAX`] bytes waited. They were
     /// the newest at that time; the next one received is newer.
-    #[error("{0} broadcasts were lost, for too many waited")]
+    #[error("{0} broadcasts were lost because too many waited")]
     Lagged(u64),
     /// The server has ended.
-    #[error("the server has ended")]
+    #[error("the server has stopped")]
     Ended,
 }
 
@@ -212,7 +212,7 @@ impl Subscription {
     }
 
     /// Waits for the next broadcast. Fails if some were lost (once for each time), or the server
-    /// has ended.
+    /// has stopped.
     pub async fn recv(&mut self) -> Result<Arc<Broadcast>, RecvError> {
         match self.try_recv() {
             Err(RecvError::Empty) => {}

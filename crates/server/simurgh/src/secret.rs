@@ -22,5 +22,5 @@ pub(crate) fn hash(text: &str) -> u64 {
 }
 
 pub(crate) fn fill(random: &SystemRandom, bytes: &mut [u8]) -> io::Result<()> {
-    random.fill(bytes).map_err(|_| io::Error::other("the system gives no random bytes"))
+    random.fill(bytes).map_err(|_| io::Error::other("the system provides no random bytes"))
 }

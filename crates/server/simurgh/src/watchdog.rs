@@ -41,7 +41,7 @@ fn watch(server: &Weak<Server>, end: &Receiver<()>) {
                     shard,
                     callback = callback.name(),
                     held_ms = held.as_millis() as u64,
-                    "a callback has not given its shard back; its connections wait"
+                    "a callback still blocks its shard; its connections wait"
                 );
             }
         }

@@ -76,16 +76,20 @@ pub fn run_as(name: &str, version: &str, application: impl FnOnce(Builder) -> Bu
     run_with(&program, Channels::InRust, |builder, _| application(builder))
 }
 
-/// Runs the channels that `simurgh.toml` declares, or else the built-in chat, and the chat page or
-/// the files that replace it.
+/// Runs the channels that `simurgh.toml` declares, or else the built-in chat, and the chat page, the
+/// configured files, or a page that lists the channels.
 pub fn run_declared() -> ExitCode {
     run_with(&Program::simurgh(), Channels::Declared, |builder, declared| match declared {
-        Some(Declared { user_socket, page }) => {
+        Some(Declared { user_socket, page, front }) => {
             let builder = match declared::hosted(&user_socket) {
                 Some(hosted) => builder.socket(hosted),
                 None => builder,
             };
-            builder.socket(user_socket).http(page)
+            let builder = builder.socket(user_socket).http(page);
+            match front {
+                Some(details) => builder.front_page(details),
+                None => builder,
+            }
         }
         None => builder,
     })

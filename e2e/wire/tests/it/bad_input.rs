@@ -37,7 +37,7 @@ impl Scene {
         let mut raw = self.raw();
         for frame in frames {
             // The server may close before it has read all of them; its close frame is there then.
-            let _ = raw.try_send(&frame.bytes());
+            raw.try_send(frame.bytes());
         }
         raw.expect_close()
     }
@@ -71,7 +71,7 @@ fn forbidden_frames_are_closed_with_their_code() {
         ("unmasked text", vec![bare(opcode::TEXT, heartbeat)], 1002),
         ("unmasked ping", vec![bare(opcode::PING, "x")], 1002),
         ("unmasked and empty", vec![bare(opcode::TEXT, "")], 1002),
-        ("continuation of nothing", vec![frame(opcode::CONTINUATION, "x")], 1002),
+        ("continuation without a message", vec![frame(opcode::CONTINUATION, "x")], 1002),
         ("message in a message", vec![part(opcode::TEXT, "["), frame(opcode::TEXT, "]")], 1002),
         ("close of one byte", vec![frame(opcode::CLOSE, [3])], 1002),
         ("whole text that is not UTF-8", vec![frame(opcode::TEXT, b"[\"\xff\"]")], 1007),
@@ -160,7 +160,7 @@ fn half_a_handshake_and_silence() {
     let start = Instant::now();
     for byte in head.bytes() {
         // A failed write is an end as well; the wait below sees it.
-        let _ = drip.try_send(&[byte]);
+        drip.try_send([byte]);
         if !drip.is_silent_for(Duration::from_millis(50)) {
             break;
         }
@@ -177,7 +177,7 @@ fn half_a_handshake_and_silence() {
     slow.send(&head.as_bytes()[..20]);
     assert!(slow.is_silent_for(Duration::from_millis(300)), "closed before its time");
     slow.send(&head.as_bytes()[20..]);
-    assert_eq!(slow.response().status, 101);
+    assert_eq!(slow.answer().status, 101);
     assert!(slow.is_silent_for(Duration::from_millis(900)), "closed after its handshake");
 }
 
@@ -218,7 +218,7 @@ fn malformed_upgrades_are_refused_with_their_status() {
     ] {
         let mut raw = Raw::connect(scene.server.addr());
         raw.send(&bytes);
-        let status = raw.response().status;
+        let status = raw.answer().status;
         assert!(statuses.contains(&status), "{name}: {status}");
         raw.expect_end();
     }

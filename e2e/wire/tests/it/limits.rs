@@ -24,7 +24,8 @@ fn serve(limits: &str, of_channel: &str) -> Server {
 }
 
 fn metric(server: &Server, limit: &str) -> u64 {
-    let text = server.http(&Head::new("GET", "/metrics").set("connection", "close"), "").text();
+    let text =
+        server.http(&Head::new("GET", "/metrics").set("connection", "close"), "").text().to_owned();
     let label = format!("limit=\"{limit}\"");
     let lines = text.lines().filter(|it| it.starts_with("simurgh_limited_total{"));
     let own = lines.filter(|line| line.contains(&label));
@@ -243,11 +244,11 @@ fn from(source: &str, server: &Server) -> TcpStream {
 fn upgrade(stream: TcpStream, head: &Head) -> (Raw, u16, String) {
     let mut raw = Raw::over(stream);
     let response = raw.request(head);
-    let (status, body) = (response.status, response.text());
+    let (status, body) = (response.status, response.text().to_owned());
     (raw, status, body)
 }
 
-const REFUSED: &str = "too many connections from this address\n";
+const REFUSED: &str = "this address has too many connections\n";
 
 /// Row 122. More connections of one address than it may have: 429, until one has gone.
 #[test]
@@ -315,7 +316,7 @@ fn row_125_a_user_has_so_many_connections() {
     let (one, two) = (of("7"), of("7"));
     assert_eq!((one.1, two.1), (101, 101));
     let (_, status, body) = of("7");
-    assert_eq!((status, &*body), (429, "too many connections of this user\n"));
+    assert_eq!((status, &*body), (429, "this user has too many connections\n"));
     assert_eq!(metric(&server, "user_connections"), 1);
     let other = of("8");
     assert_eq!(other.1, 101);

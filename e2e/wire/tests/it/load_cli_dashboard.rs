@@ -40,7 +40,7 @@ fn get(page: SocketAddr, path: &str) -> Response {
     let head = Head::new("GET", path).set("host", &page.to_string());
     let mut raw = Raw::connect(page);
     raw.send(head.set("connection", "close").text().as_bytes());
-    raw.response()
+    raw.answer()
 }
 
 /// Sends a command as the page does, with this token.
@@ -55,7 +55,7 @@ fn post(page: SocketAddr, token: &str, body: &Value) -> Response {
     let mut raw = Raw::connect(page);
     raw.send(head.set("connection", "close").text().as_bytes());
     raw.send(body.as_bytes());
-    raw.response()
+    raw.answer()
 }
 
 /// The token in the page: 32 hexadecimal digits.
@@ -109,7 +109,7 @@ fn the_page_shows_the_run_and_ends_it() {
     let shown = event(page, "users", |event| event["users"].as_u64() > Some(0));
     assert!(shown["counts"]["joins_ok"].as_u64() > Some(0), "{shown}");
 
-    let token = token(&html.text());
+    let token = token(html.text());
     let faster = post(page, &token, &json!({"command": "rate", "factor": 4.0}));
     assert_eq!(faster.status, 200, "{}", faster.text());
     let joins = || server.metrics(|name| name == "simurgh_joins_total");

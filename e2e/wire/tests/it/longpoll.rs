@@ -225,7 +225,7 @@ fn row_100_a_broadcast_answers_a_poll_that_waits() {
         assert!(waiting.is_silent_for(Duration::from_millis(200)), "nothing is said yet");
         let began = Instant::now();
         other.push(&topic, "bcast", json!({"n": 0}));
-        let answer = Polled::of(&waiting.response());
+        let answer = Polled::of(&waiting.answer());
         assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
         assert_eq!((answer.status, answer.messages.len()), (200, 1));
         for n in 1..=20 {
@@ -255,7 +255,7 @@ fn row_101_the_token_in_the_header_wins() {
     let posted = |head: &Head| {
         let mut raw = Raw::connect(server.addr());
         raw.send(format!("{}{echo}", head.text()).as_bytes());
-        Polled::of(&raw.response()).status
+        Polled::of(&raw.answer()).status
     };
     assert_eq!(posted(&head(&poller.token, "stale")), 200);
     assert_eq!(posted(&head("stale", &poller.token)), 410);
@@ -343,7 +343,7 @@ fn row_105_disconnect_ends_a_session() {
     let mut other = Client::open(&server, Vsn::V2);
     other.join(&topic, json!({}));
     other.push(&topic, "disconnect_me", json!({"id": format!("user_sockets:poll{id}")}));
-    let answer = Polled::of(&waiting.response());
+    let answer = Polled::of(&waiting.answer());
     assert_eq!((answer.status, answer.messages.len()), (410, 0));
     let heartbeat = r#"[null,"1","phoenix","heartbeat",{}]"#;
     assert_eq!(poller.post(heartbeat), 410);

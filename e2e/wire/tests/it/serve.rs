@@ -68,7 +68,7 @@ fn tsung_traffic_is_served_and_kept() {
     // Tsung does this after its socket was closed.
     let mut raw = Raw::connect(limited.addr());
     raw.send_frame(&wire_tests::frame(opcode::BINARY, SEED_JOIN));
-    assert_eq!(raw.response().status, 400);
+    assert_eq!(raw.answer().status, 400);
     raw.expect_end();
 }
 

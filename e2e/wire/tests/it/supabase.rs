@@ -267,7 +267,7 @@ fn row_131_changes_are_answered_with_ids() {
         client.recv().expect_reply("5", "5", "realtime:x", "error", why);
         let long = json!({"access_token": "x".repeat(70_000)});
         client.send("6", "6", "realtime:x", "phx_join", long);
-        let why = json!({"reason": "InvalidJoinPayload: a join has 65536 bytes at most"});
+        let why = json!({"reason": "InvalidJoinPayload: a join must have at most 65536 bytes"});
         client.recv().expect_reply("6", "6", "realtime:x", "error", why);
     });
 }
@@ -437,5 +437,5 @@ fn post(server: &Server, path: &str, kind: &str, body: impl AsRef<[u8]>) -> Resp
     let mut raw = Raw::connect(server.addr());
     raw.send(head.text().as_bytes());
     raw.send(body);
-    raw.response()
+    raw.answer()
 }

@@ -108,7 +108,7 @@ fn connect(server: &Server, vsn: Vsn, claims: &Value) -> Client {
 fn refused(server: &Server, target: &str) -> String {
     let response = Raw::connect(server.addr()).request(&Head::upgrade(target));
     assert_eq!(response.status, 403, "{response:?}");
-    response.text()
+    response.text().to_owned()
 }
 
 fn unauthorized() -> Value {

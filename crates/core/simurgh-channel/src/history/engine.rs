@@ -1,5 +1,5 @@
-//! Messages between the home of a kept topic and the engine that keeps and numbers the broadcasts
-//! of several nodes. They pass through the cluster's thread, which puts those of the engine in
+//! Messages between the home of a kept topic and the broker that keeps and numbers the broadcasts
+//! of several nodes. They pass through the cluster's thread, which puts those of the broker in
 //! order.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::broadcast::Broadcast;
 /// Bytes that an item is charged on its way to its home, in addition to its broadcast.
 const ITEM_BYTES: usize = 64;
 
-/// A broadcast that the engine is to keep.
+/// A broadcast that the broker is to keep.
 #[derive(Debug)]
 pub struct StoreRequest {
     /// Identifies the answer; no other store or purge of this node has it.
@@ -23,17 +23,17 @@ pub struct StoreRequest {
     pub sender: u64,
     /// A broadcast with the same id is kept only once, on all nodes.
     pub id: Option<Box<str>>,
-    /// The engine may forget it after so long; `None`: its own limits decide.
+    /// The broker may delete it after this time; `None`: its own limits decide.
     pub age: Option<Duration>,
 }
 
-/// An event of a topic from the engine, for the topic's home.
+/// An event of a topic from the broker, for the topic's home.
 pub type FromEngine = EngineEvent<KeptItem>;
 
-/// A broadcast that the engine has kept.
+/// A broadcast that the broker has kept.
 #[derive(Debug)]
 pub struct KeptItem {
-    /// The engine's number for it.
+    /// The broker's number for it.
     pub seq: u64,
     /// Its index among those with this number, from 0.
     pub index: u16,

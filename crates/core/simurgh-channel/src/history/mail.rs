@@ -21,7 +21,7 @@ pub struct KeptAt {
 }
 
 /// Called when a broadcast is kept, on a shard: it must be short. It is dropped without being
-/// called if the shard has ended. Only an engine may fail to keep a broadcast.
+/// called if the shard has ended. Only a broker may fail to keep a broadcast.
 pub type KeptCallback = Box<dyn FnOnce(Result<KeptAt, NotKept>) + Send>;
 
 /// Which caller is informed that a broadcast is kept.
@@ -29,7 +29,7 @@ pub type KeptCallback = Box<dyn FnOnce(Result<KeptAt, NotKept>) + Send>;
 pub enum KeptFor {
     /// Nobody.
     Nobody,
-    /// A channel that waits for it; of another shard, unless an engine keeps the broadcast.
+    /// A channel that waits for it; of another shard, unless a broker keeps the broadcast.
     Channel {
         /// The channel.
         channel: ChannelId,
@@ -127,7 +127,7 @@ pub struct MissedRequest {
     pub partial: bool,
     /// An earlier message is lost to it.
     pub torn: bool,
-    /// The engine's state is unknown; the topic's home determines it.
+    /// The broker's state is unknown; the topic's home determines it.
     pub is_away: bool,
     /// The hash of the client's id; 0: it has none.
     pub client: u64,
@@ -255,7 +255,7 @@ pub enum HistoryMail {
     /// From the home: a notice for members that receive positions; its weight was charged to this
     /// shard.
     Notice(Posted),
-    /// For the home of the topic, to which its weight was charged: from the engine.
+    /// For the home of the topic, to which its weight was charged: from the broker.
     Engine(Box<str>, FromEngine),
     /// For the shard that assigned this number: the outcome of a store or a purge.
     Stored(u64, Result<StoredAt, NotKept>),

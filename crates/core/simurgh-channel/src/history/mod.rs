@@ -24,7 +24,7 @@ pub struct HistoryRule {
 }
 
 impl HistoryRule {
-    /// The retention that an engine is asked for.
+    /// The retention that a broker is asked for.
     pub fn retention(&self) -> Retention {
         let count = self.count.try_into().unwrap_or(u32::MAX);
         let age_ms = self.age.as_millis().try_into().unwrap_or(u64::MAX);

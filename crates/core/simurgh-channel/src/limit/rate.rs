@@ -80,13 +80,13 @@ impl Rate {
 #[non_exhaustive]
 pub enum RateError {
     /// A number of tokens is out of range.
-    #[error("a rate and its burst are from 1 to 1099511627776")]
+    #[error("a rate and its burst must be from 1 to 1099511627776")]
     Count,
     /// The time over which it counts is out of range.
-    #[error("a rate counts over a millisecond to an hour")]
+    #[error("the interval of a rate must be from a millisecond to an hour")]
     Period,
     /// The bucket takes too long to fill.
-    #[error("a burst has to come back within an hour at its rate")]
+    #[error("a burst must refill within an hour at its rate")]
     Fill,
 }
 

@@ -6,7 +6,7 @@ use crate::outbox::{Class, Dropped, OutboxError};
 /// Counters since the node was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterCounts {
-    /// Envelopes handed to the engine, by kind in the order of [`Kind::ALL`].
+    /// Envelopes handed to the broker, by kind in the order of [`Kind::ALL`].
     pub published: [u64; Kind::ALL.len()],
     /// Valid envelopes received, by kind.
     pub received: [u64; Kind::ALL.len()],

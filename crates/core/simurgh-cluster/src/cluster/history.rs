@@ -1,4 +1,4 @@
-//! Topics with a history: between this node, the engine and the module `history`.
+//! Topics with a history: between this node, the broker and the module `history`.
 
 use bytes::Bytes;
 use simurgh_history::{NotKept, Retention, StoredAt};
@@ -48,7 +48,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Has the engine store a broadcast of this node, for all nodes that follow the topic, this one
+    /// Has the broker store a broadcast of this node, for all nodes that follow the topic, this one
     /// included. [`LocalNode::stored`] always gets the outcome.
     pub fn store(
         &mut self,
@@ -146,7 +146,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Receives an envelope with the engine's numbers. They show whether it is a duplicate; its
+    /// Receives an envelope with the broker's numbers. They show whether it is a duplicate; its
     /// publisher's number does not.
     pub(super) fn receive_kept(
         &mut self,
@@ -226,5 +226,5 @@ impl<A: Adapter + ?Sized> Cluster<A> {
 }
 
 fn nothing() -> NotKept {
-    NotKept::Refused("nothing is kept on this node".into())
+    NotKept::Refused("this node stores no histories".into())
 }

@@ -1,7 +1,7 @@
 //! Checks the link before other nodes are taken for silent.
 //!
 //! A dead link is noticed only after some seconds, and a live link may be silent for as long. Until
-//! then all other nodes seem to be gone, so before any of them is taken for silent the engine is
+//! then all other nodes seem to be gone, so before any of them is taken for silent the broker is
 //! probed with an empty change of interests, which it confirms like any other.
 
 use super::{Cluster, Time};
@@ -11,14 +11,14 @@ use crate::adapter::{Adapter, Generation};
 /// follow it.
 const ANSWER_MAX_NS: u64 = 1_000_000_000;
 
-/// A probe that the engine has not answered.
+/// A probe that the broker has not answered.
 pub(super) struct LinkProbe {
     generation: Generation,
     since_ns: u64,
 }
 
 impl<A: Adapter + ?Sized> Cluster<A> {
-    /// Lets other nodes become silent or gone; probes the engine before that.
+    /// Lets other nodes become silent or gone; probes the broker before that.
     pub(super) fn age_peers(&mut self, time: Time) {
         if !self.peers.is_due(time.ns) {
             self.peers.tick(time.ns);

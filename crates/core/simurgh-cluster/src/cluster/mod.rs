@@ -36,7 +36,7 @@ use crate::presence::PresenceParts;
 use crate::subject::{Interest, Prefix, Subject};
 use crate::time::Time;
 
-/// The most events of the engine in one [`Cluster::poll`].
+/// The most events of the broker in one [`Cluster::poll`].
 const EVENTS_MAX: usize = 256;
 /// The most bytes of incomplete presence messages.
 const PARTS_BYTES: usize = 64 << 20;
@@ -62,7 +62,7 @@ pub struct ClusterConfig {
     pub version: Box<str>,
     /// Subscriptions.
     pub interests: InterestsConfig,
-    /// The queue for the engine.
+    /// The queue for the broker.
     pub outbox: OutboxConfig,
     /// The times after which nodes are silent, and gone.
     pub peers: PeersConfig,
@@ -115,7 +115,7 @@ pub trait LocalNode {
     /// no answer.
     fn answered(&mut self, number: CallNumber, answer: Option<Answer>);
 
-    /// An event of a followed topic, in the engine's order, whichever node published it.
+    /// An event of a followed topic, in the broker's order, whichever node published it.
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>);
 
     /// The outcome of a [`store`](Cluster::store) or a [`forget`](Cluster::forget): once for each,
@@ -123,7 +123,7 @@ pub trait LocalNode {
     fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>);
 }
 
-/// The state of the link to the engine.
+/// The state of the link to the broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum LinkState {
@@ -154,7 +154,7 @@ pub enum Notice {
     Peer(PeerEvent),
     /// Messages for so many interests may have been lost.
     Lost(usize),
-    /// Something about the engine's storage.
+    /// Something about the broker's storage.
     History(HistoryNotice),
 }
 
@@ -165,7 +165,7 @@ pub enum Notice {
 ///  this node (shards, applications)                       other nodes
 ///     │ broadcast, topic_begins …                              ▲ │
 ///     ▼                              ┌──────────┐   publish    │ ▼
-///  Cluster ── Outbox, requests ────► │ Adapter  │ ──────────► engine
+///  Cluster ── Outbox, requests ────► │ Adapter  │ ──────────► broker
 ///     ▲  │                           │          │ ◄──────────
 ///     │  └─ Interests ─ interest ──► └──────────┘
 ///     │                                   │ poll_event
@@ -176,7 +176,7 @@ pub enum Notice {
 /// # The kinds of methods, and their order
 /// 1. *This node*: [`broadcast`](Cluster::broadcast), [`topic_begins`](Cluster::topic_begins),
 ///    [`presence`](Cluster::presence), [`disconnect`](Cluster::disconnect) and so on.
-/// 2. *The engine*: [`poll`](Cluster::poll) takes its events and processes them.
+/// 2. *The broker*: [`poll`](Cluster::poll) takes its events and processes them.
 /// 3. *Time*: [`tick`](Cluster::tick), when [`next_ns`](Cluster::next_ns) says.
 /// 4. [`settle`](Cluster::settle) after any of them: hands over what is to be sent.
 /// 5. *Getters*.
@@ -277,7 +277,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Receives the engine's events and processes them. Returns whether there may be more. The
+    /// Receives the broker's events and processes them. Returns whether there may be more. The
     /// waker of the context is woken when there are more after that.
     ///
     /// If members join and leave on other threads, call `receive` and `handle_events` instead, and
@@ -294,7 +294,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         has_more
     }
 
-    /// Receives the engine's events without processing them. Returns whether there may be more.
+    /// Receives the broker's events without processing them. Returns whether there may be more.
     pub fn receive(&mut self, context: &mut Context<'_>) -> bool {
         while self.events.len() < EVENTS_MAX {
             match self.adapter.poll_event(context) {
@@ -377,7 +377,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         &self.interests
     }
 
-    /// The queue for the engine.
+    /// The queue for the broker.
     pub fn outbox(&self) -> &Outbox {
         &self.outbox
     }

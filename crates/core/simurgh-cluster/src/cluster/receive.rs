@@ -1,4 +1,4 @@
-//! Processing the events of the engine and the messages of other nodes.
+//! Processing the events of the broker and the messages of other nodes.
 
 use bytes::Bytes;
 use simurgh_presence::{FromPeers, Owner};
@@ -15,8 +15,8 @@ use crate::peers::PeerEvent;
 use crate::presence::{Part, PresenceUpdate};
 use crate::subject::{Bucket, Interest, Space};
 
-/// How long after a node is gone it may repeat envelopes that the engine may not have: it returns,
-/// or does not know that the engine has its bye.
+/// How long after a node is gone it may repeat envelopes that the broker may not have: it returns,
+/// or does not know that the broker has its bye.
 const WINDOWS_KEPT_NS: u64 = 600 * 1_000_000_000;
 
 /// Whether a duplicate of this kind would have an effect twice.

@@ -77,7 +77,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     }
 
     /// Subscribes to a topic before a member joins; [`poll_awaited`](Self::poll_awaited) returns
-    /// this number when the engine has the subscription. Without a link it does so at once: nothing
+    /// this number when the broker has the subscription. Without a link it does so at once: nothing
     /// can be received then, and the next link has the subscription.
     pub fn await_topic(&mut self, topic: &str, number: u64, time: Time) {
         self.interests.expect(topic, time.ns);
@@ -243,7 +243,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Whether the engine has confirmed everything.
+    /// Whether the broker has confirmed everything.
     pub fn is_flushed(&self) -> bool {
         let has_stored = self.history.as_ref().is_none_or(|it| it.stores.is_empty());
         let has_said = self.outbox.is_empty() && self.refused.is_none();

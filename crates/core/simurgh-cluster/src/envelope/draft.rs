@@ -13,8 +13,8 @@ use crate::wire;
 ///
 /// Numbers give the order in which a node publishes, and a waiting envelope may still be dropped.
 /// So it is encoded where it is made, and gets its number by [`numbered`](Self::numbered) when it
-/// is handed to the engine: eight bytes are written in place.
-/// If the link breaks before the engine has confirmed it, [`resent`] marks it, and it is handed
+/// is handed to the broker: eight bytes are written in place.
+/// If the link breaks before the broker has confirmed it, [`resent`] marks it, and it is handed
 /// over again with the same number.
 ///
 /// ```
@@ -175,19 +175,19 @@ fn write<const N: usize>(bytes: &mut [u8], at: usize, what: [u8; N]) {
 #[non_exhaustive]
 pub enum EncodeError {
     /// A topic of so many bytes; [`TOPIC_BYTES_MAX`] is the most.
-    #[error("too large for the cluster: a topic of {0} bytes, {TOPIC_BYTES_MAX} is the most")]
+    #[error("too large for the cluster: a topic of {0} bytes; the maximum is {TOPIC_BYTES_MAX}")]
     Topic(usize),
     /// An event of so many bytes; 255 is the most.
-    #[error("too large for the cluster: an event of {0} bytes, 255 is the most")]
+    #[error("too large for the cluster: an event of {0} bytes; the maximum is 255")]
     Event(usize),
     /// An event that is the protocol's own ([`is_reserved`]).
-    #[error("the event is the protocol's own")]
+    #[error("the event is reserved")]
     Reserved,
     /// An envelope cannot count one more item.
     #[error("too large for the cluster: more than {} items", u16::MAX)]
     Items,
     /// It would be so many bytes; [`ENVELOPE_BYTES_MAX`] is the most.
-    #[error("too large for the cluster: {0} bytes, {ENVELOPE_BYTES_MAX} is the most")]
+    #[error("too large for the cluster: {0} bytes; the maximum is {ENVELOPE_BYTES_MAX}")]
     TooLarge(usize),
     /// Which part of what a node reports of itself is too long or too large.
     #[error("too large for the cluster: {0}")]

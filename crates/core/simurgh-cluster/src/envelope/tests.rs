@@ -411,9 +411,9 @@ fn the_largest_is_taken_and_nothing_larger_is_made() {
 #[test]
 fn errors_say_what_is_wrong() {
     let said = EnvelopeError::UnknownVersion(2).to_string();
-    assert_eq!(said, "an envelope of version 2; 1 is understood here");
+    assert_eq!(said, "an envelope of version 2; this node supports version 1");
     let long = "x".repeat(70_000);
     let error = Draft::disconnect(ORIGIN, &long, 1).unwrap_err().to_string();
-    assert_eq!(error, "too large for the cluster: a topic of 70000 bytes, 65535 is the most");
-    assert_eq!(EncodeError::Reserved.to_string(), "the event is the protocol's own");
+    assert_eq!(error, "too large for the cluster: a topic of 70000 bytes; the maximum is 65535");
+    assert_eq!(EncodeError::Reserved.to_string(), "the event is reserved");
 }

@@ -1,4 +1,4 @@
-//! Fetching messages that are missing before a received one, or that the engine has reported.
+//! Fetching messages that are missing before a received one, or that the broker has reported.
 
 use super::delivery::Judgement;
 use super::request::FetchAfter;
@@ -69,7 +69,7 @@ impl Topics {
         self.continue_job(at, after, context);
     }
 
-    /// Delivers a fetched message, and before it the older ones that wait: the engine may not have
+    /// Delivers a fetched message, and before it the older ones that wait: the broker may not have
     /// those any more.
     fn deliver_fetched(
         &mut self,
@@ -122,7 +122,7 @@ impl Topics {
         self.gap(at, through.min(first.saturating_sub(1)), context)
     }
 
-    /// The highest number that the engine has had and that is missing; 0, if none is known.
+    /// The highest number that the broker has had and that is missing; 0, if none is known.
     pub(super) fn needed(&self, at: u32) -> u64 {
         let Some(job) = self.job(at) else { return 0 };
         let first = job.queue.front().map_or(0, |it| it.number.prev);
@@ -172,7 +172,7 @@ impl Topics {
         self.finish(at, after, context);
     }
 
-    /// Fetches what is missing up to a message of the engine that this node does not have.
+    /// Fetches what is missing up to a message of the broker that this node does not have.
     pub(super) fn fetch_up_to(&mut self, at: u32, seq: u64, now_ns: u64) {
         let Some(follow) = self.table.get(at) else { return };
         let is_live = follow.stage == Stage::Live;
@@ -186,7 +186,7 @@ impl Topics {
         self.fetch(at);
     }
 
-    /// Fetches messages that the engine has reported and that did not arrive.
+    /// Fetches messages that the broker has reported and that did not arrive.
     pub(super) fn fetch_late(&mut self, now_ns: u64) {
         while let Some((_, id, seq)) = self.late.pop_front_if(|it| it.0 <= now_ns) {
             let Some(at) = self.current(id) else { continue };

@@ -1,4 +1,4 @@
-//! Checks whether the last number of each topic is the engine's: a lost last message has no
+//! Checks whether the last number of each topic is the broker's: a lost last message has no
 //! successor that shows it.
 //!
 //! All topics are checked over each new link, those that may have lost something at once, and all

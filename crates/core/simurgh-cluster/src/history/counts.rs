@@ -9,19 +9,19 @@ use crate::durations::Durations;
 pub struct HistoryCounts {
     /// Envelopes handed over to be stored.
     pub handed_over: u64,
-    /// Broadcasts that the engine has confirmed.
+    /// Broadcasts that the broker has confirmed.
     pub stored: u64,
     /// Of those, stores of an id that was stored before.
     pub duplicates: u64,
     /// Broadcasts that may be stored or not.
     pub unconfirmed: u64,
-    /// Broadcasts that were refused: by the engine, without an engine, or as invalid.
+    /// Broadcasts that were refused: by the broker, without a broker, or as invalid.
     pub refused: u64,
     /// Broadcasts that were refused because too much waited.
     pub full: u64,
     /// From a store to its answer, by envelope.
     pub store_time: Durations,
-    /// Topics that were filled with what the engine has.
+    /// Topics that were filled with what the broker has.
     pub fills: u64,
     /// Holes in a topic that were filled.
     pub holes_filled: u64,
@@ -34,7 +34,7 @@ pub struct HistoryCounts {
     /// Stored envelopes that are malformed, of another version, or of another topic whose name has
     /// the same hash; they are skipped.
     pub broken: u64,
-    /// Purges that the engine has not done.
+    /// Purges that the broker has not done.
     pub purges_failed: u64,
 }
 

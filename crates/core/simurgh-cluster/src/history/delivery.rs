@@ -11,7 +11,7 @@ use crate::envelope::{Envelope, Kind};
 use crate::node_id::NodeId;
 use crate::time::{SECOND, Time};
 
-/// By how many seconds an engine may remove messages too early or too late.
+/// By how many seconds a broker may remove messages too early or too late.
 const MARGIN_S: i64 = 5;
 
 /// The place of a message in a live topic.
@@ -85,7 +85,7 @@ impl Topics {
         if number.prev > follow.last {
             return Judgement::Hole;
         }
-        // When it was stored, the engine had nothing behind the last known message, or not even
+        // When it was stored, the broker had nothing behind the last known message, or not even
         // that: messages between cannot be fetched any more.
         let is_unsure = (number.prev == 0 || number.prev < follow.last) && !self.is_synced(follow);
         Judgement::Next { has_gap: is_unsure && self.may_have_missed(follow, 0, true, time.ns) }
@@ -99,10 +99,10 @@ impl Topics {
     /// Whether messages may have been stored and removed behind the last known one, if that is not
     /// there any more and `count` messages follow it there; `is_all`: there are no more.
     ///
-    /// An engine removes the oldest of a topic first. So while the last known message is there,
+    /// A broker removes the oldest of a topic first. So while the last known message is there,
     /// nothing behind it was removed. If it is not, it was too old or there were too many. What may
     /// have been missed is not too old, if messages were lost recently enough; and if there were
-    /// too many, as many are still there. Both hold for an engine that stores as much as all
+    /// too many, as many are still there. Both hold for a broker that stores as much as all
     /// patterns want; if it stores less, because its size is bounded, removed messages show by the
     /// last known one being removed before its time.
     pub(super) fn may_have_missed(

@@ -15,14 +15,14 @@ pub struct StoreItem<'a> {
     pub item: Item<'a>,
     /// Its publisher's id: a repeated id is stored once.
     pub id: Option<&'a str>,
-    /// The time after which the engine may remove it; `None`: by its own limits.
+    /// The time after which the broker may remove it; `None`: by its own limits.
     pub age: Option<Duration>,
 }
 
 /// The position of a stored broadcast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HistoryPosition {
-    /// The engine's number for its envelope.
+    /// The broker's number for its envelope.
     pub seq: u64,
     /// Its place in the envelope.
     pub index: u16,
@@ -31,11 +31,11 @@ pub struct HistoryPosition {
 /// A stored broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryItem<'a> {
-    /// The engine's number for its envelope.
+    /// The broker's number for its envelope.
     pub seq: u64,
     /// Its place in the envelope.
     pub index: u16,
-    /// When it was stored, by the engine's clock, or received, by this node's, in milliseconds
+    /// When it was stored, by the broker's clock, or received, by this node's, in milliseconds
     /// since 1970.
     pub at_ms: u64,
     /// The caller's number, if this node had it stored. `None` also from ten seconds after the

@@ -1,4 +1,4 @@
-//! Requests to the engine about topics: which are made, and what follows from their answers.
+//! Requests to the broker about topics: which are made, and what follows from their answers.
 
 use super::events::{HistoryEvent, HistorySink};
 use super::request::{FetchAfter, FetchLast, Request};
@@ -165,7 +165,7 @@ impl Topics {
 
     fn not_answered(&mut self, at: u32, context: &mut ShardContext<'_>) {
         self.report_unknown(at, context.sink);
-        // An engine that is parted may be losing messages meanwhile. The slow checks leave out a
+        // A broker that is parted may be losing messages meanwhile. The slow checks leave out a
         // topic with a job, so nothing else shows since when.
         self.note_unnoticed_loss(context.time.ns);
         let Some(job) = self.job_mut(at) else { return };
@@ -242,7 +242,7 @@ impl Topics {
         }
     }
 
-    /// A topic's stream, and the age of its messages in the engine, in whole seconds.
+    /// A topic's stream, and the age of its messages in the broker, in whole seconds.
     fn stream_and_age(&self, topic: &Topic) -> (usize, u64) {
         (stream_of(&topic.name), self.wants(topic).age_ms / 1_000 * 1_000)
     }

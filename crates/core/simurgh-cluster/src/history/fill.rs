@@ -1,4 +1,4 @@
-//! Filling a topic with what the engine has.
+//! Filling a topic with what the broker has.
 
 use super::catch_up::seq_of;
 use super::delivery::{delivered, is_kept, items, stored_s};
@@ -50,7 +50,7 @@ impl Topics {
         self.continue_job(at, after, context);
     }
 
-    /// Begins a topic of which the engine has nothing up to this number.
+    /// Begins a topic of which the broker has nothing up to this number.
     pub(super) fn begin_empty(
         &mut self,
         at: u32,
@@ -62,7 +62,7 @@ impl Topics {
         self.settle(at, round, lost, context.sink);
     }
 
-    /// Reports the messages of a topic, all up to `head`; `is_all`: the engine has no more. What
+    /// Reports the messages of a topic, all up to `head`; `is_all`: the broker has no more. What
     /// arrived by itself since the topic is followed is reported as the next messages, even if it
     /// was fetched as well: members who were here before receive it.
     fn report_begun(
@@ -75,7 +75,7 @@ impl Topics {
         let Some(follow) = self.table.get(at) else { return };
         let count = self.wants(follow).count as usize;
         let young = self.watermark_of(at, context.time).filter(|_| is_all);
-        // The engine has nothing, and reports no number; it answered after the watermark was known.
+        // The broker has nothing, and reports no number; it answered after the watermark was known.
         let head = if head > 0 { head } else { young.unwrap_or_default() };
         let Some(follow) = self.table.get_mut(at) else { return };
         let came = follow.job.as_ref().and_then(|it| it.queue.front()).map(|it| it.number.seq);

@@ -1,45 +1,45 @@
-//! Topics with a history: what this node stores and follows in the engine's streams.
+//! Topics with a history: what this node stores and follows in the broker's streams.
 //!
 //! # Data flow
 //! ```text
 //!  store, forget ──► StoreQueue: gathers by topic; one envelope of each in flight
 //!                       │ next                          ▲ Stored, NotStored
 //!                       ▼                               │
-//!                    Adapter::store ──► engine ─────────┤
+//!                    Adapter::store ──► broker ─────────┤
 //!                                         │ to all nodes with the topic, this node included
 //!                                         ▼
-//!                    Received with the engine's number, and that of the one before it
+//!                    Received with the broker's number, and that of the one before it
 //!                       │
 //!                       ▼
 //!  follow ─────────► Topics: in order ───────────────────────────────► HistorySink::history
 //!                       │ hole, fill, check            ▲ Fetched
 //!                       ▼                              │
-//!                    Adapter::fetch ──► engine ────────┘
+//!                    Adapter::fetch ──► broker ────────┘
 //! ```
 //! # Two numbers
-//! The engine numbers envelopes over all topics, so the numbers of one topic have holes, and each
+//! The broker numbers envelopes over all topics, so the numbers of one topic have holes, and each
 //! envelope has the number of the one before it on its topic. The position of a broadcast is
 //! (number, place in the envelope). A node recognizes its own messages by the number that it has
 //! given their envelope, however they arrive: by themselves, before or after the answer to the
-//! store, or by a fetch ([`OwnEnvelopes`]). Duplicates are recognized by the engine's number alone:
+//! store, or by a fetch ([`OwnEnvelopes`]). Duplicates are recognized by the broker's number alone:
 //! an envelope that is sent again over another link has a known id, and is not published again.
 //!
 //! # Phases of a topic
-//! *Waiting*, until its interest is in force. *Filling*: the engine's messages are fetched, and
+//! *Waiting*, until its interest is in force. *Filling*: the broker's messages are fetched, and
 //! those that arrive meanwhile wait. *Live*: a message is delivered if the one before it was the
 //! last delivered. Otherwise there is a *hole*: the message waits, and those between are fetched.
 //!
-//! A topic begins with the number behind which nothing is missing. To know that, the engine is
+//! A topic begins with the number behind which nothing is missing. To know that, the broker is
 //! asked behind which number nothing is too old ([`watermarks`]).
 //!
 //! An answer may be of a copy that lags behind. It has the number up to which it is complete; if
 //! that is too low, the request is repeated after 50, 200 and 1,000 ms, the last time at the
 //! leader. Messages still missing are lost: a *gap* is reported before anything newer.
 //!
-//! Over a new link, and after a loss, a topic is uncertain until the engine was asked for its last
+//! Over a new link, and after a loss, a topic is uncertain until the broker was asked for its last
 //! number. That is done for a thousand topics at once, and slowly for all topics all the time,
 //! since no message follows a lost last one. [`Topics::may_have_missed`] explains the conclusions
-//! if the engine has removed messages meanwhile.
+//! if the broker has removed messages meanwhile.
 //!
 //! Numbers never go back within an epoch. With a new epoch all topics are filled again.
 //!

@@ -1,4 +1,4 @@
-//! Requests to the engine about topics.
+//! Requests to the broker about topics.
 
 use super::topic::TopicId;
 use crate::subject::Subject;
@@ -7,7 +7,7 @@ use crate::subject::Subject;
 pub(super) enum Request {
     After(FetchAfter),
     Last(FetchLast),
-    /// The watermark at this place, by which subject, and in which of the engine's epochs.
+    /// The watermark at this place, by which subject, and in which of the broker's epochs.
     Watermark(usize, Subject, u32),
 }
 

@@ -3,7 +3,7 @@
 //!
 //! While an envelope of a topic is in flight, further broadcasts gather in the next one: so a
 //! repeated envelope cannot follow a later one, and a crowd pays once. A broadcast with its
-//! publisher's id is sent alone, because an engine knows only ids of whole envelopes.
+//! publisher's id is sent alone, because a broker knows only ids of whole envelopes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -337,7 +337,7 @@ impl StoreQueue {
                 self.late.insert(ticket, open);
                 continue;
             }
-            let why = NotKept::Refused("the engine has taken nothing for too long".into());
+            let why = NotKept::Refused("the broker has stored nothing for too long".into());
             if let Some(Outgoing { n, .. }) = refused {
                 report(&queue.topic, sent.numbers(n), &why, counts, sink);
                 sent.remove(n);
@@ -400,7 +400,7 @@ fn report(
     }
 }
 
-/// The id of an envelope with a publisher's id: different in each topic, and valid for engines.
+/// The id of an envelope with a publisher's id: different in each topic, and valid for brokers.
 fn publisher_id(topic: &str, id: &str) -> Box<str> {
     let mut text = String::from("i:");
     push_token(&mut text, topic);

@@ -9,7 +9,7 @@ use crate::envelope::{Envelope, Header, Kind};
 use crate::subject::Bucket;
 use crate::table::{Named, Slot};
 
-/// The most streams of an engine, each with its own numbers: by the first digit of buckets.
+/// The most streams of a broker, each with its own numbers: by the first digit of buckets.
 pub(super) const STREAMS: usize = 16;
 
 /// A followed topic; when it is followed again it has another id.
@@ -33,7 +33,7 @@ impl TopicId {
 pub(super) enum Stage {
     /// Its interest is not in force yet.
     Waiting,
-    /// The engine's messages are being fetched.
+    /// The broker's messages are being fetched.
     Filling,
     Live,
 }
@@ -107,7 +107,7 @@ pub(super) struct Job {
     pub(super) bytes: usize,
     /// The highest number for which the queue had no room.
     pub(super) dropped: u64,
-    /// A number that the engine has had; 0, if none is known.
+    /// A number that the broker has had; 0, if none is known.
     pub(super) needed: u64,
     /// An answer must reach the last known number, or contain it.
     pub(super) is_confirm: bool,
@@ -157,7 +157,7 @@ pub(super) struct Waiting {
     pub(super) envelope: Bytes,
 }
 
-/// The engine's messages of a topic that has not begun yet, added page by page.
+/// The broker's messages of a topic that has not begun yet, added page by page.
 #[derive(Debug, Default)]
 pub(super) struct Fill {
     pub(super) messages: VecDeque<Received>,
@@ -204,7 +204,7 @@ impl Fill {
         }
     }
 
-    /// Whether nothing can be missing before a page of an engine that had this number: an engine
+    /// Whether nothing can be missing before a page of a broker that had this number: a broker
     /// removes the oldest first, so while the last known message is there, nothing behind it was
     /// removed.
     pub(super) fn precedes(&self, page: &[Received], head: u64) -> bool {
@@ -233,7 +233,7 @@ pub(super) fn is_forget(name: &str, bytes: &[u8]) -> bool {
         && Envelope::decode(bytes).is_ok_and(|it| it.topic == name)
 }
 
-/// The stream of a topic, in an engine with `STREAMS`.
+/// The stream of a topic, in a broker with `STREAMS`.
 pub(super) fn stream_of(topic: &str) -> usize {
     Bucket::of(topic).number() >> 8
 }

@@ -27,7 +27,7 @@ const UNNOTICED_NS: u64 = 10 * SECOND;
 const SLEPT_NS_MIN: u64 = 3 * SECOND;
 /// The most topics that are reported as unknown in one turn.
 const UNREPORTED_MAX: u32 = 2_048;
-/// The time after which a message is fetched that the engine has reported and that has not arrived.
+/// The time after which a message is fetched that the broker has reported and that has not arrived.
 pub(super) const LATE_NS: u64 = SECOND;
 /// The most numbers that are waited for; checks find the others.
 const LATE_MAX: usize = 65_536;
@@ -48,9 +48,9 @@ pub(crate) struct Topics {
     pub(super) prefix: Prefix,
     pub(super) config: HistoryConfig,
     serial: u32,
-    /// The epoch of the engine's streams, while there is a link.
+    /// The epoch of the broker's streams, while there is a link.
     pub(super) epoch: Option<u64>,
-    /// Whether there is a link, to an engine that stores nothing.
+    /// Whether there is a link, to a broker that stores nothing.
     stores_nothing: bool,
     pub(super) known_epoch: u64,
     pub(super) era: u32,
@@ -75,7 +75,7 @@ pub(crate) struct Topics {
     pub(super) slow_left: u32,
     pub(super) slow_ns: u64,
     pub(super) round_ns: u64,
-    /// Numbers that the engine has reported, and when they are fetched.
+    /// Numbers that the broker has reported, and when they are fetched.
     pub(super) late: VecDeque<(u64, TopicId, u64)>,
     pub(super) watermarks: Watermarks,
     last_call_ns: u64,
@@ -228,7 +228,7 @@ impl Topics {
         self.check_all();
     }
 
-    /// There is no link, or the engine stores nothing.
+    /// There is no link, or the broker stores nothing.
     pub(crate) fn down(&mut self, stores_nothing: bool, now_ns: u64) {
         self.note_time(now_ns);
         self.epoch = None;
@@ -366,7 +366,7 @@ impl Topics {
         }
     }
 
-    /// The engine has reported this number of a topic.
+    /// The broker has reported this number of a topic.
     pub(super) fn expect(&mut self, topic: &str, seq: u64, now_ns: u64) {
         let Some(at) = self.table.find(topic) else { return };
         self.renew(at);

@@ -1,14 +1,14 @@
-//! From which number on a topic is complete, if the engine may have removed messages.
+//! From which number on a topic is complete, if the broker may have removed messages.
 //!
-//! A topic of which the engine has little or nothing may have had more: every number below the
+//! A topic of which the broker has little or nothing may have had more: every number below the
 //! first that is there may be missing. That is true but too careful: a client that has received
 //! everything of a quiet topic would be told on another node that it missed something.
 //!
-//! An engine removes messages that are older than the topic's age; those beyond its count, and then
+//! A broker removes messages that are older than the topic's age; those beyond its count, and then
 //! as many are there as are wanted, or those have grown too old since; and purged ones, and then
 //! the purge is there, or has grown too old. So if fewer messages are there than are wanted, and no
-//! purge, only messages that are too old were removed. The engine is asked behind which number
-//! nothing is too old: once for each of its streams and each age, whatever the topic. An engine
+//! purge, only messages that are too old were removed. The broker is asked behind which number
+//! nothing is too old: once for each of its streams and each age, whatever the topic. A broker
 //! that also removes messages to bound its size does not answer.
 //!
 //! A new leader of the stream may have another clock: so a margin is taken off the requested age,
@@ -26,7 +26,7 @@ use crate::time::{MILLISECOND, SECOND, Time};
 const MARGIN_MS: u64 = 60_000;
 /// The shortest requested age: clocks may differ by half of its margin.
 const AGE_MS_MIN: u64 = 10_000;
-/// How long to wait before asking an engine again that did not answer.
+/// How long to wait before asking a broker again that did not answer.
 const RETRY_NS: u64 = 10 * SECOND;
 /// How long a topic waits for the answer before it begins without.
 const WAIT_NS: u64 = SECOND / 2;
@@ -55,7 +55,7 @@ enum State {
     Requested { at_ns: u64 },
     /// Nothing behind this number is too old; with the times of request and answer.
     Behind { seq: u64, at_ns: u64, at_ms: u64 },
-    /// The engine has not answered; it is asked again at this time.
+    /// The broker has not answered; it is asked again at this time.
     Unknown { until_ns: u64 },
 }
 

@@ -43,7 +43,7 @@ impl<N: Node> Core<N> {
         effects.retain(|effect| self.refusal(speaker, effect).is_none());
         self.metrics.errors_broadcast_too_big.add((before - effects.len()) as u64);
         let topic = &*speaker.topic;
-        tracing::warn!(topic, %error, "a message is refused: its broadcast cannot be sent");
+        tracing::warn!(topic, %error, "refused a message because its broadcast cannot be sent");
         let reply = Reply::error(Payload::from_json(reason(error)));
         let wants_none = matches!(message, None | Some(Ref::Null));
         let result = match result {

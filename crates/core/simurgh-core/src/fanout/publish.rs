@@ -51,7 +51,7 @@ impl<N: Node> Fanout<N> {
         let (topic, event) = (broadcast.topic(), broadcast.event());
         if let Err(error) = self.node.fits(topic, event, broadcast.payload().len()) {
             self.metrics.errors_broadcast_too_big.add(1);
-            tracing::warn!(topic, %error, "broadcast not sent");
+            tracing::warn!(topic, %error, "cannot send a broadcast");
             return None;
         }
         Some(self.charge(registry, broadcast.topic(), broadcast.weight()))

@@ -1,4 +1,4 @@
-//! Topics that an engine numbers: what it has reported of them, in rings with its numbers.
+//! Topics that a broker numbers: what it has reported of them, in rings with its numbers.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl KeptTopics {
         }
     }
 
-    /// Keeps what the engine has kept. Returns it, unless it was here before.
+    /// Keeps what the broker has kept. Returns it, unless it was here before.
     pub(super) fn append(&mut self, item: KeptItem, now_ms: u64) -> Option<Arc<Broadcast>> {
         let place = item.place();
         let KeptItem { at_ms, mine, sender, mut broadcast, .. } = item;

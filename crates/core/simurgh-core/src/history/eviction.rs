@@ -121,7 +121,7 @@ impl KeptTopics {
     }
 
     /// Forgets topics until they take no more than this in addition to their messages. Topics that
-    /// an engine numbers end when no member here wants them.
+    /// a broker numbers end when no member here wants them.
     pub(crate) fn forget_over(&mut self, own_bytes_max: u64) {
         while self.own_bytes > own_bytes_max && !self.has_engine_numbers {
             let Some(at) = self.least_used() else { return };

@@ -1,4 +1,4 @@
-//! The topics of a shard that an engine numbers: the state of each, and requests that wait for it.
+//! The topics of a shard that a broker numbers: the state of each, and requests that wait for it.
 //!
 //! Their messages are in [`KeptTopics`](super::kept_topics::KeptTopics), as those of all others.
 
@@ -37,7 +37,7 @@ pub(crate) struct FollowedTopics {
 
 pub(super) enum Deadline {
     Topic(Rc<str>),
-    /// A broadcast that the engine has kept and not delivered yet.
+    /// A broadcast that the broker has kept and not delivered yet.
     Store(u64, KeptAt),
 }
 
@@ -49,7 +49,7 @@ pub(super) enum TopicState {
     Live,
     /// It has begun, but what was stored since is unknown.
     Unknown,
-    /// The engine stores nothing.
+    /// The broker stores nothing.
     Unavailable,
 }
 

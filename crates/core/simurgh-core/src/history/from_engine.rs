@@ -1,4 +1,4 @@
-//! Messages of an engine about topics with their home on this shard, which has a copy of the last
+//! Messages of a broker about topics with their home on this shard, which has a copy of the last
 //! broadcasts and passes new ones on.
 //!
 //! They are passed on by mail, to this shard too, and so are answers: on all shards mail is in the
@@ -25,7 +25,7 @@ struct Begun {
 }
 
 impl<N: Node> Core<N> {
-    /// A message of the engine about a topic; its weight was charged to this shard.
+    /// A message of the broker about a topic; its weight was charged to this shard.
     pub(super) fn engine_message(&mut self, out: &impl Sockets, topic: &str, what: FromEngine) {
         self.node.discharge(usize::from(self.shard), weight(&what) + topic.len());
         let Some(history) = &mut self.history else { return };

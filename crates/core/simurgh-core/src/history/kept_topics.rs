@@ -33,7 +33,7 @@ pub(crate) struct KeptTopics {
     pub(super) rules: Vec<(Pattern, HistoryRule)>,
     /// Secret: it keys the table of names.
     pub(super) seed: u64,
-    /// An engine assigns the numbers: topics stay while they are followed.
+    /// A broker assigns the numbers: topics stay while they are followed.
     pub(crate) has_engine_numbers: bool,
     pub(super) by_name: NameTable<u32>,
     pub(super) slots: Vec<Option<Box<Slot>>>,

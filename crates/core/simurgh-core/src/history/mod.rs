@@ -4,7 +4,7 @@
 //! such a topic is sent there by mail, is kept, and is passed on from there to all shards, so that
 //! all members get the same order. What its channel does next waits until it is back.
 //!
-//! In a cluster an engine keeps and numbers the broadcasts of all nodes: the home sends them there
+//! In a cluster a broker keeps and numbers the broadcasts of all nodes: the home sends them there
 //! ([`to_engine`]), gets all of them in order, its own included, and passes them on
 //! ([`from_engine`]). Requests for a topic that is not known yet wait ([`pending`]).
 
@@ -57,7 +57,7 @@ impl<N: Node> Core<N> {
             HistoryMail::Missed(..) => {}
             HistoryMail::Portion(channel, missed) => self.portion_came(out, channel, &missed),
             HistoryMail::Keep(keep) => {
-                // Broadcasts count until the engine has answered.
+                // Broadcasts count until the broker has answered.
                 if !self.uses_engine() {
                     self.node.discharge(usize::from(self.shard), keep.broadcast.weight());
                 }

@@ -1,4 +1,4 @@
-//! Requests that wait for a topic that an engine numbers to be known here, and other deadlines.
+//! Requests that wait for a topic that a broker numbers to be known here, and other deadlines.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Sends the shard of a client what that has missed, as far as it is here; `is_away`: what the
-    /// engine has is unknown.
+    /// broker has is unknown.
     fn answer_ask(&mut self, out: &impl Sockets, mut ask: Box<MissedRequest>, is_away: bool) {
         let now_ns = out.now().ns;
         let now_ms = self.node.unix_ms(now_ns);

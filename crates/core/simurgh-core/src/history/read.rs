@@ -8,7 +8,7 @@ use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
     /// Answers about topics of this shard. A request is dropped if nothing is kept here. With an
-    /// engine these are the topics that this node follows, and a purge is for all nodes.
+    /// broker these are the topics that this node follows, and a purge is for all nodes.
     pub(super) fn answer(&mut self, out: &impl Sockets, request: HistoryRequest) {
         let (now_ms, uses_engine) = (self.node.unix_ms(out.now().ns), self.uses_engine());
         let Some(history) = &mut self.history else { return };

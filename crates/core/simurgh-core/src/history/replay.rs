@@ -40,7 +40,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Requests the next parts for members whose sockets have taken most of the last; and handles
-    /// requests that wait for an engine.
+    /// requests that wait for a broker.
     pub(crate) fn go_on_replaying(&mut self, out: &mut impl Sockets) -> Next {
         if self.history.is_none() {
             return Next::Idle;

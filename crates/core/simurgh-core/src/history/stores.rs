@@ -1,4 +1,4 @@
-//! Unanswered requests of a shard to the engine to keep or forget.
+//! Unanswered requests of a shard to the broker to keep or forget.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) struct Pending {
     pub(super) charge: Option<Arc<Charge>>,
     pub(super) weight: usize,
     pub(super) asked_ns: u64,
-    /// The engine has kept it, but not delivered it yet.
+    /// The broker has kept it, but not delivered it yet.
     pub(super) is_stored: bool,
 }
 

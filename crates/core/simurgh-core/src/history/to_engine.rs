@@ -1,7 +1,7 @@
-//! Requests to the engine that keeps broadcasts, and their outcomes.
+//! Requests to the broker that keeps broadcasts, and their outcomes.
 //!
 //! A broadcast counts for its home and its publisher's flow until it is answered, so publishers
-//! that are faster than the engine are held.
+//! that are faster than the broker are held.
 
 use simurgh_channel::{
     HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, NotKept, StoreRequest, ToCluster, engine,
@@ -87,7 +87,7 @@ impl<N: Node> Core<N> {
         self.node.discharge(usize::from(self.shard), weight);
         drop(charge);
         if let Err(NotKept::Refused(why)) = &outcome {
-            tracing::debug!(%why, "a broadcast is not kept");
+            tracing::debug!(%why, "a broadcast was not stored");
         }
         match kept_for {
             KeptFor::Nobody => {}

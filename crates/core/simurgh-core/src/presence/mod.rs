@@ -98,7 +98,11 @@ impl<N: Node> Core<N> {
                 if !home.call(topic, call, config, now_ns) {
                     self.metrics.errors_presence_refused.add(1);
                     let entries_max = config.channel_entries_max;
-                    tracing::debug!(topic, entries_max, "a presence twice, too many, or not there");
+                    tracing::debug!(
+                        topic,
+                        entries_max,
+                        "refused a presence call: already tracked, not tracked, or too many"
+                    );
                 }
             }
             PresenceMail::List(answer) => {

@@ -8,7 +8,7 @@ use simurgh_presence::ToPeers;
 /// How long members wait for the first list while other nodes have not answered.
 const ANSWERS_NS: u64 = 300_000_000;
 /// How long after its last change a node repeats its version, so that others find out whether they
-/// have missed that change. The engine does not report when links were cut: the last time is when a
+/// have missed that change. The broker does not report when links were cut: the last time is when a
 /// node that was cut off for as long has noticed, also over a new link.
 const REPEATS_NS: [u64; 3] = [1_000_000_000, 5_000_000_000, 25_000_000_000];
 

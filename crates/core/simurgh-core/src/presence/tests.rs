@@ -417,8 +417,8 @@ fn what_cannot_be_tracked_is_refused_and_said() {
     let key = it.joined(&["t"]);
     let long = format!("{{\"a\":\"{}\"}}", "x".repeat(30));
     for (event, payload, says) in [
-        ("track", r#""1234567890""#, "key of 10 bytes is too long: 9 is the most"),
-        ("meta", &long, "meta of 38 bytes is too long: 30 is the most"),
+        ("track", r#""1234567890""#, "key of 10 bytes is too long: the maximum is 9"),
+        ("meta", &long, "meta of 38 bytes is too long: the maximum is 30"),
         ("meta", "[1]", "meta"),
         ("meta", "null", "meta"),
     ] {

@@ -73,7 +73,7 @@ impl<N: Node> Core<N> {
             Err(session::JOIN_PAYLOAD_TOO_LONG)
         } else {
             resume(&payload, out).map_err(|error| {
-                let text = "a join says wrongly what its client has heard";
+                let text = "a join has invalid parameters for resuming";
                 tracing::debug!(topic = &*topic, %error, "{text}");
                 session::BAD_RESUME
             })
@@ -208,7 +208,7 @@ impl<N: Node> Core<N> {
             requester: Requester::Join(key, ticket),
         };
         let home = home_shard(joining.topic, self.node.shards());
-        // With an engine the answer arrives by mail, in order with what the engine sends to this
+        // With a broker the answer arrives by mail, in order with what the broker sends to this
         // shard.
         if home == usize::from(self.shard) && !self.uses_engine() {
             let partial = ask.partial;

@@ -76,8 +76,8 @@ impl<N: Node> Core<N> {
             tracing::warn!(
                 topic,
                 what,
-                "a join function did this before its join was decided, and \
-                there is no channel: dropped; after_join is the place for it"
+                "dropped an effect of a join function, because its channel does not exist yet: \
+                 move it to after_join"
             );
         }
         if effects.is_empty() {

@@ -217,8 +217,8 @@ impl<N: Node> Core<N> {
             self.metrics.errors_before_join.add(1);
             tracing::warn!(
                 ?what,
-                "a handle of a join function reaches no channel: dropped; \
-                after_join is the place to make one"
+                "dropped a message to a handle of a join function, because its channel does not \
+                 exist yet: create the handle in after_join"
             );
         }
         match what {

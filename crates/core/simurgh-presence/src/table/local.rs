@@ -12,7 +12,7 @@ use crate::slab::NIL;
 
 /// The member has an entry under this key; [`Table::update`] changes it. An application error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("already tracked under this key; update changes it")]
+#[error("already tracked under this key: use update to change it")]
 pub struct AlreadyTracked;
 
 /// The member has no entry under this key, an error of the application.

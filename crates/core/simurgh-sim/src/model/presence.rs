@@ -350,7 +350,7 @@ impl Model {
         let records = &self.presence.records;
         let Some(Record { told, list, .. }) = records.get(record as usize) else { return };
         let Some(it) = self.chans.get_mut(chan as usize) else { return };
-        // Its interceptor may have got any part of the broadcasts of the step in which it ended.
+        // An interceptor may have got any part of what was broadcast in the step in which it ended.
         let is_blind = it.intercepts & (INTERCEPTS_DIFF | INTERCEPTS_STATE) != 0
             || (it.intercepts > 0 && it.life != Life::Live);
         let view = &mut it.view.view;

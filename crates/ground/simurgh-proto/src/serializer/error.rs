@@ -5,7 +5,7 @@ use crate::json;
 
 /// The `vsn` of a client is not a version, or not a served one: HTTP 403.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("unknown vsn: 1.0.x and 2.0.x are served")]
+#[error("unknown vsn: use 1.0.x or 2.0.x")]
 pub struct UnknownVsn;
 
 /// A frame that is not a Channels message. Always an error of the peer, and always the end of the
@@ -33,7 +33,7 @@ pub enum DecodeError {
     #[error("unknown binary kind {0}")]
     UnknownKind(u8),
     /// A binary frame that ends within its header.
-    #[error("binary header is cut short")]
+    #[error("binary header is incomplete")]
     Truncated,
 }
 
@@ -56,6 +56,6 @@ pub enum EncodeError {
     #[error("a member's broadcast cannot be a reply")]
     UserBroadcastIsNoReply,
     /// A field of a binary frame's header is over 255 bytes.
-    #[error("a field of a binary frame is over 255 bytes")]
+    #[error("a field of a binary frame exceeds 255 bytes")]
     FieldTooLong,
 }

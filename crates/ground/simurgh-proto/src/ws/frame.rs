@@ -86,7 +86,7 @@ pub enum FrameError {
     #[error("close code {0} must not be sent")]
     CloseCode(CloseCode),
     /// The payload of a close frame is one byte long.
-    #[error("close frame with half a code")]
+    #[error("close frame with an incomplete code")]
     CloseTooShort,
     /// A new message begins before the last one is finished.
     #[error("new message inside a fragmented one")]
@@ -107,7 +107,7 @@ pub enum FrameError {
     #[error("length not in its shortest form")]
     LengthNotMinimal,
     /// The top bit of a 64-bit length is set.
-    #[error("length of more than 63 bits")]
+    #[error("length exceeds 63 bits")]
     LengthTopBit,
     /// A frame to a client is masked.
     #[error("masked frame from a server")]
@@ -122,7 +122,7 @@ pub enum FrameError {
     #[error("reserved bit set")]
     ReservedBits,
     /// A continuation frame with nothing to continue.
-    #[error("continuation of nothing")]
+    #[error("continuation without a message")]
     UnexpectedContinuation,
     /// A frame to a server is not masked.
     #[error("unmasked frame from a client")]

@@ -529,7 +529,7 @@ impl<T> Io<T> {
         let fd = self.sockets.get(key)?.fd.as_ref()?.as_raw_fd();
         let socket = self.sockets.remove(key)?;
         if let Err(error) = self.poll.registry().deregister(&mut SourceFd(&fd)) {
-            tracing::warn!(%error, "a connection could not leave the poll set");
+            tracing::warn!(%error, "a connection could not be removed from the poll set");
         }
         self.counts.taken += 1;
         self.forget(&socket);

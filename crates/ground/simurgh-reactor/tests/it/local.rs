@@ -17,7 +17,7 @@ fn what_is_sent_comes_to_the_handler_in_order_and_before_the_end() {
     let key = open(&server);
     server.await_counts(|counts| (counts.open, counts.local) == (0, 1));
     server.ask(move |_, io| {
-        assert!(io.is_local(key) && io.peer_addr(key).is_err());
+        assert!(io.peer_addr(key).is_err());
         io.send(key, b"one ");
         io.send_shared(key, &Shared::from(b"two ".to_vec()));
         io.send_with(key, |out| out.extend_from_slice(b"three"));
@@ -84,7 +84,7 @@ fn they_use_up_no_place_of_a_connection_with_a_descriptor() {
         open(&server);
     }
     let (_client, key) = server.connect_with_key();
-    assert!(!server.ask(move |_, io| io.is_local(key)));
+    assert!(server.ask(move |_, io| io.peer_addr(key).is_ok()));
     assert_eq!(server.shards[0].stats().read().over_capacity, 0);
     let second = server.connect();
     match server.event() {

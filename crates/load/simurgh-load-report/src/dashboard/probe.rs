@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     const ANSWER: &str = "HTTP/1.0 200 OK\r\ncontent-type: text/plain\r\n\r\n\
-        # HELP simurgh_connections TCP connections open now.\n\
+        # HELP simurgh_connections Open TCP connections.\n\
         simurgh_connections{shard=\"0\"} 100\n\
         simurgh_connections{shard=\"1} 7\"} 23 1700000000\n\
         simurgh_messages_in_total{shard=\"0\"} 5000\n\

@@ -241,7 +241,7 @@ steps = []
         &[
             ("line 1: follow_stamps: \"exactly\" is none of its words", "did you mean exact?"),
             ("line 9: resume: is of the wrong type (string)", "true or false"),
-            ("line 10: every: must be longer than nothing", ""),
+            ("line 10: every: must be longer than 0", ""),
             ("line 10: for: \"-2s\": ", "\"500ms\""),
             ("line 10: how: \"rest\" is none of its words", "did you mean rst?"),
             ("line 10: phase: there is no phase \"clam\"", "did you mean calm?"),
@@ -473,7 +473,9 @@ fn rows_may_be_numbers() {
 
 proptest::proptest! {
     #[test]
-    fn texts_can_be_quoted(text in "([{}\"'\\\\\\[\\]=>#\\n\\r\\t\u{1}\u{7f}\u{85}a ]|\\PC){0,9}") {
+    fn any_text_can_be_quoted(
+        text in "([{}\"'\\\\\\[\\]=>#\\n\\r\\t\u{1}\u{7f}\u{85}a ]|\\PC){0,9}",
+    ) {
         let mut scenario = ok(&session("{ send = \"a\" }"));
         let Act::Send(message) = &mut scenario.sessions[0].steps[0].act else { panic!() };
         message.data = Template::literal(&text);

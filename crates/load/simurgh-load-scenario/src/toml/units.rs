@@ -16,7 +16,7 @@ pub fn rate(text: &str) -> Result<f64, String> {
     };
     match number.trim().replace('_', "").parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok(number / seconds),
-        _ => Err(format!("{:?} is no number from 0", number.trim())),
+        _ => Err(format!("{:?} must be a number of 0 or more", number.trim())),
     }
 }
 

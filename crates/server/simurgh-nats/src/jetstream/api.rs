@@ -17,9 +17,9 @@ pub(super) const STATUS_END: u16 = 204;
 pub(super) const NO_STREAM: u32 = 10_059;
 /// A stream of that name with another configuration exists.
 pub(super) const NAME_IN_USE: u32 = 10_058;
-/// The engine's servers have no leader.
+/// The broker's servers have no leader.
 const UNAVAILABLE: u32 = 10_008;
-/// Not all of the engine's servers have answered.
+/// Not all of the broker's servers have answered.
 const INCOMPLETE: u32 = 10_004;
 const NO_MESSAGE: u32 = 10_037;
 /// The message expected another stream.
@@ -38,8 +38,8 @@ pub(super) struct Failure {
 
 impl Failure {
     pub(super) fn nobody() -> Self {
-        let description = "nobody answers for it: JetStream is not enabled, no server leads the \
-                           stream, or it is gone";
+        let description =
+            "no response: JetStream is not enabled, the stream has no leader, or it was deleted";
         let description = description.to_owned();
         Self { code: STATUS_NOBODY.into(), err_code: 0, description }
     }
@@ -90,7 +90,7 @@ pub(super) fn read<A: DeserializeOwned>(message: &Message) -> Result<A, Failure>
     let unreadable = |error| Failure {
         code: 500,
         err_code: 0,
-        description: format!("its answer cannot be read: {error}"),
+        description: format!("its response cannot be read: {error}"),
     };
     let answer: Answer = serde_json::from_slice(message.payload()).map_err(unreadable)?;
     match answer.error {

@@ -78,7 +78,7 @@ pub(super) struct Check {
     pub(super) silent_since_ms: Option<u64>,
     /// Why the last request had no useful answer.
     trouble: Option<String>,
-    /// The engine has answered the last `INFO` with "no responders": JetStream is not enabled.
+    /// The broker has answered the last `INFO` with "no responders": JetStream is not enabled.
     pub(super) has_no_responder: bool,
     /// How this node found it set back, if that cannot be written into its metadata.
     set_back: String,
@@ -155,12 +155,16 @@ impl Check {
             Verdict::Fits => {}
             Verdict::Refused(why) => {
                 let action =
-                    if self.may_change { "cannot be used" } else { "is not as it must be" };
+                    if self.may_change { "cannot be used" } else { "has the wrong settings" };
                 self.refuse(format!("the stream {} {action}: {why}", self.name));
                 return Vec::new();
             }
             Verdict::Change(_) if self.changes >= CHANGES_MAX => {
-                self.refuse(format!("the stream {} does not stay as {verb:?} made it", self.name));
+                self.refuse(format!(
+                    "the stream {} does not keep the settings of {verb:?}: \
+                    something else changes it",
+                    self.name
+                ));
                 return Vec::new();
             }
             Verdict::Change(config) => {
@@ -217,7 +221,7 @@ impl Check {
             }
             (Verb::Info, api::NO_STREAM) => {
                 let expected = &self.expected;
-                self.refuse(format!("the stream {name} is not there; it must be {expected}"));
+                self.refuse(format!("the stream {name} does not exist: create it with {expected}"));
             }
             // Another node has created it first.
             (Verb::Create, api::NAME_IN_USE) => return self.ask(Verb::Info, now_ms),
@@ -231,9 +235,9 @@ impl Check {
             }
             _ => {
                 let done = match verb {
-                    Verb::Create => "made",
+                    Verb::Create => "created",
                     Verb::Update => "changed",
-                    _ => "looked at",
+                    _ => "read",
                 };
                 self.refuse(format!("the stream {name} cannot be {done}: {failure}"));
             }
@@ -265,7 +269,7 @@ impl Check {
             }
             Err(failure) => {
                 let what = match verb {
-                    Verb::TryStore => "stored to",
+                    Verb::TryStore => "written",
                     _ => "read",
                 };
                 self.refuse(format!("the stream {} cannot be {what}: {failure}", self.name));
@@ -344,7 +348,7 @@ impl Check {
     }
 
     pub(super) fn trouble(&self) -> String {
-        let words = self.trouble.as_deref().unwrap_or("JetStream does not answer");
+        let words = self.trouble.as_deref().unwrap_or("JetStream does not respond");
         format!("the stream {}: {words}", self.name)
     }
 

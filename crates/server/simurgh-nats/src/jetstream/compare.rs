@@ -27,7 +27,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Settings that must be equal. The engine leaves out those with their defaults.
+/// Settings that must be equal. The broker leaves out those with their defaults.
 const SAME: &[&str] = &[
     "subjects",
     "storage",

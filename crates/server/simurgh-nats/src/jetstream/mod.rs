@@ -164,7 +164,7 @@ impl JetStream {
         if is_too_old(version) {
             let (major, minor) = VERSION_MIN;
             let why = format!(
-                "the engine is NATS {version}, and what is kept needs {major}.{minor} or later"
+                "the broker is NATS {version}, but histories need {major}.{minor} or later"
             );
             self.state = State::Off { why: why.into(), is_final: true };
             return;
@@ -219,7 +219,7 @@ impl JetStream {
     /// Why nothing is stored, or how durable the streams are, in words; none while unknown.
     pub(crate) fn describe(&self) -> Option<String> {
         match &self.state {
-            State::Off { why, .. } => Some(format!("nothing is kept: {why}")),
+            State::Off { why, .. } => Some(format!("not stored: {why}")),
             State::On => {
                 let first = self.checks.first()?;
                 Some(streams::durability(first.storage(), first.replicas()))
@@ -323,9 +323,11 @@ impl JetStream {
                 self.up(now_ms, out, events);
             }
             State::Presumed { .. } => {
-                return Action::Reconnect("the engine keeps something else now".into());
+                return Action::Reconnect("the broker's streams have changed".into());
             }
-            State::Off { .. } => return Action::Reconnect("the engine can keep topics now".into()),
+            State::Off { .. } => {
+                return Action::Reconnect("the broker can store histories now".into());
+            }
             State::On | State::Away => {}
         }
         Action::Continue
@@ -363,11 +365,11 @@ impl JetStream {
             Ok(info) if check.is_still(&info, request.seen) => check.silent_since_ms = None,
             Err(failure) if failure.is_passing() => return Action::Continue,
             Ok(_) => {
-                let why = format!("the stream {} is not what it was", check.name);
+                let why = format!("the stream {} has changed", check.name);
                 return Action::Reconnect(why.into());
             }
             Err(failure) => {
-                let why = format!("the stream {} is not there: {failure}", check.name);
+                let why = format!("the stream {} does not exist: {failure}", check.name);
                 return Action::Reconnect(why.into());
             }
         }
@@ -435,7 +437,7 @@ impl JetStream {
                 let is_over = |since_ms| since_ms + PRESUME_MS <= now_ms;
                 let mut checks = self.checks.iter();
                 if let Some(check) = checks.find(|it| it.silent_since_ms.is_some_and(is_over)) {
-                    let why = format!("nobody answers for the stream {}", check.name);
+                    let why = format!("no response for the stream {}", check.name);
                     self.may_presume = false;
                     return Action::Reconnect(why.into());
                 }

@@ -22,7 +22,7 @@ pub(super) struct Store {
 
 impl Store {
     /// Appends the message. `stream_age`: the age of the stream, if it has one. A message that may
-    /// be removed then or later does not need its own age, which would cost the engine memory and
+    /// be removed then or later does not need its own age, which would cost the broker memory and
     /// CPU.
     pub(super) fn put(&self, out: &mut BytesMut, reply: &str, stream_age: Option<Duration>) {
         let id = ("Nats-Msg-Id", &*self.id);

@@ -21,7 +21,7 @@ const HEADERS_BYTES_MAX: usize = 512;
 /// Delay before a stream without a responder is checked.
 const RECHECK_AFTER_MS: u64 = 500;
 
-/// A ticket's request, or its answer if none is needed.
+/// A ticket's request, or its answer if it needs no request.
 pub(crate) struct Asked {
     ticket: Ticket,
     what: Result<What, Event>,
@@ -37,8 +37,8 @@ impl JetStream {
         let is_proper = !id.is_empty() && id.len() <= ID_BYTES_MAX && !id.contains(['\r', '\n']);
         let is_large = envelope.len() > ENVELOPE_BYTES_MAX - HEADERS_BYTES_MAX;
         let stream = match self.stream_of(to) {
-            Ok(_) if !is_proper => Err("an id is 1 to 256 bytes, without line breaks".into()),
-            Ok(_) if is_large => Err("it is larger than the engine takes".into()),
+            Ok(_) if !is_proper => Err("an id must have 1 to 256 bytes and no line breaks".into()),
+            Ok(_) if is_large => Err("it is larger than the broker's limit".into()),
             stream => stream,
         };
         let (subject, id) = (to.clone(), id.into());
@@ -95,13 +95,13 @@ impl JetStream {
     /// The stream of a subject, or why it has none.
     fn stream_of(&self, subject: &Subject) -> Result<usize, Box<str>> {
         let Some(config) = &self.config else {
-            return Err("nothing is kept here: the settings say so".into());
+            return Err("this node's settings disable histories".into());
         };
         if let State::Off { why, .. } = &self.state {
             return Err(why.clone());
         }
         let stream = config.stream_of(&self.prefix, b".h.", subject.as_str().as_bytes());
-        stream.ok_or_else(|| "its subject is not one to store to".into())
+        stream.ok_or_else(|| "its subject does not belong to a stream".into())
     }
 
     /// # Errors

@@ -15,7 +15,7 @@ pub(super) const STORE_BYTES_MAX: usize = 16 << 20;
 /// five seconds.
 const AGAIN_AFTER_MS: [u64; 3] = [AGAIN_FIRST_MS, 2_000, 4_000];
 pub(super) const AGAIN_FIRST_MS: u64 = 1_000;
-/// The pause after a request that the engine could not execute: at most 36 attempts in all.
+/// The pause after a request that the broker could not execute: at most 36 attempts in all.
 const SOON_MS: u64 = 250;
 const LATER_MS: u64 = 100;
 /// The bits of a request's number that count the attempts.
@@ -79,7 +79,7 @@ pub(super) struct Pending {
     again_ms: Option<u64>,
     /// How often it was repeated without an answer.
     repeats: usize,
-    /// The last attempt was answered: the engine could not execute it.
+    /// The last attempt was answered: the broker could not execute it.
     is_answered: bool,
     /// The attempts that may have changed something.
     open: u64,
@@ -102,7 +102,7 @@ impl Pending {
         self.why = Some(why.into());
     }
 
-    /// The engine cannot execute it now, but may soon: repeats it soon. Returns when, if this was
+    /// The broker cannot execute it now, but may soon: repeats it soon. Returns when, if this was
     /// the last attempt.
     pub(super) fn ask_soon(&mut self, attempt: u16, now_ms: u64) -> Option<u64> {
         let is_meant = self.is_last(attempt) && self.again_ms.is_some();
@@ -213,7 +213,7 @@ impl Tickets {
         }
     }
 
-    /// Ends a ticket that the engine did not answer.
+    /// Ends a ticket that the broker did not answer.
     pub(super) fn give_up(&mut self, key: u64, events: &mut impl Extend<Event>) {
         if let Some(mut pending) = self.pending.remove(&key) {
             self.store_bytes -= pending.what.bytes();
@@ -223,7 +223,7 @@ impl Tickets {
         }
     }
 
-    /// The engine stores nothing: refuses every ticket that it cannot have executed before.
+    /// The broker stores nothing: refuses every ticket that it cannot have executed before.
     pub(super) fn refuse_all(&mut self, why: &str, events: &mut impl Extend<Event>) {
         let is_fetch = |it: &What| matches!(it, What::After(_) | What::LastOf(_) | What::Since(_));
         for key in self.keys(|it| !it.may_be_done() || is_fetch(&it.what)) {

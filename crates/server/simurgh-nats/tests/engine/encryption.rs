@@ -89,7 +89,7 @@ fn a_node_that_requires_tls_never_connects_without() {
     for config in [config(&engine.address(), required), config(&address, Tls::default())] {
         let mut node = Node::start(1, config);
         let Down::Refused(why) = node.why_down() else { panic!("{:?}", node.downs) };
-        assert!(why.contains("TLS is required here, and it has none"), "{why}");
+        assert!(why.contains("this node requires TLS, but the server does not offer it"), "{why}");
     }
 }
 

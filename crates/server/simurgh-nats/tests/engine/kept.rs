@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use simurgh_cluster::{Adapter as _, Event};
+use simurgh_cluster::Event;
 use simurgh_nats::StreamsConfig;
 
 use crate::support::{Engine, Node, STORE, prefix};
@@ -66,25 +66,4 @@ fn a_stream_gives_a_bound_of_age_unless_its_size_is_limited() {
     let bounded = StreamsConfig { engine_bytes: Some(1 << 20), ..keeping };
     Node::keeping(2, &engine.address(), bounded).keeps();
     assert_eq!(young(&mut node, 60), None);
-}
-
-#[test]
-#[ignore = "needs nats-server"]
-fn what_a_frozen_engine_does_not_confirm_is_sent_again_and_stored_once() {
-    let engine = engine();
-    let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
-    let epoch = node.keeps();
-    node.stored("t", "first");
-    engine.freeze();
-    let tickets: Vec<_> = (0..50).map(|n| node.store("t", &format!("{n}"))).collect();
-    node.wait("all sent again", |it| it.adapter.measures().repeated >= 50);
-    engine.thaw();
-    for ticket in tickets {
-        assert!(matches!(node.answer(ticket), Event::Stored { .. }));
-    }
-    let texts: Vec<String> = node.all("t", true).into_iter().map(|it| it.1).collect();
-    let expected: Vec<String> =
-        ["first".to_owned()].into_iter().chain((0..50).map(|n| format!("{n}"))).collect();
-    assert_eq!(texts, expected, "in the order of the calls, each once");
-    assert_eq!(node.kept, Some(epoch));
 }

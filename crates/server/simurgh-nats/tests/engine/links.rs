@@ -23,65 +23,6 @@ fn without_a_link_no_engine_is_named_and_what_was_measured_stays() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_killed_engine_that_comes_back_gets_what_was_published_meanwhile() {
-    let mut engine = Engine::start("");
-    let (mut one, mut other) =
-        (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));
-    other.want("t");
-    one.publish("t", 5);
-    one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
-    for round in 1..=3 {
-        engine.kill();
-        one.wait("down", |it| !it.is_up);
-        other.wait("down", |it| !it.is_up);
-        one.publish("t", 300);
-        assert_eq!(one.adapter.in_flight(), 300);
-        engine.restart();
-        // The subscriber first: it misses envelopes that are published before it is back.
-        other.wait("up", |it| it.is_up);
-        one.wait("up", |it| it.is_up);
-        one.publish("t", 300);
-        one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
-        assert_eq!(one.ups, round + 1);
-        let last = 5 + 600 * round as u64;
-        other.wait("the last", |it| it.numbers().last() == Some(&last));
-    }
-    assert!(other.received.iter().all(|it| !it.2), "none was on its way when the engine ended");
-    assert!(matches!(&one.downs[0], Down::Broken(_)), "{:?}", one.downs);
-    assert_eq!(one.adapter.statistics().links, 4);
-}
-
-#[test]
-#[ignore = "needs nats-server"]
-fn messages_under_way_to_a_frozen_engine_are_sent_again_and_marked() {
-    let engine = Engine::start("");
-    let (mut one, mut other) =
-        (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));
-    other.want("t");
-    one.wait("up", |it| it.is_up);
-    engine.freeze();
-    one.publish("t", 200);
-    one.wait("down", |it| !it.is_up);
-    // Publishing does not wait for the frozen engine, and is refused when the outbox is full.
-    let mut taken = 200;
-    while one.try_publish("t").is_ok() {
-        taken += 1;
-    }
-    assert_eq!(taken, 1_024);
-    other.wait("down", |it| !it.is_up);
-    engine.thaw();
-    other.wait("up", |it| it.is_up);
-    one.wait("up", |it| it.is_up);
-    one.publish("t", 1);
-    one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
-    other.wait("the last", |it| it.numbers().last() == Some(&1_025));
-    assert_eq!(one.adapter.statistics().resent, 200);
-    let marked = |it: &(u64, u64, bool)| it.2;
-    assert!(other.received.iter().filter(|it| marked(it)).all(|it| it.1 <= 200));
-}
-
-#[test]
-#[ignore = "needs nats-server"]
 fn a_node_that_does_not_come_for_long_keeps_its_link() {
     let engine = Engine::start("");
     let (mut one, mut other) =

@@ -78,7 +78,7 @@ fn subjects_that_another_stream_has_are_named() {
     operator::must(engine.port(), "STREAM.CREATE.ALL", &other);
     let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     let why = node.why_nothing_is_kept();
-    assert!(why.contains("the stream P_H0 cannot be made: subjects overlap"), "{why}");
+    assert!(why.contains("the stream P_H0 cannot be created: subjects overlap"), "{why}");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_node_that_creates_no_streams_names_the_missing_one_and_uses_it_later() {
     let keeping = StreamsConfig { create_streams: false, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
     let why = node.why_nothing_is_kept();
-    let (words, expected) = why.split_once("is not there; it must be ").expect(&why);
+    let (words, expected) = why.split_once("does not exist: create it with ").expect(&why);
     assert!(words.ends_with("the stream P_H0 "), "{why}");
     let expected: Value = serde_json::from_str(expected).expect(&why);
     // A stream that keeps too little is refused, and not changed.
@@ -97,7 +97,7 @@ fn a_node_that_creates_no_streams_names_the_missing_one_and_uses_it_later() {
     operator::must(engine.port(), "STREAM.CREATE.P_H0", &less);
     node.wait("the difference", |it| {
         let words = it.adapter.measures().keeping.unwrap();
-        words.contains("P_H0 is not as it must be: max_msgs_per_subject is 2, not 100")
+        words.contains("P_H0 has the wrong settings: max_msgs_per_subject is 2, not 100")
     });
     operator::must(engine.port(), "STREAM.UPDATE.P_H0", &expected);
     node.keeps();
@@ -164,7 +164,7 @@ fn memory_is_announced_as_lost_and_is() {
     let mut node = Node::keeping(1, &engine.address(), keeping);
     let epoch = node.keeps();
     let words = node.adapter.measures().keeping.unwrap();
-    assert!(words.contains("in the memory of one server: it is lost"), "{words}");
+    assert!(words.contains("in memory on one server: they are lost"), "{words}");
     node.stored("t", "id");
     engine.kill();
     node.wait("down", |it| !it.is_up);

@@ -41,13 +41,13 @@ pub struct View {
     /// Broadcasts dropped before the thread had them, and after.
     pub dropped_at_inbox: u64,
     pub dropped_at_shards: u64,
-    /// Topics that the engine keeps; none if no channel has a history.
+    /// Topics that the broker keeps; none if no channel has a history.
     pub kept: Option<KeptView>,
     /// Broadcasts with a history that were received on this node alone.
     pub local_only: u64,
 }
 
-/// The histories of the engine, as this node sees them.
+/// The histories of the broker, as this node sees them.
 #[derive(Clone, Debug, Default)]
 pub struct KeptView {
     pub counts: HistoryCounts,
@@ -97,7 +97,7 @@ impl View {
 
     /// Takes the settings of a node at its start.
     pub fn know(&mut self, config: &ClusterConfig) {
-        self.why = "nothing is known of it yet".to_owned();
+        self.why = "nothing is known about it yet".to_owned();
         self.name = config.name.to_string();
         self.version = config.version.to_string();
         self.exact_max = config.interests.exact_max;

@@ -11,7 +11,7 @@ use super::cores;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HttpConfig {
-    /// Threads, each with its own event loop and connections. Default: one a core.
+    /// Threads, each with its own event loop and connections. Default: one per core.
     pub threads: usize,
     /// Longest head of a request, upgrades included, bytes; above: 431. Default 16 KiB, at most 64
     /// KiB.
@@ -46,9 +46,10 @@ pub struct HttpConfig {
     /// stay for less than [`idle_timeout`](Self::idle_timeout), and within the last sixteenth the
     /// longest idle are closed in favour of new ones.
     pub connections_max: usize,
-    /// Places beyond [`connections_max`](Self::connections_max) for `/healthz`, `/metrics`,
-    /// `POST /api/broadcast` and the observer alone, one request each; and as many on the admin
-    /// address. Default 100.
+    /// Connections beyond [`connections_max`](Self::connections_max) for the server's own paths,
+    /// one request each; and as many on the admin address. The paths are `/healthz`, `/metrics`,
+    /// the observer, `/api/broadcast`, `/api/disconnect`, `/api/presence`, `/api/history` and
+    /// Supabase's `/realtime/v1/api/broadcast`. Default 100.
     pub connections_reserved: usize,
 }
 

@@ -24,7 +24,7 @@ pub struct Config {
     /// Address of `/metrics` and the observer when a listening address is public; on loopback alone
     /// they are served on the same port. Default: none.
     pub admin_listen: Option<SocketAddr>,
-    /// Shards, each one thread with its own descriptor table. Default: one a core.
+    /// Shards, each one thread with its own descriptor table. Default: one per core.
     pub shards: usize,
     /// Most open sockets; an upgrade beyond them gets 503 with Retry-After. There are then as many
     /// shards as the descriptor limit requires, or [`shards`](Self::shards) if those are more.
@@ -41,11 +41,12 @@ pub struct Config {
     pub max_connections_per_user: Option<u32>,
     /// Pins shard n to core `n % cores`. Default: off. Useful for measurements, rarely for serving.
     pub pin_shards: bool,
-    /// A connection that sends nothing for so long is closed with 1002; `None`: never. Default 60 s
+    /// A connection that sends nothing in this time is closed with 1002; `None`: never. Default 60
+    /// s
     /// (PROTOCOL §7). There is no timer per connection: a sweep over the records checks it.
     pub idle_timeout: Option<Duration>,
-    /// A channel without activity for so long, and for twice as long at most, is asked to release
-    /// what it can ([`ShardChannel::hibernate`](simurgh_core::ShardChannel::hibernate)); `None`:
+    /// A channel without activity in this time, or at most twice this time, hibernates
+    /// ([`ShardChannel::hibernate`](simurgh_core::ShardChannel::hibernate)); `None`:
     /// never. Default 15 s, as in Phoenix. Costs a check of each channel in that time while any is
     /// awake.
     pub hibernate_after: Option<Duration>,
@@ -79,17 +80,17 @@ pub struct Config {
     /// A reader that has taken less than 16 kB of its queue in this time is closed with 1013.
     /// Default 10 s. There is no timer: only readers with a queue are checked.
     pub slow_after: Duration,
-    /// Bytes of undelivered broadcasts in a shard, its mailbox included; above, publishers are held
-    /// back (their sockets are not read; other threads get an error). Default 16 MiB.
+    /// Bytes of undelivered broadcasts in a shard, its mailbox included; above, the server pauses
+    /// publishers (it does not read their sockets; other threads get an error). Default 16 MiB.
     pub mailbox_bytes_max: usize,
     /// How presence is sent, and its limits ([`ShardContext::presence`]).
     ///
     /// [`ShardContext::presence`]: simurgh_core::ShardContext::presence
     pub presence: PresenceConfig,
-    /// How much of all topics' broadcasts is kept, for channels that declare a history
+    /// The maximum size of histories, for channels that declare a history
     /// ([`ChannelRoute::history`](simurgh_socket::ChannelRoute::history)).
     pub history: HistoryConfig,
-    /// The file that keeps histories over a planned restart: written at the end of a drain
+    /// The file that saves histories over a planned restart: written at the end of a drain
     /// (`Endpoint::drain`, SIGTERM), read and removed at the next start, so that clients resume
     /// without a loss. After a crash there is none, and clients receive a notice of the loss.
     /// Default: none.
@@ -100,7 +101,7 @@ pub struct Config {
     pub check_origin: Option<CheckOrigin>,
     /// While the server listens on loopback alone, `/metrics`, the observer and the publish API
     /// answer requests whose `Host` is a name of loopback or one of these (without a port), and
-    /// sockets let in pages of such a host alone: for a proxy on this machine that passes them on.
+    /// sockets accept only pages of such a host: for a proxy on this machine that forwards them.
     /// Default: none.
     pub trusted_hosts: Vec<String>,
     /// Proxies whose `x-forwarded-for` and `x-forwarded-proto` are trusted. Default: none.
@@ -108,7 +109,7 @@ pub struct Config {
     /// Connections from trusted proxies begin with a PROXY protocol header (v1 or v2). Default:
     /// off.
     pub proxy_protocol: bool,
-    /// Bearer token of `POST /api/broadcast`, which does not exist without it, and of the observer
+    /// Bearer token of the paths below `/api/`, which do not exist without it, and of the observer
     /// at `/observer/`. Default: none.
     pub api_token: Option<String>,
     /// Secret from which the signing keys of long-poll session tokens are derived. At least 64

@@ -1,7 +1,8 @@
 //! The plain HTTP connections of one listener, and how many there may be.
 //!
-//! An idle connection is worth less than one with a request: when places grow scarce the longest
-//! idle are asked to close, and the others may be idle for a shorter time. Some places are reserved
+//! An idle connection is worth less than one with a request: when places grow scarce the server
+//! closes the longest idle ones, and shortens the idle timeout of the others. Some places are
+//! reserved
 //! for the server's own paths (monitoring and publishing), so that a full server does not look like
 //! a dead one.
 
@@ -246,7 +247,10 @@ impl HttpConnections {
         while self.taken.load(SeqCst) > 0 && !self.is_over.load(Relaxed) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                tracing::warn!(requests = self.taken(), "ends before their answers");
+                tracing::warn!(
+                    requests = self.taken(),
+                    "stopped before all HTTP requests were answered"
+                );
                 return;
             }
             let waited = self.left.wait_timeout(present, left);
@@ -267,7 +271,7 @@ impl HttpConnections {
 }
 
 impl Present {
-    /// Asks so many of the longest idle connections to close; returns how many were asked. After a
+    /// Asks so many of the longest idle connections to close; returns how many. After a
     /// search that found none there is a pause.
     fn ask_idle(&mut self, most: usize, is_meant: impl Fn(&Seat) -> bool) -> usize {
         let now = Instant::now();

@@ -245,7 +245,7 @@ impl Watch {
         self.has_to_leave.load(Relaxed)
     }
 
-    /// When it began to wait for its next request, unless it was asked to close already. From any
+    /// When it began to wait for its next request, unless it is already closing. From any
     /// thread.
     pub fn idle_since_ms(&self) -> Option<u64> {
         (self.is_idle() && !self.has_to_leave()).then(|| self.since_ms.load(Relaxed))
@@ -282,7 +282,7 @@ impl Watch {
         self.is_last.load(Relaxed) && number == self.heads.load(Relaxed)
     }
 
-    /// What is overdue, or when to check again. `idle_limit` is the present limit of idle time.
+    /// The overdue ones, or when to check again. `idle_limit` is the present limit of idle time.
     pub fn look(&self, limits: &HttpConfig, idle_limit: Duration) -> Result<Duration, Overdue> {
         let shortest = limits.shortest_timeout();
         let now_ms = now_ms();

@@ -226,18 +226,18 @@ pub enum DriverError {
     /// because the server is full.
     #[error("the connection was refused with {status}{}", after_colon(body))]
     Refused {
-        /// The status: usually 403; 404 where nothing is mounted.
+        /// The status: usually 403; 404 where no user socket is mounted.
         status: u16,
         /// The application's body.
         body: String,
     },
     /// Too many undelivered bytes in a shard; try again later.
-    #[error("too many bytes are under way, try again later")]
+    #[error("too many bytes are in flight: try again later")]
     Congested,
-    #[error("the server has ended")]
+    #[error("the server has stopped")]
     Ended,
     /// The answer did not arrive in time.
-    #[error("what was waited for did not come in time")]
+    #[error("the expected event did not arrive in time")]
     TimedOut,
 }
 

@@ -31,6 +31,9 @@ pub enum ShardQuery {
     Disconnect { key: Key, answer: Answer<bool> },
 }
 
+/// Hashes in a sample: up to so many topics are counted exactly, more to a few percent.
+pub const SAMPLE: usize = 4096;
+
 /// An address, and a port if one was named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
@@ -44,6 +47,9 @@ pub struct Surveyed<T> {
     pub rows: Vec<T>,
     /// How many rows there were to choose from.
     pub total: u64,
+    /// The greatest hashes of the names of topics with members, at most [`SAMPLE`]: to count topics
+    /// with members on several shards once.
+    pub sample: Vec<u64>,
     /// Time that the walk took of the shard.
     pub busy: Duration,
 }

@@ -301,7 +301,7 @@ impl Shard {
             };
             match wire.serializer().map(|serializer| serializer.decode_server(frame)) {
                 Some(Ok(message)) => to_driver.receive(key, kind(&message), || What::of(&message)),
-                Some(Err(error)) => tracing::error!(%error, "a message of our own is no message"),
+                Some(Err(error)) => tracing::error!(%error, "cannot decode a message to a driver"),
                 None => to_driver.receive(key, EventKind::Message, || bare(frame)),
             }
         }
@@ -390,7 +390,7 @@ impl Shard {
         self.refuse_driven(503, String::new())
     }
 
-    /// Closes the sockets of a driver that is gone; returns whether none is left.
+    /// Closes the sockets of a driver that is gone; returns whether that was the last.
     fn detach(&mut self, io: &mut Io, task: &mut Task, deadline: u64) -> bool {
         let driver = task.driver;
         let mut keys = Vec::new();
@@ -471,7 +471,7 @@ fn frame(out: &mut Vec<u8>, wire: Wire, message: &Message<'_>) {
     match serializer.message(&mut text, message) {
         Ok(kind) => ws::encode(op_code(kind), &text, MASK, out),
         // A binary payload in V1: as with a client, it is not sent.
-        Err(error) => tracing::warn!(%error, "a message of a driver cannot be encoded"),
+        Err(error) => tracing::warn!(%error, "cannot encode a message from a driver"),
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Tidying {
     few: (u64, Option<u64>),
     /// When memory is returned next, ns.
     at_ns: Option<u64>,
-    /// How often the allocator was asked.
+    /// The number of calls of the allocator.
     rounds: u8,
 }
 

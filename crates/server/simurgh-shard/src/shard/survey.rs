@@ -7,6 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use simurgh_core::{KeptView, Phase, Position, TICK, TopicId, TopicView, Wire, nanoseconds, until};
@@ -14,7 +15,7 @@ use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
 use super::{Io, Shard};
-use crate::mail::survey::{Answer, MembersHere, Peer, ShardQuery, Surveyed, TopicCount};
+use crate::mail::survey::{Answer, MembersHere, Peer, SAMPLE, ShardQuery, Surveyed, TopicCount};
 use crate::view::{ConnectionOrder, ConnectionRow, Kept, TopicOrder};
 
 /// Longest slice of a walk, and the time between two slices.
@@ -167,8 +168,8 @@ impl<T: Ord + Copy, R> Rows<T, R> {
         found.len() == 0
     }
 
-    fn send(self, total: u64, busy: Duration) {
-        let _ = self.answer.send(Surveyed { rows: self.rows, total, busy });
+    fn send(self, total: u64, sample: Vec<u64>, busy: Duration) {
+        let _ = self.answer.send(Surveyed { rows: self.rows, total, sample, busy });
     }
 }
 
@@ -177,6 +178,7 @@ enum Over {
         by: TopicOrder,
         search: Box<str>,
         roll: bool,
+        sample: Top<()>,
         rows: Rows<TopicId, TopicCount>,
     },
     /// By their slots.
@@ -229,7 +231,8 @@ impl Shard {
                 let observed = self.observed(now_ns);
                 let roll = observed.topics.roll(now_ns);
                 let rows = Rows::new(most, answer);
-                observed.begin(Over::Topics { by, search, roll, rows });
+                let sample = Top::new(SAMPLE);
+                observed.begin(Over::Topics { by, search, roll, sample, rows });
             }
             ShardQuery::Connections { by, peer, most, answer } => {
                 let observed = self.observed(now_ns);
@@ -304,12 +307,13 @@ impl Shard {
 
     fn look(&mut self, io: &mut Io, walk: &mut Walk) {
         let is_over = match &mut walk.over {
-            Over::Topics { by, search, roll, rows } => {
+            Over::Topics { by, search, roll, sample, rows } => {
                 let stride = if search.is_empty() { STRIDE } else { SLOW_STRIDE };
                 self.core.visit_topics(&mut walk.cursor, stride, *roll, |id, topic| {
                     // A topic that only waits to leave the fan-out has no members.
                     if topic.members > 0 && topic.name.contains(&**search) {
                         walk.total += 1;
+                        sample.offer(hash(topic.name), ());
                         rows.top.offer(topic_value(topic, *by), id);
                     }
                 });
@@ -446,7 +450,12 @@ impl Shard {
         let is_open = conn.socket.is_open();
         self.metrics.observer_disconnects.add(1);
         let peer = io.peer_addr(key).ok();
-        tracing::info!(shard = self.index, slot = key.slot, ?peer, "disconnected by an observer");
+        tracing::info!(
+            shard = self.index,
+            slot = key.slot,
+            ?peer,
+            "disconnected a socket at the observer's request"
+        );
         if is_open {
             let (core, mut out) = self.parts(io);
             core.close(&mut out, key, CloseCode::GOING_AWAY);
@@ -461,11 +470,21 @@ impl Walk {
     fn answer(self, took: Duration) {
         let busy = self.busy + took;
         match self.over {
-            Over::Topics { rows, .. } => rows.send(self.total, busy),
-            Over::Kept { rows, .. } => rows.send(self.total, busy),
-            Over::Connections { rows, .. } => rows.send(self.total, busy),
+            Over::Topics { rows, sample, .. } => {
+                let sample = sample.heap.into_iter().map(|Reverse((hash, ()))| hash).collect();
+                rows.send(self.total, sample, busy);
+            }
+            Over::Kept { rows, .. } => rows.send(self.total, Vec::new(), busy),
+            Over::Connections { rows, .. } => rows.send(self.total, Vec::new(), busy),
         }
     }
+}
+
+/// The same on all shards.
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn topic_value(topic: TopicView<'_>, by: TopicOrder) -> u64 {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct ClusterOverview {
     pub link: LinkRow,
-    /// The nodes: first the one that was asked, then the others by name.
+    /// The nodes: first the one that answers, then the others by name.
     pub nodes: Vec<NodeRow>,
     /// Known nodes that are not in `nodes`.
     pub more_nodes: u64,
@@ -24,16 +24,16 @@ pub struct ClusterOverview {
     pub refused: Vec<NamedCount>,
     /// Topics whose presences were requested again because something may have been lost.
     pub resyncs: u64,
-    /// The histories of the engine; none if no channel has a history.
+    /// The histories of the broker; none if no channel has a history.
     pub histories: Option<HistoriesRow>,
     pub at_unix_s: f64,
 }
 
-/// The histories of the engine, as this node sees them.
+/// The histories of the broker, as this node sees them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HistoriesRow {
-    /// What it survives, or why nothing is kept, in words; none while unknown.
+    /// Which failures it survives, or why nothing is stored, in words; none while unknown.
     pub kept: Option<String>,
     pub topics: u64,
     /// Bytes that are not stored yet.
@@ -48,7 +48,7 @@ pub struct HistoriesRow {
     pub gaps: u64,
 }
 
-/// The link to the engine.
+/// The link to the broker.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkRow {
@@ -56,11 +56,11 @@ pub struct LinkRow {
     pub state: String,
     /// Seconds in this state.
     pub for_s: f64,
-    /// The reason for a missing link, in the engine's or the system's words.
+    /// The reason for a missing link, in the broker's or the system's words.
     pub why: Option<String>,
-    /// Address and version of the engine; none without a link, or if unknown.
+    /// Address and version of the broker; none without a link, or if unknown.
     pub engine: Option<String>,
-    /// Time from the last query of the engine to its answer, milliseconds.
+    /// Time from the last query of the broker to its answer, milliseconds.
     pub rtt_ms: Option<f64>,
     /// Links after the first.
     pub reconnects: u64,
@@ -77,7 +77,7 @@ pub struct NodeRow {
     /// Name that outlives restarts.
     pub name: String,
     pub version: String,
-    /// Whether it is the one that was asked.
+    /// Whether it is the one that answers.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_here: bool,
     /// `alive`, `silent`, `draining` or `incompatible`.
@@ -89,7 +89,7 @@ pub struct NodeRow {
     pub sockets: u64,
     /// Time since its last beat, milliseconds.
     pub heard_ms: Option<u64>,
-    /// Time from a query of that node to its answer, through the engine, milliseconds.
+    /// Time from a query of that node to its answer, through the broker, milliseconds.
     pub rtt_ms: Option<f64>,
     /// How much longer its last beat took to arrive than the fastest of its last eight,
     /// milliseconds; an estimate.
@@ -144,11 +144,11 @@ pub struct InterestsRow {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OutboxRow {
-    /// Bytes queued for the engine.
+    /// Bytes queued for the broker.
     pub bytes: u64,
     /// Most bytes of queued broadcasts; beyond them the oldest are dropped.
     pub bytes_max: u64,
-    /// Envelopes that were sent but may not have reached the engine.
+    /// Envelopes that were sent but may not have reached the broker.
     pub under_way: u64,
 }
 
@@ -165,7 +165,7 @@ pub struct NamedCount {
 pub struct NodeMembers {
     pub id: String,
     pub name: String,
-    /// Whether it is the one that was asked.
+    /// Whether it is the one that answers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_here: bool,
     /// None if it has not answered in half a second.

@@ -140,7 +140,7 @@ fn answer(
     };
     match (reply, message) {
         (Some(reply), Some(message)) => ctx.carry_out([Effect::Reply(message, reply)]),
-        (Some(_), None) => tracing::debug!(at, "a reply where there is no message: dropped"),
+        (Some(_), None) => tracing::debug!(at, "dropped a reply: there is no message to reply to"),
         (None, _) => {}
     }
     end

@@ -25,7 +25,7 @@ pub struct OffShardScope {
     pub(super) outbox: Outbox,
 }
 
-/// What join functions know as well.
+/// The part that join functions have, too.
 impl Deref for OffShardScope {
     type Target = JoinContext;
 

@@ -104,7 +104,12 @@ impl Reject {
             _ => {
                 let response = self.response();
                 let said = response.json().unwrap_or("binary");
-                tracing::warn!(topic, at, said, "refused, with nobody to tell");
+                tracing::warn!(
+                    topic,
+                    at,
+                    said,
+                    "a handler refused, but there is no message to reply to"
+                );
                 Refusal::Nothing
             }
         }

@@ -104,7 +104,7 @@ impl Found<'_> {
 
     fn topic(&mut self, spec: &ChannelSpec, above: &[Pattern]) -> Option<Pattern> {
         if spec.topic.is_empty() {
-            self.add("topic", "is missing; every channel needs a topic, such as \"rooms:*\"");
+            self.add("topic", "is missing: every channel needs a topic, such as \"rooms:*\"");
             return None;
         }
         let pattern = match Pattern::parse(&spec.topic) {
@@ -115,13 +115,14 @@ impl Found<'_> {
             }
         };
         if spec.topic == events::PHOENIX_TOPIC {
-            self.add("topic", "\"phoenix\" is the protocol's own topic, for heartbeats");
+            self.add("topic", "\"phoenix\" is reserved for heartbeats: use another topic");
         }
         if above.contains(&pattern) {
             self.add("topic", format!("{:?} is declared twice", spec.topic));
         } else if let Some(taker) = above.iter().find(|above| covers(above, &pattern)) {
             let message = format!(
-                "{:?} is never reached: \"{taker}\" above takes its topics; declare it before that",
+                "{:?} is never used, because \"{taker}\" above matches its topics: declare it \
+                 first",
                 spec.topic
             );
             self.add("topic", message);
@@ -161,8 +162,8 @@ impl Found<'_> {
         ] {
             if shows {
                 let why = format!(
-                    "would tell all members the token of who joins, the field {field:?}: name the \
-                     fields that are meant"
+                    "would send the token of a joining client (field {field:?}) to all members: \
+                     list the fields to send"
                 );
                 self.add(key, why);
             }
@@ -180,12 +181,12 @@ impl Found<'_> {
     fn limits(&mut self, spec: &ChannelSpec) {
         self.at_least_one("payload_bytes_max", spec.payload_bytes_max);
         if spec.message_bytes_max.is_some_and(|bytes| bytes < MESSAGE_BYTES_LEAST) {
-            let message = format!("must be at least {MESSAGE_BYTES_LEAST}, what a ping may have");
+            let message =
+                format!("must be at least {MESSAGE_BYTES_LEAST}, the maximum size of a ping");
             self.add("message_bytes_max", message);
         }
         if spec.events_per_second.is_some_and(|n| !(1..=EVENTS_PER_SECOND_MAX).contains(&n)) {
-            let message =
-                format!("must be 1 to {EVENTS_PER_SECOND_MAX}; leave it out for no limit");
+            let message = format!("must be 1 to {EVENTS_PER_SECOND_MAX}; remove it for no limit");
             self.add("events_per_second", message);
         }
         for (key, short_for, is_twice) in [
@@ -201,7 +202,13 @@ impl Found<'_> {
             ),
         ] {
             if is_twice {
-                self.add(key, format!("is {short_for} of limits, which is there as well"));
+                self.add(
+                    key,
+                    format!(
+                        "is short for {short_for} of limits, which is also set: \
+                    remove one of them"
+                    ),
+                );
             }
         }
     }
@@ -241,7 +248,10 @@ impl Found<'_> {
                 ("announce_joins_up_to", spec.announce_joins_up_to.is_some()),
             ] {
                 if is_there {
-                    self.add(key, "says nothing without announce_join, the event to announce with");
+                    self.add(
+                        key,
+                        "has no effect without announce_join: add that, or remove this key",
+                    );
                 }
             }
             return None;
@@ -250,7 +260,7 @@ impl Found<'_> {
         if spec.announce_joins_up_to == Some(0) {
             self.add(
                 "announce_joins_up_to",
-                "must be at least 1; to announce none, leave out announce_join",
+                "must be at least 1; to announce no joins, remove announce_join",
             );
         }
         Some(Announce {
@@ -268,7 +278,7 @@ impl Found<'_> {
         for (index, event) in spec.event.iter().enumerate() {
             if presence::EVENTS.contains(&event.name.as_str()) {
                 self.event = Some(index);
-                self.add("name", format!("{:?}: presence tells it itself", event.name));
+                self.add("name", format!("{:?} is sent by presence: use another name", event.name));
             }
         }
         self.event = None;
@@ -296,10 +306,10 @@ impl Found<'_> {
 
     fn event(&mut self, spec: &EventSpec, shape: PayloadShape) -> Event {
         if spec.payload.is_some() && spec.broadcast == Reach::None {
-            self.add("payload", "says nothing without broadcast = \"all\" or \"others\"");
+            self.add("payload", "has no effect without broadcast = \"all\" or \"others\"");
         }
         if spec.status.is_some() && spec.reply.is_none() {
-            self.add("status", "says nothing without a reply");
+            self.add("status", "has no effect without a reply");
         }
         let payload = self.template("payload", spec.payload.as_ref(), Template::payload());
         let reply = spec.reply.as_ref().map(|reply| {
@@ -329,21 +339,21 @@ impl Found<'_> {
 
     fn name(&mut self, key: &'static str, name: &str) {
         if name.is_empty() {
-            self.add(key, "is missing; an event needs a name, such as \"new:msg\"");
+            self.add(key, "is missing: an event needs a name, such as \"new:msg\"");
         } else if is_reserved(name) {
             let why = format!(
-                "{name:?}: names that begin with phx_ or simurgh: are the protocol's own, \
-                 as is \"disconnect\""
+                "{name:?} is reserved, as are all names that begin with phx_ or simurgh: and \
+                 \"disconnect\""
             );
             self.add(key, why);
         } else if key == "announce_join" && name == "*" {
-            self.add(key, "\"*\" names no event");
+            self.add(key, "must be the name of one event, not \"*\"");
         }
     }
 
     fn at_least_one(&mut self, key: &'static str, value: Option<usize>) {
         if value == Some(0) {
-            self.add(key, "must be at least 1; leave it out for no limit");
+            self.add(key, "must be at least 1; remove it for no limit");
         }
     }
 }

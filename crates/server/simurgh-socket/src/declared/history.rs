@@ -19,11 +19,11 @@ fn read(value: &Value) -> Result<Option<HistoryRule>, String> {
     let table = match value {
         Value::Bool(on) => return Ok(on.then(HistoryRule::default)),
         Value::Object(table) => table,
-        other => return Err(format!("{other} is not what it takes: {TAKES}")),
+        other => return Err(format!("{other} is not allowed: use {TAKES}")),
     };
     let mut rule = HistoryRule::default();
     for (key, value) in table {
-        let wrong = |takes: &str| format!("{key}: {value} is not {takes}");
+        let wrong = |takes: &str| format!("{key}: {value} is not allowed: use {takes}");
         match key.as_str() {
             "count" => {
                 let count = value.as_u64().and_then(|it| usize::try_from(it).ok());
@@ -44,7 +44,7 @@ fn read(value: &Value) -> Result<Option<HistoryRule>, String> {
             }
             _ => {
                 return Err(format!(
-                    "{key}: no such key; there are count, age, bytes and only_own"
+                    "{key}: no such key; the keys are count, age, bytes and only_own"
                 ));
             }
         }
@@ -77,7 +77,7 @@ mod tests {
         for (value, expected) in [
             (json!("yes"), TAKES),
             (json!(5), TAKES),
-            (json!({"size": 5}), "size: no such key; there are count, age, bytes and only_own"),
+            (json!({"size": 5}), "size: no such key; the keys are count, age, bytes and only_own"),
             (json!({"count": 0}), "count: 0 is not a whole number, at least 1"),
             (json!({"count": "5"}), "count: \"5\" is not a whole number"),
             (json!({"age": 5}), "age: 5 is not a time such as \"5m\""),

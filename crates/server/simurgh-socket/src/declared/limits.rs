@@ -9,8 +9,8 @@ use simurgh_channel::{ChannelLimits, LimitPolicy, Rate, RateLimit, SizeLimit, So
 use super::size;
 
 /// The accepted forms of a rate, for error messages.
-const RATE: &str = "a number a second such as 20, a text such as \"100/min\", or a table such as \
-                    { rate = \"20/s\", burst = 50, policy = \"close\" }";
+const RATE: &str = "a number per second such as 20, a text such as \"100/min\", or a table such \
+    as { rate = \"20/s\", burst = 50, policy = \"close\" }";
 const SIZE: &str =
     "a size such as \"16KiB\", or a table such as { max = \"16KiB\", policy = \"close\" }";
 const POLICIES: &str = "\"reply\", \"drop\" or \"close\"";
@@ -47,7 +47,9 @@ impl From<SocketLimitsSpec> for SocketLimits {
 
 pub(super) fn channel<'de, D: Deserializer<'de>>(from: D) -> Result<ChannelLimits, D::Error> {
     let Value::Object(table) = Value::deserialize(from)? else {
-        return Err(de::Error::custom("is a table such as { messages = 20, bytes = \"64KiB/s\" }"));
+        return Err(de::Error::custom(
+            "must be a table, such as { messages = 20, bytes = \"64KiB/s\" }",
+        ));
     };
     let mut limits = ChannelLimits::default();
     for (key, value) in &table {
@@ -56,7 +58,7 @@ pub(super) fn channel<'de, D: Deserializer<'de>>(from: D) -> Result<ChannelLimit
             "bytes" => rate(value, bytes_of).map(|it| limits.bytes = Some(it)),
             "presence_calls" => rate(value, whole).map(|it| limits.presence_calls = Some(it)),
             "payload_bytes" => size_limit(value).map(|it| limits.payload_bytes = Some(it)),
-            _ => Err("no such key; there are messages, bytes, presence_calls and payload_bytes"
+            _ => Err("no such key; the keys are messages, bytes, presence_calls and payload_bytes"
                 .to_owned()),
         };
         read.map_err(|why| de::Error::custom(format!("{key}: {why}")))?;
@@ -80,7 +82,8 @@ fn rate(value: &Value, read: Read) -> Result<RateLimit, String> {
     let rate = table.get("rate").ok_or("the table has no rate, such as \"20/s\"")?;
     let mut rate = plain_rate(rate, read)?;
     if let Some(burst) = table.get("burst") {
-        let burst = read(burst).ok_or_else(|| format!("burst: {burst} is no such number"))?;
+        let burst =
+            read(burst).ok_or_else(|| format!("burst: {burst} is not a positive whole number"))?;
         rate = rate.with_burst(burst).map_err(|error| format!("burst: {error}"))?;
     }
     Ok(RateLimit::from(rate).or(policy(table)?))
@@ -94,7 +97,7 @@ fn plain_rate(value: &Value, read: Read) -> Result<Rate, String> {
         None => (read(value), Some(second)),
         Some((count, period)) => (read(&Value::from(count.trim())), time(period)),
     };
-    let wrong = || format!("{value} is no rate; it takes {RATE}");
+    let wrong = || format!("{value} is not a rate: use {RATE}");
     let rate = Rate::every(count.ok_or_else(wrong)?, period.ok_or_else(wrong)?);
     rate.map_err(|error| format!("{value}: {error}"))
 }
@@ -109,9 +112,9 @@ fn size_limit(value: &Value) -> Result<SizeLimit, String> {
         plain => (plain, LimitPolicy::default()),
     };
     match size::read(bytes) {
-        Some(0) => Err("must be at least 1; leave it out for no limit".to_owned()),
+        Some(0) => Err("must be at least 1; remove it for no limit".to_owned()),
         Some(bytes_max) => Ok(SizeLimit { bytes_max, policy }),
-        None => Err(format!("{value} is no size; it takes {SIZE}")),
+        None => Err(format!("{value} is not a size: use {SIZE}")),
     }
 }
 
@@ -121,14 +124,14 @@ fn policy(table: &Map<String, Value>) -> Result<LimitPolicy, String> {
         Some((_, Some("reply"))) => Ok(LimitPolicy::Reply),
         Some((_, Some("drop"))) => Ok(LimitPolicy::Drop),
         Some((_, Some("close"))) => Ok(LimitPolicy::Close),
-        Some((other, _)) => Err(format!("policy: {other} is none; it takes {POLICIES}")),
+        Some((other, _)) => Err(format!("policy: {other} is unknown: use {POLICIES}")),
     }
 }
 
 fn only(table: &Map<String, Value>, keys: &[&str]) -> Result<(), String> {
     match table.keys().find(|key| !keys.contains(&key.as_str())) {
         None => Ok(()),
-        Some(key) => Err(format!("{key}: no such key; there are {}", keys.join(", "))),
+        Some(key) => Err(format!("{key}: no such key; the keys are {}", keys.join(", "))),
     }
 }
 
@@ -198,21 +201,24 @@ mod tests {
     #[test]
     fn what_is_no_limit_is_named() {
         for (value, why) in [
-            (json!(0), "0: a rate and its burst are from 1"),
-            (json!(-5), "-5 is no rate; it takes a number a second such as 20"),
+            (json!(0), "0: a rate and its burst must be from 1"),
+            (json!(-5), "-5 is not a rate: use a number per second such as 20"),
             (json!(1.5), "1.5 is no rate"),
             (json!(true), "true is no rate"),
             (json!("fast"), "\"fast\" is no rate"),
             (json!("5/day"), "\"5/day\" is no rate"),
             (json!("64KiB/s"), "\"64KiB/s\" is no rate"),
-            (json!("5/2h"), "\"5/2h\": a rate counts over a millisecond to an hour"),
-            (json!("5/0s"), "\"5/0s\": a rate counts over"),
-            (json!(u64::MAX), "a rate and its burst are from 1 to 1099511627776"),
+            (
+                json!("5/2h"),
+                "\"5/2h\": the interval of a rate must be from a millisecond to an hour",
+            ),
+            (json!("5/0s"), "\"5/0s\": the interval of a rate must be"),
+            (json!(u64::MAX), "a rate and its burst must be from 1 to 1099511627776"),
             (json!({}), "the table has no rate"),
-            (json!({"rate": 5, "burst": 0}), "burst: a rate and its burst are from 1"),
-            (json!({"rate": 5, "burst": "x"}), "burst: \"x\" is no such number"),
-            (json!({"rate": 1, "burst": 4_000}), "burst: a burst has to come back within an hour"),
-            (json!({"rate": 5, "policy": "kill"}), "policy: \"kill\" is none; it takes \"reply\""),
+            (json!({"rate": 5, "burst": 0}), "burst: a rate and its burst must be from 1"),
+            (json!({"rate": 5, "burst": "x"}), "burst: \"x\" is not a positive whole number"),
+            (json!({"rate": 1, "burst": 4_000}), "burst: a burst must refill within an hour"),
+            (json!({"rate": 5, "policy": "kill"}), "policy: \"kill\" is unknown: use \"reply\""),
             (json!({"rate": 5, "brust": 5}), "brust: no such key; there are rate, burst, policy"),
         ] {
             let error = read(json!({"messages": value})).expect_err("no rate");
@@ -220,11 +226,11 @@ mod tests {
         }
         let channel = |value: Value| channel(value).map_err(|error| error.to_string());
         for (value, why) in [
-            (json!(5), "is a table such as"),
-            (json!({"joins": 5}), "joins: no such key; there are messages, bytes"),
+            (json!(5), "must be a table, such as"),
+            (json!({"joins": 5}), "joins: no such key; the keys are messages, bytes"),
             (json!({"bytes": "1/0"}), "bytes: \"1/0\" is no rate"),
             (json!({"payload_bytes": 0}), "payload_bytes: must be at least 1"),
-            (json!({"payload_bytes": "-1"}), "payload_bytes: \"-1\" is no size; it takes a size"),
+            (json!({"payload_bytes": "-1"}), "payload_bytes: \"-1\" is not a size: use a size"),
             (json!({"payload_bytes": {"policy": "drop"}}), "payload_bytes: the table has no max"),
         ] {
             let error = channel(value.clone()).expect_err("no limit");

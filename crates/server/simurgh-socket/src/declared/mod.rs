@@ -86,7 +86,7 @@ pub struct ChannelSpec {
     pub topic: String,
     /// Topics (patterns as above) whose joins are refused with `{"reason": "unauthorized"}`.
     pub deny: Vec<String>,
-    /// Who may join, by token claims: [`Rule`](crate::token::Rule)s, one of which has to allow it;
+    /// Token claims that may join: [`Rule`](crate::token::Rule)s, one of which has to allow it;
     /// others are refused with `{"reason": "unauthorized"}`. Default: every client.
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
@@ -96,7 +96,7 @@ pub struct ChannelSpec {
     /// expires. Default: none. Costs its claims and one tokio task a channel.
     #[cfg(feature = "token")]
     pub join_token: Option<String>,
-    /// Who may send events that are broadcast, as in `join`; others get
+    /// Token claims that may send events that are broadcast, as in `join`; others get
     /// `{"reason": "unauthorized"}`. Default: all members.
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
@@ -172,7 +172,7 @@ pub struct EventSpec {
     pub broadcast: Reach,
     /// Template of the broadcast. Default `"$payload"`: unchanged.
     pub payload: Option<Value>,
-    /// Template of the reply. Default: none is sent.
+    /// Template of the reply. Default: no reply.
     pub reply: Option<Value>,
     /// Status of the reply. Default `ok`.
     pub status: Option<String>,
@@ -279,7 +279,7 @@ pub fn user_socket(
         Compiled::Declared(declared) => declared.templates().any(Template::needs_identity),
         Compiled::Supabase(_) => false,
     });
-    let message = "uses $token, and no token is asked for: add the table [token]";
+    let message = "uses $token, but the server has no [token]: add that table";
     let mistake =
         |(channel, _)| Mistake { channel, event: None, key: "topic", message: message.to_owned() };
     let mistakes: Vec<Mistake> = needing.map(mistake).collect();
@@ -289,7 +289,8 @@ pub fn user_socket(
     Ok(user_socket_of(path, &specs, defaults, compiled))
 }
 
-/// What is allowed and probably not meant, for warnings; specs with mistakes have none. An event
+/// Settings that are allowed but probably not meant, for warnings; specs with mistakes have none.
+/// An event
 /// that is declared and announces joins; and on a server with tokens, templates that show what a
 /// client says about itself where its verified identity is probably meant: one user could speak as
 /// another.
@@ -305,8 +306,8 @@ pub fn traps(specs: &[ChannelSpec], defaults: Defaults, has_tokens: bool) -> Vec
         let events = &declared.events;
         for name in announces.filter(|name| events.iter().any(|event| event.name == **name)) {
             let message = format!(
-                "{name:?} announces joins, so clients cannot push it, and the event that is \
-                 declared under this name is not used. Rename one of them."
+                "{name:?} announces joins, so clients cannot push it and the event with this \
+                 name has no effect. Rename one of them."
             );
             trap("announce_join", message);
         }
@@ -325,8 +326,8 @@ pub fn traps(specs: &[ChannelSpec], defaults: Defaults, has_tokens: bool) -> Vec
             let name = form.trim_start_matches("$payload").trim_start_matches(['$', '.']);
             let name = if name.is_empty() { "name" } else { name };
             let message = format!(
-                "\"{form}\" is what the client says, so one user can speak as another. \
-                 $token.sub and $token.claims.{name} are what the verified token says."
+                "\"{form}\" is chosen by the client, so one user can pose as another. \
+                 $token.sub and $token.claims.{name} come from the verified token."
             );
             trap("topic", message);
         }

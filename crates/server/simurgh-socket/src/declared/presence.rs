@@ -40,17 +40,17 @@ impl Presence {
             Value::Bool(true) => &serde_json::Map::new(),
             Value::Object(table) => table,
             _ => {
-                let why = "is true, false, or a table such as { key = \"$user\", meta = {} }";
+                let why = "must be true, false, or a table such as { key = \"$user\", meta = {} }";
                 return Err(vec![("presence", why.to_owned())]);
             }
         };
         let mut mistakes = Vec::new();
         for key in table.keys().filter(|key| !KEYS.contains(&key.as_str())) {
-            mistakes.push(("presence", format!("{key}: no such key; there are key and meta")));
+            mistakes.push(("presence", format!("{key}: no such key; the keys are key and meta")));
         }
         let key = table.get("key").map(|key| match key {
             Value::String(_) => Template::compile(key),
-            _ => Err("is a text, such as \"$user\"".to_owned()),
+            _ => Err("must be a text, such as \"$user\"".to_owned()),
         });
         let key = key.transpose().map_err(|why| mistakes.push(("presence.key", why)));
         let empty = Value::Object(serde_json::Map::new());
@@ -58,7 +58,7 @@ impl Presence {
         let has_online_at = meta.get("online_at").is_some();
         let meta = match meta {
             Value::Object(_) => Template::compile(meta),
-            _ => Err("is a table, such as { name = \"$user\" }".to_owned()),
+            _ => Err("must be a table, such as { name = \"$user\" }".to_owned()),
         };
         let meta = meta.map_err(|why| mistakes.push(("presence.meta", why)));
         match (key, meta) {
@@ -170,13 +170,13 @@ mod tests {
     fn what_cannot_be_is_refused_with_its_place() {
         assert!(Presence::compile(&json!(false)).unwrap().is_none());
         for (declared, key, why) in [
-            (json!("yes"), "presence", "is true, false, or a table"),
-            (json!(1), "presence", "is true, false, or a table"),
-            (json!({"keys": "$a"}), "presence", "keys: no such key; there are key and meta"),
+            (json!("yes"), "presence", "must be true, false, or a table"),
+            (json!(1), "presence", "must be true, false, or a table"),
+            (json!({"keys": "$a"}), "presence", "keys: no such key; the keys are key and meta"),
             (json!({"key": 5}), "presence.key", "is a text"),
-            (json!({"key": "$a.b"}), "presence.key", "\"$a.b\" stands for nothing"),
-            (json!({"meta": "$payload"}), "presence.meta", "is a table"),
-            (json!({"meta": {"a": "$"}}), "presence.meta", "\"$\" stands for nothing"),
+            (json!({"key": "$a.b"}), "presence.key", "\"$a.b\" is not a form"),
+            (json!({"meta": "$payload"}), "presence.meta", "must be a table"),
+            (json!({"meta": {"a": "$"}}), "presence.meta", "\"$\" is not a form"),
         ] {
             let mistakes = Presence::compile(&declared).unwrap_err();
             assert_eq!(mistakes.len(), 1, "{mistakes:?}");

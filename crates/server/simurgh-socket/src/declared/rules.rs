@@ -1,4 +1,4 @@
-//! Who may join and publish, by the claims of the socket's token.
+//! Rules for joining and publishing, by the claims of the socket's token.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
@@ -46,9 +46,15 @@ impl Rules {
         let (join, publish) = (read("join", &spec.join), read("publish", &spec.publish));
         let own = spec.join_token.as_deref().map(|field| {
             if field.is_empty() {
-                add("join_token", "is empty: it is the name of a field".to_owned());
+                add(
+                    "join_token",
+                    "is empty: set it to the name of a field of the join's payload".to_owned(),
+                );
             } else if spec.join.is_empty() {
-                add("join_token", "says nothing without join, whom it lets in".to_owned());
+                add(
+                    "join_token",
+                    "has no effect without rules in join: add them, or remove this key".to_owned(),
+                );
             }
             OwnToken { field: [field.into()], policy: None }
         });
@@ -145,8 +151,8 @@ pub(super) fn none_needs_tokens(specs: &[ChannelSpec]) -> Result<(), Vec<Mistake
             ("join_token", spec.join_token.is_some()),
         ] {
             if is_there {
-                let message = "says who may by what tokens say, and no token is asked for: add \
-                               the table [token]";
+                let message = "needs tokens, but the server has no [token]: add that table, or \
+                    remove this key";
                 mistakes.push(Mistake { channel, event: None, key, message: message.to_owned() });
             }
         }
@@ -165,7 +171,7 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Stri
         OneOrMore::One(rule) => vec![rule],
         OneOrMore::More(rules) if rules.is_empty() => {
             return Err(serde::de::Error::custom(
-                "the list is empty: leave it out to allow everybody, or write \"nobody\"",
+                "the list is empty: remove it to allow everybody, or write \"nobody\"",
             ));
         }
         OneOrMore::More(rules) => rules,

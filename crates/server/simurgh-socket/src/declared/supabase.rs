@@ -52,12 +52,13 @@ pub(super) fn settings(spec: &ChannelSpec, mut add: impl FnMut(&'static str, Str
         let topic = &spec.topic;
         add(
             "topic",
-            format!("{topic:?}: the topics of kind \"supabase\" begin with \"realtime:\""),
+            format!("{topic:?}: topics of kind \"supabase\" must begin with \"realtime:\""),
         );
     }
     #[cfg(feature = "token")]
     if spec.join_token.is_some() {
-        let why = "is not for kind = \"supabase\", whose joins bring theirs as access_token";
+        let why =
+            "does not apply to kind = \"supabase\", where joins send the token as access_token";
         add("join_token", why.to_owned());
     }
     for (key, is_said) in [
@@ -74,7 +75,7 @@ pub(super) fn settings(spec: &ChannelSpec, mut add: impl FnMut(&'static str, Str
         ("event", !spec.event.is_empty()),
     ] {
         if is_said {
-            add(key, "is not for kind = \"supabase\", whose events are fixed".to_owned());
+            add(key, "does not apply to kind = \"supabase\", whose events are fixed".to_owned());
         }
     }
     Settings {

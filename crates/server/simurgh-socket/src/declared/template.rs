@@ -131,7 +131,8 @@ impl Template {
             Value::String(text) if text.starts_with('$') => self.add_form(text)?,
             Value::String(text) if text.contains("$token.") => {
                 return Err(format!(
-                    "{text:?} would be sent as it is: a form stands alone, as in \"$token.sub\""
+                    "{text:?} would be sent unchanged: a form must be the whole text, as in \
+                     \"$token.sub\""
                 ));
             }
             Value::Array(items) => {
@@ -147,8 +148,8 @@ impl Template {
                 for (n, (key, item)) in entries.iter().enumerate() {
                     if key.starts_with('$') {
                         return Err(format!(
-                            "{key:?} is no name for a field: only values may be $ forms, and a \
-                             date is to be written as a text"
+                            "{key:?} cannot be the name of a field: only values may be $ forms; \
+                             write a date as a text"
                         ));
                     }
                     self.text(if n > 0 { "," } else { "" });
@@ -181,8 +182,8 @@ impl Template {
             "subtopic" => Piece::Subtopic,
             "event" => Piece::Event,
             "token" => {
-                return Err("\"$token\" is no form: there are $token.sub and \
-                 $token.claims.name of the verified token, and $payload.token of the payload"
+                return Err("\"$token\" is not a form: use $token.sub or $token.claims.name of \
+                    the verified token, or $payload.token of the payload"
                     .to_owned());
             }
             _ if form.starts_with(TOKEN) => Piece::Token(token_path(text)?),
@@ -194,11 +195,10 @@ impl Template {
                 let name = name.strip_prefix("payload.").unwrap_or(name);
                 if !is_name(name) {
                     return Err(format!(
-                        "{text:?} stands for nothing: $name and $payload.name are fields of the \
-                         payload, which the client chooses (letters, digits, _ and -); $token.sub \
-                         and $token.claims.name are of its verified token; $payload, $topic, \
-                         $subtopic and $event are what they say; a text that begins with $ is \
-                         written with $$"
+                        "{text:?} is not a form. Forms are $name and $payload.name (a field of \
+                         the payload, which the client chooses: letters, digits, _ and -), \
+                         $token.sub and $token.claims.name (of its verified token), $payload, \
+                         $topic, $subtopic and $event. For a text that begins with $ write $$"
                     ));
                 }
                 Piece::Field(self.field(name)?)
@@ -213,7 +213,7 @@ impl Template {
             return Ok(known);
         }
         if self.fields.len() == FIELDS_MAX {
-            return Err(format!("names more than {FIELDS_MAX} fields of the payload"));
+            return Err(format!("uses more than {FIELDS_MAX} fields of the payload"));
         }
         self.fields.push(name.into());
         Ok(self.fields.len() - 1)
@@ -251,8 +251,7 @@ fn token_path(text: &str) -> Result<Box<str>, String> {
     match cfg!(feature = "token") && (path == "sub" || is_claim) {
         true => Ok(path.into()),
         false => Err(format!(
-            "{text:?} is nothing of a token: there are $token.sub, and $token.claims.name for any \
-             claim"
+            "{text:?} is not a form: use $token.sub, or $token.claims.name for any claim"
         )),
     }
 }

@@ -189,8 +189,8 @@ fn a_rate_of_events_is_one_of_messages() {
         json!([{"topic": "a", "events_per_second": 20, "payload_bytes_max": 5,
                 "limits": {"messages": 20, "payload_bytes": 5}}]),
         &[
-            "channel 1, events_per_second: is messages of limits, which is there as well",
-            "channel 1, payload_bytes_max: is payload_bytes of limits, which is there as well",
+            "channel 1, events_per_second: is short for messages of limits, which is also set",
+            "channel 1, payload_bytes_max: is short for payload_bytes of limits, which is also set",
         ],
     );
 }
@@ -284,8 +284,8 @@ fn mistakes_are_named_all_at_once() {
             "channel 1, event 1, name: is missing",
             "channel 1, event 3, name: \"a\" is declared twice",
             "channel 2, topic: is missing",
-            "channel 3, join_reply: \"$\" stands for nothing",
-            "channel 3, announce_payload: says nothing without announce_join",
+            "channel 3, join_reply: \"$\" is not a form",
+            "channel 3, announce_payload: has no effect without announce_join",
         ],
     );
 }
@@ -299,9 +299,9 @@ fn topics_that_can_never_be_reached_are_mistakes() {
         ]),
         &[
             "channel 2, topic: \"a:*\" is declared twice",
-            "channel 3, topic: \"a:b\" is never reached: \"a:*\" above",
-            "channel 4, topic: \"a:b:*\" is never reached",
-            "channel 6, topic: \"phoenix\" is the protocol's own",
+            "channel 3, topic: \"a:b\" is never used, because \"a:*\" above",
+            "channel 4, topic: \"a:b:*\" is never used",
+            "channel 6, topic: \"phoenix\" is reserved",
             "channel 7, deny: \"c\" matches no topic of \"b\"",
             "channel 7, deny: \"**\"",
         ],
@@ -320,15 +320,15 @@ fn what_says_nothing_is_a_mistake() {
             ],
         }]),
         &[
-            "channel 1, announce_join: \"phx_close\": names that begin with phx_ or simurgh:",
+            "channel 1, announce_join: \"phx_close\" is reserved, as are all names",
             "channel 1, announce_joins_up_to: must be at least 1",
             "channel 1, payload_bytes_max: must be at least 1",
             "channel 1, message_bytes_max: must be at least 125",
             "channel 1, events_per_second: must be 1 to 100000",
             "channel 1, event 1, name: \"phx_reply\"",
-            "channel 1, event 2, payload: says nothing without broadcast",
-            "channel 1, event 2, status: says nothing without a reply",
-            "channel 1, event 3, payload: \"$b.c\" stands for nothing",
+            "channel 1, event 2, payload: has no effect without broadcast",
+            "channel 1, event 2, status: has no effect without a reply",
+            "channel 1, event 3, payload: \"$b.c\" is not a form",
             "channel 1, event 3, reply: \"$ \" stands for nothing",
         ],
     );
@@ -368,11 +368,11 @@ fn a_supabase_channel_needs_nothing_but_its_kind() {
 fn what_a_supabase_channel_does_not_have_is_refused() {
     for (more, key, why) in [
         (json!({"topic": "rooms:*"}), "topic", "begin with \"realtime:\""),
-        (json!({"event": [{"name": "e"}]}), "event", "is not for kind"),
-        (json!({"presence": true}), "presence", "is not for kind"),
-        (json!({"join_reply": {}}), "join_reply", "is not for kind"),
-        (json!({"payload_shape": "any"}), "payload_shape", "is not for kind"),
-        (json!({"members_max": 5}), "members_max", "is not for kind"),
+        (json!({"event": [{"name": "e"}]}), "event", "does not apply to kind"),
+        (json!({"presence": true}), "presence", "does not apply to kind"),
+        (json!({"join_reply": {}}), "join_reply", "does not apply to kind"),
+        (json!({"payload_shape": "any"}), "payload_shape", "does not apply to kind"),
+        (json!({"members_max": 5}), "members_max", "does not apply to kind"),
         (json!({"events_per_second": 0}), "events_per_second", "must be 1 to"),
         (json!({"payload_bytes_max": 0}), "payload_bytes_max", "must be at least 1"),
     ] {

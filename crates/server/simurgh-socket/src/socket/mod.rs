@@ -40,7 +40,7 @@ use route::Own;
 #[derive(Clone)]
 pub struct UserSocket {
     parts: Parts,
-    /// What is known of the channels besides their routes, in the same order.
+    /// Properties of the channels besides their routes, in the same order.
     own: Vec<Own>,
     #[cfg(feature = "token")]
     tokens: Option<Arc<crate::token::TokenPolicy>>,
@@ -258,7 +258,8 @@ impl UserSocket {
         self
     }
 
-    /// Closes a connection that sends nothing for so long (1002); `None` for never. Without it, the
+    /// Closes a connection that sends nothing in this time (1002); `None` for never. Without it,
+    /// the
     /// endpoint's own setting.
     pub fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.parts.channels.idle_timeout = Some(timeout);

@@ -117,6 +117,6 @@ fn refusal(reason: &'static str) -> Refusal {
         "invalid" | "missing" => {
             Refusal("MalformedJWT", "The token provided is not a valid JWT".to_owned())
         }
-        reason => Refusal("InvalidJWTToken", format!("The token is not taken: {reason}")),
+        reason => Refusal("InvalidJWTToken", format!("The token was refused: {reason}")),
     }
 }

@@ -73,7 +73,7 @@ pub(crate) struct Realtime {
     access: Access,
 }
 
-/// What the token of a member allows.
+/// The rights of a member's token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pass {
     may_publish: bool,
@@ -127,7 +127,7 @@ impl Realtime {
         }
         if payload.len() > PARSED_BYTES_MAX {
             ctx.count_wrong_payload();
-            let why = format!("a join has {PARSED_BYTES_MAX} bytes at most");
+            let why = format!("a join must have at most {PARSED_BYTES_MAX} bytes");
             return Err(Refusal("InvalidJoinPayload", why));
         }
         let config = JoinConfig::read(payload).map_err(|wrong| {

@@ -31,7 +31,7 @@ struct KeyFile {
 #[non_exhaustive]
 pub enum JwksFileError {
     /// It cannot be read.
-    #[error("it cannot be read: {0}")]
+    #[error("cannot read it: {0}")]
     Read(std::io::Error),
     /// It has no keys that can be used.
     #[error("{0}")]
@@ -78,7 +78,7 @@ impl CurrentVerifier {
         let read = tokio::task::spawn_blocking(move || this.read_now()).await;
         *last_read = Some(Instant::now());
         if let Err(error) = read {
-            tracing::error!(%error, "the keys of tokens were not read again");
+            tracing::error!(%error, "the keys of tokens were not reloaded");
         }
     }
 
@@ -87,11 +87,12 @@ impl CurrentVerifier {
         let path = file.path.display();
         match read(&file.path, &file.algorithms, &file.checks) {
             Ok(verifier) => {
-                tracing::info!(%path, "read the keys of tokens again");
+                tracing::info!(%path, "reloaded the keys of tokens");
                 *self.verifier.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(verifier);
             }
             Err(error) => {
-                tracing::warn!(%path, %error, "the keys of tokens stay as they were");
+                tracing::warn!(%path, %error, "cannot reload the keys of tokens; the old ones \
+                    stay");
             }
         }
     }
@@ -118,7 +119,7 @@ fn read(path: &Path, algorithms: &[Algorithm], checks: &Checks) -> Result<Verifi
     let verifier = Verifier::new(Settings::Jwt(settings)).map_err(JwksFileError::Keys)?;
     for skipped in verifier.skipped_keys() {
         let (path, index, kid) = (path.display(), skipped.index, skipped.id.as_deref());
-        tracing::warn!(%path, index, kid, why = skipped.why, "a key of tokens is left out");
+        tracing::warn!(%path, index, kid, why = skipped.why, "ignored a key of tokens");
     }
     Ok(verifier)
 }

@@ -157,7 +157,7 @@ impl Check {
         let (word, is_right) = (word(what), words.take(word(what)));
         if let Some(wanted) = wanted.filter(|wanted| *wanted != topic) {
             let is_it = is_right && read.is_ok();
-            return Fit::Elsewhere(format!("came on {topic}, not on {wanted}"), is_it);
+            return Fit::Elsewhere(format!("arrived on {topic}, not on {wanted}"), is_it);
         }
         match read {
             Ok(value) if is_right => Fit::Fits(value),
@@ -172,15 +172,14 @@ impl Check {
         for (number, entry) in state.mailboxes.get(self.at).into_iter().flat_map(Mailbox::entries) {
             let is_taken = entry.is_taken && !matches!(self.sort, Sort::Joined(..));
             match (self.fit(&entry.what, words, expect), is_taken) {
-                (Fit::Fits(_), true) => findings.hint(format!(
-                    "message {number} is one, but an earlier assertion has taken it"
-                )),
+                (Fit::Fits(_), true) => findings
+                    .hint(format!("message {number} matches, but an earlier assertion used it")),
                 (Fit::Misfit(misfit), false) => findings.near(number, &misfit),
                 (Fit::Elsewhere(..), false) if self.is_for_reply() => {
                     findings.hint(format!("the reply came with status {}", word(&entry.what)));
                 }
                 (Fit::Elsewhere(how, true), false) => {
-                    findings.hint(format!("message {number} would be one, but {how}"));
+                    findings.hint(format!("message {number} would match, but {how}"));
                 }
                 _ => {}
             }
@@ -204,7 +203,7 @@ impl Check {
             let Some(number) = mailbox.number.filter(|_| at != self.at) else { continue };
             let is_it = |what| matches!(self.fit(what, words, expect), Fit::Fits(_));
             if mailbox.left().any(|(_, what)| is_it(what)) {
-                findings.hint(format!("socket {number} has one"));
+                findings.hint(format!("socket {number} received one"));
             }
         }
     }

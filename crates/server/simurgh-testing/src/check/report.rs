@@ -18,7 +18,7 @@ const PAYLOAD_LINES: usize = 40;
 /// How many of the last messages of a mailbox are shown.
 const MESSAGES: usize = 60;
 
-/// What is known about a message that did not come.
+/// Findings about a message that did not arrive.
 #[derive(Default)]
 pub(crate) struct Findings {
     /// The number of the nearest message, how much it differs, and where.
@@ -55,7 +55,7 @@ pub(crate) fn missing(
         let _ = write!(text, "\nexpected: {expected}\n");
     }
     if let Some((number, _, lines)) = &findings.nearest {
-        let _ = writeln!(text, "\nmessage {number} comes nearest:");
+        let _ = writeln!(text, "\nclosest match: message {number}");
         for line in lines {
             let _ = writeln!(text, "  {line}");
         }
@@ -81,27 +81,27 @@ pub(crate) fn unwanted(
 }
 
 pub(crate) fn goes_on(state: &State, at: usize, event: &str, time: Duration) -> String {
-    let mut text = format!("it was to happen that {event}, within {} ms\n", time.as_millis());
+    let mut text = format!("expected within {} ms: {event}\n", time.as_millis());
     list(&mut text, state, at);
     finish(text, &[])
 }
 
 pub(crate) fn not_subscribed(topic: &str) -> String {
     format!(
-        "the test hears no broadcasts on {topic}: join with subscribe_and_join, or subscribe \
-         with TestServer::subscribe before they are made"
+        "the test is not subscribed to {topic}: join with subscribe_and_join, or call \
+         TestServer::subscribe before the broadcast"
     )
 }
 
 pub(crate) fn refused(path: &str, error: &simurgh::driver::DriverError) -> String {
-    format!("connecting to {path}: {error}; try_connect is for those that are to be refused")
+    format!("connecting to {path}: {error}; use try_connect if a refusal is expected")
 }
 
 pub(crate) fn not_joined(topic: &str, status: &str, response: &Payload<'_>) -> String {
     let shown = payload_line(response);
     format!(
-        "joining {topic} was answered with status {status}: {shown}; try_join is for those that \
-         are to be refused"
+        "joining {topic} was answered with status {status}: {shown}; use try_join if a refusal \
+         is expected"
     )
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn not_joined(topic: &str, status: &str, response: &Payload<'_>) -> S
 fn what(check: &Check, state: &State, words: &Words, has_come: bool) -> String {
     let socket = state.mailboxes.get(check.at).map(Mailbox::name).unwrap_or_default();
     let no = if has_come { "a" } else { "no" };
-    let come = if has_come { "came, unwanted" } else { "came" };
+    let come = if has_come { "arrived, which was not expected" } else { "arrived" };
     let event = words_text(words);
     match &check.sort {
         Sort::Push(Some(topic)) => format!("{no} push{event} to {socket} on {topic} {come}"),
@@ -134,12 +134,12 @@ fn list(text: &mut String, state: &State, at: usize) {
     let whose = mailbox.name();
     let all = mailbox.entries().count();
     if all == 0 {
-        let _ = write!(text, "\n{whose} has heard nothing\n");
+        let _ = write!(text, "\n{whose} received nothing\n");
         return;
     }
-    let _ = write!(text, "\n{whose} has heard");
+    let _ = write!(text, "\n{whose} received");
     if mailbox.entries().any(|(_, entry)| entry.is_taken) {
-        let _ = write!(text, " (* found by an earlier assertion)");
+        let _ = write!(text, " (* used by an earlier assertion)");
     }
     text.push_str(":\n");
     let skipped = all.saturating_sub(MESSAGES);
@@ -205,12 +205,11 @@ fn add_ends(check: &Check, state: &State, findings: &mut Findings) {
         add_ends_of(topic, mailbox, state, findings);
     }
     if mailbox.is_closed() {
-        findings.hint("the socket is closed, nothing more comes".to_owned());
+        findings.hint("the socket is closed".to_owned());
     }
     let lost = state.driver.counts().lost;
     if lost > 0 {
-        findings
-            .hint(format!("{lost} messages were lost, since no assertion took those before them"));
+        findings.hint(format!("{lost} messages were lost because no assertion used earlier ones"));
     }
 }
 

@@ -15,8 +15,8 @@ fn what_is_announced_and_not_there_costs_nothing() {
         assert!(error.to_string().ends_with("it is cut off"), "{error}");
     }
     assert_eq!(why(&[]), "Erlang term, byte 0: it is cut off");
-    assert_eq!(why(&[130]), "Erlang term, byte 0: it does not begin with 131");
-    assert_eq!(why(&[VERSION, NIL, NIL]), "Erlang term, byte 2: there are bytes behind the term");
+    assert_eq!(why(&[130]), "Erlang term, byte 0: it does not begin with byte 131");
+    assert_eq!(why(&[VERSION, NIL, NIL]), "Erlang term, byte 2: there are bytes after the term");
     assert_eq!(why(&[VERSION, 200]), "Erlang term, byte 1: no term begins with this byte");
 }
 
@@ -25,11 +25,11 @@ fn nesting_has_an_end_in_both_directions() {
     let deep = |levels| (1..levels).fold(json!([]), |inner, _| json!([inner]));
     let bytes = encode(&deep(DEPTH_MAX)).unwrap();
     assert_eq!(decode(&bytes).unwrap(), deep(DEPTH_MAX));
-    assert!(encode(&deep(DEPTH_MAX + 1)).unwrap_err().to_string().contains("deeper than 32"));
+    assert!(encode(&deep(DEPTH_MAX + 1)).unwrap_err().to_string().contains("more than 32 levels"));
     let lists = [[LIST, 0, 0, 0, 1]; 5_000].concat();
     assert_eq!(
         why(&[&[VERSION], lists.as_slice()].concat()).split(": ").nth(1),
-        Some("it is nested deeper than 32")
+        Some("it is nested more than 32 levels deep")
     );
 }
 

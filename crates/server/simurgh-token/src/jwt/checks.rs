@@ -85,7 +85,7 @@ pub(crate) fn seconds(claims: &Map<String, Value>, claim: &str) -> Result<Option
         Some(value) => match value.as_f64() {
             Some(seconds) => Ok(Some(seconds)),
             None => {
-                let why = format!("{claim} is no number of seconds since 1970");
+                let why = format!("{claim} is not a number of seconds since 1970");
                 Err(TokenError::malformed(Part::Payload, why))
             }
         },

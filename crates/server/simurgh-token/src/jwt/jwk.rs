@@ -15,7 +15,7 @@ pub(super) struct Jwk<'a> {
 impl<'a> Jwk<'a> {
     /// Reads the key's algorithm; `operation` is the required one (RFC 7517 §4.3).
     pub(super) fn new(value: &'a Value, operation: &str) -> Result<Self, String> {
-        let members = value.as_object().ok_or("it is no JSON object")?;
+        let members = value.as_object().ok_or("it is not a JSON object")?;
         let text = |name| members.get(name).and_then(Value::as_str);
         let kind = text("kty").ok_or("it has no kty")?;
         let algorithm = match (kind, text("crv")) {
@@ -25,25 +25,28 @@ impl<'a> Jwk<'a> {
             ("RSA", _) => Algorithm::Rs256,
             ("EC" | "OKP", curve) => {
                 let curve = short(curve.unwrap_or_default());
-                return Err(format!("its crv is {curve}; P-256 and Ed25519 are known"));
+                return Err(format!("its crv is {curve}; the server supports P-256 and Ed25519"));
             }
             (kind, _) => {
-                return Err(format!("its kty is {}; EC, OKP, oct, RSA are known", short(kind)));
+                return Err(format!(
+                    "its kty is {}; the server supports EC, OKP, oct and RSA",
+                    short(kind)
+                ));
             }
         };
         if let Some(usage) = text("use").filter(|usage| *usage != "sig") {
-            return Err(format!("its use is {}, and not \"sig\"", short(usage)));
+            return Err(format!("its use is {}, not \"sig\"", short(usage)));
         }
         if let Some(Value::Array(operations)) = members.get("key_ops")
             && !operations.iter().any(|it| it == operation)
         {
-            return Err(format!("its key_ops do not have {operation:?}"));
+            return Err(format!("its key_ops do not contain {operation:?}"));
         }
         if let Some(named) = members.get("alg") {
-            let named = named.as_str().ok_or("its alg is no string")?;
+            let named = named.as_str().ok_or("its alg is not a string")?;
             if Algorithm::named(named) != Some(algorithm) {
                 let named = short(named);
-                return Err(format!("its alg is {named}, and only {algorithm} is known for it"));
+                return Err(format!("its alg is {named}, but only {algorithm} is possible"));
             }
         }
         Ok(Self { members, algorithm })
@@ -73,7 +76,7 @@ impl<'a> Jwk<'a> {
         let found = self.bytes(name)?;
         match found.len() == bytes {
             true => Ok(found),
-            false => Err(format!("its {name} has {} bytes, and not {bytes}", found.len())),
+            false => Err(format!("its {name} has {} bytes instead of {bytes}", found.len())),
         }
     }
 

@@ -104,15 +104,17 @@ impl Keys {
         let root: Value = serde_json::from_str(text)
             .map_err(|error| KeyError::new(format!("the JWKS {}", not_json(&error))))?;
         let several = match root.get("keys") {
-            Some(keys) => keys.as_array().ok_or_else(|| KeyError::new("its keys are no array"))?,
+            Some(keys) => {
+                keys.as_array().ok_or_else(|| KeyError::new("its keys are not an array"))?
+            }
             None if root.get("kty").is_some() => std::slice::from_ref(&root),
-            None => return Err(KeyError::new("it is no JWKS: it has no keys")),
+            None => return Err(KeyError::new("it is not a JWKS: it has no keys")),
         };
         let mut found = Self { keys: Vec::new(), skipped: Vec::new() };
         for (index, value) in several.iter().enumerate() {
             let key = match found.keys.len() < KEYS_MAX {
                 true => Key::from_jwk(value),
-                false => Err(format!("there are {KEYS_MAX} others already")),
+                false => Err(format!("a set may have at most {KEYS_MAX} keys")),
             };
             match key {
                 Ok(key) => found.keys.push(key),
@@ -138,7 +140,7 @@ impl Keys {
             if algorithms.contains(&key.algorithm()) {
                 self.keys.push(key);
             } else {
-                let why = format!("it is for {}, which algorithms does not list", key.algorithm());
+                let why = format!("it is for {}, which is not in algorithms", key.algorithm());
                 self.skipped.push(Skipped { index, id: key.id, why });
             }
         }
@@ -204,7 +206,7 @@ impl Keys {
             return Err(TokenError::Unsigned);
         }
         if parts.header.contains_key("crit") {
-            let why = "it asks for extensions (crit), of which none is known";
+            let why = "it requires extensions (crit); the server supports none";
             return Err(TokenError::malformed(Part::Header, why));
         }
         let algorithm = Algorithm::named(name);
@@ -222,7 +224,7 @@ impl Keys {
             .filter(|key| id.is_none() || key.id.is_none() || key.id.as_deref() == id);
         match (id, candidates.clone().nth(TRIED_MAX), candidates.clone().next()) {
             (_, Some(_), _) => {
-                let why = "it names no key (kid), and there are too many to try them all";
+                let why = "it has no kid, and there are too many keys to try them all";
                 return Err(TokenError::malformed(Part::Header, why));
             }
             (Some(id), None, None) => {
@@ -247,8 +249,8 @@ impl Key {
     fn from_jwk(value: &Value) -> Result<Self, String> {
         let jwk = Jwk::new(value, "verify")?;
         if jwk.is_private() {
-            let why = "it is a private key, which only signing takes: the public one is the same \
-                       without d, p, q, dp, dq and qi";
+            let why = "it is a private key, which is only for signing: for the public key, \
+                remove d, p, q, dp, dq and qi";
             return Err(why.to_owned());
         }
         let material = match jwk.algorithm {
@@ -310,7 +312,7 @@ pub(super) fn hmac_key(secret: &[u8]) -> Result<hmac::Key, String> {
     if secret.len() < SECRET_BYTES_MIN {
         let bytes = secret.len();
         return Err(format!(
-            "the secret has {bytes} bytes; HS256 needs {SECRET_BYTES_MIN} at least"
+            "the secret has {bytes} bytes; HS256 needs at least {SECRET_BYTES_MIN}"
         ));
     }
     Ok(hmac::Key::new(hmac::HMAC_SHA256, secret))
@@ -321,24 +323,24 @@ fn rsa(n: Vec<u8>, e: Vec<u8>) -> Result<Material, String> {
     let bits = (n.len() * 8).saturating_sub(first);
     match bits {
         2048..=8192 => Ok(Material::Rsa(RsaPublicKeyComponents { n, e })),
-        _ => Err(format!("its modulus has {bits} bits; RS256 takes 2048 to 8192")),
+        _ => Err(format!("its modulus has {bits} bits; RS256 needs 2048 to 8192")),
     }
 }
 
 fn spki(bytes: &[u8]) -> Result<Material, String> {
-    let (purpose, key) = der::public_key(bytes).ok_or("a public key in it is not right")?;
+    let (purpose, key) = der::public_key(bytes).ok_or("it contains an invalid public key")?;
     match (purpose, key) {
         (Some(Algorithm::Es256), [4, point @ ..]) if point.len() == 64 => {
             Ok(Material::Ec(key.to_vec()))
         }
-        (Some(Algorithm::Es256), _) => Err("its point is compressed, or not of P-256".to_owned()),
+        (Some(Algorithm::Es256), _) => Err("its point is compressed, or not on P-256".to_owned()),
         (Some(Algorithm::EdDsa), _) if key.len() == 32 => Ok(Material::Ed25519(key.to_vec())),
-        (Some(Algorithm::EdDsa), _) => Err("its Ed25519 key has not 32 bytes".to_owned()),
+        (Some(Algorithm::EdDsa), _) => Err("its Ed25519 key does not have 32 bytes".to_owned()),
         (Some(Algorithm::Rs256), _) => {
-            let (n, e) = der::rsa_public_key(key).ok_or("its RSA key is not right")?;
+            let (n, e) = der::rsa_public_key(key).ok_or("its RSA key is invalid")?;
             rsa(n.to_vec(), e.to_vec())
         }
-        _ => Err("its key is not of RSA, P-256 or Ed25519".to_owned()),
+        _ => Err("its key is neither RSA, P-256 nor Ed25519".to_owned()),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each key is for one algorithm, and a token whose `alg` differs is refused: a token cannot choose
 //! how it is verified. `none` is refused, and so is a token that requires an extension (`crit`),
-//! since none is supported.
+//! since there is no support for extensions.
 //!
 //! ```
 //! use std::time::Duration;
@@ -60,7 +60,7 @@ impl<'a> Parts<'a> {
             });
         };
         if crate::phoenix::is_phoenix(token) {
-            let why = "this is a Phoenix.Token, and a JWT is expected here";
+            let why = "this is a Phoenix.Token, but a JWT was expected";
             return Err(TokenError::malformed(Part::Header, why));
         }
         let message = token.get(..header.len() + 1 + payload.len()).unwrap_or_default();
@@ -76,7 +76,7 @@ impl<'a> Parts<'a> {
     pub(crate) fn algorithm(&self) -> Result<&str, TokenError> {
         match self.header.get("alg").and_then(Value::as_str) {
             Some(name) => Ok(name),
-            None => Err(TokenError::malformed(Part::Header, "it has no alg that is a string")),
+            None => Err(TokenError::malformed(Part::Header, "its alg is missing or not a string")),
         }
     }
 
@@ -84,7 +84,7 @@ impl<'a> Parts<'a> {
         match self.header.get("kid") {
             None => Ok(None),
             Some(Value::String(id)) => Ok(Some(id)),
-            Some(_) => Err(TokenError::malformed(Part::Header, "its kid is no string")),
+            Some(_) => Err(TokenError::malformed(Part::Header, "its kid is not a string")),
         }
     }
 }
@@ -92,7 +92,7 @@ impl<'a> Parts<'a> {
 fn object(bytes: &[u8], part: Part) -> Result<Map<String, Value>, TokenError> {
     match serde_json::from_slice(bytes) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(TokenError::malformed(part, "it is JSON, but no object")),
+        Ok(_) => Err(TokenError::malformed(part, "it is JSON, but not an object")),
         Err(error) => Err(TokenError::malformed(part, format!("it {}", not_json(&error)))),
     }
 }

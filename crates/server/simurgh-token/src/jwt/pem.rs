@@ -21,7 +21,7 @@ const NOT_PUBLIC: &[(&str, &str)] = &[
     ),
     (
         "PRIVATE KEY",
-        "it is a private key, which only signing takes; `openssl pkey -in FILE -pubout` prints \
+        "it is a private key, which is only for signing; `openssl pkey -in FILE -pubout` prints \
          the public one",
     ),
     (

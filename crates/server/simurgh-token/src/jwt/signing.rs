@@ -71,7 +71,7 @@ impl SigningKey {
             .map_err(|error| KeyError::new(format!("the JWK {}", not_json(&error))))?;
         if value.get("keys").is_some() {
             return Err(KeyError::new(
-                "it is a set of keys (JWKS), and one signs: give a single private key of the set",
+                "it is a set of keys (JWKS): use a single private key of the set",
             ));
         }
         let jwk = Jwk::new(&value, "sign").map_err(KeyError::new)?;
@@ -142,13 +142,13 @@ impl SigningKey {
             Material::Hmac(key) => Ok(hmac::sign(key, message).as_ref().to_vec()),
             Material::Rsa(pair) => rsa_signature(pair, message),
         };
-        let why = "it could not be signed: the key is not right, or the system has no randomness";
+        let why = "signing failed: the key is invalid, or the system has no randomness";
         signature.map_err(|_| KeyError::new(why))
     }
 }
 
 fn pkcs8(bytes: &[u8]) -> Result<Material, String> {
-    match der::private_key_purpose(bytes).ok_or("the private key in it is not right")? {
+    match der::private_key_purpose(bytes).ok_or("it contains an invalid private key")? {
         Some(Algorithm::Es256) => {
             EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, bytes, &SystemRandom::new())
                 .map(Material::Ec)
@@ -161,7 +161,7 @@ fn pkcs8(bytes: &[u8]) -> Result<Material, String> {
         Some(Algorithm::Rs256) => {
             RsaKeyPair::from_pkcs8(bytes).map_err(rejected).and_then(rsa_pair)
         }
-        _ => Err("its key is not of RSA, P-256 or Ed25519".to_owned()),
+        _ => Err("its key is neither RSA, P-256 nor Ed25519".to_owned()),
     }
 }
 
@@ -200,7 +200,7 @@ fn private(jwk: &Jwk<'_>) -> Result<Material, String> {
 /// `ring` checks each number of the key by itself, and each signature before it returns it: a trial
 /// signature shows whether the numbers belong together.
 fn rsa_pair(pair: RsaKeyPair) -> Result<Material, String> {
-    let why = "the private key is not right: its numbers do not belong together";
+    let why = "the private key is invalid: its numbers do not belong together";
     rsa_signature(&pair, b"").map_err(|_| why)?;
     Ok(Material::Rsa(pair))
 }
@@ -213,5 +213,5 @@ fn rsa_signature(pair: &RsaKeyPair, message: &[u8]) -> Result<Vec<u8>, ring::err
 
 /// With the error of `ring`, which names the kind of fault without a part of the key.
 fn rejected(error: ring::error::KeyRejected) -> String {
-    format!("the private key is not right: {error}")
+    format!("the private key is invalid: {error}")
 }

@@ -96,14 +96,14 @@ fn refusals_name_their_reason() {
     let why = |name| key().verify(vector(name).token, None, Duration::ZERO, SIGNED_AT).unwrap_err();
     assert_eq!(why("encrypted"), TokenError::Encrypted);
     for (name, words) in [
-        ("compressed", "byte 1: compressed terms are not read"),
+        ("compressed", "byte 1: compressed terms are not supported"),
         ("more than 64 bits", "the integer has more than 64 bits"),
         ("bytes", "a binary is not UTF-8"),
-        ("process", "a process identifier has no word in JSON"),
-        ("function", "a function has no word in JSON"),
+        ("process", "a process identifier has no form in JSON"),
+        ("function", "a function has no form in JSON"),
         ("improper", "the list is improper"),
         ("same key twice", "two keys of a map have the same name"),
-        ("deep", "nested deeper than 32"),
+        ("deep", "nested more than 32"),
         ("list in place of tuple", "not by Phoenix.Token"),
     ] {
         let why = why(name).to_string();

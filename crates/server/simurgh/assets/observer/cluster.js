@@ -1,8 +1,8 @@
-// The view of a cluster: its nodes, the link between them, and what this node hears and drops.
+// The view of a cluster: its nodes, the link between them, and what this node receives and drops.
 // Names and reasons come from other machines: they are set as text, and made visible.
 "use strict";
 
-/** A node's name with what tells it from others. */
+/** A node's name, with a mark for this one. */
 function nodeName(row) {
   return visible(row.name || row.id) + (row.is_here ? " (this one)" : "");
 }
@@ -32,21 +32,21 @@ class Cluster {
     this.nodes = this.#nodes();
     this.link = el("dl", { className: "facts-list", dataset: { testid: "cluster-link" } });
     this.hears = el("dl", { className: "facts-list", dataset: { testid: "cluster-hears" } });
-    this.dropped = Cluster.#counts("dropped", "Why", "Nothing was.");
-    this.worst = Cluster.#counts("buckets", "Bucket", "None: all that came was wanted.");
+    this.dropped = Cluster.#counts("dropped", "Reason", "Nothing.");
+    this.worst = Cluster.#counts("buckets", "Bucket", "None.");
     const first = panel("Figures of all nodes", null, this.figures.node);
     first.querySelector("header").append(this.note);
     this.node = el("div", { className: "view" }, this.notices, this.cards, first,
-      panel("Nodes", "as this one hears them", this.nodes.node),
-      panel("Link to the engine", null, this.link),
-      panel("What is heard, and what waits", null, this.hears),
-      panel("Not sent, or not given to a shard", "since the start; as under /metrics",
+      panel("Nodes", "as this node receives their heartbeats", this.nodes.node),
+      panel("Link to the broker", null, this.link),
+      panel("Subscriptions and queues", null, this.hears),
+      panel("Dropped", "not sent or not delivered to a shard since the start, named as in /metrics",
         this.dropped.node),
-      panel("Unwanted", "the buckets of topics that bring most of what nobody here wants",
+      panel("Unwanted", "buckets of topics with most messages that have no subscriber here",
         this.worst.node));
   }
 
-  /** What to listen to. */
+  /** The list to ask for. */
   get list() {
     return { list: "cluster" };
   }
@@ -60,12 +60,11 @@ class Cluster {
         { key: "state", label: "State", hot: (row) => row.state !== "alive" },
         figure("sockets", "Sockets", "count"),
         figure("channels", "Memberships", "count"),
-        figure("topics", "Topics", "count"),
         figure("messages_in_per_s", "In/s", "rate"),
         figure("messages_out_per_s", "Out/s", "rate"),
         figure("presences_local", "Presences", "count"),
-        figure("presences_remote", "of others", "count"),
-        figure("kept_messages", "Kept", "count"),
+        figure("presences_remote", "remote", "count"),
+        figure("kept_messages", "History", "count"),
         figure("resident_bytes", "Memory", "bytes"),
         figure("cpu_cores", "CPU", "share"),
         figure("errors_per_s", "Errors/s", "rate", { hot: (row) => row.errors_per_s > 0 }),
@@ -83,7 +82,7 @@ class Cluster {
         { key: "version", label: "Version" },
         { key: "state", label: "State", hot: (row) => row.state !== "alive" },
         {
-          key: "heard_ms", label: "Last beat", kind: "count",
+          key: "heard_ms", label: "Last heartbeat", kind: "count",
           text: (row) => (row.is_here ? "–" : milliseconds(row.heard_ms)),
         },
         {
@@ -105,7 +104,7 @@ class Cluster {
   static #counts(id, label, empty) {
     return new SortTable(id, {
       rowKey: (row) => row.name,
-      columns: [{ key: "name", label }, { key: "total", label: "How often", kind: "count" }],
+      columns: [{ key: "name", label }, { key: "total", label: "Count", kind: "count" }],
       sort: { key: "total", falling: true },
       empty,
     });
@@ -158,7 +157,7 @@ class Cluster {
     card.node.dataset.tone = tone;
   }
 
-  /** What somebody has to do something about. */
+  /** Problems that an operator has to solve. */
   #notices({ link, nodes }) {
     const said = [];
     const say = (kind, title, text) => said.push(el("div", { className: `notice ${kind}` },
@@ -173,8 +172,8 @@ class Cluster {
       say("warn", `${visible(row.name)} has other settings`, row.differing.map(visible).join(", "));
     }
     for (const row of nodes.filter(({ state }) => state === "incompatible")) {
-      say("bad", `${visible(row.name)} cannot be understood`,
-        `its version ${visible(row.version)} and this one have no envelope in common`);
+      say("bad", `${visible(row.name)} is incompatible`,
+        `version ${visible(row.version)} and this one have no common message format`);
     }
     const texts = (all) => all.map((node) => node.textContent).join("\n");
     if (texts(said) !== texts([...this.notices.children])) this.notices.replaceChildren(...said);
@@ -186,30 +185,30 @@ class Cluster {
     const all = refused.reduce((sum, row) => sum + row.total, 0);
     fill(this.link, [
       ["State", `${visible(link.state)} for ${Format.span(link.for_s)}`],
-      ["Why", link.why ? visible(link.why) : "–"],
-      ["Engine", link.engine ? visible(link.engine) : "–"],
+      ["Reason", link.why ? visible(link.why) : "–"],
+      ["Broker", link.engine ? visible(link.engine) : "–"],
       ["Round trip", milliseconds(link.rtt_ms)],
-      ["Links after the first", Format.whole(link.reconnects)],
-      ["Times that something may be lost", Format.whole(link.lost)],
-      ["Presences asked for again", `${Format.whole(resyncs)} topics`],
+      ["Reconnects", Format.whole(link.reconnects)],
+      ["Possible losses", Format.whole(link.lost)],
+      ["Presence resyncs", `${Format.whole(resyncs)} topics`],
     ]);
     fill(this.hears, [
       ["Topics", `${Format.whole(interests.topics)} with members here`],
-      ["Heard one by one", `${Format.whole(interests.exact)} subscriptions of `
+      ["Subscribed one by one", `${Format.whole(interests.exact)} subscriptions of `
         + Format.whole(interests.exact_max)],
-      ["Heard by bucket", `${Format.whole(interests.whole)} subscriptions, `
+      ["Subscribed by bucket", `${Format.whole(interests.whole)} subscriptions, `
         + `${Format.whole(interests.whole_buckets)} of 4096 buckets`],
-      ["Waits for the engine", `${Format.as("bytes", outbox.bytes)} of `
+      ["Waiting for the broker", `${Format.as("bytes", outbox.bytes)} of `
         + Format.as("bytes", outbox.bytes_max)],
-      ["Under way", `${Format.whole(outbox.under_way)} envelopes`],
-      ["Came and nobody here wants", `${Format.whole(unwanted)} envelopes`],
-      ["Came and is not understood", `${Format.whole(all)} envelopes`],
+      ["Not confirmed", `${Format.whole(outbox.under_way)} envelopes`],
+      ["Received, no subscriber", `${Format.whole(unwanted)} envelopes`],
+      ["Received, not understood", `${Format.whole(all)} envelopes`],
       ...historyFacts(histories),
     ]);
   }
 }
 
-/** What the engine keeps; nothing where no channel has a history. */
+/** Histories that the broker stores; nothing if no channel has one. */
 function historyFacts(histories) {
   if (!histories) return [];
   const { kept, topics, waiting_bytes: bytes, stored, not_stored: failed } = histories;
@@ -217,19 +216,19 @@ function historyFacts(histories) {
   return [
     ["Histories", kept ? visible(kept) : "–"],
     ["Histories followed", `${Format.whole(topics)} topics`],
-    ["Stored by this node", `${Format.whole(stored)} broadcasts, ${Format.whole(failed)} not known `
-      + `to be, ${Format.as("bytes", bytes)} wait`],
-    ["Missed of others", `${Format.whole(filled)} times fetched, ${Format.whole(gaps)} times lost`],
+    ["Stored by this node", `${Format.whole(stored)} broadcasts, ${Format.whole(failed)} `
+      + `unconfirmed, ${Format.as("bytes", bytes)} wait`],
+    ["Missed of other nodes", `${Format.whole(filled)} fetched, ${Format.whole(gaps)} lost`],
   ];
 }
 
-/** On which nodes a topic has members, as a text; empty on a server that is alone. */
+/** The nodes with members of a topic, as a text; empty without a cluster. */
 function placesText(nodes) {
   if (!nodes) return "";
   const known = nodes.filter(({ members }) => members !== null && members !== 0);
   const unknown = nodes.filter(({ members }) => members === null);
   const all = known.reduce((sum, { members }) => sum + members, 0);
   const on = known.map((node) => `${nodeName(node)} ${Format.whole(node.members)}`).join(", ");
-  const missing = unknown.length ? `; no answer of ${unknown.map(nodeName).join(", ")}` : "";
+  const missing = unknown.length ? `; no answer from ${unknown.map(nodeName).join(", ")}` : "";
   return `On all nodes ${Format.whole(all)}${on ? `: ${on}` : ""}${missing}`;
 }

@@ -1,5 +1,5 @@
-// Listens to the server, shows the view that is chosen, and says when it lost the server. What is
-// asked bears the token, which is kept for this tab only.
+// Listens to the server, shows the chosen view, and reports a lost server. Requests carry the
+// token, which is stored for this tab only.
 "use strict";
 
 const POINTS_MAX = 300;
@@ -77,7 +77,7 @@ class Live {
       location.host, `version ${overview.version}${commit}`,
       `up for ${Format.span(overview.uptime_s)}`, `${overview.shards.length} shards`,
     ].map((text) => el("span", {}, text)));
-    // A server that is alone has no others to be shown.
+    // Only a node of a cluster has others to show.
     this.tabs.at(-1).hidden = !overview.cluster;
     this.views[this.#view].update(this.state);
   }
@@ -90,7 +90,7 @@ class Live {
     return this.token ? { authorization: `Bearer ${this.token}` } : {};
   }
 
-  /** Listens anew: to what the chosen view wants. */
+  /** Listens again, to the list of the chosen view. */
   listen() {
     const wanted = new URLSearchParams(this.views?.[this.#view].list ?? {}).toString();
     if (this.wanted === wanted && this.listening) return;
@@ -109,8 +109,8 @@ class Live {
         if (this.round !== round) return;
         if (error instanceof Refused) return this.#refused(error);
         if (error.isAlone) return this.#isAlone();
-        this.#say(error.said ?? "The server does not answer. Trying again; what is below is the "
-          + "last that was heard.");
+        this.#say(error.said ?? "The server does not answer. Trying again; the figures below "
+          + "are the last received.");
       }
       await new Promise((resolve) => { setTimeout(resolve, RETRY_MS); });
     }
@@ -176,7 +176,7 @@ class Live {
     if (text && waiting) waiting.textContent = "The server does not answer. Trying again.";
   }
 
-  /** Asks for the token; what was shown goes. */
+  /** Asks for the token, and removes the figures. */
   #refused(error) {
     this.views = null;
     this.state = { overview: null, points: [], lists: {} };
@@ -194,16 +194,16 @@ class Live {
         this.listening = null;
         this.listen();
       },
-    }, input, el("button", { type: "submit" }, "Look"));
+    }, input, el("button", { type: "submit" }, "Open"));
     this.root.replaceChildren(el("main", {}, el("section", { className: "panel token" },
       el("header", {}, el("h2", {}, "Simurgh observer")),
-      el("p", { className: this.token ? "said-no" : "", dataset: { testid: "refused" } },
+      el("p", { className: this.token ? "refused" : "", dataset: { testid: "refused" } },
         error.message),
       error.asks ? form : null)));
     input.focus();
   }
 
-  /** The JSON at an address, or `null` with what went wrong said. */
+  /** The JSON at an address, or `null` after reporting what went wrong. */
   async ask(url, options = {}) {
     try {
       const answer = await fetch(url, {
@@ -213,15 +213,15 @@ class Live {
       await check(answer);
       return await answer.json();
     } catch (error) {
-      this.#say(`That did not work: ${error.message}`);
+      this.#say(`The request failed: ${error.message}`);
       return null;
     }
   }
 
   disconnect(row) {
     this.dialog.row = row;
-    this.dialog.querySelector("p").textContent = `${row.id} from ${row.peer ?? "nowhere"} is `
-      + "closed with 1001; official clients come back by themselves.";
+    this.dialog.querySelector("p").textContent = `The server closes ${row.id} (`
+      + `${row.peer ?? "no address"}) with 1001. Official clients reconnect.`;
     this.dialog.showModal();
   }
 
@@ -247,7 +247,7 @@ class Live {
   }
 }
 
-/** The server will not show it. */
+/** The server refuses. */
 class Refused extends Error {
   constructor(text, asks) {
     super(text);
@@ -255,7 +255,7 @@ class Refused extends Error {
   }
 }
 
-/** Throws what an answer that is none says. */
+/** Throws the error of an answer that has one. */
 async function check(answer) {
   if (answer.ok) return;
   const said = await answer.json().then(({ error }) => error, () => `status ${answer.status}`);

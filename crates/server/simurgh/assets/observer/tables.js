@@ -1,6 +1,5 @@
-// Tables whose rows stay the same elements while their values change, so that what is pointed at or
-// has the focus stays. Names come from anybody who may join: they are set as text, and what cannot
-// be seen in them is shown by its number.
+// Tables whose rows stay the same elements while their values change, so that pointer and focus
+// stay. Names come from clients: they are set as text, with invisible characters as numbers.
 "use strict";
 
 /** A text with control characters, and those that turn the direction of writing, made visible. */
@@ -18,7 +17,8 @@ function visible(text) {
  * column, all others are sorted here; `button(row)` makes an element once for each row.
  */
 class SortTable {
-  constructor(id, { columns, rowKey, onorder = null, sort = null, empty = "Nothing to show." }) {
+  constructor(id, options) {
+    const { columns, rowKey, onorder = null, sort = null, empty = "Nothing to show." } = options;
     this.columns = columns;
     this.rowKey = rowKey;
     this.onorder = onorder;
@@ -30,7 +30,8 @@ class SortTable {
     this.empty = el("p", { className: "empty", hidden: true }, empty);
     this.heads = columns.map((column) => this.#head(column));
     this.node = el("div", { className: "scroll", dataset: { testid: `table-${id}` } },
-      el("table", {}, el("thead", {}, el("tr", {}, ...this.heads)), this.body), this.empty);
+      el("table", { className: columns.length > 10 ? "wide" : "" },
+        el("thead", {}, el("tr", {}, ...this.heads)), this.body), this.empty);
     this.#mark();
   }
 

@@ -1,4 +1,4 @@
-// The views: overview, shards, topics, connections, errors. Each is made once and told of news.
+// The views: overview, shards, topics, connections, errors. Each is made once and then updated.
 "use strict";
 
 const LONG_TURN_US = 2000;
@@ -7,13 +7,13 @@ const LONG_TURN_US = 2000;
 function connectionColumns({ onpick, onclose, mayClose }) {
   return [
     {
-      key: "id", label: "Connection", className: "name",
+      key: "id", label: "Connection", className: "id",
       button: (shown) => el("button", {
         type: "button", className: "link", title: "Show this connection",
         onclick: () => onpick(shown.row.id),
       }, shown.row.id),
     },
-    { key: "peer", label: "Peer" },
+    { key: "peer", label: "Address" },
     { key: "path", label: "Path", text: (row) => visible(`${row.path} ${row.wire}`.trim()) },
     { key: "state", label: "State" },
     { key: "channels", label: "Channels", kind: "count", order: "channels" },
@@ -21,16 +21,16 @@ function connectionColumns({ onpick, onclose, mayClose }) {
     { key: "age_s", label: "Age", kind: "seconds", order: "age", text: ageText },
     { key: "quiet_s", label: "Quiet for", kind: "seconds" },
     { key: "messages_per_s", label: "Messages/s", kind: "rate", order: "rate" },
-    { key: "limited", label: "Limit met", text: limitText, hot: (row) => row.limited > 0 },
+    { key: "limited", label: "Over limit", text: limitText, hot: (row) => row.limited > 0 },
     {
       key: "queued_bytes", label: "Queued", kind: "bytes", order: "queue",
       hot: (row) => row.queued_bytes > 0,
     },
     {
-      key: "close", label: "", button: (shown) => el("button", {
+      key: "close", label: "Action", button: (shown) => el("button", {
         type: "button", disabled: !mayClose(), dataset: { testid: "disconnect" },
         title: mayClose() ? "Close this connection with 1001"
-          : "The server has no api_token: nobody disconnects from here",
+          : "To disconnect clients here, set api_token on the server",
         onclick: () => onclose(shown.row),
       }, "Disconnect"),
     },
@@ -69,12 +69,12 @@ class Overview {
       series: [["cpu_cores", "process"]],
     },
     {
-      id: "turns", title: "Turns of the shards", unit: "how long they take", kind: "us", log: true,
+      id: "turns", title: "Turns of the shards", unit: "duration", kind: "us", log: true,
       series: [["turn_p50_us", "p50"], ["turn_p99_us", "p99"]],
     },
     {
       id: "backlog", title: "Waiting", unit: "bytes", kind: "bytes",
-      series: [["mailbox_bytes", "broadcasts under way"], ["queued_bytes", "slow readers"]],
+      series: [["mailbox_bytes", "between shards"], ["queued_bytes", "for slow clients"]],
     },
     {
       id: "memory", title: "Memory", unit: "resident", kind: "bytes",
@@ -91,7 +91,7 @@ class Overview {
     ["tables", "Memberships and topics"],
     ["outbound_queues", "Outbound queues"],
     ["half_received", "Half-received messages"],
-    ["kept", "Kept broadcasts"],
+    ["kept", "History"],
     ["rest", "Allocator, application, code"],
   ];
 
@@ -107,8 +107,9 @@ class Overview {
     }));
     this.memory = el("tbody");
     this.node = el("div", { className: "view" }, this.cards,
+      el("h2", { className: "unseen" }, "Charts"),
       el("div", { className: "charts" }, ...this.charts.map((chart) => chart.node)),
-      panel("Memory", "where the process has it, and what its sockets take of the kernel's",
+      panel("Memory", "of the process, and of the kernel for its sockets",
         el("div", { className: "scroll", dataset: { testid: "table-memory" } },
           el("table", {}, this.memory))));
   }
@@ -120,7 +121,9 @@ class Overview {
     this.#card("connections", "Connections", Format.as("count", now.connections),
       limit ? `of ${Format.whole(limit)}` : `${Format.as("rate", now.accepted_per_s)} new/s`);
     this.#card("channels", "Channels", Format.as("count", now.channels),
-      `in ${Format.as("count", now.topics)} topics`);
+      // A topic with members on several shards counts on each.
+      overview.shards.length === 1 ? `in ${Format.as("count", now.topics)} topics`
+        : `${Format.digits(now.channels / Math.max(now.connections, 1))} per connection`);
     this.#card("messages_in", "Messages in", `${Format.as("rate", now.messages_in_per_s)}/s`,
       `${Format.as("bytes", now.bytes_in_per_s)}/s`);
     this.#card("messages_out", "Messages out", `${Format.as("rate", now.messages_out_per_s)}/s`,
@@ -164,9 +167,9 @@ class Overview {
     const all = Math.max(memory.resident, 1);
     this.memory.replaceChildren(
       ...Overview.MEMORY.map(([key, label]) => row(label, memory[key], memory[key] / all)),
-      row("Resident, in all", memory.resident, 1),
+      row("Resident, total", memory.resident, 1),
       row("Sockets in the kernel", memory.kernel_sockets, memory.kernel_sockets / all,
-        "estimated, 4.1 kB each; not the process's own"),
+        "estimated, 4.1 kB each; outside the process"),
       row("TCP buffers of this host", memory.kernel_buffers, memory.kernel_buffers / all,
         "all processes"));
   }
@@ -194,22 +197,22 @@ class Shards {
         { key: "connections", label: "Connections", kind: "count" },
         { key: "channels", label: "Channels", kind: "count" },
         { key: "topics", label: "Topics", kind: "count" },
-        { key: "mailbox_mails", label: "Mailbox", kind: "count" },
-        { key: "mailbox_bytes", label: "Under way", kind: "bytes" },
-        { key: "fanout_topics", label: "Topics fanning out", kind: "count" },
-        { key: "queued_bytes", label: "Slow readers", kind: "bytes" },
+        { key: "mailbox_mails", label: "Waiting mails", kind: "count" },
+        { key: "mailbox_bytes", label: "Waiting bytes", kind: "bytes" },
+        { key: "fanout_topics", label: "Fan-outs", kind: "count" },
+        { key: "queued_bytes", label: "Slow clients", kind: "bytes" },
         { key: "messages_in_per_s", label: "In/s", kind: "rate" },
         { key: "messages_out_per_s", label: "Out/s", kind: "rate" },
         { key: "cpu_cores", label: "CPU", kind: "share" },
         { key: "turns_per_s", label: "Turns/s", kind: "rate" },
         { key: "turn_p50_us", label: "p50", kind: "us", hot: long("turn_p50_us") },
         { key: "turn_p99_us", label: "p99", kind: "us", hot: long("turn_p99_us") },
-        { key: "turn_max_us", label: "Longest ever", kind: "us" },
-        { key: "turn_cpu_max_us", label: "by CPU", kind: "us" },
+        { key: "turn_max_us", label: "Longest", kind: "us" },
+        { key: "turn_cpu_max_us", label: "Longest CPU", kind: "us" },
       ],
     });
     this.node = el("div", { className: "view" }, panel("Shards",
-      "p50, p99: turns of the last second; longest ever: since the start", this.table.node));
+      "p50 and p99 are turns of the last second, longest is since the start", this.table.node));
   }
 
   update({ overview }) {
@@ -229,11 +232,11 @@ class Errors {
           hot: (row) => row.last_minute > 0,
         },
         { key: "total", label: "Since the start", kind: "count" },
-        { key: "about", label: "What it is" },
+        { key: "about", label: "Meaning" },
       ],
     });
     this.node = el("div", { className: "view" },
-      panel("Errors by kind", "as under /metrics", this.table.node));
+      panel("Errors by kind", "named as in /metrics", this.table.node));
   }
 
   update({ overview }) {
@@ -241,9 +244,9 @@ class Errors {
   }
 }
 
-/** When a list was made, and when the next comes. */
+/** How many rows there are, and how often the list is made. */
 function listNote(list, what) {
-  const pace = list.next_in_s > 1.5 ? `, made anew every ${Format.span(list.next_in_s)}` : "";
+  const pace = list.next_in_s > 1.5 ? `, updated every ${Format.span(list.next_in_s)}` : "";
   const first = `the first ${list.rows.length} of ${Format.whole(list.total)} ${what}`;
   return `${list.rows.length < list.total ? first : `${Format.whole(list.total)} ${what}`}${pace}`;
 }
@@ -260,20 +263,20 @@ class Topics {
     this.table = new SortTable("topics", {
       rowKey: (row) => row.topic,
       onorder: (by) => { this.by = by; live.listen(); },
-      empty: "No topic has that in its name.",
+      empty: "No topic has this in its name.",
       columns: [
         {
           key: "topic", label: "Topic", className: "name",
           button: (shown) => el("button", {
             type: "button", className: "link", disabled: Boolean(shown.row.cut),
-            title: shown.row.cut ? "The name is too long to be looked up" : "Who is in it",
+            title: shown.row.cut ? "The name is too long for a search" : "Show the members",
             onclick: () => this.pick(shown.row.topic),
           }, visible(shown.row.topic) + (shown.row.cut ? "…" : "")),
         },
         { key: "members", label: "Members", kind: "count", order: "members" },
         { key: "deliveries_per_s", label: "Deliveries/s", kind: "rate", order: "deliveries" },
         {
-          key: "kept", label: "Kept", kind: "bytes", order: "kept",
+          key: "kept", label: "History", kind: "bytes", order: "kept",
           text: (row) => (row.kept ? Format.as("bytes", row.kept.bytes) : "–"),
         },
       ],
@@ -285,7 +288,7 @@ class Topics {
     this.node = el("div", { className: "view" }, this.members.node, head);
   }
 
-  /** What to listen to. */
+  /** The list to ask for. */
   get list() {
     return { list: "topics", by: this.by, search: this.search.value };
   }
@@ -304,24 +307,24 @@ class Topics {
     if (!topics) return;
     this.table.setOrder(this.by);
     this.table.set(topics.rows);
-    this.note.textContent = listNote(topics, "topics, counted by shard");
+    this.note.textContent = listNote(topics, "topics");
   }
 }
 
-/** What is kept of a topic, as the children of a list. */
+/** The history of a topic, as the children of a list. */
 function keptFacts(kept) {
   if (!kept) return [];
   const facts = [
-    ["Kept", `${Format.whole(kept.messages)} broadcasts, ${Format.as("bytes", kept.bytes)}`],
+    ["History", `${Format.whole(kept.messages)} broadcasts, ${Format.as("bytes", kept.bytes)}`],
     ["Epoch", visible(kept.epoch)],
-    ["Head", visible(kept.head)],
-    ["Floor", visible(kept.floor)],
-    ["Lost before", kept.lost ? visible(kept.lost) : "nothing"],
+    ["Last position", visible(kept.head)],
+    ["Oldest position", visible(kept.floor)],
+    ["Removed before", kept.lost ? visible(kept.lost) : "nothing"],
   ];
   return facts.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]);
 }
 
-/** Who is in a topic. */
+/** The members of a topic. */
 class MembersPanel {
   constructor(live) {
     this.live = live;
@@ -334,7 +337,7 @@ class MembersPanel {
         onclose: (row) => live.disconnect(row),
         mayClose: () => live.mayDisconnect(),
       }),
-      empty: "Nobody is in it.",
+      empty: "The topic has no members.",
     });
     this.kept = el("dl", { className: "facts-list", dataset: { testid: "kept" } });
     this.places = el("p", { className: "empty", dataset: { testid: "places" } });
@@ -365,10 +368,10 @@ class MembersPanel {
 class Connections {
   constructor(live) {
     this.live = live;
-    this.by = "queue";
+    this.by = "age";
     this.peer = "";
     this.search = el("input", {
-      type: "search", placeholder: "connection, address, address:port or socket id",
+      type: "search", placeholder: "connection, address, address:port, socket id",
       dataset: { testid: "connection-search" }, attributes: { "aria-label": "Look up" },
     });
     this.note = el("span", { className: "note" });
@@ -380,7 +383,7 @@ class Connections {
     this.table = new SortTable("connections", {
       rowKey: (row) => row.id,
       onorder: (by) => { this.by = by; live.listen(); },
-      empty: "None has anything waiting, or nothing was heard yet.",
+      empty: "No connection to show in this order.",
       columns: connectionColumns(actions),
     });
     this.one = el("div");
@@ -413,15 +416,15 @@ class Connections {
     const row = await this.live.ask(`api/connection?${new URLSearchParams({ id })}`);
     if (!row) return;
     const facts = [
-      ["Peer", row.peer ?? "none: it has no address"],
+      ["Address", row.peer ?? "none"],
       ["Path", visible(row.path)],
-      ["Speaks", row.wire],
+      ["Protocol", row.wire],
       ["State", row.state],
       ["Socket id", row.socket_id === null ? "none" : visible(row.socket_id)],
       ["Age", ageText(row)],
       ["Quiet for", Format.span(row.quiet_s)],
       ["Queued", Format.as("bytes", row.queued_bytes)],
-      ["Limit met", limitText(row) || "none"],
+      ["Over limit", limitText(row) || "none"],
       ["Channels", Format.whole(row.channels)],
       ["Topics", topicsText(row)],
     ];

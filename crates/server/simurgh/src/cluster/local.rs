@@ -128,7 +128,7 @@ fn publish<A: Adapter + ?Sized>(
 ) {
     if let Err(error) = thread.publish(broadcast, node, time) {
         let topic = broadcast.topic();
-        tracing::warn!(topic, %error, "other nodes do not get a broadcast");
+        tracing::warn!(topic, %error, "a broadcast does not reach other nodes");
     }
 }
 
@@ -143,7 +143,7 @@ fn disconnect<A: Adapter + ?Sized>(
     if let Err(error) = thread.disconnect(socket_id, reply, time)
         && !is_awaited
     {
-        tracing::error!(socket_id, %error, "not disconnected elsewhere");
+        tracing::error!(socket_id, %error, "cannot disconnect sockets on other nodes");
     }
 }
 
@@ -175,7 +175,7 @@ fn send_answer<A: Adapter + ?Sized>(
     }
     let Answer { status, body } = answer;
     if let Err(error) = thread.cluster.answer(by, number, (*status, body), time) {
-        tracing::warn!(node = %by, %error, "another node is not answered");
+        tracing::warn!(node = %by, %error, "cannot answer another node");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Several nodes as one server.
 //!
 //! The thread `simurgh-cluster` runs the node's part in the cluster ([`simurgh_cluster::Cluster`])
-//! and the adapter to the engine. Shards and applications send to it through its `ClusterInbox`,
+//! and the adapter to the broker. Shards and applications send to it through its `ClusterInbox`,
 //! which never blocks; it sends to shards through their mailboxes.
 
 mod local;
@@ -35,17 +35,18 @@ const SECRET: &str = "secret_key_base";
 
 type MakeAdapter = Box<dyn FnOnce(&AdapterSetup<'_>) -> Box<dyn Adapter> + Send>;
 
-/// What an adapter is created with.
+/// The arguments for creating an adapter.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct AdapterSetup<'a> {
     /// The runtime for its tasks.
     pub runtime: &'a Handle,
-    /// What the engine has to keep of each topic; `None` if no channel declares a history.
+    /// The history that the broker must store for each topic; `None` if no channel declares a
+    /// history.
     pub history: Option<HistoryNeeds>,
 }
 
-/// What the engine has to keep of each topic: the maximum that any channel declares.
+/// The history that the broker must store for each topic: the maximum that any channel declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryNeeds {
     /// Number of broadcasts.
@@ -68,7 +69,7 @@ impl HistoryNeeds {
     }
 }
 
-/// Makes a server one of several nodes, with an engine
+/// Makes a server one of several nodes, with a broker
 /// ([`Builder::cluster`](crate::Builder::cluster)).
 pub struct Cluster {
     config: ClusterConfig,
@@ -93,14 +94,14 @@ impl Cluster {
         &self.config.name
     }
 
-    /// The server listens only once there is a link to the engine, and fails to start if there is
+    /// The server listens only once there is a link to the broker, and fails to start if there is
     /// none after this time. By default it listens at once, and works alone while it has no link.
     pub fn required(mut self, within: Duration) -> Self {
         self.required = Some(within);
         self
     }
 
-    /// While the link to the engine is known to be down, a broadcast in a topic with a history
+    /// While the link to the broker is known to be down, a broadcast in a topic with a history
     /// reaches only the members on this node, at once, as in any topic: it is not kept and has no
     /// position. By default it waits, and is refused after 8.5 s without a link, so that all
     /// members receive it or none.

@@ -27,7 +27,7 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Announces the end to the other nodes, and waits a while until the engine has that.
+    /// Announces the end to the other nodes, and waits until the broker has received that.
     pub(crate) fn end(&mut self, server: &Server) {
         let Some(runtime) = self.runtime.take() else { return };
         if let Some(inbox) = &server.cluster {
@@ -131,7 +131,7 @@ impl Thread {
                 Notice::Peer(event) => self.log_peer(event),
                 Notice::History(notice) => {
                     let why = self.node.cluster.adapter().measures().keeping;
-                    log_keeping(&notice, why.as_deref().unwrap_or("nothing is kept"));
+                    log_keeping(&notice, why.as_deref().unwrap_or("the reason is unknown"));
                 }
             }
         }
@@ -163,27 +163,31 @@ impl Thread {
     fn log_peer(&self, event: PeerEvent) {
         let name = |id: NodeId| self.node.cluster.peers().name(id).unwrap_or_default();
         match event {
-            PeerEvent::Joined(id) => tracing::info!(node = name(id), %id, "cluster: a node"),
-            PeerEvent::Silent(id) => tracing::warn!(node = name(id), %id, "cluster: not heard"),
-            PeerEvent::Back(id) => tracing::info!(node = name(id), %id, "cluster: heard again"),
+            PeerEvent::Joined(id) => tracing::info!(node = name(id), %id, "cluster: found a node"),
+            PeerEvent::Silent(id) => {
+                tracing::warn!(node = name(id), %id, "cluster: a node sends no heartbeats")
+            }
+            PeerEvent::Back(id) => {
+                tracing::info!(node = name(id), %id, "cluster: a node sends heartbeats again")
+            }
             PeerEvent::Missed(id) => {
-                tracing::debug!(node = name(id), %id, "cluster: heartbeats were lost");
+                tracing::debug!(node = name(id), %id, "cluster: heartbeats of a node were lost");
             }
             PeerEvent::Gone(id, why) => {
                 tracing::warn!(node = name(id), %id, ?why, "cluster: a node is gone");
             }
             PeerEvent::NameConflict { name, nodes } => {
                 let [one, other] = nodes.map(|it| it.to_string());
-                tracing::warn!(%name, one, other, "cluster: two nodes have one name: give each \
-                    its own (name)");
+                tracing::warn!(%name, one, other, "cluster: two nodes have the same name: give \
+                    each its own");
             }
             PeerEvent::SettingsDiffer { node: id, pattern } => {
-                tracing::warn!(%pattern, node = name(id), %id, "cluster: another node has other \
-                    settings for this: make them alike");
+                tracing::warn!(%pattern, node = name(id), %id, "cluster: another node has \
+                    different settings for this pattern: make them equal");
             }
             PeerEvent::Incompatible(id) => {
-                tracing::warn!(node = name(id), %id, "cluster: neither understands the other: \
-                    their versions are too far apart");
+                tracing::warn!(node = name(id), %id, "cluster: this node and another cannot \
+                    understand each other: update the older version");
             }
             PeerEvent::EnvelopeVersion(version) => {
                 tracing::debug!(?version, "cluster: envelopes");
@@ -196,16 +200,16 @@ fn log_keeping(notice: &HistoryNotice, why: &str) {
     match notice {
         HistoryNotice::Nothing => tracing::error!(
             why,
-            "cluster: broadcasts to topics with a history are refused, as nothing is kept"
+            "cluster: broadcasts to topics with a history are refused because the broker cannot \
+             store them"
         ),
         HistoryNotice::Remade => tracing::warn!(
-            "cluster: what the engine keeps was lost or made anew: clients that come back are \
-             told of a gap"
+            "cluster: the broker lost its histories or created them anew: clients that resume \
+             get a gap"
         ),
         HistoryNotice::NotPurged(topic, why) => tracing::warn!(
             %topic, ?why,
-            "cluster: the engine has not deleted what the nodes were to forget: it does so when \
-             its time is over"
+            "cluster: the broker did not delete this topic's history: its messages expire by age"
         ),
     }
 }

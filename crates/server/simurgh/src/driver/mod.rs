@@ -451,10 +451,10 @@ impl Driver {
     fn request(&self, path: &str, params: &Value) -> Result<(u8, Box<[u8]>), DriverError> {
         let refused = |status, body: &str| DriverError::Refused { status, body: body.to_owned() };
         if !path.starts_with('/') || path.contains(|it: char| it.is_ascii_control() || it == ' ') {
-            return Err(refused(400, "a path begins with / and holds no blank"));
+            return Err(refused(400, "a path must begin with / and must not contain spaces"));
         }
-        let query =
-            params::encode(params).ok_or_else(|| refused(400, "params are an object, or null"))?;
+        let query = params::encode(params)
+            .ok_or_else(|| refused(400, "params must be an object or null"))?;
         let channels = format!("{}/websocket", path.trim_end_matches('/'));
         let user_sockets = &self.server.user_sockets;
         let found = [channels.as_str(), path].into_iter().find_map(|path| {

@@ -56,7 +56,12 @@ const PRESENCES_REMOTE: &str = "presences_remote";
 
 fn presence_entries(out: &mut String, server: &Server) {
     let name = "simurgh_presence_entries";
-    family(out, name, "gauge", "Presences that this shard keeps, by the node of their members.");
+    family(
+        out,
+        name,
+        "gauge",
+        "Presences of the topics whose home is this shard, by the node of their members.",
+    );
     for (shard, metrics) in server.metrics.iter().enumerate() {
         let remote = metrics.presences_remote.value();
         let local = metrics.presences.value().saturating_sub(remote);
@@ -85,13 +90,13 @@ const LABELLED: &[Labelled] = &[
     Labelled {
         prefix: "history_evicted_",
         name: "simurgh_history_evicted_total",
-        help: "Broadcasts that are no longer kept.",
+        help: "Messages removed from histories.",
         labels: |reason| format!("reason=\"{reason}\""),
     },
     Labelled {
         prefix: "resume_recovered",
         name: "simurgh_resume_total",
-        help: "Joins of clients that were told where they stand, and what they had missed.",
+        help: "Joins of clients that resume.",
         labels: |_| "result=\"recovered\",reason=\"\"".to_owned(),
     },
     Labelled {
@@ -126,7 +131,7 @@ fn labelled(out: &mut String, server: &Server, it: &Labelled) {
 /// Histogram of how long resuming clients waited.
 fn resume_times(out: &mut String, server: &Server) {
     let name = "simurgh_resume_seconds";
-    let help = "From joins of clients that were told where they stand to their answers.";
+    let help = "Time from a resuming join to its reply.";
     family(out, name, "histogram", help);
     for (shard, metrics) in server.metrics.iter().enumerate() {
         let (buckets, sum_ns) = metrics.resume_times.value();
@@ -160,7 +165,7 @@ fn reactor(out: &mut String, server: &Server) {
         by_shard(out, (&full_name(name, kind), kind, help), counts.iter().map(read));
     }
     let name = "simurgh_shard_turn_seconds";
-    family(out, name, "histogram", "How long turns took, waiting excluded.");
+    family(out, name, "histogram", "Duration of turns, waiting excluded.");
     for (shard, counts) in counts.iter().enumerate() {
         let buckets = &counts.turns_by_duration;
         histogram(out, name, Some(shard), (&TURN_BUCKETS_NS, buckets), counts.turn_ns);
@@ -173,45 +178,42 @@ fn counts(server: &Server) -> Vec<Counts> {
 }
 
 fn mailboxes(out: &mut String, server: &Server) {
-    let help = "Bytes of broadcasts under way in the shard, its mailbox included.";
+    let help = "Bytes of broadcasts in transit in the shard, its mailbox included.";
     let bytes = server.mailboxes.iter().map(|mailbox| mailbox.bytes());
     by_shard(out, ("simurgh_mailbox_bytes", "gauge", help), bytes);
     let both = server.mailboxes.iter().zip(counts(server));
     let waiting = both.map(|(mailbox, counts)| mailbox.posted().saturating_sub(counts.mails));
-    let help = "Mails that wait in the shard's mailbox.";
+    let help = "Messages that wait in the shard's mailbox.";
     by_shard(out, ("simurgh_mailbox_mails", "gauge", help), waiting);
 }
 
 #[allow(clippy::type_complexity, reason = "a table of names and readers")]
 const HTTP_METRICS: &[(&str, &str, &str, fn(&HttpConnections) -> u64)] = &[
-    ("http_connections", "gauge", "Plain HTTP connections open now.", |it| it.taken() as u64),
+    ("http_connections", "gauge", "Open plain HTTP connections.", |it| it.taken() as u64),
     ("http_evicted", "counter", "Idle HTTP connections closed in favour of others.", |it| {
         it.evicted.load(Relaxed)
     }),
     (
         "http_held_bytes",
         "gauge",
-        "Bytes of bodies that are not answered, and of answers that are not written.",
+        "Bytes of requests without a response and of unwritten responses.",
         |it| (it.held_bytes(Side::Inbound) + it.held_bytes(Side::Outbound)) as u64,
     ),
     (
         "http_shed",
         "counter",
-        "HTTP connections closed because all together held too much memory.",
+        "HTTP connections closed because all together used too much memory.",
         |it| it.shed.load(Relaxed),
     ),
     (
         "http_refused",
         "counter",
-        "HTTP connections refused: 503, all places were taken; 429, one address had its share.",
+        "HTTP connections refused: 503, all places taken; 429, too many from one address.",
         |it| it.refused.load(Relaxed),
     ),
-    (
-        "http_lost",
-        "counter",
-        "HTTP connections lost for want of descriptors, or tries to accept one.",
-        |it| it.lost.load(Relaxed),
-    ),
+    ("http_lost", "counter", "HTTP connections lost because no descriptor was free.", |it| {
+        it.lost.load(Relaxed)
+    }),
 ];
 
 fn http_connections(out: &mut String, server: &Server) {
@@ -228,11 +230,11 @@ fn http_connections(out: &mut String, server: &Server) {
 
 /// Counters of publishing and long polling outside of the shards.
 fn elsewhere(out: &mut String, polls: &LongPolls) {
-    let unconfirmed = "Broadcasts from outside of channels of which it was not heard in time that \
-        they are kept.";
-    let elsewhere = "Long-poll requests passed on to the node that has their session.";
-    let refused = "Long-poll requests refused before a shard had them.";
-    let waiting = "Long polls that wait for something to be said.";
+    let unconfirmed =
+        "Broadcasts from outside of channels that the broker did not confirm in time.";
+    let elsewhere = "Long-poll requests forwarded to the node that has their session.";
+    let refused = "Long-poll requests refused before they reached a shard.";
+    let waiting = "Long polls that wait for a message.";
     for (name, kind, help, value) in [
         ("publish_unconfirmed", "counter", unconfirmed, polls.server.unconfirmed.load(Relaxed)),
         ("longpoll_polls_waiting", "gauge", waiting, polls.waiting.load(Relaxed) as u64),
@@ -265,7 +267,7 @@ fn whole(out: &mut String, server: &Server) {
         (
             "process_start_time_seconds",
             "gauge",
-            "When the server was started, since 1970.",
+            "When the server started, in seconds since 1970.",
             unix_s(server.started.1),
         ),
     ];

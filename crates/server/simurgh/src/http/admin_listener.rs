@@ -34,7 +34,7 @@ pub(super) fn serve(
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     let actual = listener.local_addr()?;
-    tracing::info!(address = %actual, "metrics and the observer are served");
+    tracing::info!(address = %actual, "serving metrics and the observer");
     let _entered = runtime.enter();
     let listener = TcpListener::from_std(listener)?;
     runtime.spawn(accept_all(Arc::clone(server), listener, Pages::of(router)));
@@ -50,7 +50,7 @@ async fn accept_all(server: Arc<Server>, listener: TcpListener, pages: Pages) {
             Err(error) => {
                 server.admin_connections.lost.fetch_add(1, Relaxed);
                 if let Some(times) = warning.count() {
-                    tracing::warn!(%error, times, "the admin address cannot accept");
+                    tracing::warn!(%error, times, "cannot accept connections on the admin address");
                 }
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -68,7 +68,7 @@ async fn accept_all(server: Arc<Server>, listener: TcpListener, pages: Pages) {
         tokio::spawn(async move {
             let served = connection::serve(server, pages, None, stream, Vec::new(), slot).await;
             if let Err(error) = served {
-                tracing::debug!(%error, "a connection to the admin address broke");
+                tracing::debug!(%error, "a connection to the admin address failed");
             }
         });
     }

@@ -98,8 +98,8 @@ impl From<Broadcast> for Published {
     }
 }
 
-/// Sends the broadcasts in order; 202 with their number, 413, 503 or 504. 400 and none is sent if
-/// clients could not receive one of them.
+/// Sends the broadcasts in order; 202 with their number, 413, 503 or 504. 400, and nothing is
+/// sent, if clients could not receive one of them.
 pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Response {
     for (index, Published { broadcast, .. }) in broadcasts.iter().enumerate() {
         if let Err(error) = server.check(broadcast)
@@ -152,7 +152,7 @@ pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Resp
 #[derive(Serialize)]
 struct Accepted {
     accepted: usize,
-    /// In the order of the messages; `None` if the topic has no history, or if the engine is down
+    /// In the order of the messages; `None` if the topic has no history, or if the broker is down
     /// and the server is configured to continue without it.
     positions: Vec<Option<String>>,
     /// How many were kept before.
@@ -204,7 +204,7 @@ async fn presence(
             let listed = Listed { topic: &topic, entries, keys, presences: &presences };
             Json(listed).into_response()
         }
-        Err(error) => failed(StatusCode::SERVICE_UNAVAILABLE, error),
+        Err(error) => failed_for_now(error),
     }
 }
 
@@ -227,7 +227,7 @@ impl FromRequestParts<Arc<Server>> for Authorized {
         if bearer(&server.config, &parts.headers) == Bearer::Right {
             return Ok(Self(Arc::clone(server)));
         }
-        let why = "authorization: Bearer TOKEN is missing or wrong";
+        let why = "the API token is missing or wrong: send the header authorization: Bearer TOKEN";
         let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
         Err((challenge, failed(StatusCode::UNAUTHORIZED, why)).into_response())
     }
@@ -274,7 +274,7 @@ fn parse(body: &[u8]) -> Result<Vec<Message<'_>>, String> {
 /// Whether a body has many messages or one, so that the error fits the intended shape.
 fn has_many(body: &[u8]) -> Result<bool, String> {
     let keys = serde_json::from_slice::<HashMap<String, &RawValue>>(body);
-    let keys = keys.map_err(|it| format!("the body is no JSON object: {it}; {EXPECTED}"))?;
+    let keys = keys.map_err(|it| format!("the body is not a JSON object: {it}; {EXPECTED}"))?;
     Ok(keys.contains_key("messages"))
 }
 
@@ -291,7 +291,7 @@ fn fitting(
         let is_supabase = private.is_some() || supabase::takes(user_sockets, topic);
         if is_supabase && !supabase::has_topic(user_sockets, topic) {
             return Err(format!(
-                "message {index}: private: no Supabase channel takes \"realtime:{topic}\""
+                "message {index}: private: no Supabase channel accepts \"realtime:{topic}\""
             ));
         }
         let declared = user_sockets.iter().filter(|_| !is_supabase);
@@ -389,8 +389,9 @@ mod tests {
         assert_eq!(ask("wrong").status(), StatusCode::UNAUTHORIZED);
         let answer = ask("right");
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(answer.headers()[header::RETRY_AFTER], "1");
         let body = runtime.block_on(axum::body::to_bytes(answer.into_body(), 1_000)).unwrap();
-        assert_eq!(&*body, br#"{"error":"the server has ended, or is about to"}"#);
+        assert_eq!(&*body, br#"{"error":"the server has stopped or is stopping"}"#);
     }
 
     #[test]

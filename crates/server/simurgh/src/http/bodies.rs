@@ -13,7 +13,7 @@ use simurgh_shard::connections::{HeldBytes, HttpConnections, Side, Watch};
 
 /// A body up to this size counts as sent when the response begins.
 const SMALL_BYTES: u64 = 16 << 10;
-/// What a part of a request's body takes beside its bytes: allocation, list of parts.
+/// The overhead of a part of a request's body: allocation, list of parts.
 const PART_BYTES: usize = 128;
 
 /// Whether an answer is so short that it is not counted.

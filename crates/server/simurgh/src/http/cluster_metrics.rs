@@ -10,21 +10,21 @@ pub(crate) fn render(out: &mut String, view: &View) {
     of_nodes(out, view);
     of_envelopes(out, view);
     of_kept(out, view);
-    let help = "Bytes that wait to be handed over.";
+    let help = "Bytes that wait to be sent to the broker.";
     single(out, "cluster_outbox_bytes", help, view.outbox_bytes as u64);
-    let help = "Envelopes that the engine may not have yet.";
+    let help = "Envelopes that the broker has not acknowledged.";
     single(out, "cluster_under_way", help, view.under_way as u64);
-    let help = "Links to the engine that were made after the first.";
+    let help = "Reconnects to the broker.";
     single(out, "cluster_reconnects_total", help, view.counts.links.saturating_sub(1));
     let help = "Times that broadcasts of other nodes may have been lost.";
     single(out, "cluster_lost_total", help, view.counts.lost);
-    let help = "Topics whose presences were asked for again.";
+    let help = "Topics whose presences were requested again.";
     single(out, "cluster_resyncs_total", help, view.counts.resyncs);
-    let help = "From questions to the engine to its answers.";
+    let help = "Round trips to the broker.";
     durations(out, "simurgh_cluster_rtt_seconds", help, &view.measures.round_trips);
-    let help = "By how much beats of other nodes came later than their fastest, estimated.";
+    let help = "Estimated delay of other nodes' heartbeats.";
     durations(out, "simurgh_cluster_delay_seconds", help, &view.delays);
-    let help = "From handing a kept broadcast over to the engine to its answer.";
+    let help = "Time from sending a message to the broker to its confirmation.";
     let kept = view.kept.as_ref().map(|it| it.counts.store_time).unwrap_or_default();
     durations(out, "simurgh_cluster_store_seconds", help, &kept);
 }
@@ -82,12 +82,12 @@ fn labelled<'a>(
 fn of_nodes(out: &mut String, view: &View) {
     let states = [LinkState::Away, LinkState::CatchingUp, LinkState::Up];
     let states = states.map(|it| (it.name(), u64::from(it == view.state)));
-    let help = "1 for how it stands with the link to the engine.";
+    let help = "1 for the present state of the link to the broker.";
     labelled(out, "cluster_state", help, "state", states);
     let nodes = ["alive", "draining", "silent", "incompatible"];
     let count = |state: &str| view.nodes.iter().filter(|it| it.state == state).count() as u64;
     let nodes = nodes.map(|state| (state, count(state)));
-    labelled(out, "cluster_nodes", "Other nodes that are not gone.", "state", nodes);
+    labelled(out, "cluster_nodes", "Other nodes that this node knows.", "state", nodes);
     let help = "Nodes that share their name with another.";
     single(out, "cluster_name_conflicts", help, view.name_conflicts as u64);
     let interests =
@@ -99,35 +99,34 @@ fn of_nodes(out: &mut String, view: &View) {
 fn of_envelopes(out: &mut String, view: &View) {
     let counts = &view.counts;
     let kinds = || Kind::ALL.iter().map(|kind| kind.name());
-    let help = "Envelopes handed over to the engine.";
+    let help = "Envelopes sent to the broker.";
     labelled(out, "cluster_published_total", help, "kind", kinds().zip(counts.published));
-    let help = "Envelopes of other nodes.";
+    let help = "Envelopes received from other nodes.";
     labelled(out, "cluster_received_total", help, "kind", kinds().zip(counts.received));
     let help = "Broadcasts of other nodes on topics without members here.";
     single(out, "cluster_received_unwanted_total", help, counts.unwanted);
-    let help = "Broadcasts that came a second time, and were not passed on.";
+    let help = "Broadcasts received twice and delivered once.";
     single(out, "cluster_received_again_total", help, counts.again);
     let refused =
         [("broken", counts.broken), ("version", counts.other_versions), ("own", counts.own)];
-    let help = "What came and is no envelope that is understood here.";
+    let help = "Received envelopes that this node cannot read.";
     labelled(out, "cluster_received_refused_total", help, "reason", refused);
-    let help = "What was not sent to other nodes, or not given to a shard that had too much under \
-                way.";
+    let help = "Messages not sent to other nodes, or not passed to an overloaded shard.";
     labelled(out, "cluster_dropped_total", help, "reason", view.dropped());
 }
 
 /// Stored histories; all zero if no channel has a history.
 fn of_kept(out: &mut String, view: &View) {
     let KeptView { counts, followed, store_bytes } = view.kept.clone().unwrap_or_default();
-    let help = "Topics with a history that are followed here.";
+    let help = "Topics with a history that this node follows.";
     single(out, "cluster_kept_topics", help, followed as u64);
-    let help = "Bytes that wait until they are stored.";
+    let help = "Bytes of messages that wait to be stored.";
     single(out, "cluster_store_bytes", help, store_bytes as u64);
-    let help = "Kept broadcasts that the engine has stored.";
+    let help = "Messages that the broker stored.";
     single(out, "cluster_stored_total", help, counts.stored);
-    let help = "Envelopes with kept broadcasts that were sent again because no answer came.";
+    let help = "Envelopes sent again because the broker did not answer.";
     single(out, "cluster_store_repeated_total", help, view.measures.repeated);
-    let help = "Kept broadcasts that were stored before under their publisher's id.";
+    let help = "Messages stored before under the same id.";
     single(out, "cluster_store_duplicate_total", help, counts.duplicates);
     let failed = [
         ("unconfirmed", counts.unconfirmed),
@@ -135,18 +134,18 @@ fn of_kept(out: &mut String, view: &View) {
         ("full", counts.full),
         ("purge", counts.purges_failed),
     ];
-    let help = "Kept broadcasts that are not known to be stored.";
+    let help = "Messages not confirmed as stored.";
     labelled(out, "cluster_store_failed_total", help, "reason", failed);
-    let help = "Broadcasts that were to be kept and that members here alone have heard.";
+    let help = "Messages of topics with a history that reached only this node's members.";
     single(out, "cluster_local_only_total", help, view.local_only);
-    let help = "Topics of which was fetched what the engine has.";
+    let help = "Histories fetched from the broker.";
     single(out, "cluster_fills_total", help, counts.fills);
     let holes = [("filled", counts.holes_filled), ("gap", counts.gaps)];
-    let help = "Holes among what other nodes stored.";
+    let help = "Gaps in the messages received from other nodes.";
     labelled(out, "cluster_holes_total", help, "result", holes);
     let in_step = counts.checked.saturating_sub(counts.behind);
     let checked = [("in_step", in_step), ("behind", counts.behind)];
-    let help = "Topics whose last number the engine was asked for.";
+    let help = "Topics whose last position was requested from the broker.";
     labelled(out, "cluster_checked_total", help, "result", checked);
 }
 

@@ -31,7 +31,7 @@ struct Whose {
 async fn disconnect(Authorized(server): Authorized, body: Bytes) -> Response {
     let id = match serde_json::from_slice::<Whose>(&body) {
         Ok(Whose { id }) if !id.is_empty() => id,
-        Ok(_) => return wrong("the id of sockets is not empty"),
+        Ok(_) => return wrong("id: must not be empty"),
         Err(error) => {
             return wrong(format_args!("{error}; expected {{\"id\": \"user_sockets:42\"}}"));
         }

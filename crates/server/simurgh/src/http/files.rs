@@ -41,7 +41,7 @@ const CACHING: HeaderValue = HeaderValue::from_static("no-cache");
 
 /// Serves the files below a directory, as a router's fallback: `index.html` for a directory, an
 /// `ETag` and `Last-Modified` with 304 for clients that have the file, ranges, and `br`, `zstd` or
-/// `gzip` if the client accepts them: from `page.css.br` and the like if they exist, else from a
+/// `gzip` if the client accepts them: from files such as `page.css.br` if they exist, else from a
 /// copy (`br` or `gzip`) that is made on another thread and kept. Answers have security headers
 /// with `policy` ([`with_security_headers`]).
 ///

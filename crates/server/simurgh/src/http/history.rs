@@ -46,13 +46,13 @@ async fn read(
     Authorized(server): Authorized,
     asked: Result<Query<Params>, QueryRejection>,
 ) -> Result<Response, Response> {
-    let expected = "expected ?topic=NAME, perhaps with &since=POSITION, &limit=NUMBER and \
-                    &reverse=true, and nothing else";
+    let expected =
+        "expected ?topic=NAME, optionally with &since=POSITION, &limit=NUMBER and &reverse=true";
     let Query(Params { topic, since, limit, reverse }) = asked.map_err(|_| wrong(expected))?;
     let limit = read_limit(limit.as_deref()).map_err(wrong)?;
     let mut query = PubSub::new(server).history(topic).limit(limit);
     if let Some(since) = since {
-        let expected = "since: expected a position, as \"k7ku80.60\"";
+        let expected = "since: expected a position, such as \"k7ku80.60\"";
         query = query.after(Position::parse(&since).ok_or_else(|| wrong(expected))?);
     }
     match reverse.as_deref() {
@@ -151,12 +151,12 @@ async fn topics(
     Authorized(server): Authorized,
     listed: Result<Query<Listed>, QueryRejection>,
 ) -> Result<Response, Response> {
-    let expected = "expected ?limit=NUMBER&after=NEXT, either of them or none";
+    let expected = "expected ?limit=NUMBER&after=NEXT; both are optional";
     let Query(Listed { limit, after }) = listed.map_err(|_| wrong(expected))?;
     let limit = read_limit(limit.as_deref()).map_err(wrong)?;
     let mut query = PubSub::new(server).history_topics().limit(limit);
     if let Some(after) = after {
-        let expected = "after: expected what the page before had as \"next\"";
+        let expected = "after: expected the value of \"next\" on the page before";
         query = query.after(HistoryCursor::parse(&after).ok_or_else(|| wrong(expected))?);
     }
     let page = query.await.map_err(refused)?;

@@ -116,7 +116,7 @@ fn check(user_sockets: &[UserSocket], topic: &str, event: &str) -> Result<(), St
     }
     match has_topic(user_sockets, topic) {
         true => Ok(()),
-        false => Err(format!("topic: no channel takes \"{TOPIC_PREFIX}{topic}\"")),
+        false => Err(format!("topic: no channel accepts \"{TOPIC_PREFIX}{topic}\"")),
     }
 }
 
@@ -142,7 +142,7 @@ async fn one(
         true => UserBroadcast::raw(&event, &body),
         false => match serde_json::from_slice::<&RawValue>(&body) {
             Ok(json) => UserBroadcast::json(&event, &compact(json.get())),
-            Err(error) => return wrong(format_args!("no JSON: {error}")),
+            Err(error) => return wrong(format_args!("not JSON: {error}")),
         },
     };
     match made {

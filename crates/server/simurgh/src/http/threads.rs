@@ -114,7 +114,7 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
     #[allow(deprecated, reason = "sound here: the end owns its descriptor and never changes it")]
     let end = match AsyncFd::new(end) {
         Ok(end) => Arc::new(end),
-        Err(error) => return tracing::error!(%error, "no hand-off from a shard"),
+        Err(error) => return tracing::error!(%error, "cannot receive connections from a shard"),
     };
     let mut warning = RepeatedWarning::default();
     loop {
@@ -126,7 +126,11 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
                 let Some(descriptor) = descriptor else {
                     server.http_connections.lost.fetch_add(1, Relaxed);
                     if let Some(lost) = warning.count() {
-                        tracing::warn!(lost, "no descriptor is left for HTTP connections");
+                        tracing::warn!(
+                            lost,
+                            "no file descriptors left for HTTP connections: \
+                            raise the limit (ulimit -n)"
+                        );
                     }
                     continue;
                 };
@@ -144,7 +148,7 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
             }
             Ok(None) => return,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
-            Err(error) => return tracing::debug!(%error, "hand-off ended"),
+            Err(error) => return tracing::debug!(%error, "hand-off from a shard failed"),
         }
     }
 }
@@ -200,5 +204,5 @@ async fn serve_all(server: Arc<Server>, pages: Pages, mut taken: mpsc::Unbounded
 }
 
 fn broke(error: &io::Error) {
-    tracing::debug!(%error, "an HTTP connection broke");
+    tracing::debug!(%error, "an HTTP connection failed");
 }

@@ -5,14 +5,14 @@ use simurgh_reactor::Counts;
 /// Name, type, help and reader of the event loops' own counters.
 #[allow(clippy::type_complexity, reason = "a table of names and readers")]
 pub(crate) const REACTOR_METRICS: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
-    ("connections", "gauge", "TCP connections open now.", |it| it.open as f64),
-    ("local_connections", "gauge", "Driven sockets' connections, without a descriptor.", |it| {
+    ("connections", "gauge", "Open TCP connections.", |it| it.open as f64),
+    ("local_connections", "gauge", "Connections of driven sockets, without a descriptor.", |it| {
         it.local as f64
     }),
     ("accepted", "counter", "Connections accepted.", |it| it.accepted as f64),
     ("closed", "counter", "Connections ended.", |it| it.closed as f64),
-    ("handed_off", "counter", "Connections given to the HTTP side.", |it| it.taken as f64),
-    ("handed_back", "counter", "Connections given back for an upgrade.", |it| it.adopted as f64),
+    ("handed_off", "counter", "Connections passed to the HTTP side.", |it| it.taken as f64),
+    ("handed_back", "counter", "Connections passed back for an upgrade.", |it| it.adopted as f64),
     (
         "hand_off_refused",
         "counter",
@@ -21,34 +21,34 @@ pub(crate) const REACTOR_METRICS: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
     ),
     ("received_bytes", "counter", "Bytes read.", |it| it.bytes_in as f64),
     ("sent_bytes", "counter", "Bytes written.", |it| it.bytes_out as f64),
-    ("reads", "counter", "Reads that brought bytes.", |it| it.reads as f64),
+    ("reads", "counter", "Reads that returned bytes.", |it| it.reads as f64),
     ("writes", "counter", "Write calls.", |it| it.writes as f64),
-    ("writes_blocked", "counter", "Writes a peer did not take whole.", |it| {
+    ("writes_blocked", "counter", "Writes that a client took only in part.", |it| {
         it.writes_blocked as f64
     }),
-    ("queued_bytes", "gauge", "Bytes that wait for slow peers.", |it| it.queued_bytes as f64),
+    ("queued_bytes", "gauge", "Bytes queued for slow clients.", |it| it.queued_bytes as f64),
     (
         "waiting_bytes",
         "gauge",
-        "Bytes there for peers who have not taken them, those shared once.",
+        "Bytes that clients have not taken, shared ones counted once.",
         |it| it.waiting_bytes as f64,
     ),
-    ("slow_stalled", "counter", "Peers cut because what waited for them stood still.", |it| {
+    ("slow_stalled", "counter", "Clients closed because their queue did not move.", |it| {
         it.stalled_cut as f64
     }),
-    ("slow_shed", "counter", "Peers cut because too much waited for all of them.", |it| {
+    ("slow_shed", "counter", "Clients closed because all queues exceeded the budget.", |it| {
         it.outbound_shed as f64
     }),
-    ("lost_seconds", "counter", "Time in which the shard could serve nobody.", |it| {
+    ("lost_seconds", "counter", "Time in which the shard served nobody.", |it| {
         it.lost_ms as f64 / 1e3
     }),
     (
         "accept_pauses",
         "counter",
-        "Times accepting paused for want of descriptors or memory.",
+        "Times the shard stopped accepting because descriptors or memory ran out.",
         |it| it.accept_pauses as f64,
     ),
-    ("mails", "counter", "Mails taken from the mailbox.", |it| it.mails as f64),
+    ("mails", "counter", "Messages taken from the mailbox.", |it| it.mails as f64),
     ("shard_turns", "counter", "Turns of the event loop.", |it| it.turns as f64),
     ("shard_turn_max_seconds", "gauge", "Longest turn so far, waiting excluded.", |it| {
         it.turn_max_ns as f64 / 1e9

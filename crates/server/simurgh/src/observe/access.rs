@@ -1,4 +1,4 @@
-//! Who may see the observer, and who may disconnect.
+//! Access to the observer, and the right to disconnect.
 //!
 //! - *From where:* this machine, by its own names and through no proxy; with
 //!   [`Config::observer`](crate::Config::observer) from anywhere. On the admin listener, which only
@@ -31,30 +31,30 @@ impl Refusal {
     /// Not enabled for this address.
     const OFF: Self = Self::new(
         StatusCode::FORBIDDEN,
-        "the observer answers this machine only; the server's settings observer = true and \
-         api_token open it to others",
+        "the observer is open to this machine only: set observer = true and api_token to open it \
+         to others",
     );
     /// Enabled, but the server has no token to check.
     const NO_TOKEN: Self = Self::new(
         StatusCode::FORBIDDEN,
-        "the observer answers others only with a token: set api_token on the server",
+        "the observer needs a token for clients of other machines: set api_token on the server",
     );
     /// For an unknown host.
     const MISDIRECTED: Self = Self::new(StatusCode::MISDIRECTED_REQUEST, FOREIGN);
     /// From another site.
     const FOREIGN: Self = Self::new(
         StatusCode::FORBIDDEN,
-        "a page of another site asks: open the observer's own page",
+        "this request comes from a page of another site: open the observer's own page",
     );
     const MISSING: Self = Self::new(
         StatusCode::UNAUTHORIZED,
-        "the API token is missing: authorization: Bearer TOKEN",
+        "the API token is missing: send the header authorization: Bearer TOKEN",
     );
-    const WRONG: Self = Self::new(StatusCode::UNAUTHORIZED, "this is not the API token");
+    const WRONG: Self = Self::new(StatusCode::UNAUTHORIZED, "the API token is wrong");
     /// No client may: the server has no token.
     const NOBODY_MAY: Self = Self::new(
         StatusCode::FORBIDDEN,
-        "without api_token on the server nobody disconnects sockets from here",
+        "the observer cannot disconnect sockets: set api_token on the server",
     );
 
     pub(super) const fn new(status: StatusCode, text: &'static str) -> Self {

@@ -28,6 +28,7 @@ const ROWS: usize = 50;
 
 const PAGE: &str = include_str!("../../assets/observer.html");
 const STYLE: &str = include_str!("../../assets/observer.css");
+const FRONT: &str = include_str!("../../assets/front.js");
 const SCRIPTS: [&str; 4] = [
     include_str!("../../assets/observer/tables.js"),
     include_str!("../../assets/observer/views.js"),
@@ -64,6 +65,7 @@ pub(crate) fn router(observer: &Arc<Observer>, is_admin: bool) -> Router {
         .route("/observer", get(|| async { Redirect::temporary("observer/") }))
         .route("/observer/", get(|| async { Html(PAGE) }))
         .route("/observer/page.js", get(|| async { ([(header::CONTENT_TYPE, SCRIPT)], script) }))
+        .route("/observer/front.js", get(|| async { ([(header::CONTENT_TYPE, SCRIPT)], FRONT) }))
         .route("/observer/page.css", get(|| async { ([(header::CONTENT_TYPE, CSS)], style) }))
         .route(
             "/observer/favicon.svg",
@@ -218,23 +220,23 @@ async fn disconnect(
         return Err(GONE);
     }
     let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
-    tracing::info!(id, agent, "a connection was disconnected through the observer");
+    tracing::info!(id, agent, "disconnected a connection at the observer's request");
     Ok(Json(json!({"disconnected": id})).into_response())
 }
 
 const NO_PEER: Refusal = Refusal::new(
     StatusCode::BAD_REQUEST,
-    "peer: this is no address such as 192.0.2.7, 192.0.2.7:80 or [2001:db8::1]:80",
+    "peer: expected an address, such as 192.0.2.7, 192.0.2.7:80 or [2001:db8::1]:80",
 );
 const NO_ID: Refusal =
-    Refusal::new(StatusCode::BAD_REQUEST, "id: this is no connection's id such as 0.17.2");
+    Refusal::new(StatusCode::BAD_REQUEST, "id: expected the id of a connection, such as 0.17.2");
 const GONE: Refusal =
-    Refusal::new(StatusCode::NOT_FOUND, "there is no such connection, or it is closing already");
+    Refusal::new(StatusCode::NOT_FOUND, "this connection does not exist, or is already closing");
 pub(super) const NO_CLUSTER: Refusal = Refusal::new(
     StatusCode::NOT_FOUND,
-    "this server is no part of a cluster: its settings have no [cluster]",
+    "this server is not in a cluster: its settings have no [cluster]",
 );
-const ENDED: Refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server has ended");
+const ENDED: Refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server has stopped");
 
 fn rows(most: Option<usize>) -> usize {
     most.unwrap_or(ROWS).clamp(1, ROWS_MAX)

@@ -43,7 +43,7 @@ pub(super) async fn feed(observer: WithObserver, query: RawQuery) -> Result<Resp
         return Err(NO_CLUSTER);
     }
     let Ok(place) = Arc::clone(&observer.feeds).try_acquire_owned() else {
-        let error = "too many observers look at this server already";
+        let error = "too many observers are connected to this server: close one";
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error));
     };
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
@@ -67,7 +67,7 @@ pub(super) async fn feed(observer: WithObserver, query: RawQuery) -> Result<Resp
     Ok(Sse::new(events).into_response())
 }
 
-/// What a query requests besides the overview. The list decides which other parameters are valid.
+/// The parts of a query besides the overview. The list decides which other parameters are valid.
 fn wanted(query: &str) -> Result<Extra, Refusal> {
     let (list, rest): (Vec<&str>, Vec<&str>) =
         query.split('&').partition(|pair| pair.starts_with("list="));
@@ -78,7 +78,7 @@ fn wanted(query: &str) -> Result<Extra, Refusal> {
     match list.as_str() {
         "" => Ok(Extra::Nothing),
         "cluster" if rest.is_empty() => Ok(Extra::Cluster),
-        "cluster" => Err(Refusal::mistake("list=cluster: there is nothing else to be said of it")),
+        "cluster" => Err(Refusal::mistake("list=cluster takes no other parameters")),
         "topics" => {
             let Query(query) = Query::<TopicsQuery>::try_from_uri(&rest_uri)?;
             Ok(Extra::List(query.wanted()))
@@ -87,7 +87,7 @@ fn wanted(query: &str) -> Result<Extra, Refusal> {
             let Query(query) = Query::<ConnectionsQuery>::try_from_uri(&rest_uri)?;
             query.wanted().map(Extra::List)
         }
-        _ => Err(Refusal::mistake("list: there are topics, connections and cluster")),
+        _ => Err(Refusal::mistake("list: expected topics, connections or cluster")),
     }
 }
 

@@ -22,7 +22,7 @@ const HISTORY_MAX: usize = 300;
 /// Errors are summed over this many points.
 const MINUTE: usize = 60;
 
-/// What a socket with its registration costs the kernel, bytes: measured on Linux 6.18, x86-64,
+/// The kernel memory of a socket with its registration, bytes: measured on Linux 6.18, x86-64,
 /// with empty buffers (docs/BENCHMARKS.md).
 const KERNEL_SOCKET_BYTES: u64 = 4_100;
 

@@ -13,7 +13,9 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use simurgh_reactor::Key;
 use simurgh_shard::mail::Mail;
-use simurgh_shard::mail::survey::{Answer, MembersHere, Peer, ShardQuery, Surveyed, TopicCount};
+use simurgh_shard::mail::survey::{
+    Answer, MembersHere, Peer, SAMPLE, ShardQuery, Surveyed, TopicCount,
+};
 use simurgh_shard::view::{ConnectionOrder, ConnectionRow, List, Members, TopicOrder, TopicRow};
 use tokio::sync::oneshot;
 
@@ -121,7 +123,9 @@ async fn make(observer: &Observer, wanted: &Wanted) -> (Listed, Duration) {
                 answer,
             })
             .await;
+            let distinct = distinct(&found);
             let (counts, total, busy) = together(found);
+            let total = distinct.unwrap_or(total);
             let mut rows = whole_topics(observer, counts, by).await;
             sort_topics(&mut rows, by);
             rows.truncate(*most);
@@ -164,6 +168,27 @@ fn together<T>(found: Vec<Surveyed<T>>) -> (Vec<T>, u64, Duration) {
         busy += surveyed.busy;
     }
     (rows, total, busy)
+}
+
+/// How many topics there are if one with members on several shards counts once: exact for up to
+/// [`SAMPLE`] topics a shard, an estimate within some percent for more. `None` for other lists, and
+/// if the total is right.
+fn distinct<T>(found: &[Surveyed<T>]) -> Option<u64> {
+    let is_exact = found.iter().all(|it| it.total <= SAMPLE as u64);
+    let totals = found.iter().map(|it| it.total);
+    let (least, most) = (totals.clone().max()?, totals.sum());
+    if found.len() < 2 || found.iter().all(|it| it.sample.is_empty()) {
+        return None;
+    }
+    let mut hashes: Vec<u64> = found.iter().flat_map(|it| it.sample.iter().copied()).collect();
+    hashes.sort_unstable_by(|one, other| other.cmp(one));
+    hashes.dedup();
+    if is_exact {
+        return Some(hashes.len() as u64);
+    }
+    // The greatest hashes are this close together if there are so many evenly spread.
+    let part = (u64::MAX - hashes.get(SAMPLE - 1)?) as f64 / u64::MAX as f64;
+    Some(((SAMPLE as f64 / part.max(f64::MIN_POSITIVE)) as u64).clamp(least, most))
 }
 
 async fn whole_topics(
@@ -313,6 +338,24 @@ mod tests {
         let row = topic_row(TopicCount { topic, ..TopicCount::default() });
         assert!(row.cut);
         assert_eq!(row.topic.chars().count(), 256);
+    }
+
+    #[test]
+    fn topics_on_several_shards_count_once() {
+        let of = |numbers: std::ops::Range<u64>| {
+            // Evenly spread numbers in place of hashes.
+            let mut sample: Vec<u64> =
+                numbers.clone().map(|it| it.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+            sample.sort_unstable_by(|one, other| other.cmp(one));
+            sample.truncate(SAMPLE);
+            let total = numbers.end - numbers.start;
+            Surveyed::<()> { rows: Vec::new(), total, sample, busy: Duration::ZERO }
+        };
+        assert_eq!(distinct(&[of(0..100)]), None, "a single shard");
+        assert_eq!(distinct(&[of(0..100), of(50..120), of(0..0)]), Some(120));
+        assert_eq!(distinct(&[of(0..3000), of(2000..6000)]), Some(6000));
+        let many = distinct(&[of(0..60_000), of(40_000..100_000)]).unwrap();
+        assert!((93_000..107_000).contains(&many), "{many}");
     }
 
     #[test]

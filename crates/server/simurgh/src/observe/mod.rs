@@ -3,7 +3,7 @@
 //! ```text
 //! counters of shards --once a second--> figures --> Overview, and a history of 5 minutes
 //! records of shards  --asked by mail, walked over in slices--> lists (only for viewers)
-//! other nodes, if there are any --asked over the engine--> nodes (only for viewers)
+//! other nodes, if there are any --asked over the broker--> nodes (only for viewers)
 //! access (who may look) --> api (JSON), feed (live), page
 //! ```
 //!
@@ -14,6 +14,7 @@ mod access;
 mod api;
 mod feed;
 mod figures;
+mod front;
 mod lists;
 mod nodes;
 
@@ -24,6 +25,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub(crate) use api::router;
 pub(crate) use figures::run;
+pub(crate) use front::router as front;
 pub(crate) use nodes::serve;
 #[doc(inline)]
 pub use simurgh_shard::view;

@@ -4,7 +4,7 @@
 //! look ─► Question ─► ClusterInbox ─► Service::Look of each ─► serve() ─► NodeAnswer ─► rows
 //! ```
 //! Questions and answers are JSON whose unknown parts are ignored, so that nodes of different
-//! versions understand each other. Every client that may publish at the engine can forge answers:
+//! versions understand each other. Every client that may publish at the broker can forge answers:
 //! they are bounded in bytes, nodes and time, and contain only numbers. Names come from heartbeats.
 
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ use simurgh_shard::view::{
 /// How long a result is reused.
 pub(super) const KEPT: Duration = Duration::from_secs(1);
 const ROWS_MAX: usize = 256;
-/// Nodes that are asked at a time; the others are shown with the data of their heartbeats.
+/// Nodes that are queried at a time; the others are shown with the data of their heartbeats.
 const ASKED_MAX: usize = 64;
 /// The timeout of each.
 const ANSWER_MAX: Duration = Duration::from_millis(500);

@@ -21,10 +21,10 @@ pub enum DisconnectError {
     #[error("{0}")]
     Refused(BroadcastError),
     /// Too many disconnects already wait for other nodes, which were not asked.
-    #[error("too many disconnects wait for other nodes, try again later")]
+    #[error("too many disconnects wait for other nodes: try again later")]
     TooMany,
     /// The server ends.
-    #[error("the server ends")]
+    #[error("the server is stopping")]
     Ended,
 }
 

@@ -298,7 +298,7 @@ fn an_application_waits_for_its_database() {
     let said = it.driver.push(socket, "room:1", "new_msg", Payload::from_bytes(vec![1])).unwrap();
     assert_eq!(
         it.driver.reply(said).unwrap().response,
-        json!({"reason": "wrong payload: binary, where JSON is wanted"}).into()
+        json!({"reason": "wrong payload: binary instead of JSON"}).into()
     );
     assert_eq!(it.metric("errors_wrong_payload"), 2);
     assert_eq!(it.asks(socket, "refuse", json!({})), r#"error {"reason":"no"}"#);
@@ -342,8 +342,8 @@ fn a_payload_of_another_shape_is_answered_with_what_is_wrong_with_it() {
         (json!([]).into(), "invalid length 0, expected struct NewMsg with 1 element at line 1"),
         (json!("hi").into(), "invalid type: string \"hi\", expected struct NewMsg at line 1"),
         (json!(null).into(), "invalid type: null, expected struct NewMsg at line 1"),
-        (Payload::from_bytes(vec![]), "binary, where JSON is wanted"),
-        (Payload::from_bytes(br#"{"body": "hi"}"#.to_vec()), "binary, where JSON is wanted"),
+        (Payload::from_bytes(vec![]), "binary instead of JSON"),
+        (Payload::from_bytes(br#"{"body": "hi"}"#.to_vec()), "binary instead of JSON"),
     ];
     let mut hears = |topic: &str, event: &str, payload: Payload<'static>| {
         let asked = match event {

@@ -1,10 +1,9 @@
 //! A client that fills a queue is the one that waits; only trusted proxies are believed.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::support::{Client, WAIT_MAX, metric, metrics, metrics_at, start};
+use crate::support::raw::{self, Raw};
+use crate::support::{Client, metric, metrics_at, start};
 use serde_json::json;
 use simurgh::{
     ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
@@ -89,41 +88,22 @@ fn other_threads_get_an_error_when_too_much_is_under_way() {
 }
 
 fn who(endpoint: &Endpoint, before_upgrade: &[u8], header: &str) -> String {
-    who_behind(endpoint, before_upgrade, header, "")
+    who_behind(Raw::connect(endpoint.addresses()[0]).send(before_upgrade), header)
 }
 
-/// As `who`, after an answer to what was sent before, if that begins in this way.
-fn who_behind(endpoint: &Endpoint, before_upgrade: &[u8], header: &str, answer: &str) -> String {
-    let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
-    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
-    stream.write_all(before_upgrade).unwrap();
+fn who_behind(raw: &mut Raw, header: &str) -> String {
     let request = format!(
         "GET /socket/websocket?vsn=2.0.0 HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\n\
          connection: upgrade\r\nsec-websocket-version: 13\r\n\
          sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{header}\r\n"
     );
-    if !answer.is_empty() {
-        let mut came = Vec::new();
-        while !came.ends_with(b"ok\n") {
-            let mut byte = [0_u8];
-            assert_eq!(stream.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&came));
-            came.push(byte[0]);
-        }
-        assert!(came.starts_with(answer.as_bytes()), "{}", String::from_utf8_lossy(&came));
-    }
     // In two parts: a PROXY header and a head may be cut anywhere.
     let (one, two) = request.split_at(20);
-    stream.write_all(one.as_bytes()).unwrap();
+    raw.send(one);
     std::thread::sleep(Duration::from_millis(20));
-    stream.write_all(two.as_bytes()).unwrap();
-    let mut head = Vec::new();
-    let mut byte = [0_u8];
-    while !head.ends_with(b"\r\n\r\n") {
-        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&head));
-        head.push(byte[0]);
-    }
-    assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
+    assert_eq!(raw.send(two).answer_to_head().status, 101);
     let role = tungstenite::protocol::Role::Client;
+    let stream = raw.stream().try_clone().unwrap();
     let mut client = Client(tungstenite::WebSocket::from_raw_socket(stream, role, None));
     client.join("rooms:a");
     client.push("2", "rooms:a", "who", json!({}));
@@ -150,7 +130,9 @@ fn proxy_headers_of_both_versions_name_the_client() {
     assert_eq!(who(&endpoint, &v2, ""), "198.51.100.8:5000");
     // An upgrade as a later request of the same connection.
     let page = [&v1[..], b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"].concat();
-    assert_eq!(who_behind(&endpoint, &page, "", "HTTP/1.1 200"), "198.51.100.7:5000");
+    let mut raw = Raw::connect(endpoint.addresses()[0]);
+    assert_eq!(raw.send(&page).answer().text(), "ok\n");
+    assert_eq!(who_behind(&mut raw, ""), "198.51.100.7:5000");
     let unknown = b"PROXY UNKNOWN\r\n";
     assert!(who(&endpoint, unknown, "").starts_with("127.0.0.1:"));
 }
@@ -189,9 +171,9 @@ fn metrics_move_to_the_admin_address_where_there_is_one() {
     let endpoint = start(Endpoint::builder().configure(|config| {
         config.admin_listen = Some("127.0.0.1:0".parse().unwrap());
     }));
-    assert!(metrics(&endpoint).starts_with("HTTP/1.1 404"));
+    assert_eq!(raw::ask(endpoint.addresses()[0], "GET /metrics", "", "").status, 404);
     let admin = metrics_at(endpoint.admin_address().unwrap());
-    assert!(admin.starts_with("HTTP/1.1 200") && admin.contains("simurgh_joins_total"), "{admin}");
+    assert!(admin.contains("simurgh_joins_total"), "{admin}");
     let taken = endpoint.admin_address();
     let error = Endpoint::builder()
         .listen("127.0.0.1:0")

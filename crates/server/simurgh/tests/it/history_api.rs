@@ -293,9 +293,9 @@ fn wrong_queries_are_told_what_is_wrong() {
     let server = start(builder());
     let long = "x".repeat(1_000);
     let history = "/api/history?topic=kept:a";
-    let since = "since: expected a position, as \"k7ku80.60\"";
+    let since = "since: expected a position, such as \"k7ku80.60\"";
     let limit = "limit: expected 1 to 1000";
-    let after = "after: expected what the page before had as \"next\"";
+    let after = "after: expected the value of \"next\" on the page before";
     for (target, says) in [
         (format!("{history}&since="), since),
         (format!("{history}&since={long}"), since),
@@ -308,9 +308,9 @@ fn wrong_queries_are_told_what_is_wrong() {
         (format!("{history}&limit=99999999999999999999999"), limit),
         (format!("{history}&limit=1001"), limit),
         (format!("{history}&reverse=1"), "reverse: expected true or false"),
-        (format!("{history}&x=1"), "expected ?topic=NAME, perhaps with"),
-        (format!("{history}&topic=b"), "expected ?topic=NAME, perhaps with"),
-        ("/api/history".to_owned(), "expected ?topic=NAME, perhaps with"),
+        (format!("{history}&x=1"), "expected ?topic=NAME, optionally with"),
+        (format!("{history}&topic=b"), "expected ?topic=NAME, optionally with"),
+        ("/api/history".to_owned(), "expected ?topic=NAME, optionally with"),
         ("/api/history/topics?limit=0".to_owned(), limit),
         ("/api/history/topics?after=".to_owned(), after),
         ("/api/history/topics?after=1".to_owned(), after),
@@ -357,7 +357,8 @@ fn nobody_without_the_token_reads_or_forgets() {
             let mut raw = Raw::connect(server.addresses()[0]);
             let answer = raw.send(request).answer();
             assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
-            let error = "authorization: Bearer TOKEN is missing or wrong";
+            let error =
+                "the API token is missing or wrong: send the header authorization: Bearer TOKEN";
             assert_eq!(json_of(&answer, 401), json!({"error": error}));
         }
         // Nor a page of another site that resolves its own name to this machine.
@@ -461,7 +462,7 @@ fn who_is_not_told_in_time_repeats_and_it_is_kept_once() {
     member.push("2", "kept:a", "sleep", json!({}));
     std::thread::sleep(Duration::from_millis(200));
     let answer = raw.send(request("POST", "/api/broadcast", TOKEN, &body.to_string())).answer();
-    let error = "unconfirmed: not known to be kept after 100ms, repeat it with the same id";
+    let error = "unconfirmed: not known to be stored after 100ms, repeat it with the same id";
     assert_eq!(json_of(&answer, 504), json!({"error": error, "taken": 1}));
     let (position, _) = heard(&mut member);
     let again = json!({"accepted": 1, "positions": [position], "duplicates": 1});
@@ -488,7 +489,7 @@ fn a_congested_server_says_when_to_come_again() {
     let body = json!({"messages": [long, message("kept:a", 2, Some("y"))]});
     let answer = raw.send(request("POST", "/api/broadcast", TOKEN, &body.to_string())).answer();
     assert_eq!(answer.header("retry-after"), Some("1"));
-    let error = "too many bytes of broadcasts are under way, try again later";
+    let error = "too many bytes of broadcasts are in flight: try again later";
     assert_eq!(json_of(&answer, 503), json!({"error": error, "taken": 1}));
     assert_eq!(heard(&mut member).1, 1);
     // Repeated as a whole whenever it is refused: earlier messages may still be queued.

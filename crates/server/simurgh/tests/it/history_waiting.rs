@@ -112,7 +112,7 @@ fn many_messages_of_a_request_have_one_deadline_together() {
         let answer = ask(&mut raw, "POST", "/api/broadcast", &body);
         let waited = began.elapsed();
         assert_eq!(answer.status, 504, "{}", answer.text());
-        let error = "unconfirmed: not known to be kept after 300ms, repeat it with the same id";
+        let error = "unconfirmed: not known to be stored after 300ms, repeat it with the same id";
         assert_eq!(answer.json(), json!({"error": error, "taken": MANY}));
         assert!(waited >= SHORT && waited < 10 * SHORT, "{waited:?}");
         let unconfirmed = "simurgh_publish_unconfirmed_total";

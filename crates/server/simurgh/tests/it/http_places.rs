@@ -153,7 +153,7 @@ fn one_address_leaves_half_of_the_places_to_others() {
     let one_more = more.last_mut().unwrap().answer();
     assert_eq!(
         (one_more.status, one_more.text()),
-        (429, "too many connections from this address\n")
+        (429, "this address has too many connections\n")
     );
     let others: Vec<Raw> = (0..8).map(|_| get_from("127.0.0.3", address, "/")).collect();
     for mut raw in others {

@@ -16,8 +16,7 @@ fn metrics() -> String {
     let engine = Engine::start();
     let endpoint = start(engine.node(Endpoint::builder().socket(user_socket), "a"));
     Client::v2(&endpoint).join("rooms:a");
-    let answer = crate::support::metrics(&endpoint);
-    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    crate::support::metrics(&endpoint)
 }
 
 fn value(text: &str, name: &str, labels: &str) -> f64 {

@@ -102,6 +102,7 @@ fn topics_are_summed_over_shards_sorted_and_searched() {
     let named = |row: &Value| (row["topic"].clone(), row["members"].clone());
     let rows: Vec<_> = list["rows"].as_array().unwrap().iter().map(named).collect();
     assert_eq!(rows, [(json!("rooms:all"), json!(8)), (json!(odd), json!(3))]);
+    assert_eq!(list["total"], 10, "a topic on both shards counts once");
     let path = format!("/observer/api/topics?search={}", percent("own:"));
     assert_eq!(get(&endpoint, &path)["rows"].as_array().unwrap().len(), 8);
     assert_eq!(get(&endpoint, "/observer/api/topics?search=nowhere")["total"], 0);
@@ -306,6 +307,25 @@ fn an_application_keeps_its_other_pages() {
     assert_eq!(request(address, "GET", "/", "", ""), (200, "mine".to_owned()));
     assert_eq!(request(address, "GET", "/other", "", ""), (200, "anything".to_owned()));
     assert_eq!(request(address, "GET", "/observer", "", "").0, 307);
+}
+
+#[test]
+fn the_front_page_shows_details_only_to_viewers() {
+    let page = |builder: Builder, headers: &str| {
+        let endpoint = start(builder.front_page("<p>ws://{{host}}/socket</p>"));
+        let address = endpoint.addresses()[0];
+        let (status, text) = request(address, "GET", "/", headers, "");
+        assert_eq!(status, 200);
+        (text.contains(&format!("<p>ws://{address}/socket</p>")), text)
+    };
+    assert!(page(builder(), "").0);
+    let (has_details, text) = page(builder(), "x-forwarded-for: 192.0.2.1\r\n");
+    assert!(!has_details && text.contains("has no page for visitors"), "{text}");
+    assert!(!page(builder(), "host: evil.example\r\n").1.contains("evil.example"));
+    let secret = || builder().configure(|config| config.api_token = Some("secret".into()));
+    let (has_details, text) = page(secret(), "");
+    assert!(!has_details && text.contains("enter the API token"), "{text}");
+    assert!(page(secret(), "authorization: Bearer secret\r\n").0);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn a_node_that_is_alone_shows_nothing_of_a_cluster() {
     let endpoint = start(builder());
     let (status, body) = request(endpoint.addresses()[0], CLUSTER);
     assert_eq!(status, 404);
-    assert!(body.contains("no part of a cluster"), "{body}");
+    assert!(body.contains("not in a cluster"), "{body}");
     let (status, _) = request(endpoint.addresses()[0], "/observer/api/feed?list=cluster");
     assert_eq!(status, 404);
     assert_eq!(get(&endpoint, "/observer/api/overview").get("cluster"), None);

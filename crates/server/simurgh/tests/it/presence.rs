@@ -106,7 +106,7 @@ fn drain_closes_members_and_ends_in_time_with_pending_diffs() {
     assert!(since.elapsed() < WAIT_MAX, "{:?}", since.elapsed());
     assert!(closed.into_iter().all(|it| it.join().unwrap() == 1012));
     let error = block_on(presence.list::<Value>("room:drain")).unwrap_err();
-    assert_eq!(error.to_string(), "the server has ended, or is about to");
+    assert_eq!(error.to_string(), "the server has stopped or is stopping");
     assert!(matches!(error, PresenceListError::Ended), "{error:?}");
     assert!(matches!(block_on(presence.count("room:1")), Err(PresenceListError::Ended)));
 }

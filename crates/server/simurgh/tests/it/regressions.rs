@@ -1,10 +1,9 @@
 //! Bugs that were found by reading, each with the test that showed it.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::support::raw::Raw;
 use crate::support::{Client, WAIT_MAX, metric, start};
 use serde_json::{Value, json};
 use simurgh::{
@@ -252,18 +251,14 @@ fn a_socket_closed_while_its_join_is_pending_gives_its_bytes_back() {
 #[test]
 fn a_drain_answers_a_pending_connect_in_http() {
     let endpoint = start(builder());
-    let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
-    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
+    let mut raw = Raw::connect(endpoint.addresses()[0]);
     let request = "GET /socket/websocket?vsn=2.0.0&slow=1 HTTP/1.1\r\nhost: x\r\n\
         upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n\
         sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-    stream.write_all(request.as_bytes()).unwrap();
+    raw.send(request);
     std::thread::sleep(Duration::from_millis(100));
     endpoint.handle().drain();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    let answer = String::from_utf8_lossy(&answer);
-    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer:?}");
+    assert_eq!(raw.answer().status, 503);
 }
 
 /// Broadcasts of a join function were lost when it then refused, for example "this name was tried
@@ -283,14 +278,8 @@ fn what_a_refused_join_broadcast_is_not_lost() {
 #[test]
 fn an_api_request_without_the_token_is_refused_before_its_body() {
     let endpoint = start(builder().configure(|config| config.api_token = Some("secret".into())));
-    let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
-    let head =
-        b"POST /api/broadcast HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n{";
-    stream.write_all(head).unwrap();
-    let mut answer = [0; 12];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 401");
+    let head = "POST /api/broadcast HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n{";
+    assert_eq!(Raw::connect(endpoint.addresses()[0]).send(head).answer().status, 401);
 }
 
 /// Broadcasts of channels whose sockets time out were delayed until another event.

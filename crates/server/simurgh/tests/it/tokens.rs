@@ -1,11 +1,11 @@
 //! Sockets that authenticate with tokens, over real TCP.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::raw::Raw;
 use crate::support::{Client, WAIT_MAX, log, metric, start};
 use serde_json::{Value, json};
 use simurgh::driver::{Driver, What};
@@ -117,14 +117,9 @@ fn refusal(address: SocketAddr, path: &str) -> (u16, String) {
 }
 
 fn answer(address: SocketAddr, path: &str, headers: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{headers}\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), body.to_owned())
+    let answer = Raw::connect(address).send(request).answer();
+    (answer.status, answer.text().to_owned())
 }
 
 fn reason(endpoint: &Endpoint, token: &str) -> String {

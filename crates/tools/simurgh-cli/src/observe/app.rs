@@ -102,7 +102,7 @@ impl App {
         Self {
             base: base.to_owned(),
             topics_by: ListOrder { words: &["members", "deliveries", "kept"], at: 0 },
-            connections_by: ListOrder { words: &["queue", "rate", "age", "channels"], at: 0 },
+            connections_by: ListOrder { words: &["queue", "rate", "age", "channels"], at: 2 },
             errors_sort: Sort { column: 1, is_falling: true },
             ..Self::default()
         }
@@ -307,7 +307,7 @@ impl App {
         if self.overview.as_ref().is_some_and(|overview| overview.can_disconnect) {
             self.prompt = Some(Prompt::Disconnect(id));
         } else {
-            let text = "the server has no api_token: nobody disconnects sockets from here";
+            let text = "to disconnect clients here, set api_token on the server";
             self.note = Some(text.to_owned());
         }
     }
@@ -320,7 +320,7 @@ impl App {
         let topics = self.topics.as_ref().filter(|_| is_topic);
         match topics.and_then(|list| list.rows.get(self.selected)) {
             Some(row) if row.cut => {
-                self.note = Some("the name is too long to be looked up".to_owned());
+                self.note = Some("the name is too long for a search".to_owned());
                 Action::None
             }
             Some(row) => Action::Members(row.topic.clone()),

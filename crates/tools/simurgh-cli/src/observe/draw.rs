@@ -4,7 +4,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState};
+use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 use simurgh::observe::view::{ConnectionRow, Kept, Memory, Overview, Point};
 use simurgh_text::format::{bytes, grouped, time};
 use simurgh_text::visible;
@@ -15,16 +15,21 @@ use super::facts;
 
 /// Columns of the label before a figure.
 const LABEL: usize = 14;
+/// Columns between two columns of a table.
+const SPACING: usize = 2;
+/// Width of a text that has its own line in a table.
+const TEXT_MAX: usize = 40;
 
 pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
+    let headline = headline(app);
     let [head, tabs, body, foot] = Layout::vertical([
-        Constraint::Length(1),
+        Constraint::Length(height(headline.width(), frame.area().width)),
         Constraint::Length(2),
         Constraint::Fill(1),
         Constraint::Length(2),
     ])
     .areas(frame.area());
-    frame.render_widget(headline(app), head);
+    frame.render_widget(Paragraph::new(headline).wrap(Wrap { trim: true }), head);
     frame.render_widget(tab_line(app), tabs);
     match (&app.overview, &app.detail) {
         (None, _) => {}
@@ -42,14 +47,20 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
     frame.render_widget(footer(app), foot);
 }
 
+/// Lines that a text of this width takes, with one to spare if words move to the next line.
+fn height(width: usize, area: u16) -> u16 {
+    let lines = width.div_ceil(usize::from(area.max(1)));
+    u16::try_from(lines + usize::from(lines > 1)).unwrap_or(1).clamp(1, 4)
+}
+
 fn kept(kept: Option<&Kept>) -> String {
     let Some(Kept { messages, bytes: amount, head, floor, lost, .. }) = kept else {
         return String::new();
     };
     let (messages, amount) = (grouped(*messages), bytes(*amount as f64));
-    let lost = lost.as_deref().unwrap_or("nothing lost");
+    let lost = lost.as_deref().unwrap_or("nothing removed");
     let (head, floor, lost) = (visible(head), visible(floor), visible(lost));
-    format!("; {messages} broadcasts kept, {amount}, from {floor} ({lost}) to {head}")
+    format!("; history: {messages} broadcasts, {amount}, from {floor} ({lost}) to {head}")
 }
 
 fn headline(app: &App) -> Line<'static> {
@@ -82,13 +93,13 @@ fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
     match app.view {
         View::Overview => figures(app, overview, frame, area),
         View::Shards => {
-            let title = "turns: of the last second; longest: since the start";
+            let title = "p50 and p99 are turns of the last second, longest is since the start";
             let sort = app.shards_sort;
             let rows = sorted(&overview.shards, columns::SHARDS, sort);
             table(frame, area, title, columns::SHARDS, &rows, app.selected, Some(sort));
         }
         View::Errors => {
-            let (title, sort) = ("as under /metrics", app.errors_sort);
+            let (title, sort) = ("named as in /metrics", app.errors_sort);
             let rows = sorted(&overview.errors, columns::ERRORS, sort);
             table(frame, area, title, columns::ERRORS, &rows, app.selected, Some(sort));
         }
@@ -113,8 +124,8 @@ fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
             let by = app.connections_by.word();
             let none = match by {
                 _ if !list.rows.is_empty() => "",
-                "queue" => ": nothing waits for any to read",
-                "rate" => ": none has said anything since you look",
+                "queue" => ": no client has a queue",
+                "rate" => ": no messages since you opened this view",
                 _ => "",
             };
             let title = format!(
@@ -133,7 +144,7 @@ fn cluster(app: &App, frame: &mut Frame<'_>, area: Rect) {
     let Some(cluster) = &app.cluster else { return };
     let facts = facts::cluster(cluster);
     let lines: Vec<Line<'static>> =
-        facts.into_iter().map(|(name, value)| fact(name, value)).collect();
+        facts.into_iter().flat_map(|(name, value)| fact(name, &value, area.width)).collect();
     // There may be many warnings, so they get at most half of the height.
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height / 2);
     let parts = [
@@ -148,11 +159,11 @@ fn cluster(app: &App, frame: &mut Frame<'_>, area: Rect) {
         0 => String::new(),
         more => format!(", {} more", grouped(more)),
     };
-    let title = format!("{} nodes{more}; * is the one that is asked", cluster.nodes.len());
+    let title = format!("{} nodes{more} (* is the node that answers)", cluster.nodes.len());
     let sort = app.nodes_sort;
     let rows = sorted(&cluster.nodes, columns::NODES, sort);
     table(frame, figures, &title, columns::NODES, &rows, app.selected, Some(sort));
-    let title = "as the one that is asked hears them";
+    let title = "heartbeats that it receives";
     table(frame, beats, title, columns::BEATS, &rows, app.selected, None);
 }
 
@@ -162,7 +173,7 @@ fn falling(column: usize) -> Option<Sort> {
 
 /// How often a list is made, if less than about once a second.
 fn pace(next_in_s: f64) -> String {
-    if next_in_s > 1.5 { format!(", anew every {}", time(next_in_s)) } else { String::new() }
+    if next_in_s > 1.5 { format!(", updated every {}", time(next_in_s)) } else { String::new() }
 }
 
 fn table<T>(
@@ -174,48 +185,81 @@ fn table<T>(
     selected: usize,
     sort: Option<Sort>,
 ) {
-    let [name, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
-    frame.render_widget(Line::from(title.to_owned().dim()), name);
+    let title = Line::from(title.to_owned().dim());
+    let title_height = Constraint::Length(height(title.width(), area.width));
+    let [name, body] = Layout::vertical([title_height, Constraint::Fill(1)]).areas(area);
+    frame.render_widget(Paragraph::new(title).wrap(Wrap { trim: true }), name);
     let texts: Vec<Vec<String>> = rows.iter().map(|row| cells(columns, row)).collect();
-    let widths: Vec<Constraint> = columns
+    let widths: Vec<usize> = columns
         .iter()
         .enumerate()
         .map(|(at, column)| {
-            let widest =
-                texts.iter().filter_map(|cells| cells.get(at)).map(|cell| cell.chars().count());
-            let width = widest.chain([column.label.len() + 2]).max().unwrap_or(0);
-            let is_last = at + 1 == columns.len();
-            let width = u16::try_from(width).unwrap_or(u16::MAX);
-            if is_last { Constraint::Min(width.min(20)) } else { Constraint::Length(width.min(40)) }
+            let cells = texts.iter().filter_map(|cells| cells.get(at));
+            let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+            widest.min(TEXT_MAX).max(column.label.len() + 2)
         })
         .collect();
-    let heads = columns.iter().enumerate().map(|(at, column)| {
-        let mark = match sort.filter(|sort| sort.column == at) {
+    let shown = fitting(columns, &widths, usize::from(area.width));
+    // What is left is for the last column, which takes several lines if it has to.
+    let taken: usize = shown.iter().rev().skip(1).map(|(_, width)| width + SPACING).sum();
+    let rest = usize::from(area.width).saturating_sub(taken);
+    let last = shown.last().map(|(at, _)| *at);
+    let width_of = |(at, width): &(usize, usize)| if Some(*at) == last { rest } else { *width };
+    let heads = shown.iter().filter_map(|(at, _)| Some((at, columns.get(*at)?))).map(|(at, it)| {
+        let mark = match sort.filter(|sort| sort.column == *at) {
             Some(sort) if sort.is_falling => " ↓",
             Some(_) => " ↑",
             None => "",
         };
-        aligned(format!("{}{mark}", column.label), column.is_number)
+        aligned(vec![format!("{}{mark}", it.label)], it.is_number)
     });
-    let lines = texts.into_iter().map(|texts| {
-        Row::new(texts.into_iter().zip(columns).map(|(text, it)| aligned(text, it.is_number)))
+    let lines = texts.iter().map(|texts| {
+        let cells: Vec<(Vec<String>, bool)> = shown
+            .iter()
+            .filter_map(|it| Some((texts.get(it.0)?, columns.get(it.0)?, width_of(it))))
+            .map(|(text, column, width)| (broken(text, width), column.is_number))
+            .collect();
+        let height = cells.iter().map(|(lines, _)| lines.len()).max().unwrap_or(1);
+        let row = Row::new(cells.into_iter().map(|(lines, is_number)| aligned(lines, is_number)));
+        row.height(u16::try_from(height).unwrap_or(1))
     });
+    let heads = Row::new(heads).style(Style::new().bold());
+    let widths =
+        shown.iter().map(|it| Constraint::Length(u16::try_from(width_of(it)).unwrap_or(u16::MAX)));
     let widget = Table::new(lines, widths)
-        .header(Row::new(heads).style(Style::new().bold()))
-        .column_spacing(2)
+        .header(heads)
+        .column_spacing(SPACING as u16)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::new().with_selected((!rows.is_empty()).then_some(selected));
     frame.render_stateful_widget(widget, body, &mut state);
 }
 
-fn aligned(text: String, is_number: bool) -> Cell<'static> {
-    let line = Line::from(text);
-    Cell::from(if is_number { line.right_aligned() } else { line })
+/// The places of the columns that fit, with their widths: those to spare go first.
+fn fitting<T>(columns: &[Column<T>], widths: &[usize], width: usize) -> Vec<(usize, usize)> {
+    let mut shown: Vec<(usize, usize)> = widths.iter().copied().enumerate().collect();
+    let spare = |at: usize| columns.get(at).map_or(0, |column| column.spare);
+    while shown.iter().map(|(_, width)| width + SPACING).sum::<usize>() > width + SPACING {
+        let most = shown.iter().map(|(at, _)| spare(*at)).max().unwrap_or(0);
+        if most == 0 {
+            break;
+        }
+        shown.retain(|(at, _)| spare(*at) < most);
+    }
+    shown
+}
+
+fn aligned(lines: Vec<String>, is_number: bool) -> Cell<'static> {
+    let line = |text| {
+        let line = Line::from(text);
+        if is_number { line.right_aligned() } else { line }
+    };
+    Cell::from(lines.into_iter().map(line).collect::<Vec<_>>())
 }
 
 fn figures(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
     let facts = facts::server(overview).into_iter();
-    let mut lines: Vec<Line<'static>> = facts.map(|(name, value)| fact(name, value)).collect();
+    let mut lines: Vec<Line<'static>> =
+        facts.flat_map(|(name, value)| fact(name, &value, area.width)).collect();
     lines.extend(memory(&overview.memory));
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX);
     let [facts, _, charts] =
@@ -225,8 +269,37 @@ fn figures(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
     history(&app.points, frame, charts);
 }
 
-fn fact(name: &str, value: String) -> Line<'static> {
-    vec![format!("{name:<LABEL$}").dim(), value.into()].into()
+/// A value that is too long continues on the next lines.
+fn fact(name: &str, value: &str, width: u16) -> Vec<Line<'static>> {
+    let parts = broken(value, usize::from(width).saturating_sub(LABEL)).into_iter();
+    let names = std::iter::once(name).chain(std::iter::repeat(""));
+    let line = |(name, part): (&str, String)| {
+        Line::from(vec![format!("{name:<LABEL$}").dim(), part.into()])
+    };
+    names.zip(parts).map(line).collect()
+}
+
+/// A text in lines of at most `width` characters, broken at spaces where there are any.
+fn broken(text: &str, width: usize) -> Vec<String> {
+    let (mut lines, mut line, width) = (Vec::new(), String::new(), width.max(1));
+    let mut length = 0;
+    for word in text.split_inclusive(' ') {
+        let word_length = word.trim_end().chars().count();
+        if length > 0 && length + word_length > width {
+            lines.push(std::mem::take(&mut line));
+            length = 0;
+        }
+        for character in word.chars() {
+            if length == width {
+                lines.push(std::mem::take(&mut line));
+                length = 0;
+            }
+            line.push(character);
+            length += 1;
+        }
+    }
+    lines.push(line);
+    lines
 }
 
 fn memory(memory: &Memory) -> Vec<Line<'static>> {
@@ -267,30 +340,32 @@ fn history(points: &[Point], frame: &mut Frame<'_>, area: Rect) {
 
 fn connection(row: &ConnectionRow, frame: &mut Frame<'_>, area: Rect) {
     let text = |text: &Option<String>| text.as_deref().map_or_else(|| "none".to_owned(), visible);
-    let mut lines = vec![
-        Line::from(format!("connection {}", visible(&row.id)).bold()),
-        fact("peer", text(&row.peer)),
-        fact("path", format!("{} {}", visible(&row.path), visible(&row.wire))),
-        fact("state", visible(&row.state)),
-        fact("socket id", text(&row.socket_id)),
-        fact("age", columns::age(row)),
-        fact("quiet for", time(row.quiet_s)),
-        fact("queued", bytes(row.queued_bytes as f64)),
-        fact("limit met", columns::limit_met(row)),
-        fact("channels", grouped(row.channels)),
+    let facts = [
+        ("address", text(&row.peer)),
+        ("path", format!("{} {}", visible(&row.path), visible(&row.wire))),
+        ("state", visible(&row.state)),
+        ("socket id", text(&row.socket_id)),
+        ("age", columns::age(row)),
+        ("quiet for", time(row.quiet_s)),
+        ("queued", bytes(row.queued_bytes as f64)),
+        ("over limit", columns::limit_met(row)),
+        ("channels", grouped(row.channels)),
     ];
-    lines.extend(row.topics.iter().map(|topic| fact("  topic", visible(topic))));
+    let topics = row.topics.iter().map(|topic| ("  topic", visible(topic)));
+    let facts = facts.into_iter().chain(topics);
+    let mut lines = vec![Line::from(format!("connection {}", visible(&row.id)).bold())];
+    lines.extend(facts.flat_map(|(name, value)| fact(name, &value, area.width)));
     frame.render_widget(Paragraph::new(lines), area);
 }
 
 fn footer(app: &App) -> Paragraph<'static> {
     let first = match (&app.prompt, &app.note) {
         (Some(Prompt::Search(text)), _) => {
-            let what = if app.view == View::Connections { "address" } else { "name holds" };
-            Line::from(format!("{what}: {}▏  Enter looks, Esc does not", visible(text)).bold())
+            let what = if app.view == View::Connections { "address" } else { "name contains" };
+            Line::from(format!("{what}: {}▏  Enter searches, Esc cancels", visible(text)).bold())
         }
         (Some(Prompt::Disconnect(id)), _) => {
-            let text = format!("Disconnect {id}? y does it, any other key does not.");
+            let text = format!("Disconnect {id}? y: yes, any other key: no.");
             Line::from(text.yellow().bold())
         }
         (None, Some(note)) => Line::from(visible(note).yellow()),

@@ -15,10 +15,15 @@ pub(super) fn server(overview: &Overview) -> Vec<(&'static str, String)> {
     let errors: u64 = overview.errors.iter().map(|row| row.last_minute).sum();
     let of_limits = overview.errors.iter().filter(|row| row.kind.starts_with("limited_"));
     let limited: u64 = of_limits.map(|row| row.last_minute).sum();
+    // A topic with members on several shards counts on each.
+    let channels = match overview.shards.len() {
+        0 | 1 => format!("{} in {} topics", grouped(now.channels), grouped(now.topics)),
+        _ => grouped(now.channels),
+    };
     let traffic = |messages, amount| format!("{}/s ({}/s)", number(messages), bytes(amount));
     vec![
         ("connections", format!("{}{}", grouped(now.connections), limit.unwrap_or_default())),
-        ("channels", format!("{} in {} topics", grouped(now.channels), grouped(now.topics))),
+        ("channels", channels),
         ("messages in", traffic(now.messages_in_per_s, now.bytes_in_per_s)),
         ("messages out", traffic(now.messages_out_per_s, now.bytes_out_per_s)),
         ("accepted", format!("{}/s", number(now.accepted_per_s))),
@@ -27,7 +32,7 @@ pub(super) fn server(overview: &Overview) -> Vec<(&'static str, String)> {
         (
             "waiting",
             format!(
-                "{} of broadcasts, {} for slow readers",
+                "{} between shards, {} for slow clients",
                 bytes(now.mailbox_bytes as f64),
                 bytes(now.queued_bytes as f64)
             ),
@@ -36,19 +41,19 @@ pub(super) fn server(overview: &Overview) -> Vec<(&'static str, String)> {
             "errors",
             format!("{} in the last minute, {} over a limit", grouped(errors), grouped(limited)),
         ),
-        ("memory", format!("{} resident, {each} a connection", bytes(now.resident_bytes as f64))),
+        ("memory", format!("{} resident, {each} per connection", bytes(now.resident_bytes as f64))),
     ]
 }
 
-/// The parts of a server's memory in bytes, and what is to be said of them.
+/// The parts of a server's memory in bytes, with a note.
 pub(super) fn memory(memory: &Memory) -> [(&'static str, u64, &'static str); 6] {
     [
         ("  records", memory.connection_records, ""),
         ("  tables", memory.tables, ""),
         ("  queues", memory.outbound_queues + memory.half_received, ""),
-        ("  kept", memory.kept, ""),
+        ("  history", memory.kept, ""),
         ("  rest", memory.rest, ""),
-        ("kernel", memory.kernel_sockets, "  estimated, of the sockets"),
+        ("kernel", memory.kernel_sockets, "  estimated, for the sockets"),
     ]
 }
 
@@ -60,20 +65,20 @@ pub(super) fn cluster(cluster: &ClusterOverview) -> Vec<(&'static str, String)> 
     let engine = link.engine.as_deref().map_or_else(|| "-".to_owned(), visible);
     let mut facts = vec![
         ("link", format!("{} for {}{why}", visible(&link.state), time(link.for_s))),
-        ("engine", engine + &rtt.unwrap_or_default()),
+        ("broker", engine + &rtt.unwrap_or_default()),
         (
             "links",
             format!(
-                "{} after the first, {} times something may be lost",
+                "{} reconnects, {} possible losses",
                 grouped(link.reconnects),
                 grouped(link.lost)
             ),
         ),
         ("all nodes", sums(cluster)),
         (
-            "interests",
+            "subscribed",
             format!(
-                "{} topics: {} of {} exact, {} whole",
+                "{} topics: {} of {} one by one, {} by bucket",
                 grouped(interests.topics),
                 grouped(interests.exact),
                 grouped(interests.exact_max),
@@ -83,7 +88,7 @@ pub(super) fn cluster(cluster: &ClusterOverview) -> Vec<(&'static str, String)> 
         (
             "outbox",
             format!(
-                "{} of {} wait, {} envelopes under way",
+                "{} of {} waiting, {} envelopes not confirmed",
                 bytes(outbox.bytes as f64),
                 bytes(outbox.bytes_max as f64),
                 grouped(outbox.under_way)
@@ -96,7 +101,7 @@ pub(super) fn cluster(cluster: &ClusterOverview) -> Vec<(&'static str, String)> 
         facts.push(("histories", it.kept.as_deref().map_or_else(|| "-".to_owned(), visible)));
         let HistoriesRow { topics, waiting_bytes, stored, not_stored, holes_filled, gaps, .. } = it;
         let text = format!(
-            "{} topics followed, {} stored, {} not known to be, {} wait; {} holes filled, {} lost",
+            "{} topics followed, {} stored, {} unconfirmed, {} waiting; {} gaps filled, {} lost",
             grouped(*topics),
             grouped(*stored),
             grouped(*not_stored),
@@ -104,9 +109,9 @@ pub(super) fn cluster(cluster: &ClusterOverview) -> Vec<(&'static str, String)> 
             grouped(*holes_filled),
             grouped(*gaps)
         );
-        facts.push(("kept", text));
+        facts.push(("stored", text));
     }
-    facts.extend(warnings(cluster).into_iter().map(|text| ("look at", text)));
+    facts.extend(warnings(cluster).into_iter().map(|text| ("problem", text)));
     facts
 }
 

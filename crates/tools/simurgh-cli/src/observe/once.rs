@@ -35,11 +35,11 @@ pub(super) fn server(client: &Client, is_json: bool, most: u16) -> Result<String
     let _ = writeln!(text, "\nTopics by members, {} of {}", topics.rows.len(), topics.total);
     table(&mut text, columns::TOPICS, &topics.rows);
     if !kept.rows.is_empty() {
-        let _ = writeln!(text, "\nTopics by kept bytes, {} of {}", kept.rows.len(), kept.total);
+        let _ = writeln!(text, "\nTopics by history bytes, {} of {}", kept.rows.len(), kept.total);
         table(&mut text, columns::TOPICS, &kept.rows);
     }
     if !connections.rows.is_empty() {
-        let _ = writeln!(text, "\nConnections that do not read as fast as they are written to");
+        let _ = writeln!(text, "\nConnections with a queue (slow clients)");
         table(&mut text, columns::CONNECTIONS, &connections.rows);
     }
     let wrong: Vec<_> = overview.errors.into_iter().filter(|row| row.total > 0).collect();
@@ -58,9 +58,9 @@ pub(super) fn cluster(client: &Client, is_json: bool) -> Result<String, Problem>
         return Ok(format!("{:#}\n", json!({ "cluster": cluster })));
     }
     let mut text = lines(facts::cluster(&cluster));
-    let _ = writeln!(text, "\nNodes; * is the one that was asked");
+    let _ = writeln!(text, "\nNodes (* is the node that answers)");
     table(&mut text, columns::NODES, &cluster.nodes);
-    let _ = writeln!(text, "\nAs that one hears them");
+    let _ = writeln!(text, "\nHeartbeats that it receives");
     table(&mut text, columns::BEATS, &cluster.nodes);
     Ok(text)
 }

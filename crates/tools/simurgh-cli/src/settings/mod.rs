@@ -6,6 +6,7 @@
 #[cfg(feature = "nats")]
 pub(crate) mod cluster;
 mod file;
+mod front;
 pub(crate) mod keys;
 mod mistakes;
 mod table;
@@ -47,8 +48,10 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct Declared {
     pub(crate) user_socket: UserSocket,
-    /// The chat page, or files.
+    /// The chat page, or files, or the scripts of clients.
     pub(crate) page: Router,
+    /// HTML of what is declared, if there is no other page at `/`.
+    pub(crate) front: Option<String>,
 }
 
 /// The flags of `serve`, which `drive` has in part.
@@ -99,9 +102,12 @@ impl Settings {
         let (cluster, secret) = cluster.flatten().unzip();
         let declared = match channels {
             Channels::Declared => {
-                let page = page(&settings).map_err(|text| found.push(("static_files", text)));
+                let front = front(&settings, &file);
+                let page = page(&settings, front.is_none())
+                    .map_err(|text| found.push(("static_files", text)));
                 let user_socket = user_socket(&settings, &mut file);
-                user_socket.zip(page.ok()).map(|(user_socket, page)| Declared { user_socket, page })
+                let both = user_socket.zip(page.ok());
+                both.map(|(user_socket, page)| Declared { user_socket, page, front })
             }
             Channels::InRust => None,
         };
@@ -195,9 +201,17 @@ fn typed_as(key: &str) -> String {
 const FILES_POLICY: HeaderValue =
     HeaderValue::from_static("base-uri 'self'; frame-ancestors 'none'");
 
-/// The configured files, or the chat page.
-fn page(settings: &PartialSettings) -> Result<Router, String> {
-    let Some(directory) = &settings.static_files else { return Ok(chat::page()) };
+/// The page at `/` in place of the chat page, if that cannot work with the declared channels.
+fn front(settings: &PartialSettings, file: &File) -> Option<String> {
+    let specs = file.channels.as_deref().filter(|_| settings.static_files.is_none())?;
+    (!front::serves_chat(specs)).then(|| front::html(specs))
+}
+
+/// The configured files, or the chat page, or only the scripts of clients.
+fn page(settings: &PartialSettings, is_chat: bool) -> Result<Router, String> {
+    let Some(directory) = &settings.static_files else {
+        return Ok(if is_chat { chat::page() } else { chat::client_scripts() });
+    };
     let files = match settings.static_copies_bytes_max {
         None => simurgh::http::static_files(directory, FILES_POLICY),
         Some(most) => {

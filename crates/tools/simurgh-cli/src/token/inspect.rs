@@ -115,7 +115,7 @@ fn refused(flags: &Inspect, error: &TokenError) -> ExitCode {
 fn as_text(inspection: &Inspection, verdict: &Verdict, now: Duration) -> String {
     let verdict = match verdict {
         Some(Ok(_)) => "good: signed by this key, and in time".to_owned(),
-        None => "not verified, for want of a key".to_owned(),
+        None => "not verified, because no key was given".to_owned(),
         Some(Err(error)) => format!("{}: {error}", error.reason()),
     };
     // The issuer of the token chooses these texts, so they are escaped.

@@ -85,18 +85,18 @@ announce_joins_up_to = -5
             "2: listen: \"127.0.0.1\" is no address with a port; it takes a list of addresses",
             "2: listen: \"localhost:4000\" is no address",
             "3: admin_listen: \"4001\" is no address with a port; it takes an address with a port",
-            "4: shards: \"0\" is no whole number from 1 to 4096; it takes",
+            "4: shards: \"0\" is not a whole number from 1 to 4096; it takes",
             "5: pin_shards: is of the wrong type (string); it takes true or false",
             "6: idle_timeout: \"60\": time unit needed",
-            "7: handshake_timeout: must be longer than nothing; it takes a time such as",
+            "7: handshake_timeout: must be longer than 0; it takes a time such as",
             "8: close_timeout: \"5 fortnights\": unknown time unit",
             "9: drain_time: is of the wrong type (boolean)",
             "10: frame_bytes_max: \"1\" is less than 125 bytes; it takes a size such as",
-            "11: message_bytes_max: \"10 potatoes\" has no unit of size",
+            "11: message_bytes_max: \"10 potatoes\" has no known unit of size",
             "12: inbound_budget: \"-1\"",
             "13: outbound_bytes_max: must be at least 1 byte",
             "14: mailbox_bytes_max: is of the wrong type (float)",
-            "15: check_origin: \"example.com\": an origin is written https://h.com",
+            "15: check_origin: \"example.com\": write an origin as https://h.com",
             "15: check_origin: \"conn\" stands alone",
             "16: trusted_proxies: \"10.0.0.0/33\" is no network; it takes a list of networks",
             "16: trusted_proxies: \"proxy\" is no network",
@@ -105,9 +105,9 @@ announce_joins_up_to = -5
             "19: callback_warning: \"x\"",
             "20: log: \"loud\" is no level; it takes \"off\", \"error\"",
             "21: log_format: \"xml\" is no format; it takes \"text\" or \"json\"",
-            "22: max_channels: \"65536\" is no whole number from 1 to 65535",
+            "22: max_channels: \"65536\" is not a whole number from 1 to 65535",
             "23: auth_token: is of the wrong type (string)",
-            "24: announce_joins_up_to: \"-5\" is no whole number",
+            "24: announce_joins_up_to: \"-5\" is not a whole number",
         ],
     );
 }
@@ -124,13 +124,13 @@ presence_meta_bytes_max = "4 potatoes"
 presence_channel_entries_max = 0
 "#,
         &[
-            "1: presence_interval: must be longer than nothing; it takes a time such as",
+            "1: presence_interval: must be longer than 0; it takes a time such as",
             "2: presence_list_max: \"-1\" is no whole number from 0",
             "3: presence_summary_interval: \"5\": time unit needed",
             "4: presence_sample: \"few\" is no whole number from 0",
             "5: presence_key_bytes_max: \"0\" is less than 32 bytes; it takes a size such as",
-            "6: presence_meta_bytes_max: \"4 potatoes\" has no unit of size",
-            "7: presence_channel_entries_max: \"0\" is no whole number from 1 to 65535",
+            "6: presence_meta_bytes_max: \"4 potatoes\" has no known unit of size",
+            "7: presence_channel_entries_max: \"0\" is not a whole number from 1 to 65535",
         ],
     );
 }
@@ -186,13 +186,13 @@ announce_joins_up_to = 5
 "#,
         &[
             "1: shards:",
-            "4: [[channel]] topic: \"rooms*:\": a topic pattern may hold `*` at its end only",
+            "4: [[channel]] topic: \"rooms*:\": a topic pattern may contain `*` only at its end",
             "5: [[channel]] join_reply: \"$now.utc\" stands for nothing: $name",
             "9: [[channel]] payload_bytes_max: invalid value: string \"big\", expected a size such",
             "12: [[channel]] topic: \"rooms:*\" is declared twice",
-            "16: [[channel.event]] reply: \"$\" stands for nothing",
+            "16: [[channel.event]] reply: \"$\" is not a form",
             "19: [[channel.event]] name: \"a\" is declared twice",
-            "23: [[channel]] announce_joins_up_to: says nothing without announce_join",
+            "23: [[channel]] announce_joins_up_to: has no effect without announce_join",
         ],
     );
     refused(
@@ -201,9 +201,9 @@ announce_joins_up_to = 5
          [[channel.event]]\nname = \"presence_diff\"\n\n[[channel]]\ntopic = \"c\"\n\
          presence = true\n[[channel.event]]\nname = \"presence_diff\"\n",
         &[
-            "3: [[channel]] presence: is true, false, or a table such as { key = \"$user\"",
-            "7: [[channel]] presence: name: no such key; there are key and meta",
-            "7: [[channel]] presence.key: \"$a.b\" stands for nothing: $name",
+            "3: [[channel]] presence: must be true, false, or a table such as { key = \"$user\"",
+            "7: [[channel]] presence: name: no such key; the keys are key and meta",
+            "7: [[channel]] presence.key: \"$a.b\" is not a form: $name",
             "7: [[channel]] presence.meta: is a table, such as { name = \"$user\" }",
             "16: [[channel.event]] name: \"presence_diff\": presence tells it itself",
         ],
@@ -230,7 +230,7 @@ fn what_is_no_limit_is_named_with_its_line() {
         &[
             "1: max_connections_per_address: ",
             "2: max_connections_per_user: ",
-            "4: [limits] joins: 0: a rate and its burst are from 1 to 1099511627776",
+            "4: [limits] joins: 0: a rate and its burst must be from 1 to 1099511627776",
             "5: [limits] messages: \"often\" is no rate; it takes a number a second",
             "6: [limits] bytes: policy: \"ban\" is none; it takes \"reply\", \"drop\" or",
             "7: [limits] payload_bytes: no such key",
@@ -289,13 +289,13 @@ fn wrong_flags_are_named_with_what_is_allowed() {
     let dir = directory(&[]);
     for (flag, value, why) in [
         ("--listen", "4000", "is no address with a port"),
-        ("--shards", "0", "is no whole number from 1 to 4096"),
+        ("--shards", "0", "is not a whole number from 1 to 4096"),
         ("--idle-timeout", "60", "time unit needed"),
         ("--drain-time", "soon", "drain-time"),
-        ("--inbound-budget", "lots", "has no unit of size"),
+        ("--inbound-budget", "lots", "has no known unit of size"),
         ("--message-bytes-max", "1B", "is less than 125 bytes"),
-        ("--max-channels", "0", "is no whole number from 1 to 65535"),
-        ("--check-origin", "example.com", "an origin is written https://h.com"),
+        ("--max-channels", "0", "is not a whole number from 1 to 65535"),
+        ("--check-origin", "example.com", "write an origin as https://h.com"),
         ("--trusted-proxies", "10.0.0.0/8,x", "\"x\" is no network"),
         ("--log", "verbose", "is no level"),
         ("--log-format", "yaml", "is no format"),

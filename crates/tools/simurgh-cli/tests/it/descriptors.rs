@@ -17,7 +17,7 @@ fn a_crowd_at_the_admin_address_takes_no_descriptors_from_the_main_port() {
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let args = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--drain-time", "0s"];
     let mut server = Server::start_program(&script, dir, &args, 1);
-    let line = server.logged("metrics and the observer are served");
+    let line = server.logged("serving metrics and the observer");
     let admin = line.trim().rsplit_once("127.0.0.1:").unwrap().1;
     let digits: String = admin.chars().take_while(char::is_ascii_digit).collect();
     let admin = format!("127.0.0.1:{digits}");

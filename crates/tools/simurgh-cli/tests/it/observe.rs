@@ -178,7 +178,7 @@ fn what_is_kept_is_printed_once_there_is_something() {
     assert_eq!((&row["topic"], &row["members"]), (&json!("kept:a"), &json!(1)));
     assert_eq!((&row["kept"]["messages"], &row["kept"]["lost"]), (&json!(1), &Value::Null));
     let text = once(&[]);
-    for part in ["Topics by kept bytes, 1 of 1", "kept:a", "  kept        3"] {
+    for part in ["Topics by history bytes, 1 of 1", "kept:a", "  history     3"] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
 }

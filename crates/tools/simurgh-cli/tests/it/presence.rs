@@ -103,7 +103,7 @@ fn templates_make_key_and_meta_and_members_without_a_key_are_not_listed() {
     let answer = eve.receive();
     assert_eq!(answer.0, json!(refused));
     let reason = answer.3["response"]["reason"].as_str().unwrap();
-    assert!(reason.ends_with("bytes is too long: 100 is the most"), "{reason}");
+    assert!(reason.ends_with("bytes is too long: the maximum is 100"), "{reason}");
     assert_eq!(server.metric("simurgh_presences"), 1);
 }
 

@@ -79,7 +79,7 @@ fn lines_for_people() {
         "subject    \"42\"",
         "signed     2023-11-14T22:13:20Z, ",
         "  \"role\": \"admin\",",
-        "verdict    not verified, for want of a key",
+        "verdict    not verified, because no key was given",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
@@ -149,7 +149,7 @@ fn private_keys_sign_and_public_ones_verify() {
     let sign = ["token", "sign", "--key-file", "public.pem", "--sub", "bob"];
     wrong(&run(dir.path(), &sign), "it is a public key; signing needs the private one");
     let sign = |key| run(dir.path(), &["token", "sign", "--key-file", key, "--sub", "bob"]);
-    wrong(&sign("set.jwks"), "it is a set of keys (JWKS), and one signs");
+    wrong(&sign("set.jwks"), "it is a set of keys (JWKS): use");
     wrong(&sign("one_line.pem"), "Restore its line breaks");
     let sign = ["token", "sign", "--key-env", "ONE", "--sub", "bob"];
     let ran = run_with_env(dir.path(), &sign, ("ONE", &PRIVATE.replace('\n', "\\n")));

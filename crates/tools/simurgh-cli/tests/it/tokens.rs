@@ -118,7 +118,7 @@ const WRONG: &[(&str, &str)] = &[
         "f.toml:4: [token] key_env: there is a key_file as well",
     ),
     ("[token]\nkind = \"jwt\"\nkey_file = \"short\"\n", "f.toml:3: [token] key_file: "),
-    ("[token]\nkind = \"jwt\"\nkey_file = \"broken\"\n", "key_file: its keys are no array"),
+    ("[token]\nkind = \"jwt\"\nkey_file = \"broken\"\n", "key_file: its keys are not an array"),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nalgorithms = [\"none\"]\n",
         "f.toml:4: [token] algorithms: \"none\" is none of ES256, EdDSA, HS256, RS256",
@@ -134,7 +134,7 @@ const WRONG: &[(&str, &str)] = &[
     ("[token]\nkind = \"phoenix\"\nkey_file = \"secret\"\n", "f.toml:1: [token] salt: is missing"),
     (
         "[token]\nkind = \"phoenix\"\nkey_file = \"secret\"\nsalt = \"s\"\nmax_age = \"0s\"\n",
-        "f.toml:5: [token] max_age: must be longer than nothing",
+        "f.toml:5: [token] max_age: must be longer than 0",
     ),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nleeway = \"soon\"\n",
@@ -150,7 +150,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[[channel]]\ntopic = \"a:*\"\njoin = \"a:{sub}\"\n",
-        "f.toml:3: [[channel]] join: says who may by what tokens say, and no token is asked",
+        "f.toml:3: [[channel]] join: needs tokens, but the server has no [token]",
     ),
     (
         "[token]\nkind = \"jwt\"\nconnect = \"never\"\nkey_file = \"secret\"\n",
@@ -158,7 +158,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[[channel]]\ntopic = \"a:*\"\njoin_token = \"t\"\n",
-        "f.toml:3: [[channel]] join_token: says who may by what tokens say",
+        "f.toml:3: [[channel]] join_token: needs tokens",
     ),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
@@ -168,12 +168,12 @@ const WRONG: &[(&str, &str)] = &[
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
          join = \"a:{sub}\"\njoin_token = \"t\"\nannounce_join = \"in\"\n",
-        "[[channel]] announce_payload: would tell all members the token",
+        "[[channel]] announce_payload: would send the token",
     ),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
          join = \"a:{sub}\"\njoin_token = \"t\"\npresence = { meta = { x = \"$t\" } }\n",
-        "[[channel]] presence: would tell all members the token",
+        "[[channel]] presence: would send the token",
     ),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
@@ -196,13 +196,13 @@ fn an_empty_list_of_what_is_allowed_is_refused() {
     for key in ["iss", "aud", "algorithms"] {
         let toml = format!("[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n{key} = []\n");
         let found = complaints(&toml, &[("secret", JWK)]);
-        let expected = format!("f.toml:4: [token] {key}: the list is empty: leave it out");
+        let expected = format!("f.toml:4: [token] {key}: the list is empty");
         assert!(found.contains(&expected), "{found}");
     }
     for key in ["join", "publish"] {
         let toml = format!("[[channel]]\ntopic = \"a:*\"\n{key} = []\n");
         let found = complaints(&toml, &[]);
-        let expected = format!("f.toml:3: [[channel]] {key}: the list is empty: leave it out");
+        let expected = format!("f.toml:3: [[channel]] {key}: the list is empty");
         assert!(found.contains(&expected), "{found}");
     }
 }
@@ -307,10 +307,10 @@ fn templates_use_the_verified_identity_and_check_warns_of_the_client_s_own_field
     assert!(!claims.status.success() && claims.stderr.contains("$token.sub"), "{}", claims.stderr);
     for trap in ["$nickname", "$owner_id", "$displayName", "$login"] {
         let checked = check(&format!("{{ x = \"{trap}\" }}"));
-        assert!(checked.stderr.contains(&format!("\"{trap}\" is what the client says")), "{trap}");
+        assert!(checked.stderr.contains(&format!("\"{trap}\" is chosen by the client")), "{trap}");
     }
     let renamed = check("{ author = \"$x\", body = \"$body\" }");
-    assert!(renamed.stderr.contains("\"$x\" is what the client says"), "{}", renamed.stderr);
+    assert!(renamed.stderr.contains("\"$x\" is chosen by the client"), "{}", renamed.stderr);
     assert!(!renamed.stderr.contains("$body"), "{}", renamed.stderr);
     for (wrong, told) in [("\"$token\"", "is no form"), ("\"hi $token.sub\"", "stands alone")] {
         let checked = check(&format!("{{ user = {wrong} }}"));
@@ -328,7 +328,7 @@ fn templates_use_the_verified_identity_and_check_warns_of_the_client_s_own_field
     for event in ["", "payload = \"$payload\""] {
         let keys = format!("[[channel.event]]\nname = \"*\"\nbroadcast = \"others\"\n{event}");
         let passed = of_channel(&keys);
-        assert!(passed.stderr.contains("\"$payload\" is what the client says"), "{keys}");
+        assert!(passed.stderr.contains("\"$payload\" is chosen by the client"), "{keys}");
         let quiet = of_channel(&keys.replace("others", "none").replace(event, ""));
         assert!(quiet.status.success() && quiet.stderr.is_empty(), "{}", quiet.stderr);
     }

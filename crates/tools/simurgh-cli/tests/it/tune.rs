@@ -151,9 +151,9 @@ fn without_root_nothing_is_tried() {
 fn wrong_flags_are_named() {
     let fake = FakeMachine::usual();
     for (flags, word) in [
-        (["--connections", "0"].as_slice(), "\"0\" is no whole number from 1 to 80000000"),
-        (&["--connections", "many"], "\"many\" is no whole number"),
-        (&["--connections", "80000001"], "\"80000001\" is no whole number"),
+        (["--connections", "0"].as_slice(), "\"0\" is not a whole number from 1 to 80000000"),
+        (&["--connections", "many"], "\"many\" is not a whole number"),
+        (&["--connections", "80000001"], "\"80000001\" is not a whole number"),
         (&["--print", "bsd"], "possible values: sysctl, limits, systemd, all"),
         (&["--apply", "--undo", "x"], "cannot be used with"),
         (&["--apply", "--print", "all"], "cannot be used with"),

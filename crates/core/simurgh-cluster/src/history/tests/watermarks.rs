@@ -89,7 +89,7 @@ fn what_is_young_is_asked_once_for_all_topics_and_again_before_it_is_too_old() {
     }
 }
 
-/// Nor if the engine does not answer.
+/// Nor if the broker does not respond.
 #[test]
 fn a_topic_does_not_wait_long_for_what_the_engine_does_not_say() {
     let mut it = scenario(1);

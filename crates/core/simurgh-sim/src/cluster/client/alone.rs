@@ -62,11 +62,10 @@ impl TopicView {
             (Resume::Null | Resume::Odd, _) => Some("there is nothing to recover".to_owned()),
             (Resume::Honest(_), None) => self.wrong_recovery(ledger, at),
             (Resume::Honest(since), Some(reason)) => {
-                let range = (since.place.seq, at.place.seq);
                 let is_other = since.epoch != at.epoch;
                 let has_reason = match reason {
                     GapReason::Epoch => is_other,
-                    _ => !is_other && self.is_justified(ledger, at, range, reason),
+                    _ => !is_other && self.is_justified(ledger, at, since.place.seq, reason),
                 };
                 let is_back = !is_other && since.place > at.place;
                 (!has_reason || is_back).then(|| format!("{reason:?} behind {since}"))
@@ -122,7 +121,7 @@ impl TopicView {
         &self,
         ledger: &Ledger,
         at: Position,
-        (since, until): (u64, u64),
+        since: u64,
         reason: GapReason,
     ) -> bool {
         let (Some(rule), Some(plan)) = (&ledger.rule, &ledger.alone) else { return true };
@@ -133,7 +132,7 @@ impl TopicView {
         let age_ms = rule.age.as_millis() as u64;
         let is_old = |at_ns: u64| ms(ledger.clock_ns).saturating_sub(ms(at_ns)) >= age_ms;
         let first = missed.first();
-        let is_expired = first.is_some_and(|it| it.place.seq <= until && is_old(it.at_ns));
+        let is_expired = first.is_some_and(|it| it.place.seq <= at.place.seq && is_old(it.at_ns));
         let is_overwritten = missed.len() > rule.count || bytes > rule.bytes as u64;
         let may_be_evicted = plan.limits.bytes_max < 1 << 20 && !missed.is_empty();
         let is_purged = ledger.order.is_purged(self.topic);

@@ -225,7 +225,7 @@ impl Client {
             return ledger.fail("opted", text);
         }
         ledger.counts.count("heard without a place", 1);
-        view.receive_live(ledger, (id, stored), is_dropped);
+        view.receive_live(ledger, id, stored, is_dropped);
     }
 
     pub(crate) fn check_rest(&self, ledger: &mut Ledger) {

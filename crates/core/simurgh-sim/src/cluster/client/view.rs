@@ -244,8 +244,8 @@ impl TopicView {
             _ if ledger.is_whole => Some("nothing is missing"),
             Some(reason) if self.is_alone => {
                 let is_right = self.is_resumed && same.is_none_or(|it| it.place <= at.place);
-                let range = before.map_or((0, 0), |it| (it.place.seq, at.place.seq));
-                let is_right = is_right && self.is_justified(ledger, at, range, reason);
+                let since = before.map_or(0, |it| it.place.seq);
+                let is_right = is_right && self.is_justified(ledger, at, since, reason);
                 (!is_right).then_some("it has no such reason")
             }
             // It has joined on a node that lags behind without a notice, in a parted engine.
@@ -317,7 +317,8 @@ impl TopicView {
     pub(crate) fn receive_live(
         &mut self,
         ledger: &mut Ledger,
-        (id, stored): (u32, Option<Position>),
+        id: u32,
+        stored: Option<Position>,
         is_dropped: bool,
     ) {
         let who = self.client;

@@ -76,8 +76,8 @@ pub enum HandshakeError {
     /// `Connection` does not list `upgrade`.
     #[error("'connection' header does not contain 'upgrade'")]
     Connection,
-    /// An extension that was not asked for.
-    #[error("extension that was not asked for")]
+    /// An extension that was not requested.
+    #[error("extension that was not requested")]
     Extension,
     /// Not an HTTP response, or too long a head.
     #[error("{0}")]

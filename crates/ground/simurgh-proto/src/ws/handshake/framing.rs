@@ -24,28 +24,28 @@ pub enum FramingError {
     #[error("a request of this method has no body")]
     BodyNotExpected,
     /// `Content-Length` is not a plain number, or there are several.
-    #[error("one 'content-length' of digits is wanted")]
+    #[error("exactly one 'content-length' of digits is required")]
     ContentLength,
     /// Both `Content-Length` and `Transfer-Encoding`.
     #[error("'content-length' and 'transfer-encoding' exclude each other")]
     ContentLengthAndTransferEncoding,
     /// No `Host`, several, or another than that of the target.
-    #[error("one 'host' is wanted, that of the target")]
+    #[error("exactly one 'host' is required, equal to that of the target")]
     Host,
     /// `Authorization` or `Origin` more than once: readers would believe different ones.
-    #[error("one 'authorization' and one 'origin' at most")]
+    #[error("at most one 'authorization' and one 'origin' are allowed")]
     Twice,
     /// CONNECT, which is for proxies.
-    #[error("CONNECT is for proxies")]
+    #[error("CONNECT is not supported: this is not a proxy")]
     Method,
     /// A target that is neither a path nor an `http` URL, nor `*` of OPTIONS.
     #[error("the target is neither a path nor an http URL")]
     Target,
     /// `Transfer-Encoding` in HTTP/1.0, or several.
-    #[error("one 'transfer-encoding' is wanted, and HTTP/1.1")]
+    #[error("exactly one 'transfer-encoding' and HTTP/1.1 are required")]
     TransferEncoding,
     /// Another `Transfer-Encoding` than `chunked`.
-    #[error("no 'transfer-encoding' but chunked is spoken")]
+    #[error("only the 'transfer-encoding' chunked is supported")]
     TransferEncodingUnknown,
 }
 

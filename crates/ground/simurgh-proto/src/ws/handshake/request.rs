@@ -178,10 +178,10 @@ pub enum UpgradeError {
     #[error("'connection' header must contain 'upgrade'")]
     Connection,
     /// Not exactly one `Host`.
-    #[error("one 'host' header is wanted")]
+    #[error("exactly one 'host' header is required")]
     Host,
     /// Not exactly one `Sec-WebSocket-Key` of 16 bytes in base64.
-    #[error("one 'sec-websocket-key' header of 16 bytes in base64 is wanted")]
+    #[error("exactly one 'sec-websocket-key' header of 16 bytes in base64 is required")]
     Key,
     /// Not a GET.
     #[error("method must be GET")]

@@ -89,7 +89,7 @@ fn an_engine_that_cannot_for_a_while_is_asked_again_and_then_refuses() {
         panic!("it is not refused");
     };
     assert_eq!(*of, ticket);
-    assert!(why.contains("nobody answers"), "{why}");
+    assert!(why.contains("no response"), "{why}");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn what_no_engine_could_store_is_refused_by_name() {
         (&topic, "a\r\nb", Bytes::new(), "line breaks"),
         (&topic, "", Bytes::new(), "1 to 256"),
         (&topic, &*long, Bytes::new(), "1 to 256"),
-        (&broadcast, "a", Bytes::new(), "not one to store to"),
+        (&broadcast, "a", Bytes::new(), "does not belong to a stream"),
         (&topic, "a", large, "larger than"),
     ];
     for (to, id, envelope, body) in cases {

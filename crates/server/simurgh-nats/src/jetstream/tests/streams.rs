@@ -9,7 +9,7 @@ fn an_engine_that_is_too_old_is_named_with_the_version_it_needs() {
     assert_eq!(fixture.up(), None);
     assert!(fixture.requests().is_empty());
     let body = fixture.jetstream.describe().unwrap();
-    assert!(body.contains("NATS 2.10.29") && body.contains("needs 2.11"), "{body}");
+    assert!(body.contains("NATS 2.10.29") && body.contains("need 2.11"), "{body}");
     fixture.store("a");
     let [Event::NotStored { why: NotStored::Refused(why), .. }] = &fixture.events()[..] else {
         panic!("it is stored");
@@ -53,7 +53,7 @@ fn engine_without_jetstream_ends_the_check_with_its_first_answer() {
     for _ in 0..3 {
         for sent in fixture.requests() {
             if let Action::Reconnect(why) = fixture.answer_check(&sent) {
-                assert_eq!(&*why, "the engine can keep topics now");
+                assert_eq!(&*why, "the broker can store histories now");
                 return;
             }
         }
@@ -187,7 +187,7 @@ fn without_an_answer_it_is_up_without_histories_and_links_again() {
     fixture.pass(200);
     assert_eq!(fixture.up(), None);
     let body = fixture.jetstream.describe().unwrap();
-    assert!(body.contains("P_H0: JetStream does not answer"), "{body}");
+    assert!(body.contains("P_H0: JetStream does not respond"), "{body}");
     let mut then = Action::Continue;
     for _ in 0..1_000 {
         fixture.pass(10);
@@ -196,7 +196,7 @@ fn without_an_answer_it_is_up_without_histories_and_links_again() {
             then = if next == Action::Continue { then } else { next };
         }
     }
-    assert_eq!(then, Action::Reconnect("the engine can keep topics now".into()));
+    assert_eq!(then, Action::Reconnect("the broker can store histories now".into()));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn what_was_known_is_hoped_for_and_nothing_is_asked_until_it_is_known() {
             }
         }
         if is_anew {
-            assert_eq!(then, Action::Reconnect("the engine keeps something else now".into()));
+            assert_eq!(then, Action::Reconnect("the broker's streams have changed".into()));
             assert_eq!(fixture.events(), []);
         } else {
             assert_eq!(then, Action::Continue);
@@ -264,7 +264,7 @@ fn a_stream_that_begins_again_while_the_link_stands_is_looked_at_at_once() {
     fixture.pass(10);
     let sent = fixture.requests().remove(0);
     assert!(sent.subject.contains("STREAM.INFO"), "{sent:?}");
-    let why = "the stream P_H0 is not what it was";
+    let why = "the stream P_H0 has changed";
     assert_eq!(fixture.answer_check(&sent), Action::Reconnect(why.into()));
 }
 
@@ -316,11 +316,11 @@ fn after_the_last_retry_the_reason_is_reported() {
             assert_eq!(kept, epoch);
             let then = fixture.pass(20_000);
             let Action::Reconnect(why) = then else { panic!("it is presumed for ever") };
-            assert!(why.contains("P_H0: JetStream does not answer"), "{why}");
+            assert!(why.contains("P_H0: JetStream does not respond"), "{why}");
         } else {
             assert_eq!(kept, None);
             let body = fixture.jetstream.describe().unwrap();
-            assert!(body.contains("P_H0: JetStream does not answer"), "{body}");
+            assert!(body.contains("P_H0: JetStream does not respond"), "{body}");
         }
     }
     let is_refused = |it: &Event| matches!(it, Event::NotStored { why: NotStored::Refused(_), .. });
@@ -351,7 +351,7 @@ fn a_stream_for_which_nobody_answers_any_more_ends_the_link_but_not_soon() {
             }
             assert!(fixture.now_ms < begun + 100_000);
         };
-        assert_eq!(&*why, "nobody answers for the stream P_H0");
+        assert_eq!(&*why, "no response for the stream P_H0");
         let silent_ms = fixture.now_ms - since.unwrap();
         assert!((10_000..13_000).contains(&silent_ms), "{silent_ms}");
         assert!((5..9).contains(&looks.len()), "{looks:?}");

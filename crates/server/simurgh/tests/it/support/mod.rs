@@ -1,7 +1,6 @@
 //! A client for the library's own tests: tungstenite over a blocking socket, V2.
 #![allow(unreachable_pub)]
 
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -21,13 +20,7 @@ pub fn start(builder: Builder) -> Endpoint {
 }
 
 pub fn metrics_at(address: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
-    let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
+    raw::ask(address, "GET /metrics", "connection: close\r\n", "").text().to_owned()
 }
 
 pub fn metrics(endpoint: &Endpoint) -> String {

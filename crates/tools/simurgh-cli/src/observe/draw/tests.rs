@@ -87,9 +87,9 @@ fn each_view_is_a_key_away_and_shows_its_keys() {
     press(&mut app, "\t");
     shows(&app, &["1,000,000 topics", "members ↓", "rooms:\\u{1b}[2J<b>\\u{202e}", "/ search"]);
     press(&mut app, "4");
-    shows(&app, &["2 connections, by queue", "1.7.2", "d disconnect"]);
+    shows(&app, &["2 connections, by age", "1.7.2", "d disconnect"]);
     press(&mut app, "5");
-    shows(&app, &["errors_utf8", "in all ↓"]);
+    shows(&app, &["errors_utf8", "total ↓"]);
     assert_eq!(press(&mut app, "q"), Action::Quit);
 }
 
@@ -116,11 +116,11 @@ fn tables_are_sorted_by_any_column_both_ways() {
     shows(&app, &["with \"a b\" in the name", "deliveries/s ↓"]);
     press(&mut app, "s");
     assert_eq!(app.wanted(), Wanted::Topics("by=kept&most=100&search=a%20b".into()));
-    shows(&app, &["kept ↓"]);
+    shows(&app, &["history ↓"]);
     press(&mut app, "s");
     assert_eq!(app.wanted(), Wanted::Topics("by=members&most=100&search=a%20b".into()));
     press(&mut app, "4ss");
-    assert_eq!(app.wanted(), Wanted::Connections("by=age&most=100&peer=".into()));
+    assert_eq!(app.wanted(), Wanted::Connections("by=queue&most=100&peer=".into()));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_row_is_opened_and_disconnected_only_after_a_question() {
     shows(&app, &["1 of 700 members of rooms:\\u{1b}", "0.9.9", "Esc back"]);
     assert_eq!(press(&mut app, "\n"), Action::Connection("0.9.9".into()));
     press(&mut app, "d");
-    shows(&app, &["Disconnect 0.9.9? y does it"]);
+    shows(&app, &["Disconnect 0.9.9? y: yes"]);
     assert_eq!(press(&mut app, "n"), Action::None);
     assert_eq!(press(&mut app, "dy"), Action::Disconnect("0.9.9".into()));
     press(&mut app, "\x1b");
@@ -168,7 +168,7 @@ fn the_history_of_a_topic_is_shown_with_its_members() {
     shows(&app, &["9.1", "rooms:kept"]);
     let members = Members { topic: "rooms:kept".into(), kept: Some(kept), ..Members::default() };
     app.update(Update::Members(members));
-    shows(&app, &["0 members of rooms:kept; 1,234 broadcasts kept", "(over\\u{1b}[2Jwritten)"]);
+    shows(&app, &["0 members of rooms:kept; history: 1,234 broadcasts", "(over\\u{1b}[2Jwritten)"]);
     shows(&app, &["from k7ku80.11", "to k7ku80.61"]);
 }
 
@@ -242,7 +242,7 @@ fn a_cluster_is_shown_with_all_its_nodes_and_what_is_wrong_with_them() {
             "6 cluster",
             "up for 60 s",
             "3 (1 did not answer), 537 sockets, 1,060 channels",
-            "12 of 4,096 exact",
+            "12 of 4,096 one by one",
             "bytes 3",
             "by bucket 0a7 9",
             "shares its name with another",
@@ -291,4 +291,67 @@ fn a_topic_lists_the_nodes_of_its_members() {
         ..Members::default()
     }));
     shows(&app, &["0 of 30 members of rooms:a; on amber 30, c\\u{1b} ?"]);
+}
+
+/// At 120 columns, with long names everywhere: each text is on the screen whole, maybe on several
+/// lines, and a column is shown whole or left out.
+#[test]
+fn screen_of_120_columns_truncates_nothing() {
+    let long = |what: &str| format!("{what}:{}", "0123456789".repeat(13));
+    let mut app = clustered();
+    let about = "meaning ".repeat(25) + "end-of-meaning";
+    if let Some(overview) = &mut app.overview {
+        overview.errors.push(ErrorRow { kind: "errors_x".into(), about, ..ErrorRow::default() });
+    }
+    let row = ConnectionRow {
+        id: "12.345678.4294967295".into(),
+        peer: Some("[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:65535".into()),
+        path: "/socket".into(),
+        state: "open".into(),
+        channels: 3,
+        topics: vec!["rooms:first-of-three".into(), "b".repeat(39), "rooms:last".into()],
+        age_s: 86_400,
+        queued_bytes: 123_456_789,
+        limit: Some("presence_calls".into()),
+        limited: 1234,
+        ..ConnectionRow::default()
+    };
+    let topic = TopicRow { topic: long("topic"), ..TopicRow::default() };
+    app.update(Update::Topics(List { rows: vec![topic], total: 1, ..List::default() }));
+    let rows = vec![row.clone()];
+    app.update(Update::Connections(List { rows, total: 1, ..List::default() }));
+    let screen = |app: &App| -> String {
+        let mut terminal = Terminal::new(TestBackend::new(120, 60)).unwrap();
+        terminal.draw(|frame| draw(app, frame)).unwrap();
+        let symbols: Vec<_> =
+            terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
+        symbols.chunks(120).map(|row| row.concat().trim_end().to_owned() + "\n").collect()
+    };
+    // Without the spaces and ends of lines between the parts of a broken text.
+    let whole = |app: &App, parts: &[&str]| {
+        let all = screen(app);
+        let plain: String = all.split_whitespace().collect();
+        for part in parts {
+            let part: String = part.split_whitespace().collect();
+            assert!(plain.contains(&part), "{part:?} is not whole in\n{all}");
+        }
+    };
+    for (keys, parts) in [
+        ("2", vec!["connections", "longest"]),
+        ("3", vec!["deliveries/s", "history"]),
+        ("4", vec!["12.345678.4294967295", "123.5 MB", "24 h", "rooms:last"]),
+        ("5", vec!["end-of-meaning"]),
+        ("6", vec!["amber *", "presences", "CPU %", "clock", "other settings"]),
+    ] {
+        press(&mut app, keys);
+        whole(&app, &parts);
+    }
+    press(&mut app, "3");
+    let digits = screen(&app).chars().filter(|it| *it == '7').count();
+    assert!(digits >= 13, "the topic is broken, not truncated: {digits}\n{}", screen(&app));
+    press(&mut app, "4");
+    app.update(Update::Connection(Box::new(row)));
+    whole(&app, &["[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:65535", "presence_calls x1,234"]);
+    app.update(Update::Unreachable("no answer ".repeat(20) + "end-of-reason"));
+    whole(&app, &["end-of-reason"]);
 }

@@ -125,7 +125,7 @@ fn what_was_confirmed_stays_when_the_leader_of_three_servers_is_killed_under_loa
     nodes.iter().for_each(keeps);
     for node in &nodes {
         until("it says what that survives", || {
-            let words = "histories: kept in files of 3 servers, of which one may be away or lost";
+            let words = "histories: stored in files on 3 servers, one of which may fail";
             node.log().contains(words).then_some(())
         });
     }

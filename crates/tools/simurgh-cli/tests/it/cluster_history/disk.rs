@@ -57,7 +57,7 @@ struct Full<'a> {
 #[ignore = "needs nats-server and root"]
 fn what_there_is_no_room_for_is_refused_and_nothing_is_lost_that_was_confirmed() {
     // By default a server uses three quarters of the disk.
-    let words = "the engine of the cluster has not done it, try again later";
+    let words = "the broker did not confirm it: try again later";
     is_full(&Full { keys: "", answers: ("not stored", 503), words });
 }
 
@@ -66,7 +66,7 @@ fn what_there_is_no_room_for_is_refused_and_nothing_is_lost_that_was_confirmed()
 #[ignore = "needs nats-server and root"]
 fn what_an_engine_cannot_write_is_unconfirmed_and_nothing_is_lost_that_was_confirmed() {
     let keys = ", max_file_store: 1GB";
-    let words = "unconfirmed: not known to be kept after 9s, repeat it with the same id";
+    let words = "unconfirmed: not known to be stored after 9s, repeat it with the same id";
     is_full(&Full { keys, answers: ("unconfirmed", 504), words });
 }
 

@@ -92,7 +92,7 @@ fn older(engine: &Engine, version: &'static str) -> String {
 fn an_engine_that_is_too_old_is_named_with_its_version() {
     let engine = Engine::start(STORE);
     let node = plan("one", &older(&engine, "2.10.29")).start();
-    is_refused(&node, &["the engine is NATS 2.10.29, and what is kept needs 2.11 or later"]);
+    is_refused(&node, &["the broker is NATS 2.10.29, but histories need 2.11 or later"]);
 }
 
 #[test]

@@ -99,7 +99,7 @@ impl Plan {
         node.address = address.unwrap_or_else(|| panic!("not ready:\n{}", node.log())).to_owned();
         node.admin = until("it says where metrics are", || {
             let log = node.log();
-            let line = log.lines().find(|it| it.contains("the observer are served"))?;
+            let line = log.lines().find(|it| it.contains("metrics and the observer"))?;
             Some(line.split_once("address=")?.1.to_owned())
         });
         node
