@@ -38,7 +38,7 @@ fn an_answer_of_many_pages_is_one() {
     assert_eq!((found, kept.is_all, kept.head), (seqs, true, 100));
 }
 
-/// By the clock of the engine, at the time of the request.
+/// By the clock of the broker, at the time of the request.
 #[test]
 #[ignore = "needs nats-server"]
 fn a_stream_gives_a_bound_of_age_unless_its_size_is_limited() {

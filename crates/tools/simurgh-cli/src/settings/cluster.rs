@@ -1,4 +1,4 @@
-//! The table `[cluster]` of `simurgh.toml`: the other nodes, and the engine between them.
+//! The table `[cluster]` of `simurgh.toml`: the other nodes, and the broker between them.
 //!
 //! Secrets come from files or the environment, never from `simurgh.toml` or arguments, so nothing
 //! printed has to be masked.
@@ -298,7 +298,7 @@ pub(crate) fn streams(text: &str) -> Result<u8, String> {
     }
 }
 
-/// The permissions that nodes with this prefix need, for the engine's configuration, with 0, 1 or
+/// The permissions that nodes with this prefix need, for the broker's configuration, with 0, 1 or
 /// 16 streams of histories.
 pub(crate) fn permissions(
     prefix: &str,

@@ -195,7 +195,7 @@ fn who_has_heard_more_elsewhere_is_let_in_when_this_node_has_come_as_far() {
     }
 }
 
-/// Each node reports the engine's last number at its time as the position of a quiet topic.
+/// Each node reports the broker's last number at its time as the position of a quiet topic.
 #[test]
 fn who_comes_from_another_node_to_a_quiet_topic_has_missed_nothing_and_does_not_wait() {
     for topic in [0, 1] {

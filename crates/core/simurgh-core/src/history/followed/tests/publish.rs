@@ -1,4 +1,4 @@
-//! From a publisher to the engine, and back.
+//! From a publisher to the broker, and back.
 
 use std::sync::Mutex;
 
@@ -270,7 +270,7 @@ fn who_goes_while_it_waits_has_said_what_others_hear() {
     }
 }
 
-/// Its first member broadcasts before the engine has sent what it has of the topic.
+/// Its first member broadcasts before the broker has sent what it has of the topic.
 #[test]
 fn what_a_member_says_before_its_topic_has_begun_comes_to_it_and_before_the_reply() {
     for topic in [0, 1] {
