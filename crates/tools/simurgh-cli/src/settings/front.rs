@@ -31,7 +31,8 @@ pub(super) fn html(specs: &[ChannelSpec]) -> String {
         let is_supabase = spec.kind == ChannelKind::Supabase;
         let topic = if spec.topic.is_empty() { "realtime:*" } else { &spec.topic };
         let events: Vec<&str> = spec.event.iter().map(|event| event.name.as_str()).collect();
-        let events = if is_supabase { "those of Supabase Realtime".into() } else { events.join(", ") };
+        let events =
+            if is_supabase { "those of Supabase Realtime".into() } else { events.join(", ") };
         let (topic, events) = (escaped(topic), escaped(&events));
         format!("<tr><th scope=\"row\"><code>{topic}</code></th><td>{events}</td></tr>")
     };
