@@ -8,7 +8,7 @@ use super::sweep::{Row, Sweep};
 use super::text;
 
 impl Sweep {
-    /// The page. `title` says what was measured, `facts` how.
+    /// The page. `title` names the measurement, `facts` describe how it was made.
     pub fn page(&self, title: &str, facts: &str) -> String {
         let mut body = String::new();
         for row in self.rows() {

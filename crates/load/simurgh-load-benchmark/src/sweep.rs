@@ -24,7 +24,7 @@ const GAIN: f64 = 1.05;
 pub struct Prediction {
     /// Mean latency, µs.
     pub latency_us: f64,
-    /// The greatest rate so far, requests a second.
+    /// The greatest rate so far, requests per second.
     pub rate: f64,
 }
 

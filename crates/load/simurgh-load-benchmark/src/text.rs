@@ -10,7 +10,7 @@ use super::job::Plan;
 use super::outcome::{Outcome, Spread};
 use super::sweep::{Prediction, Row, Sweep};
 
-/// A stall of the generator from which on its run is marked, µs.
+/// The shortest stall of the generator that marks its run, µs.
 const STALL_US: u64 = 20_000;
 
 /// The line above a run.

@@ -99,7 +99,7 @@ pub enum Warning {
     ClockSkew {
         /// The host with the other clock.
         host: String,
-        /// By how much it was ahead when measured, µs; it is corrected.
+        /// The measured lead of that clock, µs; times are corrected by it.
         offset_us: i64,
         /// The error that may remain, µs, either way.
         bound_us: u64,

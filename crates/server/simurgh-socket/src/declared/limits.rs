@@ -89,7 +89,7 @@ fn rate(value: &Value, read: Read) -> Result<RateLimit, String> {
     Ok(RateLimit::from(rate).or(policy(table)?))
 }
 
-/// A number a second, or a text with a time.
+/// A number per second, or a text with a time.
 fn plain_rate(value: &Value, read: Read) -> Result<Rate, String> {
     let second = Duration::from_secs(1);
     let split = value.as_str().and_then(|text| text.split_once('/'));
@@ -203,11 +203,11 @@ mod tests {
         for (value, why) in [
             (json!(0), "0: a rate and its burst must be from 1"),
             (json!(-5), "-5 is not a rate: use a number per second such as 20"),
-            (json!(1.5), "1.5 is no rate"),
-            (json!(true), "true is no rate"),
-            (json!("fast"), "\"fast\" is no rate"),
-            (json!("5/day"), "\"5/day\" is no rate"),
-            (json!("64KiB/s"), "\"64KiB/s\" is no rate"),
+            (json!(1.5), "1.5 is not a rate"),
+            (json!(true), "true is not a rate"),
+            (json!("fast"), "\"fast\" is not a rate"),
+            (json!("5/day"), "\"5/day\" is not a rate"),
+            (json!("64KiB/s"), "\"64KiB/s\" is not a rate"),
             (
                 json!("5/2h"),
                 "\"5/2h\": the interval of a rate must be from a millisecond to an hour",

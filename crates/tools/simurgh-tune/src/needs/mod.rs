@@ -37,7 +37,7 @@ pub struct Report {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Holds {
-    /// About; never more than [`CONNECTIONS_MAX`](crate::CONNECTIONS_MAX).
+    /// Approximate number; at most [`CONNECTIONS_MAX`](crate::CONNECTIONS_MAX).
     pub(crate) connections: u64,
     pub(crate) shards: u64,
     /// The limit that is reached first.
