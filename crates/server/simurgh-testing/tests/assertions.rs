@@ -456,7 +456,7 @@ fn failure_hints_at_a_possible_reason() {
     assert_eq!(hints(&event), ["message 5 would match, but is \"push\""]);
     three.push("push", json!({"n": 3}));
     let socket = text(|| assert_push!(room, "push", {"n": 3}));
-    assert_eq!(hints(&socket), ["socket 2 has one"]);
+    assert_eq!(hints(&socket), ["socket 2 received one"]);
 
     two.leave();
     let closed = text(|| assert_push!(two, "never"));
