@@ -501,7 +501,7 @@ fn failed_refutation_shows_the_message() {
     room.push("push", json!({"n": 2}));
     let (text, line) = failure(|| refute_push!(room, "push", {"n": 2}));
     assert_eq!(line, line!() - 1);
-    let expected = r#"a push "push" to socket 1 on rooms:1 arrived, which was not expected: message 3
+    let expected = r#"a push "push" to socket 1 on rooms:1 arrived unexpectedly: message 3
 
 unwanted: {"n": 2}
 
