@@ -174,7 +174,7 @@ mod tests {
         fn everything_arrives_in_order(steps in prop::collection::vec(0..5_u8, 1..200)) {
             let (mut outbox, mut out) = (Outbox::default(), BytesMut::new());
             let (mut ping, mut linked, mut n) = (1, false, 0);
-            // The numbers that the engine has, and the part of `out` that it has read.
+            // The numbers that the broker has, and the part of `out` that it has read.
             let (mut arrived, mut on_link): (Vec<u64>, Vec<(u64, bool)>) = (vec![], vec![]);
             for step in steps.into_iter().chain([3, 4]) {
                 match step {

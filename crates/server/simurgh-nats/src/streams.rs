@@ -69,11 +69,11 @@ impl StreamCount {
 /// The number of servers of a stream: an odd number. More than half of them must run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
-    /// On one.
+    /// One server.
     One,
-    /// On three: one may fail.
+    /// Three servers: one may fail.
     Three,
-    /// On five: two may fail.
+    /// Five servers: two may fail.
     Five,
 }
 

@@ -1,5 +1,5 @@
-//! A client's address and page, as far as its request and trusted proxies tell them: the same rules
-//! for WebSockets, long polls and plain HTTP.
+//! A client's address and page, from its request and from trusted proxies: the same rules for
+//! WebSockets, long polls and plain HTTP.
 //!
 //! A header that is a list may come on several lines (RFC 9110 §5.3): all lines count, in order.
 

@@ -1,4 +1,4 @@
-//! Interests against a simulated engine with late deliveries, in any order that engines may choose.
+//! Interests against a simulated broker with late deliveries, in any order that brokers may choose.
 
 use std::collections::VecDeque;
 
@@ -47,13 +47,13 @@ struct Simulation {
     prefix: Prefix,
     topics: [Box<str>; 2],
     interests: Interests,
-    /// Written by the node, not yet read by the engine.
+    /// Written by the node, not yet read by the broker.
     out: BytesMut,
     next_ping: u64,
     needs_ping: bool,
     subscriptions: Vec<(u64, String)>,
     deliveries: [Option<Delivery>; ORIGINS],
-    /// Written by the engine, not yet read by the node; `None` is a PONG.
+    /// Written by the broker, not yet read by the node; `None` is a PONG.
     stream: VecDeque<Option<Vec<u8>>>,
     answered: u64,
     now_ms: u64,
@@ -125,7 +125,7 @@ impl Simulation {
         }
     }
 
-    /// A publisher's message reaches the engine, which looks up its subscriptions.
+    /// A publisher's message reaches the broker, which looks up its subscriptions.
     fn publish(&mut self, origin: usize, topic: usize, shuffled: bool) {
         self.deliver(origin, usize::MAX);
         self.numbers[origin] += 1;
@@ -145,7 +145,7 @@ impl Simulation {
         self.deliveries[origin] = Some(Delivery { subject, n, sids, matched_ms: self.now_ms });
     }
 
-    /// The engine delivers it to this many of them.
+    /// The broker delivers it to this many of them.
     fn deliver(&mut self, origin: usize, count: usize) {
         let Some(delivery) = &mut self.deliveries[origin] else { return };
         let count = count.min(delivery.sids.len());
@@ -260,7 +260,7 @@ fn message_split_over_two_links_is_delivered_once() {
     (0..5).for_each(|_| sim.pass_time());
     sim.publish(0, 0, false);
     sim.deliver(0, 1);
-    // The old subscription ends, and the engine confirms it; then it delivers to the new one.
+    // The old subscription ends, and the broker confirms it; then it delivers to the new one.
     sim.round_trip();
     assert_eq!(sim.subscriptions.len(), 1);
     sim.deliver(0, 1);
@@ -283,7 +283,7 @@ fn late_message_is_delivered_once() {
     sim.deliver(1, 1);
     sim.pass_time();
     sim.round_trip();
-    // The engine delivers it again soon. The node reads it when the overlap is over.
+    // The broker delivers it again soon. The node reads it when the overlap is over.
     (0..5).for_each(|_| sim.pass_time());
     sim.settle();
     assert_eq!(sim.received, sim.published);
@@ -301,7 +301,7 @@ fn pong_of_an_earlier_ping_confirms_nothing() {
     sim.receive();
     (0..5).for_each(|_| sim.pass_time());
     sim.ping();
-    // The message is matched with the old subscription only, before the engine reads the new one.
+    // The message is matched with the old subscription only, before the broker reads the new one.
     sim.publish(0, 0, false);
     while !sim.out.is_empty() {
         sim.serve();

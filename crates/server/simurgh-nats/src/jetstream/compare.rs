@@ -161,7 +161,7 @@ mod tests {
         StreamsConfig::default().stream(&Prefix::new("p").unwrap(), 0)
     }
 
-    /// As an engine returns it: with more settings, and without some defaults.
+    /// As a broker returns it: with more settings, and without some defaults.
     fn found() -> Value {
         let mut found = expected();
         found["compression"] = "none".into();

@@ -197,4 +197,14 @@ proptest! {
             sent.into_iter().map(|(subject, sid, it)| (sid, subject.into_bytes(), it)).collect();
         prop_assert_eq!(messages(&input, step), expected);
     }
+
+    #[test]
+    fn a_flipped_byte_does_no_harm(place in 0..110_usize, to in any::<u8>(), step in any::<u8>()) {
+        let mut input = b" MSG p.b.0.1c.a 7 3\r\nabc\r\nHMSG p.b 8 r 12 14\r\nNATS/1.0\r\n\r\nhi\
+            \r\nINFO {\"a\":1}\r\nPING\r\nMSG q 9 5\r\nabcde\r\n-ERR 'x'\r\nPONG\r\n".to_vec();
+        let last = input.len() - 1;
+        input[1 + place % last] = to;
+        input[0] = step;
+        fuzz::run(&input);
+    }
 }

@@ -1,5 +1,5 @@
-//! Fetches of stored envelopes, also while the broker is frozen. The faults of
-//! brokers that nodes survive are in `simurgh-cli/tests/it/cluster_history`.
+//! What an adapter fetches of stored envelopes. The faults of engines that nodes survive are in
+//! `simurgh-cli/tests/it/cluster_history`.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn response_of_many_pages_is_combined() {
     assert_eq!((found, kept.is_all, kept.head), (seqs, true, 100));
 }
 
-/// By the clock of the engine, at the time of the request.
+/// By the clock of the broker, at the time of the request.
 #[test]
 #[ignore = "needs nats-server"]
 fn stream_without_a_size_limit_gives_an_age_bound() {

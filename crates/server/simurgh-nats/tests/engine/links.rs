@@ -1,4 +1,4 @@
-//! Links that break, and engines that are killed or frozen.
+//! Links that break, and brokers that are killed or frozen.
 
 use std::time::Duration;
 

@@ -89,7 +89,7 @@ fn rate(value: &Value, read: Read) -> Result<RateLimit, String> {
     Ok(RateLimit::from(rate).or(policy(table)?))
 }
 
-/// A number a second, or a text with a time.
+/// A number per second, or a text with a time.
 fn plain_rate(value: &Value, read: Read) -> Result<Rate, String> {
     let second = Duration::from_secs(1);
     let split = value.as_str().and_then(|text| text.split_once('/'));

@@ -258,9 +258,8 @@ impl UserSocket {
         self
     }
 
-    /// Closes a connection that sends nothing in this time (1002); `None` for never. Without it,
-    /// the
-    /// endpoint's own setting.
+    /// Closes a connection that sends nothing in this time (1002); `None` for never. Default: the
+    /// endpoint's setting.
     pub fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.parts.channels.idle_timeout = Some(timeout);
         self

@@ -98,8 +98,8 @@ impl From<Broadcast> for Published {
     }
 }
 
-/// Sends the broadcasts in order; 202 with their number, 413, 503 or 504. 400, and nothing is
-/// sent, if clients could not receive one of them.
+/// Sends the broadcasts in order; 202 with their number, 413, 503 or 504. If clients could not
+/// receive one of them, it sends none and answers 400.
 pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Response {
     for (index, Published { broadcast, .. }) in broadcasts.iter().enumerate() {
         if let Err(error) = server.check(broadcast)

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The least time between two log lines.
+/// The minimum time between two log lines.
 const APART: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]

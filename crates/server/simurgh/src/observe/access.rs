@@ -1,4 +1,4 @@
-//! Access to the observer, and the right to disconnect.
+//! Decides which clients may see the observer, and which may disconnect sockets.
 //!
 //! - *From where:* this machine, by its own names and through no proxy; with
 //!   [`Config::observer`](crate::Config::observer) from anywhere. On the admin listener, which only

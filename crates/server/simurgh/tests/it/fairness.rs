@@ -12,6 +12,7 @@ use simurgh::{
     ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
 };
 use tungstenite::Message;
+use wire_tests::{frame, opcode};
 
 struct Room;
 
@@ -65,7 +66,7 @@ fn steady_readers_are_not_closed_by_a_fast_publisher() {
         let mut all = Vec::new();
         for n in 0..count {
             let text = json!(["1", "2", "rooms:a", "all", {"n": n, "body": body}]).to_string();
-            masked(&mut all, text.as_bytes());
+            all.extend(text_frame(text));
         }
         let writing = std::thread::spawn(move || writer.write_all(&all).unwrap());
         for n in 0..count {
@@ -83,23 +84,6 @@ fn steady_readers_are_not_closed_by_a_fast_publisher() {
                 && metric(&endpoint, "simurgh_waiting_bytes") == 0
         });
     }
-}
-
-fn masked(out: &mut Vec<u8>, text: &[u8]) {
-    out.push(0x81);
-    match text.len() {
-        0..=125 => out.push(0x80 | text.len() as u8),
-        126..=0xffff => {
-            out.push(0xfe);
-            out.extend((text.len() as u16).to_be_bytes());
-        }
-        _ => {
-            out.push(0xff);
-            out.extend((text.len() as u64).to_be_bytes());
-        }
-    }
-    out.extend([0; 4]);
-    out.extend(text);
 }
 
 #[test]
@@ -197,6 +181,10 @@ fn largest_reader_is_closed_above_the_outbound_budget() {
     probe.heartbeat();
 }
 
+fn text_frame(text: String) -> Vec<u8> {
+    frame(opcode::TEXT, text).bytes()
+}
+
 fn raw(endpoint: &Endpoint) -> TcpStream {
     let client = Client::v2(endpoint);
     client.0.get_ref().try_clone().unwrap()
@@ -208,8 +196,7 @@ fn oldest_incomplete_message_is_closed_above_the_inbound_budget() {
     let endpoint = server(|config| config.inbound_budget_bytes = 4 << 20);
     let mut holders: Vec<TcpStream> = (0..HOLDERS).map(|_| raw(&endpoint)).collect();
     for holder in &mut holders {
-        let mut half = Vec::new();
-        masked(&mut half, &vec![b' '; 1_000_000]);
+        let half = text_frame(" ".repeat(1_000_000));
         holder.write_all(&half[..200_000]).unwrap();
     }
     until("all halves to be there", || {
@@ -217,8 +204,7 @@ fn oldest_incomplete_message_is_closed_above_the_inbound_budget() {
     });
     let mut others: Vec<Client> = (0..20).map(|_| member(&endpoint, "rooms:a")).collect();
     let text = json!(["1", "2", "rooms:a", "echo", "x".repeat(150_000)]).to_string();
-    let mut frame = Vec::new();
-    masked(&mut frame, text.as_bytes());
+    let frame = text_frame(text);
     let (one, two) = frame.split_at(100_000);
     for other in &mut others {
         other.0.get_mut().write_all(one).unwrap();
@@ -236,17 +222,15 @@ fn stalled_message_is_closed_after_message_timeout() {
     let endpoint = server(|config| config.message_timeout = Duration::from_millis(500));
     let mut trickling = raw(&endpoint);
     let mut getting_on = member(&endpoint, "rooms:a");
-    let mut half = Vec::new();
-    masked(&mut half, &vec![b' '; 1_000_000]);
+    let half = text_frame(" ".repeat(1_000_000));
     trickling.write_all(&half[..100]).unwrap();
     let text = json!(["1", "2", "rooms:a", "echo", "x".repeat(600_000)]).to_string();
-    let mut frame = Vec::new();
-    masked(&mut frame, text.as_bytes());
+    let frame = text_frame(text);
     let begun = Instant::now();
-    for piece in frame.chunks(frame.len() / 30) {
+    for (piece, byte) in frame.chunks(frame.len() / 30).zip(&half[100..]) {
         getting_on.0.get_mut().write_all(piece).unwrap();
         // A byte now and then is not progress. The connection may be closed by now.
-        let _ = trickling.write_all(b" ");
+        let _ = trickling.write_all(&[*byte]);
         std::thread::sleep(Duration::from_millis(100));
     }
     assert!(begun.elapsed() > Duration::from_secs(2), "longer than the time for one");

@@ -448,31 +448,6 @@ fn server_without_a_declared_history_returns_404() {
 }
 
 #[test]
-fn unconfirmed_publish_is_repeated_and_stored_once() {
-    let server = start(builder().configure(|config| {
-        config.shards = 1;
-        config.history.confirm_timeout = Duration::from_millis(100);
-    }));
-    let (mut member, _, _) = joined(&server, "kept:a", &Value::Null);
-    let body = message("kept:a", 1, Some("x"));
-    // The connection is accepted while the shard is idle.
-    let mut raw = Raw::connect(server.addresses()[0]);
-    raw.send(request("GET", "/api/history?topic=kept:a", TOKEN, ""));
-    assert_eq!(raw.answer().status, 200);
-    member.push("2", "kept:a", "sleep", json!({}));
-    std::thread::sleep(Duration::from_millis(200));
-    let answer = raw.send(request("POST", "/api/broadcast", TOKEN, &body.to_string())).answer();
-    let error = "unconfirmed: not known to be stored after 100ms, repeat it with the same id";
-    assert_eq!(json_of(&answer, 504), json!({"error": error, "taken": 1}));
-    let (position, _) = heard(&mut member);
-    let again = json!({"accepted": 1, "positions": [position], "duplicates": 1});
-    assert_eq!(post(&server, &body), again);
-    member.heartbeat();
-    let metrics = crate::support::metrics(&server);
-    assert!(metrics.contains("\nsimurgh_publish_unconfirmed_total 1\n"), "{metrics}");
-}
-
-#[test]
 fn congested_server_sends_retry_after() {
     let server = start(builder().configure(|config| {
         config.shards = 1;

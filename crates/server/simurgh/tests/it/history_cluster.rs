@@ -1,4 +1,4 @@
-//! Topics with a history on two nodes over the loopback, also while the engine is down.
+//! Topics with a history on two nodes over the loopback, also while the broker is down.
 
 use std::time::{Duration, Instant};
 

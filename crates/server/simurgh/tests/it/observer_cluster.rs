@@ -139,7 +139,7 @@ fn draining_node_is_shown_as_draining() {
     wait_for(&b, CLUSTER, |it| it["nodes"].as_array().unwrap().len() == 1);
 }
 
-/// A client that may publish at the engine and speaks the nodes' protocol.
+/// A client that may publish at the broker and speaks the nodes' protocol.
 struct Stranger {
     node: simurgh_cluster::Cluster<Loopback>,
     heard: Received,

@@ -85,9 +85,9 @@ pub(super) const SHARDS: &[Column<ShardRow>] = &[
     number("connections", |row| Value::count(row.connections)),
     number("channels", |row| Value::count(row.channels)),
     number("topics", |row| Value::count(row.topics)),
-    number("waiting", |row| Value::count(row.mailbox_mails)).spare(2),
-    number("bytes", |row| Value::size(row.mailbox_bytes)).spare(1),
-    number("fan-outs", |row| Value::count(row.fanout_topics)).spare(3),
+    number("waiting", |row: &ShardRow| Value::count(row.mailbox_mails)).spare(2),
+    number("bytes", |row: &ShardRow| Value::size(row.mailbox_bytes)).spare(1),
+    number("fan-outs", |row: &ShardRow| Value::count(row.fanout_topics)).spare(3),
     number("in/s", |row| Value::decimal(row.messages_in_per_s)),
     number("out/s", |row| Value::decimal(row.messages_out_per_s)),
     number("CPU %", |row| Value::decimal(row.cpu_cores * 100.0)),
@@ -115,12 +115,13 @@ pub(super) const CONNECTIONS: &[Column<ConnectionRow>] = &[
     number("msgs/s", |row| Value::maybe(row.messages_per_s, Value::decimal)),
     number("age", |row| Value::number(row.age_s as f64, age(row))),
     number("channels", |row| Value::count(row.channels)),
-    number("quiet", |row| Value::number(row.quiet_s, format::time(row.quiet_s))).spare(2),
-    words("over limit", |row| Value::text(&limit_met(row))).spare(3),
+    number("quiet", |row: &ConnectionRow| Value::number(row.quiet_s, format::time(row.quiet_s)))
+        .spare(2),
+    words("over limit", |row: &ConnectionRow| Value::text(&limit_met(row))).spare(3),
     words("connection", |row| Value::text(&row.id)),
     words("address", |row| Value::text(row.peer.as_deref().unwrap_or("-"))),
-    words("path", |row| Value::text(&row.path)).spare(5),
-    words("state", |row| Value::text(&row.state)).spare(4),
+    words("path", |row: &ConnectionRow| Value::text(&row.path)).spare(5),
+    words("state", |row: &ConnectionRow| Value::text(&row.state)).spare(4),
     words("topics", |row| Value::text(&topics(row))),
 ];
 
@@ -131,13 +132,14 @@ pub(super) const NODES: &[Column<NodeRow>] = &[
     number("channels", |row| figure(row, |it| Value::count(it.channels))),
     number("in/s", |row| figure(row, |it| Value::decimal(it.messages_in_per_s))),
     number("out/s", |row| figure(row, |it| Value::decimal(it.messages_out_per_s))),
-    number("presences", |row| figure(row, |it| Value::count(it.presences_local))).spare(2),
-    number("history", |row| figure(row, |it| Value::count(it.kept_messages))).spare(1),
+    number("presences", |row: &NodeRow| figure(row, |it| Value::count(it.presences_local)))
+        .spare(2),
+    number("history", |row: &NodeRow| figure(row, |it| Value::count(it.kept_messages))).spare(1),
     number("memory", |row| figure(row, |it| Value::size(it.resident_bytes))),
     number("CPU %", |row| figure(row, |it| Value::decimal(it.cpu_cores * 100.0))),
 ];
 
-/// What a node knows about the others from their heartbeats.
+/// Data of the other nodes from their heartbeats.
 pub(super) const BEATS: &[Column<NodeRow>] = &[
     words("node", node),
     words("id", |row| Value::text(&row.id)),

@@ -107,7 +107,7 @@ fn complaints(toml: &str, files: &[(&str, &str)]) -> String {
 
 /// Settings, and the error about them.
 const WRONG: &[(&str, &str)] = &[
-    ("[token]\n", "f.toml:1: [token] kind: is missing: \"phoenix\""),
+    ("[token]\n", "f.toml:1: [token] kind: is missing: \"jwt\""),
     ("[token]\nkind = \"saml\"\n", "f.toml:2: [token] kind: unknown variant `saml`"),
     ("[token]\nkind = \"jwt\"\n", "f.toml:1: [token] key_file: is missing"),
     ("[token]\nkind = \"jwt\"\nkey = \"x\"\n", "f.toml:3: [token] key: no such key;"),
@@ -115,13 +115,13 @@ const WRONG: &[(&str, &str)] = &[
     ("[token]\nkind = \"jwt\"\nkey_env = \"NO_KEY\"\n", "f.toml:3: [token] key_env: the envi"),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nkey_env = \"A\"\n",
-        "f.toml:4: [token] key_env: there is a key_file as well",
+        "f.toml:4: [token] key_env: key_file is set, too",
     ),
     ("[token]\nkind = \"jwt\"\nkey_file = \"short\"\n", "f.toml:3: [token] key_file: "),
     ("[token]\nkind = \"jwt\"\nkey_file = \"broken\"\n", "key_file: its keys are not an array"),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nalgorithms = [\"none\"]\n",
-        "f.toml:4: [token] algorithms: \"none\" is none of ES256, EdDSA, HS256, RS256",
+        "f.toml:4: [token] algorithms: \"none\" is unknown: use ES256, EdDSA, HS256, RS256",
     ),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nalgorithms = [\"RS256\"]\n",
@@ -129,7 +129,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nsalt = \"x\"\n",
-        "f.toml:4: [token] salt: says nothing but with kind = \"phoenix\"",
+        "f.toml:4: [token] salt: applies only to kind = \"phoenix\"",
     ),
     ("[token]\nkind = \"phoenix\"\nkey_file = \"secret\"\n", "f.toml:1: [token] salt: is missing"),
     (

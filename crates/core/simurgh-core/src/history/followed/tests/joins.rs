@@ -195,7 +195,7 @@ fn client_ahead_of_this_node_joins_when_the_node_caught_up() {
     }
 }
 
-/// Each node reports the engine's last number at its time as the position of a quiet topic.
+/// Each node reports the broker's last number at its time as the position of a quiet topic.
 #[test]
 fn client_from_another_node_joins_a_quiet_topic_without_waiting() {
     for topic in [0, 1] {

@@ -1,4 +1,4 @@
-//! From a publisher to the engine, and back.
+//! From a publisher to the broker, and back.
 
 use std::sync::Mutex;
 
@@ -270,7 +270,7 @@ fn broadcast_of_a_client_that_disconnects_is_delivered() {
     }
 }
 
-/// Its first member broadcasts before the engine has sent what it has of the topic.
+/// Its first member broadcasts before the broker has sent what it has of the topic.
 #[test]
 fn broadcast_before_the_topic_begins_arrives_before_the_reply() {
     for topic in [0, 1] {

@@ -4,7 +4,7 @@ use super::joins::{asks, engine_position};
 use super::*;
 
 impl Node {
-    /// A client that does not opt in joins; the engine does nothing.
+    /// A client that does not opt in joins; the broker does nothing.
     fn joins_unserved(&mut self, topic: &str) -> (Key, Vec<String>) {
         let key = asks(self, Wire::V2, topic, "{}");
         (key, self.receives(key))
