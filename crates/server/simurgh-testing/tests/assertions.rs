@@ -456,7 +456,7 @@ fn failure_hints_at_a_possible_reason() {
     assert_eq!(hints(&event), ["message 5 would match, but is \"push\""]);
     three.push("push", json!({"n": 3}));
     let socket = text(|| assert_push!(room, "push", {"n": 3}));
-    assert_eq!(hints(&socket), ["socket 2 has one"]);
+    assert_eq!(hints(&socket), ["socket 2 received one"]);
 
     two.leave();
     let closed = text(|| assert_push!(two, "never"));
@@ -501,7 +501,7 @@ fn failed_refutation_shows_the_message() {
     room.push("push", json!({"n": 2}));
     let (text, line) = failure(|| refute_push!(room, "push", {"n": 2}));
     assert_eq!(line, line!() - 1);
-    let expected = r#"a push "push" to socket 1 on rooms:1 arrived, which was not expected: message 3
+    let expected = r#"a push "push" to socket 1 on rooms:1 arrived unexpectedly: message 3
 
 unwanted: {"n": 2}
 

@@ -23,7 +23,7 @@ fn read(value: &Value) -> Result<Option<HistoryRule>, String> {
     };
     let mut rule = HistoryRule::default();
     for (key, value) in table {
-        let wrong = |takes: &str| format!("{key}: {value} is not allowed: use {takes}");
+        let wrong = |takes: &str| format!("{key}: {value} is not {takes}");
         match key.as_str() {
             "count" => {
                 let count = value.as_u64().and_then(|it| usize::try_from(it).ok());

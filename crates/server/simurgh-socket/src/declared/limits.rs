@@ -219,7 +219,10 @@ mod tests {
             (json!({"rate": 5, "burst": "x"}), "burst: \"x\" is not a positive whole number"),
             (json!({"rate": 1, "burst": 4_000}), "burst: a burst must refill within an hour"),
             (json!({"rate": 5, "policy": "kill"}), "policy: \"kill\" is unknown: use \"reply\""),
-            (json!({"rate": 5, "brust": 5}), "brust: no such key; there are rate, burst, policy"),
+            (
+                json!({"rate": 5, "brust": 5}),
+                "brust: no such key; the keys are rate, burst, policy",
+            ),
         ] {
             let error = read(json!({"messages": value})).expect_err("no rate");
             assert!(error.contains(why), "{value}: {error}");
@@ -228,7 +231,7 @@ mod tests {
         for (value, why) in [
             (json!(5), "must be a table, such as"),
             (json!({"joins": 5}), "joins: no such key; the keys are messages, bytes"),
-            (json!({"bytes": "1/0"}), "bytes: \"1/0\" is no rate"),
+            (json!({"bytes": "1/0"}), "bytes: \"1/0\" is not a rate"),
             (json!({"payload_bytes": 0}), "payload_bytes: must be at least 1"),
             (json!({"payload_bytes": "-1"}), "payload_bytes: \"-1\" is not a size: use a size"),
             (json!({"payload_bytes": {"policy": "drop"}}), "payload_bytes: the table has no max"),
