@@ -164,3 +164,8 @@ fn avoid_huge_pages() {
         tracing::debug!(%error, "huge pages stay on");
     }
 }
+
+/// The README's program must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

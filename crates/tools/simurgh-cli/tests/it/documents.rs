@@ -32,7 +32,9 @@ fn blocks() -> Vec<Block> {
         for fenced in text.split("```").skip(1).step_by(2) {
             let (language, text) = fenced.split_once('\n').unwrap_or((fenced, ""));
             let (language, text) = (language.to_owned(), text.to_owned());
-            blocks.push(Block { document: document.clone(), language, text });
+            if !text.contains("[dependencies]") {
+                blocks.push(Block { document: document.clone(), language, text });
+            }
         }
     }
     blocks
