@@ -62,7 +62,7 @@ impl CapacityTest {
             }
             if last.elapsed() > WAIT_MAX {
                 return Err(format!(
-                    "only {} of {to} clients joined, and none in the last {WAIT_MAX:?}; errors: {} {}",
+                    "only {} of {to} clients joined, none in the last {WAIT_MAX:?}; errors: {} {}",
                     self.joined,
                     interval.errors(),
                     interval.details().join("; ")

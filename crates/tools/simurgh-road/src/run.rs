@@ -101,8 +101,8 @@ impl CapacityTest {
             return Ok(());
         }
         Err(format!(
-            "the servers count {sockets} sockets and {channels} channels, but {members} members, one \
-             of them in two channels, and {PROBES} probes are connected"
+            "the servers count {sockets} sockets and {channels} channels, but {members} members, \
+             one of them in two channels, and {PROBES} probes are connected"
         ))
     }
 

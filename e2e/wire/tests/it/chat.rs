@@ -1,5 +1,5 @@
-//! Rows 106–108 of PROTOCOL §14: the chat of the 2015 Phoenix benchmark. Each test has a server of its own, because
-//! the room's name is given.
+//! Rows 106–108 of PROTOCOL §14: the chat of the 2015 Phoenix benchmark. Each test has a server of
+//! its own, because the room's name is given.
 
 use serde_json::json;
 use wire_tests::{Client, Server, Vsn, both};

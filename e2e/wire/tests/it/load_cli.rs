@@ -1,5 +1,6 @@
-//! `simurgh load` from outside: the Tsung file of the 2015 Phoenix benchmark, what it says it sent against what the server
-//! says it got, thresholds, and the ways from one form of a scenario to another.
+//! `simurgh load` from outside: the Tsung file of the 2015 Phoenix benchmark, what it says it sent
+//! against what the server says it got, thresholds, and the ways from one form of a scenario to
+//! another.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -52,8 +53,8 @@ fn frames_out(report: &Value) -> u64 {
     count(report, "frames_out_text") + count(report, "frames_out_binary")
 }
 
-/// The Tsung file of the 2015 Phoenix benchmark, unchanged: what the report says was sent is what the server received, to the
-/// byte, and all that a run leaves behind is there.
+/// The Tsung file of the 2015 Phoenix benchmark, unchanged: what the report says was sent is what
+/// the server received, to the byte, and all that a run leaves behind is there.
 #[test]
 fn the_seeds_lobby_is_counted_alike_on_both_sides() {
     let server = patient();

@@ -1,5 +1,5 @@
-//! `simurgh serve`: the chat it serves without a configuration, the traffic of the 2015 Phoenix benchmark, Origin check,
-//! the publish API, health and metrics, and the way it stops.
+//! `simurgh serve`: the chat it serves without a configuration, the traffic of the 2015 Phoenix
+//! benchmark, Origin check, the publish API, health and metrics, and the way it stops.
 
 use std::net::TcpStream;
 use std::thread;

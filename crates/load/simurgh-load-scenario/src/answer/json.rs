@@ -63,7 +63,8 @@ impl JsonPath {
                 Ok(Self(Kind::Full(path)))
             }
             Err(error) => Err(format!(
-                "'{text}' is not a JSON path ({error}): write 'a.b[0].c', 'a[*].b' or 'a[?name=x].b'"
+                "'{text}' is not a JSON path ({error}): write 'a.b[0].c', 'a[*].b' or \
+                 'a[?name=x].b'"
             )),
         }
     }

@@ -54,8 +54,8 @@ pub(crate) struct Flags {
 
 const AFTER_HELP: &str = "\
 Without --sockets and --script, drive reads commands from a prompt or from standard input; `help`\n\
-lists them. Without declared channels it runs the built-in chat (rooms:*). It always has ping_topic,\n\
-which answers a join with hello and the event ping with pong.\n\
+lists them. Without declared channels it runs the built-in chat (rooms:*). It always has\n\
+ping_topic, which answers a join with hello and the event ping with pong.\n\
 Exit status: 0 success, 1 failure, 2 wrong flags, settings or script, 130 after Ctrl-C.";
 
 /// The time until silent channels hibernate, while measuring.

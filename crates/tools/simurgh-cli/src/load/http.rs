@@ -81,8 +81,8 @@ pub(super) struct HttpFlags {
 
 const AFTER_HELP: &str = "\
 Exit status: 0 if it measured, 1 if no request was answered or results could not be written, 2 if\n\
-a flag is wrong. The first SIGINT or SIGTERM ends the run and shows its results, a second one ends\n\
-it at once.";
+a flag is wrong. The first SIGINT or SIGTERM ends the run and shows its results, a second one\n\
+ends it at once.";
 
 fn header(text: &str) -> Result<(String, String), String> {
     match text.split_once(':') {

@@ -171,8 +171,8 @@ impl TokenSpec {
             (None, None) => {
                 return wrong.refuse(
                     "key_file",
-                    "is missing: the file with the key; or set key_env, the environment variable with \
-                     it",
+                    "is missing: the file with the key; or set key_env, the environment variable \
+                     with it",
                 );
             }
         };

@@ -84,7 +84,7 @@ announce_joins_up_to = -5
         &[
             "2: listen: \"127.0.0.1\" is not an address with a port; it takes a list of addresses",
             "2: listen: \"localhost:4000\" is not an address",
-            "3: admin_listen: \"4001\" is not an address with a port; it takes an address with a port",
+            "3: admin_listen: \"4001\" is not an address with a port; it takes an address with",
             "4: shards: \"0\" is not a whole number from 1 to 4096; it takes",
             "5: pin_shards: is of the wrong type (string); it takes true or false",
             "6: idle_timeout: \"60\": time unit needed",
