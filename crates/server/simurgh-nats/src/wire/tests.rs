@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_byte_does_no_harm(place in 0..110_usize, to in any::<u8>(), step in any::<u8>()) {
+    fn flipped_byte_does_no_harm(place in 0..110_usize, to in any::<u8>(), step in any::<u8>()) {
         let mut input = b" MSG p.b.0.1c.a 7 3\r\nabc\r\nHMSG p.b 8 r 12 14\r\nNATS/1.0\r\n\r\nhi\
             \r\nINFO {\"a\":1}\r\nPING\r\nMSG q 9 5\r\nabcde\r\n-ERR 'x'\r\nPONG\r\n".to_vec();
         let last = input.len() - 1;
