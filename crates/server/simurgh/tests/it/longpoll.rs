@@ -534,7 +534,9 @@ fn unread_responses_above_the_budget_are_closed() {
     let payload = "x".repeat(9 << 20);
     for n in 0..5 {
         let mut session = Session::joined(&endpoint, &format!("room:{n}"));
-        unread.push(session.begin_poll(&endpoint));
+        let mut poll = Raw::connect(endpoint.addresses()[0]);
+        poll.send(get(&session.target));
+        unread.push(poll);
         let echo = format!(r#"["1","2","room:{n}","echo","{payload}"]"#);
         assert_eq!(session.post(&echo), 200);
         assert!(held() <= 36 << 20, "{} bytes are held", held());
