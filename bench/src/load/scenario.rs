@@ -3,7 +3,7 @@
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
-/// The seeds' own file, which is beside the tests of `simurgh load`.
+/// Tsung's file of the 2015 Phoenix benchmark, which is beside the tests of `simurgh load`.
 pub(super) const SEED_FILE: &str =
     include_str!("../../../crates/load/simurgh-load/tests/tsung/phoenix.xml");
 /// The server's name in that file, without the port.

@@ -173,7 +173,7 @@ impl Come {
     }
 }
 
-/// `idle`: the seeds' own file.
+/// `idle`: Tsung's file of the 2015 Phoenix benchmark.
 pub(super) fn idle(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     let options = bench.options;
     let users = bench.users();

@@ -51,7 +51,7 @@ fn road(bench: &Bench<'_>, server: &str) -> Result<Value> {
     let out = bench.scratch.join("road");
     let size = bench.options.size("30000", "3000");
     let mut command = process::command(&bench.program, None, None)?;
-    command.args(["road", "--connections", size, "--no-storm", "--heartbeats", "off"]);
+    command.args(["road", "--connections", size, "--no-reconnect", "--heartbeats", "off"]);
     command.args(["--dashboard", "off", "--server", server, "--out"]).arg(&out);
     let (status, text) = Process::with_output(&mut command)?.finish(TIME_MAX)?;
     ensure!(status.success(), "simurgh road: {status}\n{text}");

@@ -1,6 +1,6 @@
 //! The contract of [`Adapter`], as tests that every adapter runs.
 //!
-//! A [`Harness`] gives the cases adapters on a fresh engine, lets time pass, and injects faults.
+//! A [`Harness`] gives the cases adapters on a fresh broker, lets time pass, and injects faults.
 //! Cases without a fault they need are skipped: `cargo test -- --nocapture` shows them.
 //!
 //! ```
@@ -92,7 +92,7 @@ pub trait Harness {
         false
     }
 
-    /// How many messages of each subject the engine keeps.
+    /// How many messages of each subject the broker stores.
     fn kept_max(&self) -> usize {
         100
     }

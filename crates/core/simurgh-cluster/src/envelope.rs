@@ -102,7 +102,7 @@ pub struct Flags(pub u16);
 impl Flags {
     /// No flag.
     pub const NONE: Self = Self(0);
-    /// It is from before the publisher's link, and others may have received it already: the engine
+    /// It is from before the publisher's link, and others may have received it already: the broker
     /// had not confirmed it when the last link broke. Presences that waited for the link have the
     /// flag, too. Duplicates are recognized by numbers
     /// ([`DuplicateFilter`](crate::DuplicateFilter)); the flag tells that something is not new.

@@ -84,7 +84,7 @@ fn fill_an_outbox() {
     assert!(left <= 1024, "{left} B are left");
 }
 
-/// An engine that stores nothing.
+/// A broker that stores nothing.
 struct Nothing {
     events: Vec<Event>,
     generation: u64,

@@ -104,7 +104,7 @@ pub(super) struct Client {
     pub(super) link: Link,
     /// The number of the current or last link; 0 before the first.
     pub(super) session: u64,
-    /// The engine's `boot` when this link began.
+    /// The broker's `boot` when this link began.
     pub(super) boot: u64,
     pub(super) attempts: u32,
     /// When the adapter notices that the link is dead.
@@ -113,14 +113,14 @@ pub(super) struct Client {
     pub(super) to_node: Pipe<(u64, ToNode)>,
     pub(super) cannot_send: bool,
     pub(super) cannot_receive: bool,
-    /// The group of the partitioned engine that the node is linked to.
+    /// The group of the partitioned broker that the node is linked to.
     pub(super) group: usize,
     pub(super) lossy_per_million: u32,
 
     wants: HashMap<SubjectId, Want, FixedState>,
     dirty: Vec<SubjectId>,
     pub(super) generation: u64,
-    /// The generation that was sent to the engine and is not confirmed.
+    /// The generation that was sent to the broker and is not confirmed.
     asked: Option<u64>,
     in_force: u64,
     said_in_force: u64,
@@ -183,7 +183,7 @@ impl Client {
         }
     }
 
-    /// Whether the engine may have a link to it.
+    /// Whether the broker may have a link to it.
     pub(super) fn is_linked(&self) -> bool {
         matches!(self.link, Link::Connecting | Link::Up)
     }
@@ -265,7 +265,7 @@ impl Client {
         }
     }
 
-    /// Whether the engine has confirmed all changes of interests.
+    /// Whether the broker has confirmed all changes of interests.
     pub(super) fn is_settled(&self) -> bool {
         self.in_force == self.generation
     }

@@ -1,4 +1,4 @@
-//! The engine: links, subscriptions, deliveries and storage.
+//! The broker: links, subscriptions, deliveries and storage.
 
 use bytes::Bytes;
 use simurgh_cluster::adapter::{NotStored, Number};
@@ -118,7 +118,7 @@ impl State {
         let outcome = self.stream_of(node).map(|it| it.store(wish, now_ns));
         let answer = match outcome {
             Some(Outcome::New(number)) => {
-                // An engine may answer before or after it publishes.
+                // A broker may answer before or after it publishes.
                 let stored = Event::Stored { ticket, seq: number.seq, is_duplicate: false };
                 if self.rng.happens(500_000) {
                     self.republish(to, envelope, number);
@@ -205,7 +205,7 @@ impl State {
         }
     }
 
-    /// Forgets a node's link and what was in flight, after the engine has ended.
+    /// Forgets a node's link and what was in flight, after the broker has ended.
     pub(super) fn forget_link(&mut self, node: usize) {
         self.unsubscribe(node);
         if let Some(client) = self.clients.get_mut(node) {

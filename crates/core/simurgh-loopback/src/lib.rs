@@ -1,13 +1,13 @@
-//! An engine and its adapter in memory: for nodes of one process, with a clock that its owner
-//! advances, and with every fault of a real engine's links, from a seed.
+//! A broker and its adapter in memory: for nodes of one process, with a clock that its owner
+//! advances, and with every fault of a real broker's links, from a seed.
 //!
 //! ```text
-//!   Loopback ─► outbox ─► pipe ─► engine: receivers, storage
+//!   Loopback ─► outbox ─► pipe ─► broker: receivers, storage
 //!   Loopback ◄─ inbox ◄── pipe ◄────┘
 //! ```
 //!
-//! It behaves as NATS does. Each node has one link to the one engine, in order in both directions;
-//! a node does not receive what it publishes, unless that was stored; the engine knows of an
+//! It behaves as NATS does. Each node has one link to the one broker, in order in both directions;
+//! a node does not receive what it publishes, unless that was stored; the broker knows of an
 //! interest when it arrives there. A cut link is not noticed for seconds: messages sent meanwhile
 //! wait in it, and arrive late if the link is repaired in time; otherwise they are lost. Then
 //! follow [`Event::Down`], attempts to connect, and [`Event::Up`]; unconfirmed envelopes are sent
@@ -48,7 +48,7 @@ use self::subjects::Subjects;
 /// How a network behaves without faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkConfig {
-    /// Nanoseconds that a message takes between a node and the engine. It never overtakes another
+    /// Nanoseconds that a message takes between a node and the broker. It never overtakes another
     /// message on its link.
     pub delay_ns: RangeInclusive<u64>,
     /// How many of a million messages to a node are lost, with [`Event::Lost`].
@@ -57,12 +57,12 @@ pub struct NetworkConfig {
     pub reorder_per_million: u32,
     /// Nanoseconds until a node notices that nothing comes through its link.
     pub dead_after_ns: RangeInclusive<u64>,
-    /// The most messages in flight to a node; beyond that the engine ends the link.
+    /// The most messages in flight to a node; beyond that the broker ends the link.
     pub pending_max: usize,
     /// The most envelopes that a node has received and not polled; further ones are lost, with
     /// [`Event::Lost`].
     pub inbox_max: usize,
-    /// How much the engine stores; `None`: nothing.
+    /// How much the broker stores; `None`: nothing.
     pub kept: Option<StreamLimits>,
     /// By how many nanoseconds a copy lags behind when it answers a fetch that is not from the
     /// leader: drawn for each fetch, 10 s at most.
@@ -93,10 +93,10 @@ impl Default for NetworkConfig {
     }
 }
 
-/// An entry of the engine's log ([`Network::take_log`]).
+/// An entry of the broker's log ([`Network::take_log`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogEntry {
-    /// An envelope was stored, with the engine's number.
+    /// An envelope was stored, with the broker's number.
     Stored(u64, Bytes),
     /// A new epoch begins, with what was stored up to a number.
     Remade {
@@ -112,13 +112,13 @@ pub enum LogEntry {
 pub enum Direction {
     /// Both directions.
     Both,
-    /// From the node to the engine.
+    /// From the node to the broker.
     Sending,
-    /// From the engine to the node.
+    /// From the broker to the node.
     Hearing,
 }
 
-/// The engine's data after a restart.
+/// The broker's data after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartData {
     /// Everything.
@@ -130,7 +130,7 @@ pub enum RestartData {
     Older(u64),
 }
 
-/// An engine, the links to it, and the clock. Nodes are numbered from 0, in the order of
+/// A broker, the links to it, and the clock. Nodes are numbered from 0, in the order of
 /// [`adapter`](Self::adapter); calls for an unknown node change nothing.
 ///
 /// A clone is the same network.
@@ -217,7 +217,7 @@ impl Network {
         self.change(node, |client| client.lossy_per_million = per_million);
     }
 
-    /// Partitions the engine, so that nodes of different groups do not reach each other. Their
+    /// Partitions the broker, so that nodes of different groups do not reach each other. Their
     /// links stay up, and nothing is reported. Only the first group, which nodes in no group also
     /// belong to, has the stored messages.
     pub fn partition(&self, groups: &[&[usize]]) {
@@ -233,7 +233,7 @@ impl Network {
         self.partition(&[]);
     }
 
-    /// Freezes the engine: what is sent to it waits. Nodes notice as if their links were cut.
+    /// Freezes the broker: what is sent to it waits. Nodes notice as if their links were cut.
     pub fn freeze(&self) {
         with(&self.state, |state| {
             state.engine.is_frozen = true;
@@ -241,7 +241,7 @@ impl Network {
         });
     }
 
-    /// Thaws the engine, which first processes what waited, also on links that have ended since.
+    /// Thaws the broker, which first processes what waited, also on links that have ended since.
     pub fn thaw(&self) {
         with(&self.state, |state| {
             state.engine.is_frozen = false;
@@ -249,7 +249,7 @@ impl Network {
         });
     }
 
-    /// Ends the engine: everything in flight is lost, and all links end.
+    /// Ends the broker: everything in flight is lost, and all links end.
     pub fn kill(&self) {
         with(&self.state, |state| {
             (state.engine.is_alive, state.engine.is_frozen) = (false, false);
@@ -260,7 +260,7 @@ impl Network {
         });
     }
 
-    /// Restarts the engine, and ends it before if it runs.
+    /// Restarts the broker, and ends it before if it runs.
     pub fn restart(&self, data: RestartData) {
         self.kill();
         with(&self.state, |state| {
@@ -290,18 +290,18 @@ impl Network {
         with(&self.state, |state| state.engine.has_no_leader = false);
     }
 
-    /// The engine's log since the last call; empty without [`NetworkConfig::has_log`]. Its first
+    /// The broker's log since the last call; empty without [`NetworkConfig::has_log`]. Its first
     /// entry has the epoch.
     pub fn take_log(&self) -> Vec<LogEntry> {
         with(&self.state, |state| std::mem::take(&mut state.engine.log))
     }
 
-    /// Whether the engine has confirmed all changes of a node's interests.
+    /// Whether the broker has confirmed all changes of a node's interests.
     pub fn is_settled(&self, node: usize) -> bool {
         with(&self.state, |state| state.clients.get(node).is_some_and(Client::is_settled))
     }
 
-    /// Whether the engine delivers to a node what others publish on a topic.
+    /// Whether the broker delivers to a node what others publish on a topic.
     pub fn is_heard(&self, node: usize, topic: &str) -> bool {
         with(&self.state, |state| {
             let client = state.clients.get(node).filter(|it| it.link == Link::Up);

@@ -27,9 +27,9 @@ pub(super) struct Engine {
     pub(super) is_frozen: bool,
     /// The storage does not work, and does not answer.
     pub(super) has_no_leader: bool,
-    /// How often the engine was started.
+    /// How often the broker was started.
     pub(super) boot: u64,
-    /// `None` if the engine stores nothing.
+    /// `None` if the broker stores nothing.
     pub(super) stream: Option<Stream>,
     pub(super) log: Vec<LogEntry>,
     pub(super) links: Vec<Option<Linked>>,
@@ -170,7 +170,7 @@ impl State {
         client.end();
     }
 
-    /// Finds the dead links after a change of links or of the engine.
+    /// Finds the dead links after a change of links or of the broker.
     pub(super) fn watch_links(&mut self) {
         let is_frozen = self.engine.is_frozen;
         for client in self.clients.iter_mut().filter(|it| it.is_linked()) {
@@ -184,7 +184,7 @@ impl State {
         }
     }
 
-    /// Ends links of an engine that was restarted or does not run, as soon as the node can notice.
+    /// Ends links of a broker that was restarted or does not run, as soon as the node can notice.
     pub(super) fn end_broken(&mut self) {
         for node in 0..self.clients.len() {
             let boot = self.engine.boot;
@@ -203,7 +203,7 @@ impl State {
         if !client.is_linked() {
             return;
         }
-        // A frozen engine will read what was sent; everything else is lost.
+        // A frozen broker will read what was sent; everything else is lost.
         let is_left = self.engine.is_alive && self.engine.is_frozen && !client.cannot_send;
         if is_left {
             client.to_engine.push(self.now_ns, Command::Close);

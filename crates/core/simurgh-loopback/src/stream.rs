@@ -1,4 +1,4 @@
-//! The engine's storage: one stream over all subjects, with a count and an age for each.
+//! The broker's storage: one stream over all subjects, with a count and an age for each.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::subjects::SubjectId;
 
 /// The most by which a copy lags behind.
 const LAG_NS_MAX: u64 = 10_000_000_000;
-/// The engine's clock at time 0 of the network: 2026-01-01.
+/// The broker's clock at time 0 of the network: 2026-01-01.
 pub const UNIX_MS: u64 = 1_767_225_600_000;
 
 pub(super) const fn unix_ms(now_ns: u64) -> u64 {

@@ -48,7 +48,7 @@ impl Subjects {
         name
     }
 
-    /// The subject to which the engine publishes what was stored under this one.
+    /// The subject to which the broker publishes what was stored under this one.
     pub(super) fn republished(&mut self, stored: SubjectId) -> SubjectId {
         let text = self.get(stored).map_or("", |it| &it.text);
         let (prefix, rest) = text.split_once(".h.").unwrap_or((text, ""));

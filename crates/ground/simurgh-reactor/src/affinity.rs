@@ -2,8 +2,7 @@
 
 use std::io;
 
-/// Pins the calling thread to core `core`. An error if this process has this core does not exist;
-/// does nothing
+/// Pins the calling thread to core `core`. Fails if this process cannot use the core; does nothing
 /// on systems without such a call.
 #[cfg(target_os = "linux")]
 pub fn pin_thread(core: usize) -> io::Result<()> {

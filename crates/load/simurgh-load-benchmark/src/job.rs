@@ -94,10 +94,13 @@ impl Job {
         let url = Url::parse(&plan.url)?;
         if url.websocket {
             let url = &shown;
-            return Err(format!("'{url}' is a WebSocket's: this is for http:// and https://"));
+            return Err(format!(
+                "{url} is a WebSocket URL: `load http` needs http:// or https://. \
+                Use a scenario for WebSockets."
+            ));
         }
         if let Some(rate) = plan.rate.filter(|rate| !(rate.is_finite() && *rate > 0.0)) {
-            return Err(format!("a rate of {rate} requests a second makes no load"));
+            return Err(format!("--rate must be above 0 (got {rate})"));
         }
         check_request(&plan)?;
         let address = resolve(url.host, url.port, &plan.map)?;
@@ -138,14 +141,14 @@ impl Job {
 /// Invalid parts are reported here; the request writer would replace them.
 fn check_request(plan: &Plan) -> Result<(), String> {
     if !is_token(plan.method.as_bytes()) {
-        return Err(format!("{:?} is no method", plan.method));
+        return Err(format!("{:?} is not an HTTP method", plan.method));
     }
     if matches!(plan.method.as_str(), "CONNECT") {
-        return Err("CONNECT asks for a tunnel, which has no answers to measure".to_owned());
+        return Err("CONNECT opens a tunnel, which has no responses to measure".to_owned());
     }
     for (name, value) in &plan.headers {
         if !is_token(name.as_bytes()) {
-            return Err(format!("{name:?} is no name of a header"));
+            return Err(format!("{name:?} is not the name of a header"));
         }
         if value.bytes().any(|byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {
             return Err(format!("the header {name} holds a control character"));
@@ -156,7 +159,10 @@ fn check_request(plan: &Plan) -> Result<(), String> {
         }
         // The answer to this would not be the last one.
         if ["upgrade", "expect"].iter().any(|other| name.eq_ignore_ascii_case(other)) {
-            return Err(format!("{name} asks for answers that are not HTTP's usual ones"));
+            return Err(format!(
+                "header {name} is not supported here: it changes the form of the \
+                answer"
+            ));
         }
     }
     Ok(())
@@ -218,7 +224,7 @@ pub(super) mod tests {
             (with(|plan| plan.url = "http://no-such-host.invalid/".to_owned()), "has no address"),
             (with(|plan| plan.rate = Some(f64::NAN)), "rate of NaN"),
             (with(|plan| plan.rate = Some(-1.0)), "rate of -1"),
-            (with(|plan| plan.method = "GE T".to_owned()), "is no method"),
+            (with(|plan| plan.method = "GE T".to_owned()), "is not an HTTP method"),
             (with(|plan| plan.method = "CONNECT".to_owned()), "tunnel"),
             (header("a b", "c"), "no name of a header"),
             (header("a", "b\r\nc: d"), "control character"),

@@ -1,7 +1,7 @@
 //! When requests are due in an open loop: computed, not queued.
 
-/// The due times of one worker. It has every `of`-th of the evenly spaced requests of the run, so
-/// that those of all workers together are evenly spaced again.
+/// The due times of one worker. A worker has every `of`-th request of the run, so the requests of
+/// all workers together are evenly spaced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     /// Nanoseconds between two requests of the run.

@@ -8,7 +8,7 @@ use super::sweep::{Row, Sweep};
 use super::text;
 
 impl Sweep {
-    /// The page. `title` says what was measured, `facts` how.
+    /// The page. `title` names the measurement, `facts` describe how it was made.
     pub fn page(&self, title: &str, facts: &str) -> String {
         let mut body = String::new();
         for row in self.rows() {
@@ -93,11 +93,11 @@ fn latency(row: &Row) -> (f64, f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sweep::tests::seeds;
+    use super::super::sweep::tests::page_benchmark;
 
     #[test]
     fn the_page_is_whole_runs_nothing_and_fetches_nothing() {
-        let page = seeds().page("127.0.0.1/<script>{{rows}}", "{{title}} & 10s each");
+        let page = page_benchmark().page("127.0.0.1/<script>{{rows}}", "{{title}} & 10s each");
         assert_eq!(page.matches("<tr>").count() + page.matches("<tr class").count(), 10);
         assert_eq!(page.matches("<svg").count(), 2);
         assert!(page.contains("class=\"saturates\"") && page.contains("class=\"predicted\""));

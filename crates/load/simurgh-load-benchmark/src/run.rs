@@ -31,7 +31,7 @@ pub enum BenchmarkError {
     #[error("{0}")]
     Unreachable(String),
     /// It was stopped before it began.
-    #[error("ended before it began")]
+    #[error("stopped before it started")]
     Stopped,
 }
 
@@ -140,7 +140,7 @@ impl Runner {
                 Ok(RunEvent::Control(_)) => {}
                 Err(RecvTimeoutError::Timeout) => pool.check_alive(until)?,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(BenchmarkError::Worker("nobody can be heard".to_owned()));
+                    return Err(BenchmarkError::Worker("all workers have ended".to_owned()));
                 }
             }
         }

@@ -24,7 +24,7 @@ const GAIN: f64 = 1.05;
 pub struct Prediction {
     /// Mean latency, µs.
     pub latency_us: f64,
-    /// The greatest rate so far, requests a second.
+    /// The greatest rate so far, requests per second.
     pub rate: f64,
 }
 
@@ -155,7 +155,7 @@ pub(super) mod tests {
     }
 
     /// The specification's table: connections, requests a second, average latency in µs.
-    const SEEDS: [(usize, u64, u64); 9] = [
+    const MEASURED: [(usize, u64, u64); 9] = [
         (1, 2_075, 491),
         (2, 3_583, 569),
         (4, 4_530, 890),
@@ -167,9 +167,9 @@ pub(super) mod tests {
         (512, 4_091, 125_540),
     ];
 
-    pub(crate) fn seeds() -> Sweep {
+    pub(crate) fn page_benchmark() -> Sweep {
         let mut sweep = Sweep::default();
-        for (connections, rate, latency_us) in SEEDS {
+        for (connections, rate, latency_us) in MEASURED {
             let prediction = sweep.predict(connections);
             sweep.add(outcome(connections, rate, latency_us), prediction);
         }
@@ -177,8 +177,8 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_seeds_table_saturates_where_its_author_saw_it() {
-        let sweep = seeds();
+    fn table_of_the_page_benchmark_saturates_at_8_connections() {
+        let sweep = page_benchmark();
         assert_eq!(sweep.saturates_at(), Some(8));
         assert!((sweep.saturation(&sweep.rows()[0]) - 0.418).abs() < 0.001);
         let predicted: Vec<Option<f64>> = sweep

@@ -10,7 +10,7 @@ use super::job::Plan;
 use super::outcome::{Outcome, Spread};
 use super::sweep::{Prediction, Row, Sweep};
 
-/// A stall of the generator from which on its run is marked, µs.
+/// The shortest stall of the generator that marks its run, µs.
 const STALL_US: u64 = 20_000;
 
 /// The line above a run.
@@ -75,7 +75,7 @@ fn problems(text: &mut String, run: &Outcome) {
         let _ = writeln!(text, "  Reconnects: {} (closed by the server)", run.reconnects);
     }
     if run.interrupted {
-        let _ = writeln!(text, "  Interrupted: {} were asked for", seconds(run.duration_s));
+        let _ = writeln!(text, "  Interrupted before {}", seconds(run.duration_s));
     }
 }
 
@@ -94,13 +94,13 @@ fn trust(text: &mut String, run: &Outcome) {
             let lag = [open.lag_us.p50, open.lag_us.p99, open.lag_us.max];
             let [p50, p99, max] = lag.map(|us| microseconds(us as f64));
             let late = format!("50% {p50}, 99% {p99}, max {max}");
-            let _ = writeln!(text, "  Sent late by the generator itself: {late}");
+            let _ = writeln!(text, "  Sent late by the load generator: {late}");
             if !open.rate_reached {
                 let _ = writeln!(
                     text,
                     "  The rate was not reached: {} requests were due, {} answered, {} never sent \
-                     for want of a\n  free connection. Latency then grows with the length of the \
-                     run: it says how far behind the\n  server was, not how fast it is.",
+                     because no\n  connection was free. Latency then grows with the length of the \
+                     run, and does not show\n  how fast the server is.",
                     open.due, run.requests, open.unsent
                 );
             }
@@ -111,14 +111,14 @@ fn trust(text: &mut String, run: &Outcome) {
             .map(|us| microseconds(us as f64));
         let _ = writeln!(
             text,
-            "  The generator stood still for {max} (99% of its checks: less than {p99}): latency \
-             holds that time"
+            "  The load generator stood still for {max} (99% of its checks: less than {p99}); \
+             latencies contain this time"
         );
     }
     let busy = run.busy() * 100.0;
-    let _ = write!(text, "  Generator: {busy:.0}% of {} cores", run.threads);
+    let _ = write!(text, "  Load generator: {busy:.0}% of {} cores", run.threads);
     // From here on the generator itself is measured.
-    *text += if busy >= 90.0 { "; it may be what limits this: more threads (-t)\n" } else { "\n" };
+    *text += if busy >= 90.0 { "; it may be the limit: use more threads (-t)\n" } else { "\n" };
 }
 
 /// The prediction for the next row of a sweep.
@@ -186,12 +186,11 @@ pub(super) fn verdict(sweep: &Sweep) -> String {
     let rate = sweep.greatest_rate();
     match sweep.saturates_at() {
         Some(connections) => format!(
-            "Saturates at {connections} connections: the least that reach 95 % of the greatest \
-             rate, {rate:.2} requests a second.\n"
+            "Saturates at {connections} connections, the lowest number that reaches 95 % of the \
+             highest rate, {rate:.2} requests/s.\n"
         ),
         None => format!(
-            "Not saturated: the rate still grows, {rate:.2} requests a second so far; try more \
-             connections.\n"
+            "Not saturated: the rate still grows ({rate:.2} requests/s). Try more connections.\n"
         ),
     }
 }
@@ -289,7 +288,7 @@ pub(super) fn milliseconds(us: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sweep::tests::{outcome as run, seeds};
+    use super::super::sweep::tests::{outcome as run, page_benchmark};
     use super::*;
 
     #[test]
@@ -327,7 +326,7 @@ Transfer/sec:       0.00B
 
     #[test]
     fn the_table_and_the_chart_have_a_line_for_each_row() {
-        let table = sweep(&seeds());
+        let table = sweep(&page_benchmark());
         let widths: Vec<usize> =
             table.lines().filter(|it| it.starts_with('|')).map(|it| it.chars().count()).collect();
         assert_eq!(widths.len(), 11);
@@ -335,7 +334,7 @@ Transfer/sec:       0.00B
         assert!(table.contains("| 8           | 1.640 ms        | 4907.00 "), "{table}");
         assert!(table.contains("99 % <") && table.contains("Saturates at 8"), "{table}");
         assert!(table.contains("25.780 ms (+2.2 %)"), "{table}");
-        let chart = chart(&seeds());
+        let chart = chart(&page_benchmark());
         assert_eq!(chart.lines().count(), 10);
         assert!(chart.lines().all(|line| line.chars().count() <= 100), "{chart}");
     }

@@ -134,7 +134,7 @@ impl Worker {
         self.tally.bytes_in += data.len() as u64;
         let Some(link) = self.links.get_mut(place as usize) else { return };
         if link.state != State::Busy {
-            let text = || "the server sent what nobody had asked for".to_owned();
+            let text = || "the server sent data without a request".to_owned();
             return self.fail(io, place, ErrorKind::HttpMalformed, text);
         }
         let mut rest = data;

@@ -43,7 +43,8 @@ pub(super) struct Worker {
     /// The request, sent directly without TLS.
     pub(super) request: Shared,
     pub(super) links: Vec<Link>,
-    /// Open loop: places that wait for a request. Some may have one by now, or be down.
+    /// Open loop: links that wait for a request. Some may have got one since, or have lost their
+    /// connection.
     pub(super) idle: VecDeque<u32>,
     pub(super) pace: Option<Pace>,
     pub(super) sources: SourcePool,

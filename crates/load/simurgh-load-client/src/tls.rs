@@ -103,7 +103,7 @@ impl Verifier {
         for pem in tls.roots_pem.iter().filter(|_| !tls.insecure) {
             for certificate in certificates(pem, "a root")? {
                 let added = roots.add(certificate.clone());
-                added.map_err(|error| format!("a root is no certificate: {error}"))?;
+                added.map_err(|error| format!("a root is not a certificate: {error}"))?;
                 named.push(certificate);
             }
         }
@@ -203,7 +203,7 @@ fn advice(error: &CertificateError, trust: Trust) -> &'static str {
         }
         (_, Trust::WebRoots) => "name its root in [tls] roots or with --roots",
         (_, Trust::NamedRoots) => {
-            "none of the named roots has signed it: name the one that has, or the certificate \
+            "none of the given roots has signed it: add the right one, or the certificate \
              itself"
         }
     }
@@ -252,7 +252,7 @@ impl TlsClient {
     pub fn new(config: &TlsConfig, host: &str) -> Result<Self, String> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare)
-            .map_err(|_| format!("'{host}' is no host name or address that TLS can check"))?;
+            .map_err(|_| format!("'{host}' is not a host name or address that TLS can check"))?;
         let connection = UnbufferedClientConnection::new(config.config.clone(), name.to_owned())
             .map_err(|error| format!("TLS: {error}"))?;
         Ok(Self {

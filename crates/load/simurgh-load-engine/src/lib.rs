@@ -14,9 +14,9 @@
 //! A worker is a thread on the reactor with its own descriptor table (`worker`; `pool` starts those
 //! of a host, [`fleet`] joins hosts, `run` controls all). A user is a state machine without sockets
 //! and clocks (`user`), which a worker drives: `program` has its operations, `spread` chooses its
-//! server, `wheel` has its timer, `tracker` and `shared` record which stamped messages of others it
-//! has got, and since when presences are so. `arrivals` and `schedule` determine when users arrive,
-//! with random numbers of `chance`, which follow from the run's seed.
+//! server, `wheel` has its timer, `tracker` and `shared` record the stamped messages that it has
+//! received, and the times of presence changes. `arrivals` and `schedule` determine when users
+//! arrive, with random numbers of `chance`, which follow from the run's seed.
 
 mod arrivals;
 mod chance;

@@ -102,8 +102,8 @@ impl Wheel {
         }
     }
 
-    /// When the wheel must be asked again at the latest: the next due time, or a
-    /// time before it. `None` if no timer is set.
+    /// The latest time at which to ask the wheel again: the next due time, or a time before it.
+    /// `None` if no timer is set.
     pub(crate) fn next_tick(&self) -> Option<u32> {
         let mut unit = 1_u64;
         for level in 0..LEVELS {

@@ -157,9 +157,9 @@ pub struct Detail {
 pub struct Users {
     /// Started.
     pub started: u64,
-    /// Reached the end of their session.
+    /// Users that reached the end of their session.
     pub finished: u64,
-    /// Ended before that.
+    /// Users that ended before that.
     pub aborted: u64,
 }
 

@@ -29,8 +29,8 @@ pub enum Warning {
     },
     /// A worker used all CPU time of its core: its measurements are not reliable.
     #[error(
-        "generator is CPU-bound: worker {thread} of {host} used {percent} % of a core; \
-         results are not trustworthy; use more workers, more hosts, or a lower rate"
+        "the load generator is CPU-bound: worker {thread} of {host} used {percent} % of a core, \
+         so results are not trustworthy. Use more workers or hosts, or a lower rate."
     )]
     CpuBound {
         /// The host.
@@ -41,8 +41,8 @@ pub enum Warning {
         percent: u64,
     },
     /// Users started later than planned: the measurements are not reliable.
-    #[error("{late} of {started} users started more than 10 ms after their time (p99 {:.1} ms); \
-         results are not trustworthy; {}", milliseconds(.p99_us), remedy(.busiest_percent))]
+    #[error("{late} of {started} users started more than 10 ms late (p99 {:.1} ms), so results are \
+         not trustworthy: {}", milliseconds(.p99_us), remedy(.busiest_percent))]
     ArrivalsLate {
         /// 99th percentile of the delay, µs.
         p99_us: u64,
@@ -55,8 +55,8 @@ pub enum Warning {
         busiest_percent: u64,
     },
     /// Steps began later than planned: the measurements are not reliable.
-    #[error("{late} of {begun} timed steps began more than 10 ms after their time (p99 {:.1} ms); \
-         results are not trustworthy; {}", milliseconds(.p99_us), remedy(.busiest_percent))]
+    #[error("{late} of {begun} timed steps began more than 10 ms late (p99 {:.1} ms), so results \
+         are not trustworthy: {}", milliseconds(.p99_us), remedy(.busiest_percent))]
     StepsLate {
         /// 99th percentile of the delay, µs.
         p99_us: u64,
@@ -69,9 +69,8 @@ pub enum Warning {
         busiest_percent: u64,
     },
     /// A worker itself stood still: its measurements are not reliable.
-    #[error("the generator itself stood still for up to {} ms, and {late} of {ticks} ticks came \
-         more than 10 ms late; the times of requests under way then contain that; results are \
-         not trustworthy; {}", .max_us / 1000, remedy(.busiest_percent))]
+    #[error("{late} of {ticks} checks of the load generator were more than 10 ms late (up to {} \
+         ms), so results are not trustworthy: {}", .max_us / 1000, remedy(.busiest_percent))]
     GeneratorLate {
         /// The longest delay, µs.
         max_us: u64,
@@ -84,8 +83,8 @@ pub enum Warning {
     },
     /// Connections were refused.
     #[error(
-        "the server refused {count} connections, the first with {at} open; see that it \
-         runs and listens there, and look at its backlog (net.core.somaxconn) and limits"
+        "the server refused {count} connections, the first with {at} open. Is it running there? \
+         Check its backlog (net.core.somaxconn) and limits."
     )]
     ServerRefused {
         /// How many so far.
@@ -100,7 +99,7 @@ pub enum Warning {
     ClockSkew {
         /// The host with the other clock.
         host: String,
-        /// By how much it was ahead when measured, µs; it is corrected.
+        /// The measured lead of that clock, µs; times are corrected by it.
         offset_us: i64,
         /// The error that may remain, µs, either way.
         bound_us: u64,
@@ -117,8 +116,8 @@ pub enum Warning {
     },
     /// An agent does not answer any more.
     #[error(
-        "agent {host} is lost with {users} users, which count as errors; the others go \
-         on; look at its output and at the network between"
+        "lost agent {host} with {users} users, which count as errors; the others continue. Look \
+         at its output and at the network."
     )]
     AgentLost {
         /// The agent.
@@ -141,8 +140,8 @@ pub enum Warning {
     },
     /// An output could not be written and was given up; the run continues.
     #[error(
-        "{output} could not be written and is given up ({error}); the run goes on; make \
-         room or choose another directory with `--out`"
+        "cannot write {output} ({error}); the run continues without it. Free space, or choose \
+         another --out."
     )]
     OutputFailed {
         /// The output: `journal`, `report.json` ...
@@ -152,8 +151,8 @@ pub enum Warning {
     },
     /// The journal ends in the middle of a line: the process was killed while it wrote.
     #[error(
-        "the last {bytes} bytes of the journal are half a line and were left out: the \
-         run was killed, or the disk was full"
+        "the journal ends in an incomplete line of {bytes} bytes, which was ignored: the run was \
+         killed, or the disk was full"
     )]
     JournalTorn {
         /// Bytes ignored.
@@ -161,7 +160,7 @@ pub enum Warning {
     },
     /// The journal has no end: the process was killed.
     #[error(
-        "the journal has no end: the run was killed, or still goes on; this is what \
+        "the journal has no end: the run was killed, or is still running; this is what \
          happened so far"
     )]
     Unfinished,
@@ -176,8 +175,8 @@ pub enum Warning {
     },
     /// Stamps of another run arrived.
     #[error(
-        "{count} broadcasts bore the stamp of another run and were not timed; see that \
-         only one run uses these topics"
+        "{count} messages have the stamp of another run and were not timed. Let only one run use \
+         these topics."
     )]
     ForeignStamps {
         /// How many.
@@ -260,10 +259,14 @@ const BUSY_PERCENT: u64 = 80;
 
 fn remedy(busiest_percent: &u64) -> String {
     match *busiest_percent {
-        BUSY_PERCENT.. => "use more workers, more hosts, or a lower rate".to_owned(),
+        BUSY_PERCENT.. => {
+            "the load generator needs more CPU: use more workers or hosts, or a lower \
+                           rate"
+                .to_owned()
+        }
         percent => format!(
-            "something else used this machine (the busiest worker needed {percent} % of a core): \
-             end it, or use another machine"
+            "another program used this machine (the busiest worker needed {percent} % of a core): \
+             stop it, or use another machine"
         ),
     }
 }

@@ -314,7 +314,9 @@ class RunPage {
     }
     if (!trustworthy) {
       notices.push(["trust", "bad", "Do not trust these times",
-        "The generator was overloaded: they show its delays, not those of the server."]);
+        warnings.some(({ text }) => text.includes("another program used this machine"))
+          ? "Other programs kept this machine busy: the times contain its delays."
+          : "The load generator did not keep up: the times contain its delays."]);
     }
     // A hundred workers may have the same warning: the first is shown for all.
     const byCode = new Map();

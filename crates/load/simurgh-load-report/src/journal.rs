@@ -106,7 +106,7 @@ impl<R: BufRead> Replay<R> {
         struct Format {
             format: u32,
         }
-        let no_journal = |error| format!("line 1 is no head of a journal: {error}");
+        let no_journal = |error| format!("line 1 is not the head of a journal: {error}");
         let Format { format } = serde_json::from_slice(&line).map_err(no_journal)?;
         if format != Meta::FORMAT {
             return Err(format!(

@@ -85,7 +85,7 @@ struct Server {
 
 struct Answer {
     index: u16,
-    /// CPU time since the answer before, microseconds.
+    /// CPU time since the previous answer, microseconds.
     cpu_us: u64,
     figures: TargetPoint,
 }

@@ -56,9 +56,9 @@ fn users(text: &mut String, live: &Live) {
     if live.users > 0 {
         row("still running", live.users, String::new());
     }
-    row("most at a time", live.users_peak, String::new());
+    row("most concurrent", live.users_peak, String::new());
     row("most connected", live.connected_peak, String::new());
-    row("late by > 10 ms", late, percent(late, started));
+    row("started late (> 10 ms)", late, percent(late, started));
     table.end();
 }
 
@@ -67,8 +67,8 @@ fn traffic(text: &mut String, live: &Live) {
     let mut table = Table::new(text, "Traffic", &[]);
     let rows = [
         ("connections", counts[Count::Connects]),
-        ("cut by a reset", counts[Count::DropsReset]),
-        ("cut in silence", counts[Count::DropsSilent]),
+        ("dropped by a reset", counts[Count::DropsReset]),
+        ("dropped silently", counts[Count::DropsSilent]),
         ("reconnects", counts[Count::Reconnects]),
         ("requests", counts[Count::Requests]),
         ("  unanswered", counts[Count::RequestsUnanswered]),
@@ -131,7 +131,7 @@ fn broadcasts(text: &mut String, record: &Record, live: &Live) {
         ("out of order", Count::DeliveriesOutOfOrder),
         ("unexpected", Count::DeliveriesUnexpected),
         ("not confirmed", Count::BroadcastsUnconfirmed),
-        ("of these heard", Count::BroadcastsUnconfirmedHeard),
+        ("of these received", Count::BroadcastsUnconfirmedHeard),
         ("not numbered", Count::BroadcastsUnnumbered),
     ];
     for (name, count) in rows {
@@ -298,7 +298,7 @@ fn verdicts(text: &mut String, all: &Summary) {
     let verdict = match all.passed {
         Some(true) => "PASSED",
         Some(false) => "FAILED",
-        None => "not decided: the run has no end",
+        None => "undecided: the run did not finish",
     };
     let _ = writeln!(text, "{verdict}");
 }

@@ -51,14 +51,14 @@ fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
         wrong("no server is configured".into(), "add a target");
     }
     if scenario.targets.len() > TARGETS_MAX {
-        wrong(format!("there are {} servers", scenario.targets.len()), "16,384 are the most");
+        wrong(format!("there are {} servers", scenario.targets.len()), "use 16,384 or less");
     }
     let comes_back = |session: &Session| session.reconnect.is_some() || session.drop.is_some();
     if scenario.spread == Spread::Elsewhere
         && scenario.timeouts.retries == 0
         && !scenario.sessions.iter().any(comes_back)
     {
-        let help = "add reconnect = {} to those that are to come back";
+        let help = "add reconnect = {} to sessions that shall reconnect";
         wrong("spread = \"elsewhere\": no session reconnects".into(), help);
     }
     let targets: Vec<f64> = scenario.targets.iter().map(|target| target.weight).collect();
@@ -71,7 +71,7 @@ fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
         }
     }
     if scenario.sessions.is_empty() {
-        wrong("there is no session".into(), "say what users do");
+        wrong("there is no session".into(), "add a [[session]] with steps");
     }
     for agent in scenario.agents.iter().filter(|agent| agent.address != LOCAL_AGENT) {
         if agent.address.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
@@ -85,24 +85,24 @@ fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
     if let Some((first, last)) = scenario.sources.ports
         && (first == 0 || last < first)
     {
-        let what = format!("the ports {first} to {last} are no range");
+        let what = format!("the ports {first} to {last} are not a range");
         wrong(what, "the first is at least 1, the last not below it");
     }
     for range in &scenario.sources.addresses {
         if range.first.is_ipv4() != range.last.is_ipv4() || range.last < range.first {
-            wrong(format!("the addresses {} to {} are no range", range.first, range.last), "");
+            wrong(format!("the addresses {} to {} are not a range", range.first, range.last), "");
         }
     }
     for threshold in &scenario.pass {
         if figures::unit(&threshold.figure).is_none() {
-            wrong(format!("there is no figure {:?} to pass by", threshold.figure), "");
+            wrong(format!("unknown figure {:?}", threshold.figure), "");
         }
     }
     if let Err(why) = TlsConfig::new(&scenario.tls) {
         wrong(why, "");
     }
     if scenario.timeouts.connect.is_zero() || scenario.timeouts.reply.is_zero() {
-        wrong("a timeout is 0, so nothing could succeed".into(), "leave it out for the default");
+        wrong("a timeout is 0, so nothing can succeed".into(), "remove it to use the default");
     }
 }
 
@@ -257,37 +257,37 @@ impl<'s> SessionCheck<'s> {
     fn drops(&mut self, session: &'s Session, connects: bool, joins: bool) {
         if let Some(drop) = session.drop {
             if drop.away >= drop.every {
-                let help = "`for` has to be shorter than `every`";
-                self.wrong(0, "it is cut off for as long as from one cut to the next", help);
+                let help = "make `for` shorter than `every`";
+                self.wrong(0, "drop: the next drop would begin before this one ends", help);
             }
             if drop.reconnect.1 < drop.reconnect.0 {
-                self.wrong(0, "it comes back from a longer to a shorter time", "swap them");
+                self.wrong(0, "drop: reconnect goes from a longer to a shorter time", "swap them");
             }
             if session.transport == Transport::LongPoll {
-                self.wrong(0, "what is cut are WebSockets", "leave drop or longpoll out");
+                self.wrong(0, "drop works on WebSockets only", "remove drop or longpoll");
             }
             if !connects {
-                self.wrong(0, "it has no connection to be cut", "add a connect step");
+                self.wrong(0, "drop needs a connection", "add a connect step");
             }
             if drop.phase.is_some_and(|phase| phase >= self.scenario.load.phases.len()) {
-                self.wrong(0, "it is cut in a phase that is not there", "");
+                self.wrong(0, "drop names an unknown phase", "");
             }
         }
         if session.resume && !matches!(session.dialect, Dialect::Phoenix(_)) {
-            self.wrong(0, "resuming is Phoenix's", "add protocol = \"phoenix\"");
+            self.wrong(0, "resume needs the Phoenix protocol", "add protocol = \"phoenix\"");
         } else if session.resume && !joins {
-            self.wrong(0, "it resumes no channel", "add a join step");
+            self.wrong(0, "resume needs a channel", "add a join step");
         }
         let stays_out = session.reconnect.is_some_and(|policy| !policy.rejoin);
         if stays_out && (session.drop.is_some() || session.resume) {
-            self.wrong(0, "it comes back without its channels", "leave rejoin = false out");
+            self.wrong(0, "drop and resume need rejoin", "remove rejoin = false");
         }
     }
 
     fn steps(&mut self, steps: &'s [Step], before: &mut Before, depth: usize) {
         if depth > DEPTH_MAX && !steps.is_empty() {
             let line = steps.first().map_or(0, |step| step.line);
-            return self.wrong(line, "steps hold each other too deep", "32 is the most");
+            return self.wrong(line, "steps are nested too deep", "the maximum is 32");
         }
         for step in steps {
             self.step(step, before);
@@ -321,7 +321,7 @@ impl<'s> SessionCheck<'s> {
             }
             Act::Join(join) => {
                 if self.session.resume && !takes_keys(join) {
-                    let help = "where it stands goes into it as \"simurgh\"";
+                    let help = "the position is added to it as \"simurgh\"";
                     self.wrong(line, "a join that resumes has an object as its payload", help);
                 }
                 self.is_phoenix(line, "join");

@@ -487,7 +487,7 @@ pub enum Compare {
 }
 
 impl Compare {
-    /// The signs; longer ones come before their prefixes.
+    /// The operators; longer ones come before their prefixes.
     pub(crate) const SIGNS: [(&str, Self); 6] = [
         ("==", Self::Eq),
         ("!=", Self::Neq),

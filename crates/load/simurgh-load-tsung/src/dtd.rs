@@ -217,7 +217,7 @@ impl Checker {
             return;
         }
         let what = match TABLE.contains_key(name) {
-            true => format!("<{name}> cannot stand in <{}>", parent.name),
+            true => format!("<{name}> is not allowed in <{}>", parent.name),
             false => format!("<{name}> is not an element of Tsung"),
         };
         let help = match rule.children.as_slice() {

@@ -134,7 +134,7 @@ impl<'a> Expander<'a> {
         let wrong = |what: String| Diagnostic::at(line, what);
         if let Some(number) = name.strip_prefix('#') {
             let c = char_of(number).filter(|&c| is_allowed(c));
-            let refused = || wrong(format!("`&{name};` is no character that XML allows"));
+            let refused = || wrong(format!("`&{name};` is not a character that XML allows"));
             let c = c.ok_or_else(refused)?;
             return Ok(Replacement::Text(c.to_string()));
         }
@@ -190,7 +190,7 @@ impl<'a> Expander<'a> {
                     rest = after;
                 }
                 Some(b'<') => {
-                    return Err(Diagnostic::at(line, "a `<` stands in the value of an attribute")
+                    return Err(Diagnostic::at(line, "a `<` is in the value of an attribute")
                         .help("write `&lt;`, or close the quotes before it"));
                 }
                 _ => {

@@ -340,7 +340,7 @@ impl Parser {
         }
     }
 
-    /// Terms up to this sign, with commas between them.
+    /// Terms up to this character, separated by commas.
     fn list(&mut self, end: &str) -> Option<Vec<Term>> {
         let mut terms = Vec::new();
         while !self.take(end) {

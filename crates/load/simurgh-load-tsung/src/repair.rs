@@ -159,7 +159,7 @@ impl<'a> Repairer<'a, '_> {
         });
         let Some(first) = rest.iter().find(|piece| piece.kind == Kind::Close) else { return };
         if only_ends {
-            let what = format!("</{}> stands after the end of the scenario", first.name);
+            let what = format!("</{}> is after the end of the scenario", first.name);
             self.warn(first.start, what);
             let with = newlines(self.text.get(first.start..).unwrap_or_default());
             self.edits.push(Edit { start: first.start, end: self.text.len(), with });
@@ -236,7 +236,7 @@ mod tests {
     fn a_second_tail_is_cut_off() {
         let (text, warnings) = repaired("<t><s>\n</s></t>\n</s>\n</t>\n");
         assert_eq!(text, "<t><s>\n</s></t>\n\n\n");
-        assert_eq!(warnings, ["line 3: </s> stands after the end of the scenario (repaired)"]);
+        assert_eq!(warnings, ["line 3: </s> is after the end of the scenario (repaired)"]);
         let (text, warnings) = repaired("<t></t><u></u>");
         assert_eq!((text.as_str(), warnings.len()), ("<t></t><u></u>", 0));
     }

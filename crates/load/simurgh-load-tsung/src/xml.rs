@@ -118,8 +118,7 @@ pub(super) fn parse(text: &str, environment: &dyn Environment) -> Result<Documen
     match root {
         Some(root) => Ok(Document { doctype: parser.doctype, root }),
         None => {
-            Err(Diagnostic::at(0, "there is no element in it")
-                .help("a scenario begins with <tsung>"))
+            Err(Diagnostic::at(0, "it contains no element").help("a scenario begins with <tsung>"))
         }
     }
 }
@@ -203,7 +202,7 @@ impl Tree {
             }
             Some(element) => {
                 let what = format!(
-                    "not well-formed: </{name}> stands where <{}> of line {} is to be closed",
+                    "not well-formed: </{name}> found where <{}> of line {} should be closed",
                     element.name, element.line
                 );
                 Err(Diagnostic::at(line, what))
@@ -228,7 +227,7 @@ impl Parser<'_> {
             let event = match reader.read_event() {
                 Ok(Event::Eof) => break,
                 Ok(Event::Decl(_)) if start > 0 => {
-                    let what = "not well-formed: `<?xml` stands after something else";
+                    let what = "not well-formed: `<?xml` must be first";
                     let diagnostic = Diagnostic::at(context.line, what);
                     return Err(diagnostic.help("it must be the very first"));
                 }

@@ -67,5 +67,5 @@ fn stopped_generator_of_a_benchmark_is_reported() {
     let late_us = run.generator_late_us.max;
     assert!((500_000..5_000_000).contains(&late_us), "{run:#?}");
     let text = benchmark::text(&run);
-    assert!(text.contains("The generator stood still for "), "{text}");
+    assert!(text.contains("The load generator stood still for "), "{text}");
 }

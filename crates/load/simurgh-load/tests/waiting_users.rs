@@ -1,9 +1,8 @@
 //! The memory of a user that only waits; a process of its own, because it counts the heap.
 //!
-//! The capacity test's clients, who come back when they are
-//! lost and wait for messages, took 860 to 1,040 bytes each where others take 127: each had a
-//! record for the place of its only join, and kept all received frames for later waits that did not
-//! exist.
+//! Clients of the capacity test, which reconnect and wait for messages, took 860 to 1,040 bytes
+//! each, others 127: each had a record for the place of its only join, and kept all received frames
+//! for later waits that did not exist.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod outside;

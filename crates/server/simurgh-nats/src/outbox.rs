@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_wait_as_may_and_there_is_room_at_half() {
+    fn outbox_is_bounded_and_accepts_again_at_half() {
         let mut outbox = Outbox::default();
         let mut out = BytesMut::new();
         for n in 0..IN_FLIGHT_MAX as u64 {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_but_one_envelope_is_always_taken() {
+    fn bytes_are_bounded_but_one_envelope_is_always_accepted() {
         let mut outbox = Outbox::default();
         let large = Bytes::from(vec![0; IN_FLIGHT_BYTES_MAX + 1]);
         outbox.publish(&subject(), large, None).unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_may_have_brought_is_marked_and_what_it_cannot_have_is_not() {
+    fn envelopes_that_a_link_may_have_sent_are_marked() {
         let mut outbox = Outbox::default();
         let mut out = BytesMut::new();
         outbox.publish(&subject(), envelope(1), Some((1, &mut out))).unwrap();
@@ -174,7 +174,7 @@ mod tests {
         fn everything_arrives_in_order(steps in prop::collection::vec(0..5_u8, 1..200)) {
             let (mut outbox, mut out) = (Outbox::default(), BytesMut::new());
             let (mut ping, mut linked, mut n) = (1, false, 0);
-            // The numbers that the engine has, and the part of `out` that it has read.
+            // The numbers that the broker has, and the part of `out` that it has read.
             let (mut arrived, mut on_link): (Vec<u64>, Vec<(u64, bool)>) = (vec![], vec![]);
             for step in steps.into_iter().chain([3, 4]) {
                 match step {

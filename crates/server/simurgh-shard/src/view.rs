@@ -108,7 +108,7 @@ pub struct ErrorRow {
     pub last_minute: u64,
 }
 
-/// The server at one moment.
+/// A snapshot of the server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overview {
     /// Always `simurgh`; identifies the document.

@@ -31,7 +31,7 @@ pub enum Error {
     #[error("cannot start the shards' threads: {0}")]
     Prepare(#[source] io::Error),
     /// The server cannot listen on an address; the error names it.
-    #[error("cannot listen: {0}")]
+    #[error("{0}")]
     Listen(#[source] simurgh_reactor::StartError),
     /// The server cannot listen on the admin address.
     #[error("{what}: {1}", what = cannot_serve(*.0))]

@@ -1,4 +1,4 @@
-//! Lists of presences, for code outside of channels.
+//! Reads presence from code outside of channels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -10,18 +10,18 @@ use crate::settings::{CHAT, Channels, Key, keys, token};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// Checks this file instead, whole, and starts nothing; status 2 if there are mistakes.
+    /// Checks this file and reports every mistake; starts nothing. Exit status 2 on mistakes.
     #[arg(long, value_name = "FILE")]
     pub(crate) check: Option<PathBuf>,
 
-    /// Prints what NATS has to allow nodes whose subjects have this prefix.
+    /// Prints the NATS permissions of nodes with this subject prefix.
     #[cfg(feature = "nats")]
     #[arg(long, value_name = "PREFIX", num_args = 0..=1, require_equals = true,
           default_missing_value = cluster::PREFIX, conflicts_with = "check")]
     pub(crate) nats_permissions: Option<String>,
 
-    /// With --nats-permissions: how many streams keep histories, as history_streams in \[cluster\]
-    /// says; 0, if no channel has one.
+    /// With --nats-permissions: number of history streams, as history_streams in \[cluster\]; 0 if
+    /// no channel has a history.
     #[cfg(feature = "nats")]
     #[arg(long, value_name = "COUNT", default_value = "1", requires = "nats_permissions",
           value_parser = cluster::streams)]
@@ -35,18 +35,20 @@ const LIMITS: &str = include_str!("limits.toml");
 const WIDTH: usize = 100;
 
 const HEAD: &str = "\
-simurgh.toml: every key with its default. All keys may be left out. `simurgh serve` reads this \
-file from the working directory, or as --config FILE; a flag of the same name (with dashes) wins \
-over a key. The file is checked whole before anything starts.";
+simurgh.toml: every key with its default. All keys are optional. `simurgh serve` reads this file \
+from the working directory, or the file of --config FILE. A flag of the same name (with dashes) \
+overrides a key. The server checks the whole file before it starts.";
 
 /// The file with every key, its default, unit and cost.
 pub(crate) fn text(channels: Channels) -> String {
     let mut out = comment(HEAD);
     for key in keys::ALL.iter().filter(|key| key.is_for(channels)) {
         out.push('\n');
+        if let Some(title) = keys::section(key.name) {
+            out += &format!("# === {title} ===\n\n");
+        }
         out += &comment(&format!("{}.", key.about));
-        out += &comment(&format!("Takes {}.", key.takes));
-        out += &comment(&format!("Cost: {}.", key.cost));
+        key.details("\n").lines().for_each(|line| out += &comment(line));
         out += &line(key);
     }
     if channels == Channels::Declared {

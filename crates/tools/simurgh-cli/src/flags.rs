@@ -16,33 +16,34 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serves channels, pages and the publish API on one port.
+    /// Serves channels, pages and the publish API on one port
     Serve(Box<Serve>),
-    /// Prints simurgh.toml with every key, its default, unit and cost; or checks a file.
+    /// Prints simurgh.toml with every key and its default, or checks a file
     Config(config::Flags),
-    /// Puts a WebSocket or HTTP server under load, as a scenario says, and measures.
+    /// Runs a load test against a WebSocket or HTTP server
     Load(Box<load::Load>),
-    /// Measures how many connections one server on this machine holds, and what each costs.
+    /// Measures how many clients one server on this machine holds
     Road(simurgh_road::Flags),
-    /// Drives sockets without a network on the channels that serve would serve, and measures.
+    /// Drives your channels in this process, without a network, and measures them
     Drive(Box<drive::Flags>),
-    /// Shows what is inside a running server: shards, topics, connections, errors.
+    /// Shows shards, topics, connections and errors of a running server
     Observe(observe::Observe),
-    /// Makes and inspects tokens that say who connects: JWT and Phoenix.Token.
+    /// Makes and inspects tokens: JWT and Phoenix.Token
     Token(token::Token),
-    /// Compares what this machine allows with what N connections need, and raises what is too low.
+    /// Compares this machine's limits with what N connections need, and raises them
     Tune(Box<simurgh_tune::Tune>),
-    /// Prints a script that makes a shell complete these commands and their flags.
+    /// Prints a script for shell completion of commands and flags
     Completions(packaging::Completions),
-    /// Writes man pages of all commands into a directory, for packages.
+    /// Writes man pages of all commands into a directory, for packages
     #[command(hide = true)]
     ManPages(packaging::ManPages),
 }
 
 const AFTER_HELP: &str = "\
-Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or file are wrong.\n\
-The first SIGTERM or SIGINT drains: nothing new is accepted, every client is closed with 1012\n\
-within the drain time and comes back elsewhere. A second one exits at once, with 143 or 130.";
+Exit status: 0 after a drain, 1 if the server cannot start, 2 if a flag or the file is wrong.\n\
+The first SIGTERM or SIGINT drains: the server accepts nothing new and closes every client with\n\
+1012 within the drain time. Clients then reconnect, to another server or the next one. A second\n\
+signal exits at once, with status 143 or 130.";
 
 /// Hides flags that do not apply to such a program.
 pub(crate) fn command(channels: Channels, program: &Program) -> clap::Command {

@@ -111,7 +111,7 @@ impl<S: Subscriber> Layer<S> for Repeated {
         };
         if left_out > 0 {
             let (file, line) = (place.file().unwrap_or_default(), place.line().unwrap_or_default());
-            tracing::warn!(left_out, file, line, "lines like the next one were left out");
+            tracing::warn!(left_out, file, line, "suppressed lines like the next one");
         }
         is_written
     }
@@ -121,7 +121,7 @@ impl<S: Subscriber> Layer<S> for Repeated {
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("unnamed");
-    let message = panic.payload_as_str().unwrap_or("a value that is no text");
+    let message = panic.payload_as_str().unwrap_or("a value that is not text");
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     // Only if RUST_BACKTRACE asks for it.
     let backtrace = Backtrace::capture();

@@ -53,7 +53,7 @@ pub(crate) fn keep_alive(server: Handle) -> io::Result<()> {
                 None => notify("WATCHDOG=1\n"),
                 Some(shard) => tracing::error!(
                     shard,
-                    "gives no sign of life; the service manager is not told that the server lives"
+                    "the shard does not respond; no keep-alive is sent to the service manager"
                 ),
             }
         }
@@ -77,7 +77,7 @@ fn notify(message: &str) {
         return;
     };
     if let Err(error) = send(&name, message) {
-        tracing::warn!(%error, "the service manager (NOTIFY_SOCKET) cannot be told");
+        tracing::warn!(%error, "cannot send to the service manager (NOTIFY_SOCKET)");
     }
 }
 

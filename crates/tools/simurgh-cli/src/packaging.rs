@@ -10,14 +10,14 @@ use crate::version;
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Completions {
-    /// The shell that is to complete.
+    /// Shell to print the script for.
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManPages {
-    /// Where they go; made if it is not there.
+    /// Directory for the pages; created if it does not exist.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
@@ -25,7 +25,7 @@ pub(crate) struct ManPages {
 const AFTER_HELP: &str = "\
 For one shell:       source <(simurgh completions bash)\n\
 For all, with bash:  simurgh completions bash > /etc/bash_completion.d/simurgh\n\
-The Debian package brings those of bash, fish and zsh.";
+The Debian package includes those of bash, fish and zsh.";
 
 /// The script for shell completion of commands and flags.
 pub(crate) fn completions(flags: &Completions, mut command: clap::Command) -> String {

@@ -1,16 +1,16 @@
 //! `simurgh serve`: starts the server, prints its addresses, and serves until a signal drains it.
 
-use simurgh::{Builder, Endpoint};
+use simurgh::{Builder, Endpoint, Error, UserSocket};
 use simurgh_text::output::print;
 
-use crate::settings::{Declared, Settings};
+use crate::settings::{Declared, Settings, Source};
 use crate::{logging, notify, signals, version};
 
 pub(crate) fn serve(
     settings: Settings,
     application: impl FnOnce(Builder, Option<Declared>) -> Builder,
 ) -> Result<(), String> {
-    let Settings { config, declared, cluster, log, log_format, warnings } = settings;
+    let Settings { config, declared, cluster, log, log_format, source, warnings } = settings;
     let signals = signals::block()?;
     let log = logging::start(log, log_format);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -19,24 +19,86 @@ pub(crate) fn serve(
     if let Some(cluster) = cluster {
         builder = builder.cluster(cluster);
     }
-    let endpoint = application(builder, declared).start().map_err(|error| error.to_string())?;
+    let builder = application(builder, declared);
+    let sockets: Vec<_> = builder.user_sockets().iter().map(Served::of).collect();
+    let endpoint = builder.start().map_err(|error| match error {
+        Error::Listen(_) => format!("{error}. Free this address, or choose another with --listen."),
+        error => error.to_string(),
+    })?;
     let shards = endpoint.handle().metrics().len();
     let stopping = move || notify::stopping(drained_within);
     let finish_log = log.finisher();
     let last = move || {
-        tracing::warn!("ended at once by a second signal");
+        tracing::warn!("exiting at once: second signal");
         finish_log();
     };
     signals.drain_telling(endpoint.handle(), stopping, last).map_err(signals::no_thread)?;
     for address in endpoint.addresses() {
         print(&format!("listening on http://{address}\n"));
     }
+    report(&source, &sockets, &endpoint);
     tracing::info!(shards, version = version::VERSION, commit = version::COMMIT, "serving");
     notify::keep_alive(endpoint.handle()).map_err(|error| {
-        format!("cannot start the thread that tells the service manager: {error}")
+        format!("cannot start the thread that sends keep-alives to the service manager: {error}")
     })?;
     notify::ready(endpoint.addresses(), shards);
     endpoint.wait().map_err(|error| error.to_string())?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// A socket as the log shows it.
+struct Served {
+    path: String,
+    has_longpoll: bool,
+    topics: Vec<String>,
+}
+
+impl Served {
+    fn of(user_socket: &UserSocket) -> Self {
+        let path = user_socket.parts().path.clone();
+        let topic = |(place, _): (Box<str>, String)| {
+            place.rsplit_once(' ').map_or(String::new(), |(_, topic)| topic.to_owned())
+        };
+        let topics = user_socket.settings().map(topic).collect();
+        Self { path, has_longpoll: user_socket.parts().longpoll.is_some(), topics }
+    }
+}
+
+/// Of more topics the log names only the number.
+const TOPICS_SHOWN: usize = 8;
+
+/// Logs what is served and to whom.
+fn report(source: &Source, sockets: &[Served], endpoint: &Endpoint) {
+    match &source.file {
+        Some(file) => tracing::info!("settings: {file}"),
+        None => tracing::info!("settings: defaults and flags; this directory has no simurgh.toml"),
+    }
+    let address = endpoint.addresses().first().map(ToString::to_string).unwrap_or_default();
+    for Served { path, has_longpoll, topics } in sockets {
+        let longpoll = path.strip_suffix("/websocket").filter(|_| *has_longpoll);
+        let longpoll =
+            longpoll.map(|it| format!(", long polling at http://{address}{it}/longpoll"));
+        let longpoll = longpoll.unwrap_or_default();
+        let what = if source.is_built_in_chat { " (built-in chat)" } else { "" };
+        let shown = topics.iter().take(TOPICS_SHOWN).map(String::as_str);
+        let channels = match (topics.len(), shown.collect::<Vec<_>>().join(", ")) {
+            (0, _) => String::new(),
+            (..=TOPICS_SHOWN, shown) => format!("; channels: {shown}"),
+            (all, shown) => format!("; channels: {shown} and {} more", all - TOPICS_SHOWN),
+        };
+        tracing::info!("socket: ws://{address}{path}{longpoll}{channels}{what}");
+    }
+    match source.tokens {
+        Some("off") => tracing::info!("tokens: off, any client may connect"),
+        Some(tokens) => tracing::info!("tokens: {tokens}"),
+        None => {}
+    }
+    let is_open = source.is_built_in_chat && source.tokens == Some("off");
+    if is_open && endpoint.addresses().iter().any(|address| !address.ip().is_loopback()) {
+        tracing::warn!(
+            "the built-in chat is open to other machines: anybody can join, read and publish. \
+             Declare channels in simurgh.toml, require tokens with [token], or listen on 127.0.0.1"
+        );
+    }
 }

@@ -62,7 +62,7 @@ impl Program {
 
 fn built() -> String {
     let commit = match (COMMIT, DATE) {
-        ("", _) => "commit not known".to_owned(),
+        ("", _) => "commit unknown".to_owned(),
         (commit, "") => commit.to_owned(),
         (commit, date) => format!("{commit}, {date}"),
     };

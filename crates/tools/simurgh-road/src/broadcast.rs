@@ -31,7 +31,7 @@ impl CapacityTest {
             }
             if Instant::now() > until {
                 let members = self.members;
-                return Err(format!("broadcast {number} to {members} did not come to its end"));
+                return Err(format!("broadcast {number} to {members} members did not finish"));
             }
         };
         let spent = self.spent()?.since(&before);
@@ -65,8 +65,8 @@ impl CapacityTest {
             _ => format!("; nodes count {lost} losses and {dropped} dropped between them"),
         };
         Err(format!(
-            "of {members} members {receivers} heard what was said to all, {twice} of them twice; \
-             on the side of servers there are {delivered} deliveries{between}"
+            "of {members} members {receivers} received the broadcast, {twice} of them twice; the \
+             servers count {delivered} deliveries{between}"
         ))
     }
 

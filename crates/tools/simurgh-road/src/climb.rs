@@ -62,7 +62,7 @@ impl CapacityTest {
             }
             if last.elapsed() > WAIT_MAX {
                 return Err(format!(
-                    "{} of {to} have joined, then nobody for {WAIT_MAX:?}; errors: {} {}",
+                    "only {} of {to} clients joined, none in the last {WAIT_MAX:?}; errors: {} {}",
                     self.joined,
                     interval.errors(),
                     interval.details().join("; ")
@@ -109,7 +109,7 @@ impl CapacityTest {
             self.poll(&mut begun)?;
             if Instant::now() > until {
                 let sent = begun.times(Metric::Push).count();
-                return Err(format!("of {senders} members {sent} have sent a heartbeat"));
+                return Err(format!("only {sent} of {senders} clients have sent a heartbeat"));
             }
         }
         let (mut measured, from) = (Interval::default(), Instant::now());

@@ -33,8 +33,8 @@ impl Program {
             (None, _) => (PathBuf::from(NAME), "PATH"),
         };
         let help = format!(
-            "several nodes need a {NAME}: name one with --nats or {VARIABLE}, or have it in PATH; \
-             `cargo xtask engine` installs one"
+            "--nodes needs {NAME}: name it with --nats or {VARIABLE}, put it into PATH, or install \
+             it with `cargo xtask engine`"
         );
         // It is started in another directory, so a relative path would not resolve.
         let path = match path.components().count() {
@@ -48,7 +48,7 @@ impl Program {
             ran.map_err(|error| format!("{whose}: {}: {error}; {help}", path.display()))?;
         match version(&String::from_utf8_lossy(&output.stdout)) {
             Some(version) => Ok(Self { path, version }),
-            None => Err(format!("{whose}: {} is no {NAME}; {help}", path.display())),
+            None => Err(format!("{whose}: {} is not {NAME}; {help}", path.display())),
         }
     }
 }
@@ -82,13 +82,13 @@ impl Engine {
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        let mut process = ChildProcess::start("engine", &mut command, dir.with_extension("log"))?;
+        let mut process = ChildProcess::start("broker", &mut command, dir.with_extension("log"))?;
         let mut found = None;
         let is_listening = || {
             found = port(dir);
             process.must_run().map(|()| found.is_some())
         };
-        let late = format!("the engine did not listen within {START_TIMEOUT:?}");
+        let late = format!("nats-server did not listen within {START_TIMEOUT:?}");
         wait_until(is_listening, START_TIMEOUT, Duration::from_millis(10), &late)?;
         Ok(Self { process, port: found.ok_or(late)? })
     }
@@ -116,7 +116,8 @@ mod tests {
         for other in ["", "nats-server: vx", "true 9.1", "v2.15.2"] {
             assert_eq!(version(other), None, "{other}");
         }
-        for (path, why) in [("/no/such/file", "--nats: /no/such/file"), ("/bin/true", "is no nats")]
+        for (path, why) in
+            [("/no/such/file", "--nats: /no/such/file"), ("/bin/true", "is not nats")]
         {
             let error = Program::find(Some(Path::new(path))).unwrap_err();
             assert!(error.contains(why) && error.contains("cargo xtask engine"), "{error}");

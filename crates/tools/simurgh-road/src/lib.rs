@@ -53,53 +53,48 @@ use usage::Usage;
 /// The flags of `simurgh road`.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Connections at the end of the road. Default: as many as memory allows.
+    /// Number of connections to reach. Default: as many as memory allows.
     #[arg(long, value_name = "N", value_parser = whole::<u64>(100, CONNECTIONS_MAX))]
     connections: Option<u64>,
-    /// Connections that come per second.
+    /// New connections per second.
     #[arg(long, value_name = "N", default_value_t = 20_000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
-    /// Directory for all that is written; it must be empty or not be there. Default:
-    /// ./simurgh-road.
+    /// Output directory; must be empty or not exist.
     #[arg(long, value_name = "DIR", default_value = "simurgh-road")]
     out: PathBuf,
-    /// How far apart the heartbeats of each client are that are measured at the end, or off.
+    /// Heartbeat interval of each client for the measurement at the end, or off.
     #[arg(long, value_name = "TIME", default_value = "30s",
           value_parser = word_or("off", duration))]
     heartbeats: Choice<Duration>,
-    /// Text in what is said to all, beside a stamp of some 40 bytes: 10kB, for example.
+    /// Size of the text in each broadcast, besides a stamp of about 40 bytes; for example 10kB.
     #[arg(long, value_name = "SIZE", value_parser = bytes_at_least_one)]
     text: Option<usize>,
-    /// Another server to walk the road with: a command, which is started with the options that
-    /// `simurgh serve` would get here, says on which address it is listening in the same words, and
-    /// answers GET /metrics and POST /api/broadcast.
+    /// Tests another server: a command that takes the options of `simurgh serve`, prints the same
+    /// `listening on` line, and answers GET /metrics and POST /api/broadcast.
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// So many servers, nodes of one cluster, with a nats-server between them and one lobby over
-    /// all.
+    /// Tests a cluster of N nodes with a nats-server and one topic on all nodes.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "server",
           value_parser = clap::value_parser!(u32).range(1..=32))]
     nodes: u32,
-    /// Walks the road again with one server without a cluster, and says what several cost beside
-    /// it.
+    /// Repeats the test with one server without a cluster, and compares.
     #[arg(long)]
     compare: bool,
-    /// Where nats-server is. Default: what SIMURGH_NATS_SERVER says, or nats-server in PATH.
+    /// Path of nats-server. Default: SIMURGH_NATS_SERVER, or nats-server in PATH.
     #[arg(long, value_name = "FILE")]
     nats: Option<PathBuf>,
-    /// How often something is said to all when everybody is there. Default: once, of several nodes
-    /// five times.
+    /// Number of broadcasts to all clients at the end. Default: 1, or 5 with --nodes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     broadcasts: Option<u32>,
-    /// Leaves out the storm at the end: all clients vanish at once, and come back at once.
-    #[arg(long)]
-    no_storm: bool,
-    /// Changes nothing in the system; else what is too small for so many connections is raised, and
-    /// put back at the end.
+    /// Skips the reconnect test at the end, in which all clients disconnect and return at once.
+    #[arg(long, alias = "no-storm")]
+    no_reconnect: bool,
+    /// Does not change system settings. By default road raises those that are too low and restores
+    /// them at the end.
     #[arg(long)]
     no_tune: bool,
-    /// Where the live page of the load generator is, or off.
+    /// Address of the live dashboard of the load generator, or off.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8091")]
     dashboard: String,
 }
@@ -127,7 +122,7 @@ pub fn road(flags: &Flags) -> ExitCode {
 fn run(flags: &Flags) -> Result<Results, String> {
     let is_alone = flags.nodes == 1;
     if is_alone && (flags.compare || flags.nats.is_some()) {
-        return Err("--compare and --nats are of a road of several --nodes".to_owned());
+        return Err("--compare and --nats need --nodes 2 or more".to_owned());
     }
     let program = match is_alone {
         true => None,
@@ -165,16 +160,16 @@ fn run(flags: &Flags) -> Result<Results, String> {
     if flags.compare {
         compare(flags, &before, &dir, &mut results)?;
     }
-    complain(&format!("written to {}", dir.display()));
+    complain(&format!("results in {}", dir.display()));
     Ok(results)
 }
 
 /// The same test, up to the last milestone, with one server without a cluster.
 fn compare(flags: &Flags, before: &Usage, dir: &Path, results: &mut Results) -> Result<(), String> {
     let Some(to) = results.milestones.last().map(|it| it.members) else { return Ok(()) };
-    complain("the same with one server");
+    complain("repeating the test with one server");
     let is_closed = || Ok(Usage::now()?.sockets <= before.sockets + MORE_SOCKETS);
-    let late = "the sockets of the road before are not closed yet";
+    let late = "the sockets of the first test are not closed yet; wait, then run road again";
     wait_until(is_closed, SOCKETS_TIMEOUT, Duration::from_millis(500), late)?;
     let home = dir.join("one-node");
     std::fs::create_dir(&home).map_err(|error| format!("{}: {error}", home.display()))?;
@@ -223,7 +218,7 @@ fn run_with(
             results.ending = why;
             break;
         }
-        let mut progress = |members| complain(&format!("  {} have joined", grouped(members)));
+        let mut progress = |members| complain(&format!("  {} clients joined", grouped(members)));
         let outcome = test.climb(*milestone, &mut progress);
         results.users.clone_from(&test.users);
         match outcome {
@@ -232,7 +227,7 @@ fn run_with(
                 results.milestones.push(seen);
             }
             Err(why) => {
-                results.ending = format!("It broke off on the way to {milestone}: {why}");
+                results.ending = format!("The test failed before {milestone} connections: {why}");
                 write(dir, results)?;
                 return Err(why);
             }
@@ -241,7 +236,7 @@ fn run_with(
         write(dir, results)?;
     }
     if results.ending.is_empty() {
-        results.ending = format!("It ended where it was to end: {} connections.", grouped(to));
+        results.ending = format!("It reached the requested {} connections.", grouped(to));
     }
     let ended = finish(flags, &mut test, results);
     write(dir, results)?;
@@ -266,13 +261,13 @@ fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Resu
     if is_alone {
         return Ok(());
     }
-    if !flags.no_storm {
-        complain("all clients vanish at once, and then all come back");
+    if !flags.no_reconnect {
+        complain("all clients disconnect at once and reconnect");
         let seen = test.reconnect_all(&flags.dashboard);
         results.reconnect = Some(seen.inspect_err(|why| results.breaks_off("The storm", why))?);
     }
     if let Some(every) = flags.heartbeats.value() {
-        complain(&format!("all send heartbeats, {every:?} apart"));
+        complain(&format!("all clients send heartbeats every {every:?}"));
         let seen = test.measure_heartbeats(every);
         results.heartbeats = Some(seen.inspect_err(|why| results.breaks_off("Heartbeats", why))?);
     }
@@ -285,7 +280,7 @@ fn wait_for_probes(servers: &Servers, probes: &mut Load) -> Result<(), String> {
         probes.process.must_run()?;
         Ok(servers.metrics()?.count("simurgh_sockets") >= scenarios::PROBES)
     };
-    let late = "those who stand by did not connect";
+    let late = "the probe clients did not connect within 30 s; see bystanders/ in --out";
     wait_until(are_there, PROBES_TIMEOUT, Duration::from_millis(100), late)
 }
 
@@ -308,8 +303,8 @@ fn too_much(test: &CapacityTest, to: u64) -> Result<Option<String>, String> {
     let (needed, spare) = (more as f64 * each, spare(&Usage::now()?));
     Ok((needed > spare).then(|| {
         format!(
-            "It ended before memory does: {} more connections take {:.1} GB ({each:.0} B each, \
-             both ends), and {:.1} GB are to spare.",
+            "It stopped before memory ran out: {} more connections take {:.1} GB ({each:.0} B \
+             each, both ends), and {:.1} GB are free.",
             grouped(more),
             needed / 1e9,
             spare / 1e9
@@ -346,7 +341,7 @@ fn make_directory(out: &Path) -> Result<PathBuf, String> {
     let failed = |error: std::io::Error| format!("cannot use {}: {error}", out.display());
     std::fs::create_dir_all(out).map_err(failed)?;
     if std::fs::read_dir(out).map_err(failed)?.next().is_some() {
-        return Err(format!("{} is not empty: name another --out", out.display()));
+        return Err(format!("{} is not empty: choose another --out", out.display()));
     }
     // The processes of the test have other working directories.
     out.canonicalize().map_err(failed)

@@ -54,7 +54,7 @@ impl ChildProcess {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.ended(status)),
-            Err(error) => Err(format!("the {} cannot be looked after: {error}", self.what)),
+            Err(error) => Err(format!("cannot wait for the {}: {error}", self.what)),
         }
     }
 
@@ -74,7 +74,8 @@ impl Drop for ChildProcess {
 }
 
 fn program() -> Result<Command, String> {
-    let own = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
+    let own = std::env::current_exe()
+        .map_err(|error| format!("cannot find the path of this program: {error}"))?;
     Ok(Command::new(own))
 }
 
@@ -241,8 +242,10 @@ impl Load {
     pub(super) fn command(&mut self, command: &str) -> Result<(), String> {
         self.process.must_run()?;
         let what = self.process.what;
-        let input = self.process.child.stdin.as_mut().ok_or("it cannot be told anything")?;
-        writeln!(input, "{command}").map_err(|error| format!("cannot steer the {what}: {error}"))
+        let input =
+            self.process.child.stdin.as_mut().ok_or("the load generator has no standard input")?;
+        writeln!(input, "{command}")
+            .map_err(|error| format!("cannot send a command to the {what}: {error}"))
     }
 
     /// Kills it without waiting for its end, as if its machine had failed. The kernel closes its

@@ -36,7 +36,7 @@ impl CapacityTest {
         self.clients.kill();
         // A request may fail while the kernel keeps all cores busy with closing sockets.
         let left = || self.servers.metrics().map_or(u64::MAX, |it| it.count("simurgh_sockets"));
-        let late = "the server has not noticed that its clients are gone";
+        let late = "the server did not notice that its clients disconnected";
         wait_until(|| Ok(left() <= PROBES), VANISH_TIMEOUT, POLL_INTERVAL, late)?;
         seen.noticed_s = begun.elapsed().as_secs_f64();
         let noticed = Instant::now();
@@ -83,7 +83,7 @@ impl CapacityTest {
                 self.ask_speaker()?;
             }
             if begun.elapsed() > BACK_TIMEOUT {
-                return Err(format!("{} of {members} have come back", self.joined));
+                return Err(format!("only {} of {members} clients reconnected", self.joined));
             }
         }
         seen.back_s = begun.elapsed().as_secs_f64();
@@ -93,7 +93,7 @@ impl CapacityTest {
             }
             self.poll(&mut interval)?;
             if begun.elapsed() > BACK_TIMEOUT {
-                return Err("what was said in the storm did not come to its end".to_owned());
+                return Err("the broadcast during the reconnect did not finish".to_owned());
             }
         };
         seen.receivers = u64::from(broadcast.receivers);
@@ -103,7 +103,7 @@ impl CapacityTest {
         seen.back_heartbeat_lag_max_us = beats.times(Metric::StepLag).max();
         seen.heartbeats_failed += beats.errors();
         if interval.count(Count::DeliveriesDuplicate) > 0 {
-            return Err("somebody heard twice what was said in the storm".to_owned());
+            return Err("a client received the broadcast during the reconnect twice".to_owned());
         }
         self.check_counts(members)
     }

@@ -1,4 +1,4 @@
-//! The results as a Markdown table beside the figures of the seeds, and as a page.
+//! The results as a Markdown table beside the 2015 Phoenix benchmark, and as a page.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,8 @@ use super::results::{
     Comparison, HeartbeatResult, Host, InFlight, Medians, Milestone, ReconnectResult, Results,
 };
 
-/// The figures of the seeds: connections, memory of a connection, and the machine.
-const SEEDS: [(u64, &str, &str); 2] = [
+/// The figures of the 2015 Phoenix benchmark: connections, memory of a connection, and the machine.
+const PHOENIX_2015: [(u64, &str, &str); 2] = [
     (450_000, "35 kB", "4 cores, 15 GB, memory full"),
     (2_000_000, "41.9 kB", "40 cores, 128 GB, 45 client machines; broadcast to all in 1 to 2 s"),
 ];
@@ -35,11 +35,11 @@ const COLUMNS: [Column; 14] = [
         format!("{:.1} + {:.1} MB", server as f64 / 1e6, buffers as f64 / 1e6)
     }),
     ("heartbeat p99 meanwhile", |it| time(it.broadcast.heartbeats.p99)),
-    ("seed", seed),
+    ("Phoenix 2015", phoenix_2015),
 ];
 
-fn seed(milestone: &Milestone) -> String {
-    let found = SEEDS.iter().find(|(connections, ..)| *connections == milestone.members);
+fn phoenix_2015(milestone: &Milestone) -> String {
+    let found = PHOENIX_2015.iter().find(|(connections, ..)| *connections == milestone.members);
     found.map_or_else(|| "–".to_owned(), |(_, bytes, how)| format!("{bytes} each ({how})"))
 }
 
@@ -126,8 +126,8 @@ impl Results {
 
 fn heartbeat_words(beats: &HeartbeatResult) -> String {
     format!(
-        "Heartbeats of all, each member every {} s: {} a second answered, p50 {}, p99 {}, slowest \
-         {}, errors {}; {:.2} µs of server CPU each, {:.2} µs of the clients'.",
+        "Heartbeats, each client every {} s: {} per second, p50 {}, p99 {}, slowest {}, {} \
+         errors; {:.2} µs of server CPU and {:.2} µs of client CPU each.",
         beats.every_s,
         grouped(beats.per_s as u64),
         time(beats.times.p50),
@@ -141,13 +141,11 @@ fn heartbeat_words(beats: &HeartbeatResult) -> String {
 
 fn reconnect_words(seen: &ReconnectResult) -> String {
     format!(
-        "Storm: {} clients vanished at once; the server had noticed the last after {:.1} s, and \
-         10 s later {:.1} % of the memory it had grown by was left, {:.1} % of the kernel's \
-         records, {} sockets; slowest heartbeat of bystanders {} (they themselves were late by \
-         up to {}), failed {}. Then all came back at once: joined again after {:.1} s, {} \
-         connections tried in vain and again, slowest heartbeat {} (late by up to {}). Of {} \
-         members that had joined when something was said to all meanwhile, {} heard it (with those \
-         who had come in between).",
+        "Reconnect: {} clients disconnected at once; the server noticed the last after {:.1} s. \
+         10 s later it still had {:.1} % of the memory it had grown by, {:.1} % of the kernel's \
+         records and {} sockets. Slowest heartbeat of other clients: {} (probes late by up to \
+         {}), {} failed. Then all reconnected at once: joined after {:.1} s, {} failed attempts, \
+         slowest heartbeat {} (late by up to {}). A broadcast meanwhile reached {} of {} members.",
         grouped(seen.vanished),
         seen.noticed_s,
         seen.memory_left * 100.0,
@@ -160,16 +158,16 @@ fn reconnect_words(seen: &ReconnectResult) -> String {
         grouped(seen.tries_in_vain),
         time(seen.back_heartbeat_max_us),
         time(seen.back_heartbeat_lag_max_us),
-        grouped(seen.members_then),
         grouped(seen.receivers),
+        grouped(seen.members_then),
     )
 }
 
 pub(super) fn comparison_words(comparison: &Comparison) -> String {
     let Comparison { nodes, one, server_us_ratio, .. } = comparison;
     format!(
-        "One server with the same lobby: {:.2} µs of server CPU per delivery (median of {}), last \
-         of all {}, {:.0} B each. Several nodes: {:.2} µs (of {}), {}, {:.0} B each: {:.3} times \
+        "One server with the same topic: {:.2} µs of server CPU per delivery (median of {}), last \
+         after {}, {:.0} B each. Several nodes: {:.2} µs (of {}), {}, {:.0} B each: {:.3} times \
          the CPU per delivery.",
         one.server_us,
         one.broadcasts,
@@ -200,9 +198,9 @@ fn nodes_words(results: &Results) -> Option<String> {
     let medians = Medians::of(&results.broadcasts, last);
     let _ = write!(
         text,
-        " all together {} deliveries of one broadcast to {} members, nobody twice; median of {}: \
-         {:.2} µs of CPU each, last of all {}. The engine has {:.1} MB and took {:.2} ms of CPU \
-         for the last.",
+        " all together {} deliveries of one broadcast to {} members, none twice; median of {}: \
+         {:.2} µs of CPU each, last after {}. The broker has {:.1} MB and took {:.2} ms of CPU \
+         for the last broadcast.",
         grouped(broadcast.delivered),
         grouped(last.members),
         medians.broadcasts,
@@ -247,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_line_for_each_milestone_and_the_seeds_figures() {
+    fn table_has_a_line_for_each_milestone_and_the_figures_of_2015() {
         let text = results().markdown();
         assert!(text.contains("| 2,000,000 |") && text.contains("41.9 kB each"), "{text}");
         let widths: Vec<usize> = text

@@ -101,8 +101,8 @@ impl CapacityTest {
             return Ok(());
         }
         Err(format!(
-            "on the side of servers there are {sockets} sockets and {channels} channels; \
-             {members} members, one of them in two channels, and {PROBES} bystanders are there"
+            "the servers count {sockets} sockets and {channels} channels, but {members} members, \
+             one of them in two channels, and {PROBES} probes are connected"
         ))
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The milestones of the seeds on the way to two million.
+/// The milestones: those of the 2015 Phoenix benchmark up to two million.
 const MILESTONES: [u64; 7] = [10_000, 100_000, 333_000, 450_000, 1_000_000, 1_300_000, 2_000_000];
 /// The step between later ones.
 const STEP: u64 = 250_000;

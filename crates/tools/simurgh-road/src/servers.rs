@@ -67,7 +67,7 @@ impl Servers {
             self.must_run()?;
             Ok(self.metrics_each()?.iter().all(|metrics| metrics.count_of(alive) == others))
         };
-        let late = format!("the nodes did not know each other within {KNOW_TIMEOUT:?}");
+        let late = format!("the nodes did not find each other within {KNOW_TIMEOUT:?}");
         wait_until(are_known, KNOW_TIMEOUT, Duration::from_millis(50), &late)
     }
 
@@ -119,7 +119,7 @@ impl Servers {
         self.servers.iter().map(|server| usage::cpu_ns(server.process.pid())).collect()
     }
 
-    /// CPU time of the engine, nanoseconds, and its resident bytes; `None`: there is none.
+    /// CPU time of the broker, nanoseconds, and its resident bytes; `None`: there is none.
     pub(super) fn engine(&self) -> Result<Option<(u64, u64)>, String> {
         let seen = |engine: &Engine| {
             Ok((usage::cpu_ns(engine.process.pid())?, usage::resident(engine.process.pid())?))

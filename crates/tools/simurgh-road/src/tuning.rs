@@ -40,7 +40,7 @@ impl TemporaryTuning {
         let done = simurgh_tune::apply(root, &wanted, &file, false)?;
         let changes: Vec<String> = done.steps.iter().map(ToString::to_string).collect();
         for change in &changes {
-            complain(&format!("raised for the time of the road: {change}"));
+            complain(&format!("raised for this test: {change}"));
         }
         Ok(Self { changes, undo: done.undo_file_is_there.then_some(file) })
     }
@@ -50,7 +50,7 @@ impl Drop for TemporaryTuning {
     fn drop(&mut self) {
         let Some(file) = self.undo.take() else { return };
         match simurgh_tune::undo(Path::new("/"), &file) {
-            Ok(done) if !done.undo_file_is_there => complain("the system is as it was before"),
+            Ok(done) if !done.undo_file_is_there => complain("restored the system settings"),
             Ok(_) | Err(_) => complain(&format!(
                 "not all was put back: `simurgh tune --undo {}` says why",
                 file.display()

@@ -56,12 +56,11 @@ impl std::fmt::Display for Step {
         let (before, after) = (plain(before), plain(after));
         match outcome {
             Outcome::Written => write!(f, "{name} {before} → {after}"),
-            Outcome::AlreadyThere => write!(f, "{name} is {after} already"),
+            Outcome::AlreadyThere => write!(f, "{name} is already {after}"),
             Outcome::Refused(why) => write!(f, "{name} stays {before}, not {after}: {why}"),
-            Outcome::ChangedSince(now) => write!(
-                f,
-                "{name} is left alone: it was set to {before}, somebody has set it to {now} since"
-            ),
+            Outcome::ChangedSince(now) => {
+                write!(f, "{name} was not restored: --apply set {before}, and it is {now} now")
+            }
         }
     }
 }
@@ -112,7 +111,8 @@ pub fn apply(
         let (outcome, now) = match current(root, &name, before.len()) {
             // Writing could lower a value that another program has raised meanwhile.
             Ok(now) if now != before => {
-                let why = format!("somebody has set it to {} meanwhile; run it again", plain(&now));
+                let why =
+                    format!("another program set it to {} meanwhile; run tune again", plain(&now));
                 steps.push(Step { name, before, after, outcome: Outcome::Refused(why) });
                 continue;
             }
@@ -191,11 +191,11 @@ fn write(root: &Path, name: &str, before: &[u64], after: &[u64]) -> (Outcome, Ve
             (Outcome::Refused(refusal(&path, &error)), now.unwrap_or_else(|_| before.to_vec()))
         }
         (Ok(()), Ok(now)) if now == before => {
-            let why = "the kernel took it and changed nothing".to_owned();
+            let why = "the kernel accepted the value but did not change it".to_owned();
             (Outcome::Refused(why), now)
         }
         (Ok(()), Ok(now)) => {
-            (Outcome::Refused(format!("the kernel made {} of it", plain(&now))), now)
+            (Outcome::Refused(format!("the kernel set {} instead", plain(&now))), now)
         }
         // It may have changed, so the undo file has to name it.
         (Ok(()), Err(why)) => (Outcome::Refused(why), after.to_vec()),
@@ -220,16 +220,21 @@ fn current(root: &Path, name: &str, fields: usize) -> Result<Vec<u64>, String> {
 
 fn load(path: &Path) -> Result<Undo, String> {
     let shown = path.display();
-    let wrong = |why: String| format!("{shown} is no undo file of `simurgh tune --apply`: {why}");
+    let wrong = |why: String| {
+        format!(
+            "{shown} is not an undo file of `simurgh tune --apply`: \
+        {why}"
+        )
+    };
     let text = read_text(path)?;
     let undo: Undo = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     if undo.simurgh_tune_undo != VERSION {
         let version = undo.simurgh_tune_undo;
-        return Err(wrong(format!("it is of version {version}, this program knows {VERSION}")));
+        return Err(wrong(format!("it has version {version}, this program reads {VERSION}")));
     }
     for Entry { name, before, after } in &undo.changes {
         if !SYSCTLS.iter().any(|(it, _, is_writable)| it == name && *is_writable) {
-            return Err(wrong(format!("it names {name:?}, which that command never changes")));
+            return Err(wrong(format!("it contains {name:?}, which --apply never changes")));
         }
         if before.is_empty() || before.len() != after.len() {
             return Err(wrong(format!("the values of {name} do not match each other")));
@@ -248,9 +253,9 @@ fn create(path: &Path, entries: &[Entry], overwrite: bool) -> Result<(), String>
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             let path = path.display();
             Err(format!(
-                "{path} is there already and says what an earlier --apply changed: put that back \
-                 with `simurgh tune --undo {path}`, name another file with --undo-file, or give \
-                 it up with --overwrite"
+                "{path} exists and holds the values before an earlier --apply. Restore them with \
+                 `simurgh tune --undo {path}`, name another file with --undo-file, or overwrite \
+                 it with --overwrite"
             ))
         }
         Err(error) => Err(cannot(path, &error)),
@@ -280,7 +285,7 @@ fn fill(mut file: File, entries: &[Entry]) -> std::io::Result<()> {
 }
 
 fn cannot(path: &Path, error: &std::io::Error) -> String {
-    format!("cannot write {}: {error}; --undo-file names another place", path.display())
+    format!("cannot write {}: {error}; choose another --undo-file", path.display())
 }
 
 #[cfg(test)]

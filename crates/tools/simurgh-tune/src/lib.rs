@@ -40,30 +40,30 @@ pub const CONNECTIONS_MAX: u32 = 80_000_000;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Tune {
-    /// Connections that the server is to hold, such as 2_000_000.
+    /// Number of connections to check for, such as 2_000_000.
     #[arg(long, value_name = "N", value_parser = whole::<u64>(1, CONNECTIONS_MAX),
           default_value = "1000000")]
     connections: u64,
-    /// The clients run on this machine too: twice the sockets, files and memory, and ports.
+    /// The clients run on this machine too: checks twice the sockets, files and memory, and ports.
     #[arg(long)]
     local_clients: bool,
-    /// Raises what is too small and may be changed, until the next boot; needs root.
+    /// Raises the settings that are too low, until the next boot. Needs root.
     #[arg(long, conflicts_with_all = ["undo", "print"])]
     apply: bool,
-    /// Where --apply writes what was there before; one that is there already is kept.
+    /// File in which --apply saves the old values. It is not overwritten.
     #[arg(long, value_name = "FILE", requires = "apply", default_value = "simurgh-tune-undo.json")]
     undo_file: PathBuf,
-    /// Lets --apply replace an undo file, whose values are then lost.
+    /// Lets --apply overwrite an existing undo file and lose its values.
     #[arg(long, requires = "apply")]
     overwrite: bool,
-    /// Puts back what such a file says, unless somebody has changed it since; needs root.
+    /// Restores the values of this undo file, except those changed since. Needs root.
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["connections", "local_clients", "print", "json"])]
     undo: Option<PathBuf>,
-    /// Prints configuration that makes the values last; changes nothing.
+    /// Prints configuration files that make the values permanent; changes nothing.
     #[arg(long, value_name = "KIND", conflicts_with = "json")]
     print: Option<Print>,
-    /// Prints JSON in the place of the table.
+    /// Prints JSON instead of the table.
     #[arg(long)]
     json: bool,
     /// Where /proc and /sys are, for tests.
@@ -78,16 +78,16 @@ enum Print {
     Sysctl,
     /// For /etc/security/limits.d.
     Limits,
-    /// For a service's drop-in directory.
+    /// For a systemd drop-in directory.
     Systemd,
     /// All three.
     All,
 }
 
 const AFTER_HELP: &str = "\
-Without --apply and --undo nothing is changed. Values are only ever raised.\n\
-Exit status: 0 nothing is too small (or all was put back, or printed), 1 it could not be done, 2\n\
-flags are wrong, 3 something is too small (or could not be put back).";
+Only --apply and --undo change settings. --apply only raises values.\n\
+Exit status: 0 if nothing is too low (or all was restored or printed), 1 on failure, 2 if a flag\n\
+is wrong, 3 if something is too low (or could not be restored).";
 
 /// Exit status if something is too small.
 const TOO_SMALL: u8 = 3;
@@ -132,7 +132,7 @@ pub fn report(root: &Path, wanted: Wanted) -> Result<Report, String> {
 fn raise(root: &Path, report: &Report, flags: &Tune) -> Result<(), String> {
     let changes = report.changes();
     if changes.is_empty() {
-        complain("nothing is too small that could be changed here");
+        complain("no setting that --apply can change is too low");
         return Ok(());
     }
     if report.is_root == Some(false) {
@@ -147,7 +147,7 @@ fn raise(root: &Path, report: &Report, flags: &Tune) -> Result<(), String> {
     print_steps(&done);
     if done.undo_file_is_there {
         let file = flags.undo_file.display();
-        complain(&format!("`simurgh tune --undo {file}` puts that back\n"));
+        complain(&format!("`simurgh tune --undo {file}` restores the old values\n"));
     }
     Ok(())
 }
@@ -157,7 +157,10 @@ fn put_back(root: &Path, file: &Path) -> Result<ExitCode, String> {
     print_steps(&done);
     if done.undo_file_is_there {
         let file = file.display();
-        complain(&format!("{file} keeps what was not put back; remove it when it may stay so"));
+        complain(&format!(
+            "{file} still has the values that were not restored; remove it to keep \
+            the present ones"
+        ));
     }
     Ok(status(done.steps.iter().all(Step::is_done)))
 }

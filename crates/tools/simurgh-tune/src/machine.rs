@@ -159,7 +159,7 @@ pub(crate) fn read_text(path: &Path) -> Reading<String> {
     match read {
         Ok(_) => Ok(text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(format!("there is no {}", path.display()))
+            Err(format!("{} does not exist", path.display()))
         }
         Err(error) => Err(format!("cannot read {}: {error}", path.display())),
     }
@@ -448,7 +448,7 @@ mod tests {
         fake.set("proc/sys/net/ipv4/tcp_ehash_entries", "0\n");
         let machine = read(&fake);
         let why = |reading: Reading<u64>| reading.unwrap_err();
-        assert!(why(machine.number("fs.file-max")).starts_with("there is no "));
+        assert!(why(machine.number("fs.file-max")).ends_with(" does not exist"));
         let text = why(machine.number("fs.nr_open"));
         assert!(text.ends_with("nr_open holds \"many\", not 1 number"), "{text}");
         assert!(why(machine.number("net.ipv4.tcp_mem")).contains("\"1 2\", not 3 numbers"));

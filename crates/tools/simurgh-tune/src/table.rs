@@ -14,7 +14,7 @@ const WIDTH: usize = 100;
 pub(crate) fn text(report: &Report) -> String {
     let clients = match report.wanted.local_clients {
         true => "clients on this machine too",
-        false => "clients elsewhere",
+        false => "clients on other machines",
     };
     let connections = grouped(report.wanted.connections);
     let cores = match report.cores {
@@ -30,13 +30,13 @@ pub(crate) fn text(report: &Report) -> String {
         .partition(|row| row.is_changeable());
     reasons(
         &mut out,
-        "too small; --apply changes it until the next boot, --print sysctl is for good",
+        "too low; --apply raises it until the next boot, --print sysctl makes it permanent",
         &changeable,
     );
-    reasons(&mut out, "too small; this command cannot change it", &others);
+    reasons(&mut out, "too low; tune cannot change it", &others);
     out.push('\n');
     if report.would_hold != report.holds {
-        let sentence = holds("with --apply it could hold", &report.would_hold);
+        let sentence = holds("with --apply, this machine can hold", &report.would_hold);
         let _ = writeln!(out, "{sentence}");
     }
     let _ = writeln!(out, "{}", holds("this machine can hold", &report.holds));
@@ -80,7 +80,7 @@ fn reasons(out: &mut String, title: &str, rows: &[&Row]) {
     let _ = writeln!(out, "\n{title}:");
     for row in rows {
         let caps = match row.caps {
-            Some(caps) => format!(" It holds the server to {} connections.", grouped(about(caps))),
+            Some(caps) => format!(" It limits the server to {} connections.", grouped(about(caps))),
             None => String::new(),
         };
         let text = format!("{}: {}.{caps}", row.name, row.why);

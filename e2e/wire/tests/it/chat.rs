@@ -1,5 +1,5 @@
-//! Rows 106–108 of PROTOCOL §14: the seeds' chat. Each test has a server of its own, because
-//! the room's name is given.
+//! Rows 106–108 of PROTOCOL §14: the chat of the 2015 Phoenix benchmark. Each test has a server of
+//! its own, because the room's name is given.
 
 use serde_json::json;
 use wire_tests::{Client, Server, Vsn, both};
@@ -30,7 +30,7 @@ fn row_106_a_join_is_announced_and_welcomed() {
     });
 }
 
-/// Row 107. both; the seed's literal V1 join text; new:msg: broadcast + reply {msg}.
+/// Row 107. both; the literal V1 join text of that benchmark; new:msg: broadcast + reply {msg}.
 #[test]
 fn row_107_the_seeds_join_and_message() {
     let server = Server::conformance().start();

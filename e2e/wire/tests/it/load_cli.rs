@@ -1,5 +1,6 @@
-//! `simurgh load` from outside: the seeds' own files, what it says it sent against what the server
-//! says it got, thresholds, and the ways from one form of a scenario to another.
+//! `simurgh load` from outside: the Tsung file of the 2015 Phoenix benchmark, what it says it sent
+//! against what the server says it got, thresholds, and the ways from one form of a scenario to
+//! another.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use wire_tests::{Load, LoadBuilder, Server, count, eventually};
 /// The longest of the files takes 7 s, and all run at the same time.
 const LONG: Duration = Duration::from_secs(60);
 
-/// One of the fixtures that the seeds and Tsung's manual gave us.
+/// A fixture from the 2015 Phoenix benchmark or from Tsung's manual.
 fn fixture(name: &str) -> PathBuf {
     let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/load/simurgh-load/tests/tsung");
     Path::new(tests).join(name).canonicalize().unwrap()
@@ -52,8 +53,8 @@ fn frames_out(report: &Value) -> u64 {
     count(report, "frames_out_text") + count(report, "frames_out_binary")
 }
 
-/// The seed's file, unchanged: what the report says was sent is what the server received, to the
-/// byte, and all that a run leaves behind is there.
+/// The Tsung file of the 2015 Phoenix benchmark, unchanged: what the report says was sent is what
+/// the server received, to the byte, and all that a run leaves behind is there.
 #[test]
 fn the_seeds_lobby_is_counted_alike_on_both_sides() {
     let server = patient();
@@ -93,7 +94,7 @@ fn the_seeds_lobby_is_counted_alike_on_both_sides() {
     assert!(run.file("match.log").starts_with("# timestamp"));
 }
 
-/// The other seed's file, against the server it is for.
+/// The other Tsung file of that benchmark, against the server it is for.
 #[test]
 fn the_seeds_plain_chat_is_counted_alike_on_both_sides() {
     let server = Server::plain_chat().start();

@@ -91,7 +91,7 @@ use crate::node_id::NodeId;
 use crate::subject::{Prefix, Space, Subject};
 use crate::time::{SECOND, Time};
 
-/// The most purges that wait; the engine removes the rest by its own limits.
+/// The most purges that wait; the broker removes the rest by its own limits.
 const PURGES_MAX: usize = 1_024;
 
 /// Bounds of topics with a history.
@@ -133,14 +133,14 @@ impl Default for HistoryConfig {
     }
 }
 
-/// A notice for the operator about the engine's storage.
+/// A notice for the operator about the broker's storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistoryNotice {
-    /// The engine stores nothing, so stores are refused.
+    /// The broker stores nothing, so stores are refused.
     Nothing,
-    /// The engine's streams are new: all positions are void.
+    /// The broker's streams are new: all positions are void.
     Remade,
-    /// The engine has not removed the purged messages of a topic. The nodes have.
+    /// The broker has not removed the purged messages of a topic. The nodes have.
     NotPurged(Box<str>, NotStored),
 }
 
@@ -159,7 +159,7 @@ pub(crate) struct History {
     pub(crate) follows: Topics,
     pub(crate) counts: HistoryCounts,
     ticket: u64,
-    /// Topics with the number before which the engine is to remove everything.
+    /// Topics with the number before which the broker is to remove everything.
     purges: VecDeque<(Box<str>, u64)>,
     purging: HashMap<Ticket, (Box<str>, u64), FixedState>,
     pub(crate) notices: VecDeque<HistoryNotice>,
@@ -198,7 +198,7 @@ impl History {
         }
     }
 
-    /// There is a link, to an engine that stores this epoch, or nothing.
+    /// There is a link, to a broker that stores this epoch, or nothing.
     pub(crate) fn up(&mut self, kept: Option<u64>, now_ns: u64) {
         let Some(epoch) = kept else {
             if !std::mem::replace(&mut self.has_nothing, true) {
@@ -226,7 +226,7 @@ impl History {
         self.follows.check_all();
     }
 
-    /// Receives a message with the engine's numbers. Returns whether its topic is followed.
+    /// Receives a message with the broker's numbers. Returns whether its topic is followed.
     pub(crate) fn receive(
         &mut self,
         envelope: &Envelope<'_>,

@@ -1,4 +1,4 @@
-//! Topics with a history, without nodes: the engine is a list, and every fault is tried.
+//! Topics with a history, without nodes: the broker is a list, and every fault is tried.
 
 mod engine;
 pub(crate) mod log;

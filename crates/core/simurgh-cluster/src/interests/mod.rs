@@ -52,7 +52,7 @@ const ENDS: usize = 1024;
 /// The most buckets that become exact in one tick.
 const NARROWED: usize = 64;
 /// The least time for which an expected topic is subscribed to, however short topics linger: the
-/// joining member may wait for the engine's history.
+/// joining member may wait for the broker's history.
 const EXPECTED_NS_MIN: u64 = 10 * SECOND;
 /// How far ends of lingering are spread, in percent each way.
 const JITTER: u64 = 25;
@@ -61,7 +61,7 @@ const JITTER: u64 = 25;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterestsConfig {
     /// The most subscriptions to single topics, over both spaces. Each costs about 5 kB here and 1
-    /// kB in the engine.
+    /// kB in the broker.
     pub exact_max: usize,
     /// How long a topic without members is still subscribed to, in nanoseconds, ± 25 %.
     pub linger_ns: u64,

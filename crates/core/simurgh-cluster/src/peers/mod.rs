@@ -266,7 +266,7 @@ impl Peers {
         }
     }
 
-    /// There is a new link to the engine. Over each link a hello is the first message, and counts
+    /// There is a new link to the broker. Over each link a hello is the first message, and counts
     /// as a beat.
     pub fn link_up(&mut self, now_ns: u64) {
         self.run(now_ns);

@@ -1,4 +1,4 @@
-//! Links that break, an engine that is frozen and killed, nodes that end: what each node receives
+//! Links that break, a broker that is frozen and killed, nodes that end: what each node receives
 //! of every publisher and topic is in order, and nothing twice.
 
 use super::*;
@@ -92,7 +92,7 @@ fn run(seed: u64) {
     assert_eq!(check(&it, &mut last, seed), 3 * 2 * TOPICS.len(), "seed {seed}");
 }
 
-/// At most once, and each publisher's in order, whatever happens to links and engine.
+/// At most once, and each publisher's in order, whatever happens to links and broker.
 #[test]
 fn each_publisher_is_heard_in_order_and_nothing_twice() {
     (0..60).for_each(run);

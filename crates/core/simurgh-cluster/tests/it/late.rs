@@ -1,4 +1,4 @@
-//! Messages that are missed, or arrive late, without a report: a partitioned engine, nodes that
+//! Messages that are missed, or arrive late, without a report: a partitioned broker, nodes that
 //! return, repeated envelopes.
 
 use simurgh_cluster::{Hello, delta_drafts, stamped};

@@ -85,7 +85,7 @@ struct Node {
     heard: NodeRecord,
 }
 
-/// Nodes on one engine; `None` for a node that has ended.
+/// Nodes on one broker; `None` for a node that has ended.
 struct Simulation {
     network: Network,
     nodes: Vec<Option<Node>>,

@@ -169,7 +169,7 @@ fn split_pair(part: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name.trim_ascii(), value.get(1..)?.trim_ascii()))
 }
 
-/// Has no characters that would end the header that it is sent back in.
+/// Whether it has no characters that would end the header in which it is sent back.
 fn is_text(bytes: &[u8]) -> bool {
     !bytes.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f || *byte == b';')
 }

@@ -127,7 +127,7 @@ pub enum ResponseError {
     #[error("the answer's length is not clear")]
     Framing,
     /// 101 to a request without an upgrade.
-    #[error("the server switched protocols without being asked")]
+    #[error("the server switched protocols without a request")]
     Switched,
     /// The connection ended before anything was answered: on one that was used before, this is
     /// the server's right, and the request may be sent again on another.

@@ -39,7 +39,7 @@ impl<'a> Url<'a> {
     pub fn parse(text: &'a str) -> Result<Self, String> {
         let wrong = |what: &str| Err(format!("'{}' {what}", without_user(text)));
         let Some((scheme, rest)) = text.split_once("://") else {
-            return wrong("is no absolute URL: it has no '://'");
+            return wrong("is not an absolute URL: it has no '://'");
         };
         let (tls, websocket) = match scheme.to_ascii_lowercase().as_str() {
             "http" => (false, false),

@@ -62,7 +62,7 @@ impl Agent {
     /// cannot be listened on, or the token is empty.
     pub fn bind(listen: SocketAddr, token: String, log: Log) -> io::Result<Self> {
         if token.is_empty() {
-            let what = "an agent needs a token, or anybody could use it against anybody";
+            let what = "--token must not be empty: without it anyone could use this agent";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let listener = TcpListener::bind(listen)?;
@@ -101,7 +101,7 @@ impl Agent {
             let spawned = thread.spawn(move || state.serve_connection(stream, from));
             if let Err(error) = spawned {
                 self.state.strangers.fetch_sub(1, Ordering::Relaxed);
-                self.state.log(&format!("{from}: closed, there is no thread for it: {error}"));
+                self.state.log(&format!("{from}: closed, cannot start a thread for it: {error}"));
             }
         }
     }
@@ -146,7 +146,7 @@ impl AgentState {
     ) -> Result<Option<(Session, PeerReader)>, PeerLost> {
         let hello: Hello = reader.receive()?;
         if !hello.knows(&self.token) {
-            self.log(&format!("{from}: sent away, its token is another one"));
+            self.log(&format!("{from}: refused, wrong token"));
             return Ok(None);
         }
         let same = is_this_version(hello.protocol, &hello.version);
@@ -165,7 +165,7 @@ impl AgentState {
         let slot = match slot {
             Ok(slot) => slot,
             Err(what) => {
-                self.log(&format!("{from}: sent away, this agent is busy with {what}"));
+                self.log(&format!("{from}: refused, this agent is busy with {what}"));
                 return Ok(None);
             }
         };
@@ -249,17 +249,18 @@ impl Session {
     ) -> Result<(), String> {
         let mut next_check = Instant::now() + POLL_INTERVAL;
         loop {
-            let event = match events
-                .recv_timeout(next_check.saturating_duration_since(Instant::now()))
-            {
-                Ok(event) => event,
-                Err(RecvTimeoutError::Timeout) => {
-                    next_check = Instant::now() + POLL_INTERVAL;
-                    self.report_lost()?;
-                    continue;
-                }
-                Err(RecvTimeoutError::Disconnected) => return Err("its thread is gone".to_owned()),
-            };
+            let event =
+                match events.recv_timeout(next_check.saturating_duration_since(Instant::now())) {
+                    Ok(event) => event,
+                    Err(RecvTimeoutError::Timeout) => {
+                        next_check = Instant::now() + POLL_INTERVAL;
+                        self.report_lost()?;
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => {
+                        return Err("its thread has ended".to_owned());
+                    }
+                };
             match event {
                 SessionEvent::Received(ToAgent::Over) => return Ok(()),
                 SessionEvent::Received(message) => self.execute(message, sender)?,
@@ -320,7 +321,7 @@ impl Session {
         }
         let end = part.first.saturating_add(part.workers);
         if part.workers == 0 || part.workers > WORKERS_MAX || end > part.of {
-            return Err(format!("{} workers are no part of {}", part.workers, part.of));
+            return Err(format!("{} workers do not fit into {}", part.workers, part.of));
         }
         *self.state.busy() = Some(format!("a run of {:?} from {}", scenario.name, self.from));
         let options = Options { receive_stamps, ..Options::default() };

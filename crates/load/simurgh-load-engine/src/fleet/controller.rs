@@ -64,13 +64,13 @@ fn greet(agent: &Agent) -> Result<Found, String> {
     })?;
     let system = |error: io::Error| format!("cannot set up the connection: {error}");
     let (mut reader, writer) = peer::open(stream).map_err(system)?;
-    let broken = |gone: PeerLost| format!("no answer: {gone}; see that it is `simurgh load agent`");
+    let broken = |gone: PeerLost| format!("no answer: {gone}; is it `simurgh load agent`?");
     writer.send(&Hello::new(token)).map_err(broken)?;
     let greeting: Greeting = match reader.receive() {
         Ok(greeting) => greeting,
         Err(PeerLost::Closed) => {
-            return Err("it closed without an answer: its token is another one; give the one it \
-                        was started with"
+            return Err("it closed without an answer: wrong token. Use the token that the agent \
+                was started with."
                 .to_owned());
         }
         Err(gone) => return Err(broken(gone)),

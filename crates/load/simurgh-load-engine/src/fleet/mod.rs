@@ -33,8 +33,9 @@ pub fn token(text: &str) -> Result<String, String> {
     let Some(name) = text.strip_prefix('$') else { return Ok(text.to_owned()) };
     match std::env::var(name) {
         Ok(value) if !value.is_empty() => Ok(value),
-        _ => {
-            Err(format!("the environment variable {name} holds no token; set it, or name another"))
-        }
+        _ => Err(format!(
+            "the environment variable {name} is not set; set it to the agent's token, \
+                or name another"
+        )),
     }
 }

@@ -82,7 +82,8 @@ impl PeerReader {
 }
 
 impl PeerWriter {
-    /// Sends a message; waits until the system has taken it. An error: it is closed.
+    /// Sends a message; waits until the system has taken it. After an error the connection is
+    /// closed.
     pub(crate) fn send<T: Serialize>(&self, message: &T) -> Result<(), PeerLost> {
         let frame = frame(message)?;
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);

@@ -30,7 +30,7 @@ impl AnswerOp {
         self.check_names.iter().any(|(_, action)| goes_back(*action))
     }
 
-    /// Whether the answer is not used.
+    /// Whether nothing uses the answer.
     pub(crate) fn is_none(&self) -> bool {
         self.captures.is_empty() && self.checks.is_empty()
     }

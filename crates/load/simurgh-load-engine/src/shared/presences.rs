@@ -1,4 +1,4 @@
-//! Since when presences have their state, as far as users of this host changed them.
+//! The times at which users of this host changed presences.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};

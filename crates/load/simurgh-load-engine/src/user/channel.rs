@@ -27,7 +27,7 @@ impl<O: Outputs> Machine<'_, O> {
         let mut rendered = std::mem::take(&mut self.context.rendered);
         rendered.clear();
         if !self.render_channel(op, &topic, &mut rendered) {
-            let text = || "the payload of a join that resumes is no object".to_owned();
+            let text = || "the payload of a join that resumes must be an object".to_owned();
             return self.fail(ErrorKind::Send, text);
         }
         let mut message = std::mem::take(&mut self.context.message);

@@ -1,4 +1,4 @@
-//! Which of the stamped messages that they should get users really get.
+//! Counts which of their expected stamped messages users receive.
 //!
 //! A user should get what others push to a topic from its first join (the reply's arrival) until it
 //! leaves or ends, also while its connection is lost. Messages sent just before it leaves count

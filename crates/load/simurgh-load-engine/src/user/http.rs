@@ -293,7 +293,7 @@ fn target_of(program: &Program, url: &Url<'_>) -> Result<u16, String> {
     };
     let index = program.scenario.targets.iter().position(is_it);
     index.and_then(|index| u16::try_from(index).ok()).ok_or_else(|| {
-        format!("{}:{} is no target of the scenario: add it, with weight 0", url.host, url.port)
+        format!("{}:{} is not a target of the scenario: add it, with weight 0", url.host, url.port)
     })
 }
 

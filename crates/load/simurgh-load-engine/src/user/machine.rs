@@ -67,7 +67,7 @@ pub(crate) enum Ended {
 
 /// Operations in a row before other users get their turn, as a loop may have no wait.
 const OPS_MAX: u32 = 10_000;
-/// Its own next turn is a millisecond later.
+/// The delay of that user's next turn: a millisecond.
 const PAUSE_TICKS: u32 = 1_000 / TICK_US;
 
 /// A user, with all that it needs for a step.
@@ -230,7 +230,7 @@ impl<O: Outputs> Machine<'_, O> {
         Flow::Wait
     }
 
-    /// The same for the answer to a request, which is counted.
+    /// Waits for the answer to a request, and counts the request.
     pub(super) fn wait_for_answer(&mut self, state: UserState, timeout: Option<Duration>) -> Flow {
         self.out.count(Count::Requests, 1);
         self.measure();

@@ -1,4 +1,4 @@
-//! A user's positions in the history of its topics, which joins send to get what was missed.
+//! A user's positions in the history of its topics, which joins send to get missed messages.
 //!
 //! ```text
 //! join params          "simurgh": {"id": "…", "since": null | "k3f9a0.60"}

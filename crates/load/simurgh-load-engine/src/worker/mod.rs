@@ -355,7 +355,7 @@ impl Worker {
         }
     }
 
-    /// When the end of a turn has work again.
+    /// The next time at which the end of a turn has work.
     fn next(&mut self, io: &Net) -> Next {
         let now_ns = io.clock_ns();
         let timer = self.wheel.next_tick().map(tick_ns);

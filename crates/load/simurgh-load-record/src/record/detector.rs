@@ -11,7 +11,7 @@ const BUSY_PERCENT: u64 = 90;
 const BUSY_TICKS: u32 = 3;
 /// Users and steps later than this at the 99th percentile do not follow the scenario, µs.
 const LAG_US_MAX: u64 = 10_000;
-/// A worker that stands still once for this time has spoilt the times of requests under way, µs.
+/// A single stall of a worker of this length makes the times of open requests unreliable, µs.
 const STALL_US: u64 = 100_000;
 
 #[derive(Clone, Debug, Default)]

@@ -40,7 +40,7 @@ const CHANNELS_FIELDS: [&str; 5] = ["join_ref", "ref", "topic", "event", "payloa
 impl JsonPath {
     /// Parses a path. An error says why it is not a path, or not an accepted one, for people.
     pub fn new(text: &str) -> Result<Self, String> {
-        let refused = |why: &str| format!("'{text}' is no JSON path that can be used: {why}");
+        let refused = |why: &str| format!("'{text}' is not a supported JSON path: {why}");
         if text.len() > json_bounds::LENGTH_MAX {
             let why = format!("it is longer than {} bytes", json_bounds::LENGTH_MAX);
             return Err(refused(&why));
@@ -63,7 +63,8 @@ impl JsonPath {
                 Ok(Self(Kind::Full(path)))
             }
             Err(error) => Err(format!(
-                "'{text}' is no JSON path ({error}): write 'a.b[0].c', 'a[*].b' or 'a[?name=x].b'"
+                "'{text}' is not a JSON path ({error}): write 'a.b[0].c', 'a[*].b' or \
+                 'a[?name=x].b'"
             )),
         }
     }

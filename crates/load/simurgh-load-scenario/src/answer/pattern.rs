@@ -20,7 +20,7 @@ pub fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     built(false).or_else(|_| built(true)).map_err(|error| {
         let text = error.to_string();
         let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        format!("'{pattern}' is no regular expression that is supported here: {reason}")
+        format!("'{pattern}' is not a supported regular expression: {reason}")
     })
 }
 

@@ -81,7 +81,7 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
         if let Some(again) = session.reconnect {
             let (min, max) = (time(again.min.as_secs_f64()), time(again.max.as_secs_f64()));
             let rejoin = if again.rejoin { ", and joins again" } else { "" };
-            let _ = writeln!(out, "  a lost connection comes back after {min} to {max}{rejoin}");
+            let _ = writeln!(out, "  reconnects a lost connection after {min} to {max}{rejoin}");
         }
         drops(&mut out, scenario, session);
         steps::write(&mut out, scenario, &session.steps, 1);
@@ -122,7 +122,7 @@ fn drops(out: &mut String, scenario: &Scenario, session: &Session) {
         let seconds = |of: std::time::Duration| time(of.as_secs_f64());
         let _ = writeln!(
             out,
-            "  every {}{phase} its connection is cut for {}, {how}; it comes back {} to {} later",
+            "  every {}{phase} drops its connection for {}, {how}; reconnects {} to {} later",
             seconds(drop.every),
             seconds(drop.away),
             seconds(drop.reconnect.0),
@@ -171,18 +171,18 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
     for planned in &plan.phases {
         let phase = planned.phase;
         let how = match phase.arrivals {
-            Arrivals::Open { from: 0.0, to: 0.0, .. } => "nobody arrives".to_owned(),
+            Arrivals::Open { from: 0.0, to: 0.0, .. } => "no arrivals".to_owned(),
             Arrivals::Open { from, to, poisson } => {
                 let poisson = if poisson { ", at random (Poisson)" } else { "" };
-                format!("{} arrive a second{poisson}", range(from, to, number))
+                format!("{} users per second{poisson}", range(from, to, number))
             }
             Arrivals::Closed { from, to } => {
-                format!("{} at a time", range(from as f64, to as f64, count))
+                format!("{} concurrent", range(from as f64, to as f64, count))
             }
         };
         let most = phase.users_max.map(|most| format!(", {} at most", count(most as f64)));
         let most = most.unwrap_or_default();
-        let wait = if phase.wait_for_users { "; then waits for all to end" } else { "" };
+        let wait = if phase.wait_for_users { "; then waits until all have ended" } else { "" };
         let hold = if phase.hold { "when resumed: " } else { "" };
         let _ = writeln!(
             out,
@@ -195,20 +195,20 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
     }
     if plan.left_out > 0 {
         let phases = of(plan.left_out as f64, "phase");
-        let _ = writeln!(out, "  and {phases} that are not reckoned here");
+        let _ = writeln!(out, "  and {phases} that this estimate omits");
     }
     let appointments = scenario.load.appointments.len() as f64;
     if appointments > 0.0 {
-        let _ = writeln!(out, "  {} at a time of their own", of(appointments, "user"));
+        let _ = writeln!(out, "  {} by appointment", of(appointments, "user"));
     }
     if let Some(most) = scenario.load.users_max {
         let _ = writeln!(out, "  {} in all at most", count(most as f64));
     }
     let (users, peak) = (of(plan.users, "user"), count(plan.peak));
-    let _ = writeln!(out, "  in all about {users}, at a time at most about {peak}");
+    let _ = writeln!(out, "  about {users} in all, at most {peak} concurrently");
     let _ = match (plan.end.is_finite(), scenario.load.duration) {
         (true, Some(end)) if end.as_secs_f64() <= plan.end => {
-            writeln!(out, "  the run is ended after {}, users and all", time(plan.end))
+            writeln!(out, "  the run ends after {}", time(plan.end))
         }
         (true, _) => {
             let waits = scenario.sessions.iter().any(plan::may_wait_forever);
@@ -216,7 +216,7 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
             writeln!(out, "  the last user has ended after about {}{waits}", time(plan.end))
         }
         (false, _) => {
-            writeln!(out, "  the run goes on without end; `duration` or --duration ends it")
+            writeln!(out, "  the run has no end; set `duration` or --duration")
         }
     };
 }
@@ -227,7 +227,7 @@ fn range(from: f64, to: f64, text: fn(f64) -> String) -> String {
 
 fn needs(out: &mut String, scenario: &Scenario, plan: &Plan<'_>, machine: &Machine) {
     let sockets = (plan.peak * plan::sockets_per_user(scenario)).ceil();
-    out.push_str("\nneeds, at most at a time\n");
+    out.push_str("\nneeds at the peak\n");
     let _ = writeln!(out, "  sockets    {}", count(sockets));
     addresses(out, scenario, sockets);
     let each = machine.descriptors.saturating_sub(DESCRIPTORS_OWN).max(1);
@@ -242,10 +242,8 @@ fn needs(out: &mut String, scenario: &Scenario, plan: &Plan<'_>, machine: &Machi
     let user = if polls { POLLER_BYTES } else { USER_BYTES };
     let (own, kernel) = (BASE_BYTES + user * plan.peak, KERNEL_BYTES * sockets);
     let (own_text, kernel_text) = (bytes(own), bytes(kernel));
-    let _ = writeln!(
-        out,
-        "  memory     about {own_text}, and {kernel_text} of the kernel's for sockets"
-    );
+    let _ =
+        writeln!(out, "  memory     about {own_text}, and {kernel_text} in the kernel for sockets");
     if let Some(free) = machine.memory_bytes.map(|bytes| bytes as f64)
         && free < own + kernel
     {
@@ -275,7 +273,7 @@ fn addresses(out: &mut String, scenario: &Scenario, sockets: f64) {
     let is_loopback = scenario.targets.iter().all(|target| target.address.ip().is_loopback());
     let whose = match (given.is_empty(), is_loopback) {
         (true, true) => "taken from 127.0.0.0/8",
-        (true, false) if wanted > 1.0 => "! name as many of this host's own with --source",
+        (true, false) if wanted > 1.0 => "! add as many addresses to this host, with --source",
         (true, false) => "the one of the route",
         (false, _) => "of those given",
     };
@@ -364,7 +362,7 @@ mod tests {
             let text =
                 explain(&scenario("[[phase]]\nduration = \"9s\"\nrate = 1", &steps), &MACHINE);
             assert!(text.contains(words), "{words:?} is not in\n{text}");
-            let run = "the run goes on without end; `duration` or --duration ends it";
+            let run = "the run has no end; set `duration` or --duration";
             assert_eq!(text.contains(run), words.contains("may stay"), "{text}");
             let waits = text.contains(", unless it waits without end\n");
             assert_eq!(waits, words.contains("or without end"), "{text}");
@@ -379,13 +377,13 @@ mod tests {
         );
         let text = explain(&scenario, &MACHINE);
         for expected in [
-            "1,000 arrive a second, at random (Poisson): about 100,000 users",
-            "at a time at most about 100,000",
+            "1,000 users per second, at random (Poisson): about 100,000 users",
+            "about 100,000 in all, at most 100,000 concurrently",
             "has ended after about 8 h 21 min",
             "sockets    100,000",
             "addresses  2: 64,511 ports each, taken from 127.0.0.0/8",
             "workers    6, 20,064 descriptors each",
-            "memory     about 32.8 MB, and 350 MB of the kernel's",
+            "memory     about 32.8 MB, and 350 MB in the kernel",
             "line 10  { join = \"rooms:lobby\" }",
             "line 11  { loop = 1000 }",
         ] {
@@ -405,9 +403,9 @@ mod tests {
         let text = explain(&scenario, &Machine { workers: 1, memory_bytes: Some(1), ..MACHINE });
         for expected in [
             "seed 9",
-            "5 arrive a second, at random (Poisson): about 300 users",
+            "5 users per second, at random (Poisson): about 300 users",
             "500 in all at most",
-            "the run is ended after 60 s, users and all",
+            "the run ends after 60 s",
             "addresses  1: 64,511 ports each, of those given",
             "! only 1 B of memory are free",
         ] {

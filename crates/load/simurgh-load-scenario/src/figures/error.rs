@@ -117,7 +117,7 @@ kinds! {{
     RunAborted = "run_aborted", "error_abort";
     /// Users of a lost worker or agent.
     WorkerLost = "worker_lost", "error_worker_lost";
-    /// A fault of this tool.
+    /// A bug of the load generator.
     Internal = "internal", "error_unknown";
 } numbered {
     /// The upgrade was answered with this status instead of 101.
@@ -209,7 +209,7 @@ impl FromStr for ErrorKind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        Self::named(name).ok_or_else(|| format!("{name:?} is no kind of error"))
+        Self::named(name).ok_or_else(|| format!("{name:?} is not a kind of error"))
     }
 }
 

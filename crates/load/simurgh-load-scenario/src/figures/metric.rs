@@ -79,7 +79,7 @@ impl Names {
     /// Name of the phase of users with an appointment.
     pub const APPOINTMENTS: &'static str = "appointments";
 
-    /// The names of a scenario.
+    /// The names that a scenario uses.
     pub fn of(scenario: &Scenario) -> Self {
         let mut phases: Vec<String> =
             scenario.load.phases.iter().map(|phase| phase.name.clone()).collect();

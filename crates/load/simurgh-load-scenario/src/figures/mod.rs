@@ -242,7 +242,7 @@ fn parse_value(text: &str, unit: Unit) -> Result<f64, String> {
     let split = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_')));
     let (digits, suffix) = text.split_at(split.unwrap_or(text.len()));
     let number: f64 =
-        digits.replace('_', "").parse().map_err(|_| format!("{digits:?} is no number"))?;
+        digits.replace('_', "").parse().map_err(|_| format!("{digits:?} is not a number"))?;
     let factor = match (unit, suffix.trim()) {
         (Unit::Microseconds, "us" | "µs" | "μs") => 1.0,
         (Unit::Microseconds, "ms") => 1e3,
@@ -256,7 +256,7 @@ fn parse_value(text: &str, unit: Unit) -> Result<f64, String> {
         (Unit::Count | Unit::PerSecond, "") | (Unit::PerSecond, "/s") => 1.0,
         (Unit::Count | Unit::PerSecond, "k") => 1e3,
         (Unit::Count | Unit::PerSecond, "M") => 1e6,
-        (_, other) => return Err(format!("{other:?} is no unit of this figure")),
+        (_, other) => return Err(format!("{other:?} is not a unit of this figure")),
     };
     Ok(number * factor)
 }

@@ -161,7 +161,7 @@ impl Reader<'_> {
                 let help = format!(
                     "{{ is = {text:?} }} takes that text, {{ contains = {text:?} }} frames with it"
                 );
-                entry.wrong(format_args!("{text:?} is no match"), help);
+                entry.wrong(format_args!("{text:?} is not a match"), help);
             }
             return Some(Matcher::Any);
         }
@@ -193,7 +193,7 @@ impl Reader<'_> {
                 Some(Matcher::Presence { topic: self.optional(topic)?, list: list?, key: key? })
             }
             _ => {
-                entry.wrong("is no match", format!("it takes {takes}"));
+                entry.wrong("is not a match", format!("it takes {takes}"));
                 None
             }
         }

@@ -63,7 +63,7 @@ pub(super) const PAYLOAD: Codec<Template> = Codec {
         }
         let template = reader.template(entry)?;
         let help = "binary = true sends it as bytes";
-        let checked = check_json(&template).map_err(|why| format!("is no JSON: {why}"));
+        let checked = check_json(&template).map_err(|why| format!("is not JSON: {why}"));
         entry.checked(checked, help).map(|()| template)
     },
     write: |writer, payload| writer.template(payload),
@@ -158,7 +158,7 @@ impl Reader<'_> {
             None => (None, rest),
         };
         let Some((compare, value)) = Compare::split(rest) else {
-            entry.wrong(format_args!("{text:?} is no condition"), takes);
+            entry.wrong(format_args!("{text:?} is not a condition"), takes);
             return None;
         };
         let value = entry.checked(template::parse(value, self), "")?;
@@ -188,7 +188,7 @@ impl Reader<'_> {
             DeValue::Float(value) => {
                 let value = value.as_str().parse().ok().and_then(serde_json::Number::from_f64);
                 let Some(value) = value else {
-                    entry.wrong("is no number of JSON", "");
+                    entry.wrong("is not a JSON number", "");
                     return None;
                 };
                 out.push_literal(value.to_string().as_bytes());
@@ -226,7 +226,7 @@ fn verb(entry: &Entry<'_, '_>, table: &Table<'_, '_>) -> Option<(&'static str, V
         [verb] => return Some(*verb),
         [] => match keys.iter().find_map(|key| Some((key, did_you_mean(&key.key, &names)?))) {
             Some((key, hint)) => {
-                entry.document.wrong(key.at, format!("{}: is no step", key.key), hint);
+                entry.document.wrong(key.at, format!("{}: is not a step", key.key), hint);
             }
             None => entry.wrong("a step without a verb", format!("verbs are {}", names.join(", "))),
         },

@@ -49,7 +49,7 @@ pub(super) const DUMPS: [(&str, Dump); 4] = [
 pub fn spread(word: &str) -> Result<Spread, String> {
     let known = SPREADS.iter().find(|(known, _)| *known == word);
     let names = SPREADS.map(|(name, _)| name).join(", ");
-    known.map(|(_, spread)| *spread).ok_or_else(|| format!("{word:?} is none of {names}"))
+    known.map(|(_, spread)| *spread).ok_or_else(|| format!("{word:?} is unknown: use {names}"))
 }
 
 /// The word for [`Follow::Exactly`].
@@ -73,7 +73,7 @@ const SEED: Codec<u64> = Codec {
     read: |_, entry| match entry.as_str() {
         Some(text) => {
             let seed = text.parse();
-            seed.map_err(|_| entry.wrong("is no whole number from 0", "")).ok()
+            seed.map_err(|_| entry.wrong("is not a whole number from 0", "")).ok()
         }
         None => entry.count(0),
     },

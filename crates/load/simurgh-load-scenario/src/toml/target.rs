@@ -76,7 +76,7 @@ impl Reader<'_> {
         let written = address.and_then(|entry| {
             let address = entry.text("an address with its port")?.parse::<SocketAddr>();
             if address.is_err() {
-                entry.wrong("is no address with a port", "such as \"10.0.0.1:4000\"");
+                entry.wrong("is not an address with a port", "such as \"10.0.0.1:4000\"");
             }
             address.ok()
         });

@@ -64,7 +64,7 @@ fn words(text: &str) -> Result<(Vec<Word>, &str), String> {
             };
             taken = rest.char_indices().find(end).map_or(rest.len(), |(at, _)| at);
             if taken == rest.len() {
-                return Err("{{ is not closed by }}; {{\"{{\"}} stands for two braces".to_owned());
+                return Err("{{ is not closed by }}; {{\"{{\"}} means two braces".to_owned());
             }
             words.push(Word::Bare(rest[..taken].to_owned()));
         }
@@ -80,7 +80,7 @@ fn part(words: &[Word], names: &dyn Names, depth: u32) -> Result<Part, String> {
         Word::Quoted(text) if rest.is_empty() => {
             return Ok(Part::Literal(text.clone().into_bytes()));
         }
-        Word::Quoted(_) => return Err("a text in quotes stands alone in its braces".to_owned()),
+        Word::Quoted(_) => return Err("a quoted text must be alone in its braces".to_owned()),
         Word::Bare(verb) => verb.as_str(),
     };
     let value = match (verb, rest) {
@@ -91,7 +91,7 @@ fn part(words: &[Word], names: &dyn Names, depth: u32) -> Result<Part, String> {
         ("random_string", [length]) => Generated::RandomString(number(length)?),
         ("line", [file]) => Generated::NextLine(names.file(file.text())?),
         ("random_line", [file]) => Generated::RandomLine(names.file(file.text())?),
-        ("md5", [_]) if depth == DEPTH_MAX => return Err("md5 stands too deep".to_owned()),
+        ("md5", [_]) if depth == DEPTH_MAX => return Err("md5 is nested too deep".to_owned()),
         ("md5", [Word::Quoted(text)]) => {
             Generated::Md5(Box::new(parse_within(text, names, depth + 1)?))
         }
@@ -141,7 +141,7 @@ fn variable(text: &str, names: &dyn Names) -> Result<Part, String> {
 }
 
 fn number<T: std::str::FromStr>(word: &Word) -> Result<T, String> {
-    word.text().parse().map_err(|_| format!("{:?} is no number that fits here", word.text()))
+    word.text().parse().map_err(|_| format!("{:?} is not a number that fits here", word.text()))
 }
 
 fn bytes(hex: &str) -> Result<Vec<u8>, String> {
@@ -281,7 +281,7 @@ mod tests {
             ("{{rom}}", "rom is never set"),
             ("{{random_number 6 1}}", "smaller"),
             ("{{random_number 6}}", "random_number FIRST LAST"),
-            ("{{random_string x}}", "\"x\" is no number"),
+            ("{{random_string x}}", "\"x\" is not a number"),
             ("{{line user}}", "no file user"),
             ("{{room[x]}}", "name[0]"),
             ("{{bytes 0g}}", "hexadecimal"),

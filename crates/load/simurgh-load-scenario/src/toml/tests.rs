@@ -197,7 +197,7 @@ join_p99 = "< soon"
             ("line 7: [[phase]]: rate is missing", "users = 100"),
             ("line 8: duration: is of the wrong type (integer)", "\"500ms\""),
             ("line 9: rte: no such key in [[phase]]", "did you mean rate?"),
-            ("line 12: rate: \"fortnight\" is no unit", "60/min"),
+            ("line 12: rate: \"fortnight\" is not a unit", "60/min"),
             ("line 13: arrivals: \"evenly\" is none", "even"),
             ("line 14: [[phase]]: duration is missing", ""),
             ("line 14: [[phase]]: rate and users exclude each other", ""),
@@ -297,21 +297,21 @@ fn every_mistake_of_the_steps_is_found_with_its_line() {
   { wait = { presence = "here", key = "a" } }"#,
         ),
         &[
-            ("line 9: conect: is no step", "did you mean connect?"),
+            ("line 9: conect: is not a step", "did you mean connect?"),
             ("line 10: steps: a step has one verb, not both", "two steps"),
             ("line 11: think: goes from a longer", ""),
             ("line 12: send: the variable \"nam\" is never set; did you mean name?", ""),
-            ("line 12: reply: \"hello\" is no match", "contains"),
+            ("line 12: reply: \"hello\" is not a match", "contains"),
             ("line 13: push: goes to no topic", "join one before"),
-            ("line 14: payload: is no JSON", "bytes"),
+            ("line 14: payload: is not JSON", "bytes"),
             ("line 16: a loop step: steps is missing", "a list of steps"),
             ("line 16: stepps: no such key in a loop step", "did you mean steps?"),
-            ("line 17: if: \"name\" is no condition", "n >= 3"),
+            ("line 17: if: \"name\" is not a condition", "n >= 3"),
             ("line 18: steps: is of the wrong type (string)", "think"),
-            ("line 19: wait: is no match", "contains"),
+            ("line 19: wait: is not a match", "contains"),
             ("line 20: abort: \"now\" is none of its words", "user or run"),
             ("line 21: in: the variable \"list\" is never set", ""),
-            ("line 22: wait: is no match", "presence, key and topic"),
+            ("line 22: wait: is not a match", "presence, key and topic"),
             ("line 23: presence: \"here\" is none of its words", "state, joins or leaves"),
         ],
     );
@@ -337,7 +337,7 @@ fn a_payload_is_json_with_whatever_is_put_in() {
         let text =
             format!("{{ set = \"a\", value = \"1\" }}, {{ join = \"t\", payload = {wrong} }}");
         let found = diagnostics(&session(&text));
-        assert!(found[0].contains("payload: is no JSON"), "{wrong}: {found:?}");
+        assert!(found[0].contains("payload: is not JSON"), "{wrong}: {found:?}");
     }
 }
 

@@ -12,7 +12,7 @@ pub fn rate(text: &str) -> Result<f64, String> {
         "s" | "sec" | "second" => 1.0,
         "min" | "m" | "minute" => 60.0,
         "h" | "hour" => 3600.0,
-        unit => return Err(format!("{unit:?} is no unit of a rate: s, min or h")),
+        unit => return Err(format!("{unit:?} is not a unit of a rate: use s, min or h")),
     };
     match number.trim().replace('_', "").parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok(number / seconds),
@@ -44,7 +44,7 @@ pub(super) fn time_range(text: &str) -> Result<(Duration, Duration), String> {
 pub fn address_range(text: &str) -> Result<AddressRange, String> {
     let address = |text: &str| {
         let text = text.trim();
-        text.parse::<IpAddr>().map_err(|_| format!("{text:?} is no address"))
+        text.parse::<IpAddr>().map_err(|_| format!("{text:?} is not an address"))
     };
     let Some((first, last)) = text.split_once('-') else {
         let only = address(text)?;

@@ -168,7 +168,10 @@ const SUBPROTOCOLS: Codec<Vec<String>> = Codec {
         let is_sign = |char: char| char.is_ascii_graphic() && !"()<>@,;:\\\"/[]?={}".contains(char);
         let wrong = names.iter().find(|name| name.is_empty() || !name.chars().all(is_sign));
         if let Some(wrong) = wrong {
-            entry.wrong(format_args!("{wrong:?} is no name of a subprotocol"), "such as \"a, b\"");
+            entry.wrong(
+                format_args!("{wrong:?} is not the name of a subprotocol"),
+                "such as \"a, b\"",
+            );
             return None;
         }
         Some(names)

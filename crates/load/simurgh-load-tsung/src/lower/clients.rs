@@ -33,9 +33,9 @@ impl Lower<'_> {
             self.batch(client);
         } else if !self.overrides.local && !self.is_local(client) {
             let host = client.value("host").unwrap_or_default();
-            let help = "`--local` makes all clients workers of this host; for several hosts start \
-                        `simurgh load agent` on each and name it in a TOML scenario \
-                        (`simurgh load convert` makes one)";
+            let help = "add `--local` to run its users here; for several hosts convert the file \
+                        with `simurgh load convert --local`, start `simurgh load agent` on each \
+                        host, and name them in the TOML file";
             self.wrong(client.line, format!("the client {host} is another host"), help);
         }
         for child in client.children() {

@@ -62,7 +62,7 @@ impl Lower<'_> {
                 // The end of a <repeat>, which was handled with it.
                 "while" | "until" if parent.name == "repeat" => None,
                 name => {
-                    let what = format!("<{name}> cannot stand in <{}>", parent.name);
+                    let what = format!("<{name}> is not allowed in <{}>", parent.name);
                     self.refuse(line, what, "it is the last element of a <repeat>")
                 }
             };
@@ -139,7 +139,7 @@ impl Lower<'_> {
             Some(value) => value.trim().parse::<i64>().ok().filter(|&step| step != 0),
         };
         if step.is_none() {
-            let what = "`incr` of <for> is no step";
+            let what = "`incr` of <for> is not a step";
             self.wrong(element.line_of("incr"), what, "a whole number other than 0 is wanted");
         }
         let body = self.steps(element);

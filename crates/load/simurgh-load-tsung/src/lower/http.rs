@@ -139,7 +139,7 @@ impl Lower<'_> {
             let line = header.line_of("value");
             let value = header.value("value").unwrap_or_default();
             if name.contains([':', ' ', '\r', '\n']) || value.contains(['\r', '\n']) {
-                let what = format!("<http_header> `{name}` is no header");
+                let what = format!("<http_header> `{name}` is not a header");
                 self.wrong(header.line, what, "neither name nor value may hold a line break");
                 continue;
             }

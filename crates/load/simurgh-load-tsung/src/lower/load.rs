@@ -115,7 +115,7 @@ impl Lower<'_> {
             _ => return self.one_of(users, "arrivalrate", "interarrival"),
         };
         if rate <= 0.0 || !rate.is_finite() {
-            let what = "<users> has a rate that is no rate";
+            let what = "<users> has an invalid rate";
             return self.refuse(users.line, what, "more than 0 is wanted");
         }
         Some(Arrivals::Open { from: rate, to: rate, poisson: true })

@@ -210,7 +210,7 @@ impl Lower<'_> {
         match value.trim().parse::<f64>() {
             Ok(number) if number.is_finite() && number >= 0.0 => Some(number),
             _ => {
-                let what = format!("`{name}` of <{}> is no number: \"{value}\"", element.name);
+                let what = format!("`{name}` of <{}> is not a number: \"{value}\"", element.name);
                 self.refuse(element.line_of(name), what, "a number from 0 is wanted")
             }
         }

@@ -230,7 +230,7 @@ impl Lower<'_> {
         if rows.is_empty() {
             self.wrong(line, format!("the file {name} is empty"), "it needs a line at least");
         }
-        let help = "remove it from the file if it is no part of the values";
+        let help = "remove it from the file unless it belongs to the values";
         if bytes.starts_with(b"\xef\xbb\xbf") {
             let what = format!("the file {name} begins with a byte order mark, which is sent");
             self.warn(line, what, help);

@@ -55,8 +55,8 @@ impl Lower<'_> {
             return self.wrong(inner.line, format!("<{name}> is not supported"), help);
         }
         if let Some(kind) = self.session.kind.filter(|kind| kind.element() != name) {
-            let what = format!("<{name}> stands where <{}> is spoken", kind.element());
-            let help = "the type of the session says what is spoken, or a <change_type> before it";
+            let what = format!("<{name}> is in a session of <{}>", kind.element());
+            let help = "the session's type, or a <change_type> before it, decides the protocol";
             return self.wrong(inner.line, what, help);
         }
         match name {
@@ -196,12 +196,12 @@ impl Lower<'_> {
     fn reply_match(&mut self, element: &Element, answer: &Answer) -> Option<Matcher> {
         let line = element.line_of("ack");
         let Some(check) = answer.checks.iter().find(|check| check.when_found) else {
-            let what = "`ack` is \"match\", and there is no <match> to tell the reply by";
+            let what = "`ack` is \"match\", and there is no <match> that recognizes the reply";
             return self.refuse(line, what, "put <match>..</match> before the <websocket>");
         };
         if check.pattern.constant().is_none() {
             let what = "`ack` is \"match\", and the <match> has variables in it";
-            return self.refuse(line, what, "the reply is told by a fixed regular expression");
+            return self.refuse(line, what, "a fixed regular expression recognizes the reply");
         }
         Some(Matcher::Regex(check.pattern.clone()))
     }

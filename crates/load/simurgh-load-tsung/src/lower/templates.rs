@@ -43,7 +43,7 @@ impl Lower<'_> {
             });
             if known {
                 let help = "give the request subst=\"true\" if a value is meant";
-                let what = "a `%%..%%` stands where nothing is put in, and is sent as it is";
+                let what = "a `%%..%%` is in a place without substitution, and is sent unchanged";
                 self.warnings.push(Diagnostic::at(line, what).help(help));
             }
             return Template::literal(text);

@@ -160,7 +160,8 @@ impl Lower<'_> {
             Some(value) => {
                 let number = value.trim().parse::<i64>().ok();
                 if number.is_none() {
-                    let what = format!("`{name}` of <setdynvars> is no whole number: \"{value}\"");
+                    let what =
+                        format!("`{name}` of <setdynvars> is not a whole number: \"{value}\"");
                     lower.wrong(element.line_of(name), what, "");
                 }
                 number

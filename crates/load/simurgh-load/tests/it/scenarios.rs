@@ -71,17 +71,17 @@ fn those_shipped_do_what_they_say() {
             "cluster-rooms.toml",
             &[
                 "about 18,000 users, at a time at most about 18,000",
-                "the run is ended after 1 min 55 s",
+                "the run ends after 1 min 55 s",
             ],
         ),
         ("cluster-kill.toml", &["about 3,000 users", "comes back after 100 ms to 2 s, and joins"]),
-        ("lifelike-chat.toml", &["10 arrive a second, at random (Poisson)"]),
+        ("lifelike-chat.toml", &["10 users per second, at random (Poisson)"]),
         (
             "drops.toml",
             &[
                 "about 10,010 users",
                 "every 10 s of phase cuts its connection is cut for 2 s, by a reset or in silence",
-                "it comes back 0 s to 1 s later",
+                "reconnects 0 s to 1 s later",
                 "joins ask for the messages since the last one",
             ],
         ),

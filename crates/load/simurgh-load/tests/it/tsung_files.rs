@@ -44,7 +44,7 @@ const VERDICTS: &[(&str, &[&str], &[&str])] = &[
     (
         "bad-lead.xml",
         &["line 12: <lead> is not an element of Tsung; <load> is meant (repaired)"],
-        &["line 16: not well-formed: </load> stands where <lead> of line 12 is to be closed"],
+        &["line 16: not well-formed: </load> found where <lead> of line 12 should be closed"],
     ),
     (
         "bad-nounit.xml",
@@ -280,7 +280,7 @@ fn a_slide_is_read() {
         "line 10: <arrivalphase> lacks its attribute `unit` (seconds are taken; Tsung refuses it)",
         "line 11: <users> lacks its attribute `unit` (seconds are taken; Tsung refuses it)",
         "line 15: the JSON has curly quotes (repaired)",
-        "line 17: </session> stands after the end of the scenario (repaired)",
+        "line 17: </session> is after the end of the scenario (repaired)",
     ];
     for wanted in wanted {
         assert!(found.iter().any(|warning| warning == wanted), "{wanted}\nnot in {found:#?}");

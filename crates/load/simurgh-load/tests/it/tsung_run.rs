@@ -192,9 +192,9 @@ fn rows_of_files_are_kept_as_bytes() {
     assert_eq!(rows, [&b"\xef\xbb\xbfan\xe9;1\r"[..], b"bob", b"", b" "]);
     let wanted = [
         "line 7: the file latin1.csv begins with a byte order mark, which is sent (remove it from \
-         the file if it is no part of the values)",
+         the file unless it belongs to the values)",
         "line 7: rows of the file latin1.csv end with a carriage return, which is sent (remove it \
-         from the file if it is no part of the values)",
+         from the file unless it belongs to the values)",
         "line 9: row 2 of the file with the id `default` is short (it has less than 2 fields; the \
          others are empty, as in Tsung)",
     ];

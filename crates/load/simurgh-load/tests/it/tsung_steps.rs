@@ -99,14 +99,14 @@ fn loops() {
             format!("<for var=\"i\" from=\"a\" to=\"2\">{body}</for>"),
             "`from` of <for> cannot be \"a\"",
         ),
-        (format!("<for var=\"i\" from=\"1\" to=\"2\" incr=\"0\">{body}</for>"), "is no step"),
+        (format!("<for var=\"i\" from=\"1\" to=\"2\" incr=\"0\">{body}</for>"), "is not a step"),
         (format!("<repeat name=\"r\">{body}</repeat>"), "does not end with one <while> or <until>"),
         (format!("<repeat name=\"r\"><until var=\"n\" eq=\"1\"/>{body}</repeat>"), "does not end"),
         (format!("<if var=\"n\">{body}</if>"), "<if> compares with nothing"),
         (format!("<if var=\"n\" eq=\"1\" gt=\"0\">{body}</if>"), "compares with several"),
         (
             format!("<if var=\"n\" eq=\"1\"><until var=\"n\" eq=\"1\"/>{body}</if>"),
-            "cannot stand in",
+            "is not allowed in",
         ),
         (format!("<if var=\"%%_n%%\" eq=\"1\">{body}</if>"), "is not the name of a variable"),
         (format!("<if var=\"n[0]\" eq=\"1\">{body}</if>"), "elements are counted from 1"),
@@ -307,7 +307,7 @@ fn captures_and_checks() {
     assert_eq!(from, wanted);
     assert!(http.answer.captures[0].decode_html);
     for (inner, wanted) in [
-        ("<match>(</match>", "<match>: '(' is no regular expression"),
+        ("<match>(</match>", "<match>: '(' is not a supported regular expression"),
         ("<match> </match>", "<match> is empty"),
         (
             "<match apply_to_content=\"a:b\">x</match>",
@@ -510,8 +510,8 @@ fn other_steps() {
     assert_eq!((target, store, restore, scenario.targets[1].tls), (1, true, false, true));
     assert_eq!(steps[3].act, Act::Abort);
     let wrong = "<request><websocket type=\"connect\"/></request>";
-    let wanted = "line 9: <websocket> stands where <http> is spoken (the type of the session says \
-                  what is spoken, or a <change_type> before it)";
+    let wanted = "line 9: <websocket> is in a session of <http> (the session's type, or a \
+                  <change_type> before it, decides the protocol)";
     assert_eq!(wrong_steps("ts_http", wrong), [wanted]);
 }
 

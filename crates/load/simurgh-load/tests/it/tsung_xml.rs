@@ -12,7 +12,7 @@ fn literal(text: &str) -> Template {
 #[test]
 fn xml_that_is_not_well_formed() {
     for (from, to, wanted) in [
-        ("</sessions>", "", "line 10: not well-formed: </tsung> stands where <sessions> of line 8"),
+        ("</sessions>", "", "line 10: not well-formed: </tsung> found where <sessions> of line 8"),
         ("</tsung>", "", "line 3: not well-formed: <tsung> is never closed"),
         (
             "</tsung>",
@@ -29,8 +29,8 @@ fn xml_that_is_not_well_formed() {
         ("<tsung ", "<tsung version=\"2\" ", "<tsung> has the attribute `version` twice"),
         ("url=\"/\"", "url=\"/?a&b\"", "line 9: not well-formed: a `&` begins no reference"),
         ("url=\"/\"", "url=\"/&nbsp;\"", "line 9: the entity `&nbsp;` is not declared"),
-        ("url=\"/\"", "url=\"/&#1;\"", "line 9: `&#1;` is no character that XML allows"),
-        ("url=\"/\"", "url=\"/<\"", "line 9: a `<` stands in the value of an attribute"),
+        ("url=\"/\"", "url=\"/&#1;\"", "line 9: `&#1;` is not a character that XML allows"),
+        ("url=\"/\"", "url=\"/<\"", "line 9: a `<` is in the value of an attribute"),
         ("url=\"/\"", "url=/", "line 9: not well-formed: an attribute of <http>"),
         (
             "<request>",
@@ -45,7 +45,7 @@ fn xml_that_is_not_well_formed() {
             "<sessions><sesion/>",
             "line 8: <sesion> is not an element of Tsung (in <se",
         ),
-        ("<sessions>", "<sessions><server/>", "line 8: <server> cannot stand in <sessions>"),
+        ("<sessions>", "<sessions><server/>", "line 8: <server> is not allowed in <sessions>"),
         ("<tsung ", "<scenario ", "line 3: the root element is <scenario>"),
     ] {
         let mut text = Parts::default().text().replacen(from, to, 1);
@@ -156,10 +156,10 @@ fn strict_is_as_the_dtd() {
         (
             "<request>",
             "<transaction name=\"a\"><set_option name=\"b\"/></transaction><request>",
-            "<set_option> cannot stand in <transaction>",
+            "<set_option> is not allowed in <transaction>",
         ),
         ("tsung-1.0.dtd", "other.dtd", "line 3: the DOCTYPE names `tsung` and"),
-        ("<?xml", "\n<?xml", "line 2: not well-formed: `<?xml` stands after something else"),
+        ("<?xml", "\n<?xml", "line 2: not well-formed: `<?xml` must be first"),
     ] {
         let text = sound.replacen(from, to, 1);
         let found = lines(&read_in(&text, &strict, &Fake).unwrap_err().0);

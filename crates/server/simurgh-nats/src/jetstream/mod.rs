@@ -42,7 +42,7 @@ use crate::wire::{self, Message};
 pub(crate) const INBOX_SID: u64 = 0;
 /// The first version of NATS whose streams have all needed features.
 const VERSION_MIN: (u32, u32) = (2, 11);
-/// How long the streams of a new link may be checked before the link is reported as up. An engine
+/// How long the streams of a new link may be checked before the link is reported as up. A broker
 /// without JetStream ends the check with its first answer.
 const CHECK_MS: u64 = 3_000;
 /// The same, if they were known over the last link.
@@ -234,7 +234,7 @@ impl JetStream {
     fn reply(&mut self, request: StreamRequest) -> String {
         let key = self.next_key();
         if self.stream_requests.len() >= STREAM_REQUESTS_MAX {
-            // The engine has not answered for long.
+            // The broker has not answered for long.
             self.stream_requests.clear();
         }
         self.stream_requests.insert(key, request);

@@ -41,9 +41,9 @@ pub struct HttpConfig {
     pub idle_timeout: Duration,
     /// Most requests of a connection; the answer to the last closes it. Default 100,000.
     pub requests_max: u64,
-    /// Most connections at once; above: 503 with Retry-After. Default 10,000. They have their own
-    /// descriptor table, so they take none from sockets. From half of them on an idle one may stay
-    /// for less than [`idle_timeout`](Self::idle_timeout), and within the last sixteenth the
+    /// Maximum concurrent connections; above: 503 with Retry-After. Default 10,000. They have their
+    /// own descriptor table, so they take none from sockets. From half of them on an idle one may
+    /// stay for less than [`idle_timeout`](Self::idle_timeout), and within the last sixteenth the
     /// longest idle are closed in favour of new ones.
     pub connections_max: usize,
     /// Connections beyond [`connections_max`](Self::connections_max) for the server's own paths,

@@ -41,14 +41,13 @@ pub struct Config {
     pub max_connections_per_user: Option<u32>,
     /// Pins shard n to core `n % cores`. Default: off. Useful for measurements, rarely for serving.
     pub pin_shards: bool,
-    /// A connection that sends nothing in this time is closed with 1002; `None`: never. Default 60
-    /// s
-    /// (PROTOCOL §7). There is no timer per connection: a sweep over the records checks it.
+    /// The server closes a connection with 1002 if it sends nothing in this time; `None`: never.
+    /// Default 60 s (PROTOCOL §7). There is no timer per connection: a sweep over the records
+    /// checks it.
     pub idle_timeout: Option<Duration>,
-    /// A channel without activity in this time, or at most twice this time, hibernates
-    /// ([`ShardChannel::hibernate`](simurgh_core::ShardChannel::hibernate)); `None`:
-    /// never. Default 15 s, as in Phoenix. Costs a check of each channel in that time while any is
-    /// awake.
+    /// A channel without activity for one to two times this interval hibernates
+    /// ([`ShardChannel::hibernate`](simurgh_core::ShardChannel::hibernate)); `None`: never. Default
+    /// 15 s, as in Phoenix. Costs a check of each channel in that time while any is awake.
     pub hibernate_after: Option<Duration>,
     /// Time from accept to the end of the upgrade request. Default 10 s.
     pub handshake_timeout: Duration,

@@ -1,10 +1,9 @@
 //! The plain HTTP connections of one listener, and how many there may be.
 //!
-//! An idle connection is worth less than one with a request: when places grow scarce the server
+//! An idle connection is worth less than one with a request: when few places are left the server
 //! closes the longest idle ones, and shortens the idle timeout of the others. Some places are
-//! reserved
-//! for the server's own paths (monitoring and publishing), so that a full server does not look like
-//! a dead one.
+//! reserved for the server's own paths (monitoring and publishing), so that a full server does not
+//! look like a dead one.
 
 mod held;
 mod watch;
@@ -32,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// How often a search for a place is repeated, and the time between two tries.
 const TRIES: usize = 100;
 const APART: Duration = Duration::from_millis(1);
-/// An idle connection may stay at least so long, however full it is.
+/// The minimum idle timeout, even if all places are taken.
 const IDLE_LEAST: Duration = Duration::from_secs(1);
 
 /// Whether a path is one of the server's own, for which places are reserved.
@@ -271,8 +270,8 @@ impl HttpConnections {
 }
 
 impl Present {
-    /// Asks so many of the longest idle connections to close; returns how many. After a
-    /// search that found none there is a pause.
+    /// Asks at most `most` of the longest idle connections to close, and returns their number.
+    /// After a search that finds none there is a pause.
     fn ask_idle(&mut self, most: usize, is_meant: impl Fn(&Seat) -> bool) -> usize {
         let now = Instant::now();
         if self.paused_until.is_some_and(|until| now < until) {
@@ -403,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_places_are_for_the_servers_own_paths() {
+    fn last_connections_are_reserved_for_the_servers_own_paths() {
         let (http_connections, mut idle) = connections(4, 2, 4);
         assert!(
             !http_connections.take(is_reserved("/"))
@@ -425,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_has_a_quarter_of_the_reserved_places() {
+    fn one_address_gets_a_quarter_of_the_reserved_connections() {
         let (http_connections, _idle) = connections(4, 8, 4);
         let mut taken = |last: u8| {
             assert!(http_connections.take(true));
@@ -440,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_idle_are_asked_first_and_no_more_than_it_takes() {
+    fn longest_idle_connections_close_first_and_no_more_than_needed() {
         let (http_connections, mut idle) = connections(64, 2, 60);
         http_connections.make_room();
         assert!(idle.iter().all(|(_, watch)| !watch.has_to_leave()), "four are free");

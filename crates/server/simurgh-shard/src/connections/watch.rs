@@ -282,7 +282,7 @@ impl Watch {
         self.is_last.load(Relaxed) && number == self.heads.load(Relaxed)
     }
 
-    /// The overdue ones, or when to check again. `idle_limit` is the present limit of idle time.
+    /// The overdue action, or when to check again. `idle_limit` is the present limit of idle time.
     pub fn look(&self, limits: &HttpConfig, idle_limit: Duration) -> Result<Duration, Overdue> {
         let shortest = limits.shortest_timeout();
         let now_ms = now_ms();

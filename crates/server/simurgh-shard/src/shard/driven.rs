@@ -390,7 +390,7 @@ impl Shard {
         self.refuse_driven(503, String::new())
     }
 
-    /// Closes the sockets of a driver that is gone; returns whether that was the last.
+    /// Closes the sockets of a driver that is gone; returns whether all are closed.
     fn detach(&mut self, io: &mut Io, task: &mut Task, deadline: u64) -> bool {
         let driver = task.driver;
         let mut keys = Vec::new();

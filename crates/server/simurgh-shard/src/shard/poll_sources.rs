@@ -1,8 +1,8 @@
 //! What long-poll sessions hold, by their clients' addresses: places, bytes that they keep until
 //! they end, and bytes that wait to be polled.
 //!
-//! When too many bytes wait, the address that holds most loses a session; when places grow scarce,
-//! an address has a share of them. So no client costs another its session.
+//! When too many bytes wait, the address that holds most loses a session. When few places are left,
+//! each address gets a share of them. So no client can end another client's session.
 
 use std::collections::{BTreeSet, HashMap};
 

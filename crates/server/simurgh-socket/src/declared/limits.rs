@@ -89,7 +89,7 @@ fn rate(value: &Value, read: Read) -> Result<RateLimit, String> {
     Ok(RateLimit::from(rate).or(policy(table)?))
 }
 
-/// A number a second, or a text with a time.
+/// A number per second, or a text with a time.
 fn plain_rate(value: &Value, read: Read) -> Result<Rate, String> {
     let second = Duration::from_secs(1);
     let split = value.as_str().and_then(|text| text.split_once('/'));
@@ -199,15 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_limit_is_named() {
+    fn invalid_limit_is_reported() {
         for (value, why) in [
             (json!(0), "0: a rate and its burst must be from 1"),
             (json!(-5), "-5 is not a rate: use a number per second such as 20"),
-            (json!(1.5), "1.5 is no rate"),
-            (json!(true), "true is no rate"),
-            (json!("fast"), "\"fast\" is no rate"),
-            (json!("5/day"), "\"5/day\" is no rate"),
-            (json!("64KiB/s"), "\"64KiB/s\" is no rate"),
+            (json!(1.5), "1.5 is not a rate"),
+            (json!(true), "true is not a rate"),
+            (json!("fast"), "\"fast\" is not a rate"),
+            (json!("5/day"), "\"5/day\" is not a rate"),
+            (json!("64KiB/s"), "\"64KiB/s\" is not a rate"),
             (
                 json!("5/2h"),
                 "\"5/2h\": the interval of a rate must be from a millisecond to an hour",
@@ -219,7 +219,10 @@ mod tests {
             (json!({"rate": 5, "burst": "x"}), "burst: \"x\" is not a positive whole number"),
             (json!({"rate": 1, "burst": 4_000}), "burst: a burst must refill within an hour"),
             (json!({"rate": 5, "policy": "kill"}), "policy: \"kill\" is unknown: use \"reply\""),
-            (json!({"rate": 5, "brust": 5}), "brust: no such key; there are rate, burst, policy"),
+            (
+                json!({"rate": 5, "brust": 5}),
+                "brust: no such key; the keys are rate, burst, policy",
+            ),
         ] {
             let error = read(json!({"messages": value})).expect_err("no rate");
             assert!(error.contains(why), "{value}: {error}");
@@ -228,7 +231,7 @@ mod tests {
         for (value, why) in [
             (json!(5), "must be a table, such as"),
             (json!({"joins": 5}), "joins: no such key; the keys are messages, bytes"),
-            (json!({"bytes": "1/0"}), "bytes: \"1/0\" is no rate"),
+            (json!({"bytes": "1/0"}), "bytes: \"1/0\" is not a rate"),
             (json!({"payload_bytes": 0}), "payload_bytes: must be at least 1"),
             (json!({"payload_bytes": "-1"}), "payload_bytes: \"-1\" is not a size: use a size"),
             (json!({"payload_bytes": {"policy": "drop"}}), "payload_bytes: the table has no max"),

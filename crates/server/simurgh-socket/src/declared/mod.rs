@@ -86,8 +86,9 @@ pub struct ChannelSpec {
     pub topic: String,
     /// Topics (patterns as above) whose joins are refused with `{"reason": "unauthorized"}`.
     pub deny: Vec<String>,
-    /// Token claims that may join: [`Rule`](crate::token::Rule)s, one of which has to allow it;
-    /// others are refused with `{"reason": "unauthorized"}`. Default: every client.
+    /// Rules on token claims that decide which clients may join. One [`Rule`](crate::token::Rule)
+    /// has to allow the join; else the server refuses it with `{"reason": "unauthorized"}`.
+    /// Default: every client may join.
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
     pub join: Vec<String>,
@@ -96,8 +97,8 @@ pub struct ChannelSpec {
     /// expires. Default: none. Costs its claims and one tokio task a channel.
     #[cfg(feature = "token")]
     pub join_token: Option<String>,
-    /// Token claims that may send events that are broadcast, as in `join`; others get
-    /// `{"reason": "unauthorized"}`. Default: all members.
+    /// Rules that decide which members may publish, as in `join`; others get `{"reason":
+    /// "unauthorized"}`. Default: all members.
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
     pub publish: Vec<String>,
@@ -289,11 +290,10 @@ pub fn user_socket(
     Ok(user_socket_of(path, &specs, defaults, compiled))
 }
 
-/// Settings that are allowed but probably not meant, for warnings; specs with mistakes have none.
-/// An event
-/// that is declared and announces joins; and on a server with tokens, templates that show what a
-/// client says about itself where its verified identity is probably meant: one user could speak as
-/// another.
+/// Warnings about settings that are allowed but probably not intended; specs with mistakes have
+/// none. They name an event that is both declared and announces joins. On a server with tokens they
+/// name templates that show what a client says about itself instead of its verified identity: one
+/// user could pose as another.
 pub fn traps(specs: &[ChannelSpec], defaults: Defaults, has_tokens: bool) -> Vec<Mistake> {
     let compiled = check::compile(&complete(specs), defaults).unwrap_or_default();
     let mut traps = Vec::new();

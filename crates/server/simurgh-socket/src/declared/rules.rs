@@ -1,4 +1,4 @@
-//! Rules for joining and publishing, by the claims of the socket's token.
+//! Rules on the claims of the socket's token: they decide which clients may join and publish.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::json;

@@ -109,7 +109,7 @@ pub(crate) fn not_joined(topic: &str, status: &str, response: &Payload<'_>) -> S
 fn what(check: &Check, state: &State, words: &Words, has_come: bool) -> String {
     let socket = state.mailboxes.get(check.at).map(Mailbox::name).unwrap_or_default();
     let no = if has_come { "a" } else { "no" };
-    let come = if has_come { "arrived, which was not expected" } else { "arrived" };
+    let come = if has_come { "arrived unexpectedly" } else { "arrived" };
     let event = words_text(words);
     match &check.sort {
         Sort::Push(Some(topic)) => format!("{no} push{event} to {socket} on {topic} {come}"),

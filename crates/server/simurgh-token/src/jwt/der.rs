@@ -12,7 +12,7 @@ pub(super) fn public_key(spki: &[u8]) -> Option<(Option<Algorithm>, &[u8])> {
     Some((purpose(algorithm)?, key))
 }
 
-/// The purpose of a private key in PKCS #8 (RFC 5958 §2).
+/// The algorithm that a private key in PKCS #8 (RFC 5958 §2) is for.
 pub(super) fn private_key_purpose(pkcs8: &[u8]) -> Option<Option<Algorithm>> {
     let (content, []) = element(pkcs8, SEQUENCE)? else { return None };
     let (_version, rest) = element(content, INTEGER)?;

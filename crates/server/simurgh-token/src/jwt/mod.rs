@@ -1,8 +1,8 @@
 //! JSON Web Tokens (RFC 7519) as signed by HS256, RS256, ES256 and EdDSA (RFC 7515, 7518, 8037).
 //!
 //! Each key is for one algorithm, and a token whose `alg` differs is refused: a token cannot choose
-//! how it is verified. `none` is refused, and so is a token that requires an extension (`crit`),
-//! since there is no support for extensions.
+//! how it is verified. `none` is refused. So is a token that requires an extension (`crit`): this
+//! crate supports no extensions.
 //!
 //! ```
 //! use std::time::Duration;

@@ -39,11 +39,11 @@ const COPIES_BYTES_MAX: usize = 32 << 20;
 /// Clients with a file ask whether it has changed.
 const CACHING: HeaderValue = HeaderValue::from_static("no-cache");
 
-/// Serves the files below a directory, as a router's fallback: `index.html` for a directory, an
-/// `ETag` and `Last-Modified` with 304 for clients that have the file, ranges, and `br`, `zstd` or
-/// `gzip` if the client accepts them: from files such as `page.css.br` if they exist, else from a
-/// copy (`br` or `gzip`) that is made on another thread and kept. Answers have security headers
-/// with `policy` ([`with_security_headers`]).
+/// Serves the files below a directory, as a router's fallback. It answers with `index.html` for a
+/// directory, with `ETag` and `Last-Modified` (304 for clients that have the file), and with
+/// ranges. It compresses with `br`, `zstd` or `gzip` if the client accepts that: it sends
+/// `page.css.br` if that file exists, else a copy (`br` or `gzip`) that another thread makes and
+/// caches. Answers have security headers with `policy` ([`with_security_headers`]).
 ///
 /// Copies take up to 32 MiB, and a file above a quarter of that gets none; [`static_files_keeping`]
 /// sets another limit.

@@ -153,8 +153,8 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
     }
 }
 
-/// Whether the client's address may have one more connection. A trusted proxy's are of many
-/// clients.
+/// Whether the client's address may open one more connection. Connections of a trusted proxy belong
+/// to many clients.
 fn has_share(
     server: &Server,
     stream: &StdTcpStream,

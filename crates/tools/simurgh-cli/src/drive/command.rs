@@ -44,17 +44,17 @@ const fn usage(name: &'static str, takes: &'static str, about: &'static str) -> 
 
 /// All commands, in the order of the help.
 pub(super) const ALL: &[Usage] = &[
-    usage("start", "COUNT [PARAMS]", "opens sockets; they are numbered from 1 on"),
+    usage("start", "COUNT [PARAMS]", "opens sockets, numbered from 1"),
     usage("join", "IDS TOPIC [PAYLOAD]", "joins a topic"),
     usage("push", "IDS TOPIC EVENT [PAYLOAD]", "pushes an event to a channel"),
-    usage("flush", "[IDS]", "shows what was heard and not shown yet"),
-    usage("broadcast", "TOPIC EVENT [PAYLOAD]", "says something to all members, as the server"),
+    usage("flush", "[IDS]", "shows new messages"),
+    usage("broadcast", "TOPIC EVENT [PAYLOAD]", "broadcasts to all members, as the server does"),
     usage("leave", "IDS TOPIC", "leaves a topic"),
     usage("close", "IDS", "closes sockets"),
-    usage("stats", "", "shows how many there are, what was heard, memory and CPU time"),
-    usage("wait", "TIME", "does nothing for as long, for example 500ms"),
+    usage("stats", "", "shows counts, memory and CPU time"),
+    usage("wait", "TIME", "waits, for example 500ms"),
     usage("help", "[COMMAND]", "shows this"),
-    usage("quit", "", "leaves; so do Ctrl-D and Ctrl-C"),
+    usage("quit", "", "exits, as do Ctrl-D and Ctrl-C"),
 ];
 
 /// Why a line is not a command.
@@ -107,7 +107,7 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>, Mistake> {
     match words.next() {
         None => Ok(Some(command)),
         Some((at, word)) => {
-            Err(Mistake { at, why: format!("{word:?} is too much: {}", words.written()) })
+            Err(Mistake { at, why: format!("unexpected {word:?}; usage: {}", words.written()) })
         }
     }
 }
@@ -191,7 +191,10 @@ impl<'l> Words<'l> {
             match (number(first), number(last)) {
                 (Some(first), Some(last)) if first <= last => ranges.push(first..=last),
                 _ => {
-                    let why = format!("{part:?} is no socket: 7, 1-1000, 1,5,9-12 or all");
+                    let why = format!(
+                        "{part:?} is not a socket number; write 7, 1-1000, 1,5,9-12 \
+                        or all"
+                    );
                     return Err(Mistake { at: part_at, why });
                 }
             }
@@ -264,7 +267,7 @@ mod tests {
             let (at, why) = mistake(&format!("close 1,{wrong}"));
             assert_eq!(
                 (at, why),
-                (8, format!("{wrong:?} is no socket: 7, 1-1000, 1,5,9-12 or all"))
+                (8, format!("{wrong:?} is not a socket number; write 7, 1-1000, 1,5,9-12 or all"))
             );
         }
         assert_eq!(mistake("stats now").0, 6);

@@ -31,7 +31,7 @@ const RELEASE_PAUSES: usize = 10;
 /// Settings of a measurement. Path, params and serializer are for a prompt, too.
 #[derive(Debug, clap::Args)]
 pub(super) struct Plan {
-    /// Channels that each of them joins
+    /// Channels that each socket joins
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<u16>(1, 65_535))]
     channels: u16,
     #[arg(long, value_name = "TOPIC", default_value = "ping_topic", help = TOPIC_HELP,
@@ -40,19 +40,19 @@ pub(super) struct Plan {
     /// Path of the user socket
     #[arg(long, value_name = "PATH", default_value = "/socket")]
     pub(super) path: String,
-    /// Params of each connection, a JSON object
+    /// Connect params of each socket, a JSON object
     #[arg(long, value_name = "JSON", default_value = "{}", value_parser = values::json)]
     pub(super) params: Value,
     /// Payload of each join
     #[arg(long, value_name = "JSON", default_value = "{}", value_parser = values::json)]
     payload: Value,
-    /// Event that each socket pushes, to measure messages
+    /// Event that each socket pushes once
     #[arg(long, value_name = "EVENT", default_value = "ping")]
     event: String,
-    /// Broadcasts to all that are measured
+    /// Number of broadcasts to measure
     #[arg(long, value_name = "N", default_value = "5", value_parser = values::count)]
     broadcasts: usize,
-    /// What messages pass on their way: nothing, or a serializer and WebSocket frames
+    /// Serializer and WebSocket frames that messages pass through
     #[arg(long, value_enum, default_value = "none")]
     serializer: Wire,
 }
@@ -88,19 +88,19 @@ macro_rules! number {
 }
 
 const TOPIC_HELP: &str =
-    concat!("Topic to join; ", number!(), " in it is the number of the channel, from 1");
+    concat!("Topic to join; ", number!(), " becomes the number of the channel, from 1");
 const TOPIC_LONG_HELP: &str = concat!(
     "Topic to join; ",
     number!(),
-    " in it is the number of the channel, from 1\n\nWithout ",
+    " becomes the number of the channel, from 1\n\nWithout ",
     number!(),
-    ", `:2`, `:3` and so on are appended for all channels but the first."
+    ", all channels but the first get `:2`, `:3` and so on."
 );
 
 /// The path of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Wire {
-    /// Values, as they are
+    /// No serializer: values are passed directly
     None,
     /// Serializer V1
     V1,
@@ -178,7 +178,7 @@ fn try_one(
     }
     let Some(topic) = topics.first() else { return Ok(false) };
     let silent =
-        format!("{:?} is not answered on {topic}, so no messages are measured", plan.event);
+        format!("{:?} gets no answer on {topic}, so messages are not measured", plan.event);
     driver.settle()?;
     while driver.try_recv().is_some() {}
     driver.push(socket, topic, &plan.event, Payload::EMPTY_OBJECT)?;
@@ -278,7 +278,9 @@ impl Run<'_> {
         self.stop.wait(WAIT_MAX, || hibernating() >= channels)?;
         self.await_release()?;
         match hibernating() {
-            0 => self.notes.push("no channel hibernates: hibernate_after is off, or long".into()),
+            0 => {
+                self.notes.push("no channel hibernates: hibernate_after is off or too long".into())
+            }
             n if n < channels => {
                 self.notes.push(format!("{} channels hibernate", grouped(n)));
             }

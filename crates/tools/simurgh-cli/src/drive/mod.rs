@@ -30,35 +30,33 @@ use interrupt::{Failure, Interrupt};
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Flags {
-    /// Creates so many sockets, measures what they cost, and ends
+    /// Opens N sockets, measures time and memory, and exits
     #[arg(long, value_name = "N", value_parser = values::count)]
     sockets: Option<usize>,
     #[command(flatten)]
     plan: measure::Plan,
-    /// Does what FILE says, a command on each line, and ends
+    /// Runs the commands in FILE, one per line, and exits
     #[arg(long, value_name = "FILE", conflicts_with = "sockets")]
     script: Option<PathBuf>,
-    /// Settings, as for serve; nothing is listened on unless --listen says so
+    /// Settings file, as for serve; its `listen` is ignored
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address to listen on as well, for clients, /metrics and the like
+    /// Also listens on this address, for network clients and /metrics
     #[arg(long, value_name = "ADDRESS", value_parser = values::address)]
     listen: Vec<std::net::SocketAddr>,
-    /// Event loops [default: one per core, or as the settings say]
+    /// Shards [default: one per core, or as in the settings]
     #[arg(long, value_name = "N", value_parser = word_or("auto", whole::<usize>(1, SHARDS_MAX)))]
     shards: Option<Choice<usize>>,
-    /// Time after which channels that are silent hibernate [default: as the settings say; 1s when
-    /// measuring]
+    /// Time after which idle channels hibernate [default: as in the settings; 1s with --sockets]
     #[arg(long, value_name = "TIME", value_parser = word_or("off", duration))]
     hibernate_after: Option<Choice<Duration>>,
 }
 
 const AFTER_HELP: &str = "\
-Without --sockets and --script it reads commands: at a prompt with history and completion, or\n\
-from standard input. `help` names them. Where no channels are declared there is the built-in chat\n\
-(rooms:*), and ping_topic: a join is answered with hello, the event ping with the event pong.\n\
-Exit status: 0, 1 when something failed, 2 when flags, settings or script are wrong, 130 after\n\
-Ctrl-C.";
+Without --sockets and --script, drive reads commands from a prompt or from standard input; `help`\n\
+lists them. Without declared channels it runs the built-in chat (rooms:*). It always has\n\
+ping_topic, which answers a join with hello and the event ping with pong.\n\
+Exit status: 0 success, 1 failure, 2 wrong flags, settings or script, 130 after Ctrl-C.";
 
 /// The time until silent channels hibernate, while measuring.
 const MEASURED_HIBERNATE_AFTER: Duration = Duration::from_secs(1);
@@ -92,7 +90,7 @@ fn run(
     let stop = Interrupt::on_signals()
         .map_err(|error| Failure::Because(format!("cannot wait for signals: {error}")))?;
     // It never joins a cluster.
-    let Settings { mut config, declared, cluster: _, log, log_format, warnings: _ } = settings;
+    let Settings { mut config, declared, log, log_format, .. } = settings;
     let _log = logging::start(log, log_format);
     config.listen = flags.listen;
     let declared = declared.map(|declared| Declared {

@@ -1,5 +1,5 @@
-//! The seeds' example channel: a join is answered with hello, the event `ping` with the event
-//! `pong`.
+//! The example channel of the sockets driver from 2016: a join is answered with hello, the event
+//! `ping` with the event `pong`.
 
 use simurgh::{Join, Outcome, Payload, ShardChannel, ShardContext, json};
 

@@ -116,7 +116,7 @@ fn run_prompt(sockets: &mut Sockets, stop: &Interrupt) -> Result<(), Failure> {
         // Fails at first, when there is none.
         let _ = editor.load_history(history);
     }
-    show("help names all commands, Ctrl-D leaves");
+    show("Type help for all commands, Ctrl-D to exit.");
     let outcome = loop {
         let line = match editor.readline(PROMPT) {
             Ok(line) => line,

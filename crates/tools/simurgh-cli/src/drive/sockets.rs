@@ -156,7 +156,7 @@ impl Sockets {
         let received = received.into_iter().filter(|(_, n)| *n > 0);
         let received: Vec<_> = received.map(|(what, n)| format!("{} {what}", grouped(n))).collect();
         let received =
-            if received.is_empty() { "nothing heard yet".to_owned() } else { received.join(", ") };
+            if received.is_empty() { "no messages yet".to_owned() } else { received.join(", ") };
         let (pushed, time) = (grouped(sockets.len() as u64), millis(clocks.spent().wall));
         Ok(format!("{pushed} pushed {event}, in {time}; {received}"))
     }
@@ -202,7 +202,7 @@ impl Sockets {
                 (received, spent) = (now, clocks.spent());
             }
         }
-        Ok(format!("{} heard {event}, in {}", grouped(received), millis(spent.wall)))
+        Ok(format!("{} received {event}, in {}", grouped(received), millis(spent.wall)))
     }
 
     fn flush(&mut self, ids: &Ids) -> Result<String, Failure> {
@@ -260,7 +260,7 @@ impl Sockets {
             ("channels", sum(|it| it.channels.value())),
             ("  hibernating", sum(|it| it.channels_hibernating.value())),
             ("topics, on all shards", sum(|it| it.topics.value())),
-            ("heard: replies ok", grouped(ok)),
+            ("replies ok", grouped(ok)),
             ("  other replies", grouped(not_ok)),
             ("  messages", grouped(messages)),
             ("  channels closed", grouped(channels_closed)),
@@ -283,7 +283,9 @@ impl Sockets {
         let open = numbered.filter(|(n, _)| is_meant(*n)).filter_map(|(_, socket)| *socket);
         let open: Vec<SocketId> = open.collect();
         match (open.is_empty(), ids) {
-            (true, Ids::All) => Err(Failure::Because("no socket is open; start some".to_owned())),
+            (true, Ids::All) => {
+                Err(Failure::Because("no socket is open; run `start COUNT` first".to_owned()))
+            }
             (true, Ids::Some(_)) => Err(Failure::Because("closed already".to_owned())),
             _ => Ok(open),
         }

@@ -29,10 +29,18 @@ fn execute(control: &Control, line: &str) -> Result<(), String> {
         ["stop"] => control.stop(),
         ["rate", factor] => match factor.parse::<f64>() {
             Ok(factor) if factor.is_finite() && factor > 0.0 => control.rate(factor),
-            _ => return Err(format!("rate {factor:?} is no number above 0, such as 2 or 0.5")),
+            _ => {
+                return Err(format!(
+                    "rate {factor:?}: the factor must be a number above 0, such \
+                as 2 or 0.5"
+                ));
+            }
         },
         _ => {
-            return Err(format!("{line:?} is no command; pause, resume, rate FACTOR, stop are"));
+            return Err(format!(
+                "{line:?} is not a command: write pause, resume, rate FACTOR or \
+                stop"
+            ));
         }
     }
     Ok(())

@@ -20,69 +20,69 @@ use crate::{logging, signals};
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct HttpFlags {
-    /// What is requested: http:// or https://.
+    /// URL to request, http:// or https://.
     url: String,
-    /// Connections that are kept open.
+    /// Open connections.
     #[arg(short, long, value_name = "N", value_parser = values::count, default_value = "10")]
     connections: usize,
-    /// Threads. Default: one, and more if the connections need more descriptors or another core.
+    /// Threads. Default: as many as the connections need.
     #[arg(short, long, value_name = "N", value_parser = workers)]
     threads: Option<usize>,
-    /// How long it is measured.
+    /// Time to measure; a plain number is seconds.
     #[arg(short, long, value_name = "TIME", value_parser = seconds_or_duration,
           default_value = "10s")]
     duration: Duration,
-    /// Requests a second, due at fixed times whatever the server does; latency then counts from
-    /// when they were due. Also 60000/min. Default: each as soon as the one before it is answered.
+    /// Requests per second, due at fixed times; latency counts from the due time. Also 60000/min.
+    /// Default: each request follows the previous answer.
     #[arg(short = 'R', long, value_name = "RATE", value_parser = simurgh_load::toml::rate)]
     rate: Option<f64>,
-    /// Numbers of connections, measured one after the other; ends with a table, a chart, and where
-    /// the server saturates.
+    /// Measures these numbers of connections one after the other, and shows a table, a chart, and
+    /// where the server saturates.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = values::count,
           conflicts_with_all = ["connections", "rate"])]
     sweep: Vec<usize>,
-    /// A header, "NAME: VALUE"; may be repeated.
+    /// Header, "NAME: VALUE". Repeatable.
     #[arg(short = 'H', long = "header", value_name = "HEADER", value_parser = header)]
     headers: Vec<(String, String)>,
-    /// The method.
+    /// Request method.
     #[arg(short = 'X', long, value_name = "NAME", default_value = "GET")]
     method: String,
-    /// The body: a text, or @FILE.
+    /// Request body: text, or @FILE.
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
-    /// How long an answer, or a connection, may take.
+    /// Time limit for an answer or a connection.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
     timeout: Duration,
     /// For those who are used to it: the distribution is always shown.
     #[arg(long, hide = true)]
     latency: bool,
-    /// Takes any certificate of the server.
+    /// Accepts any TLS certificate.
     #[arg(long)]
     insecure: bool,
-    /// File with further root certificates in PEM; may be repeated.
+    /// PEM file with more root certificates. Repeatable.
     #[arg(long, value_name = "FILE")]
     roots: Vec<PathBuf>,
-    /// Puts another host, or host:port, in the place of the URL's; may be repeated.
+    /// Connects to another host, or host:port, than the URL's. Repeatable.
     #[arg(long, value_name = "HOST=ADDR", value_parser = map)]
     map: Vec<(String, String)>,
-    /// Addresses to connect from, 10.0.0.2 or 10.0.0.2-10.0.0.9; may be repeated.
+    /// Source addresses: 10.0.0.2 or 10.0.0.2-10.0.0.9. Repeatable.
     #[arg(long, value_name = "RANGE", value_parser = simurgh_load::toml::address_range)]
     source: Vec<AddressRange>,
-    /// Cores to pin threads to in turn, such as 2,3 or 4-7. Default: none.
+    /// Pins threads to these cores in turn: 2,3 or 4-7.
     #[arg(long, value_name = "LIST", value_parser = cores)]
     cores: Option<Cores>,
-    /// Writes all figures, histograms too, as JSON.
+    /// Writes all figures and histograms to this JSON file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Writes the table and the charts of a sweep as a page.
+    /// Writes the table and charts of a sweep to this HTML file.
     #[arg(long, value_name = "FILE", requires = "sweep")]
     html: Option<PathBuf>,
 }
 
 const AFTER_HELP: &str = "\
-Exit status: 0 measured, 1 nothing was answered or results could not be written, 2 flags are\n\
-wrong. The first SIGINT or SIGTERM ends the run and shows what was measured; a second one ends it\n\
-at once.";
+Exit status: 0 if it measured, 1 if no request was answered or results could not be written, 2 if\n\
+a flag is wrong. The first SIGINT or SIGTERM ends the run and shows its results, a second one\n\
+ends it at once.";
 
 fn header(text: &str) -> Result<(String, String), String> {
     match text.split_once(':') {
@@ -101,7 +101,8 @@ impl HttpFlags {
             Some((text, None)) => Some(text.as_bytes().to_vec()),
         };
         let pem = |path: &PathBuf| {
-            String::from_utf8(read(path)?).map_err(|_| format!("{} is no PEM", path.display()))
+            String::from_utf8(read(path)?)
+                .map_err(|_| format!("{} is not a PEM file", path.display()))
         };
         let roots_pem: Vec<String> = self.roots.iter().map(pem).collect::<Result<_, _>>()?;
         Ok(Plan {
@@ -134,7 +135,9 @@ pub(super) fn http(flags: &HttpFlags) -> Result<ExitCode, String> {
         Err(why) => return Ok(Refusal(vec![why]).refuse("nothing was sent")),
     };
     if flags.threads.is_some_and(|threads| flags.sweep.is_empty() && threads > flags.connections) {
-        let why = "more threads than connections: some would have none".to_owned();
+        let why = "-t must not exceed -c: a thread without a connection does nothing. Lower -t or \
+            raise -c."
+            .to_owned();
         return Ok(Refusal(vec![why]).refuse("nothing was sent"));
     }
     let mut runner = Runner::default();
@@ -222,7 +225,7 @@ fn write_json(path: Option<&Path>, value: &impl serde::Serialize) -> Result<(), 
 fn written(path: &Path, bytes: &[u8]) -> Result<(), String> {
     report::write_whole(path, bytes)
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    complain(&format!("{} is written", path.display()));
+    complain(&format!("wrote {}", path.display()));
     Ok(())
 }
 

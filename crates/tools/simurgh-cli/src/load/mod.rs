@@ -66,7 +66,7 @@ fn init(file: Option<PathBuf>) -> Result<ExitCode, String> {
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
     file.and_then(|mut file| std::io::Write::write_all(&mut file, EXAMPLE.as_bytes()))
         .map_err(|error| format!("cannot write {shown}: {error}"))?;
-    complain(&format!("{shown} is written; `simurgh load check {shown}` explains it"));
+    complain(&format!("wrote {shown}; `simurgh load check {shown}` explains it"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -105,7 +105,14 @@ fn unknown_names(path: &Path, overrides: &Overrides) -> Vec<String> {
         let host = name.rsplit_once(':').map_or(name.as_str(), |(host, _)| host);
         !text.contains(&host.to_ascii_lowercase())
     });
-    unknown.map(|(flag, name)| format!("{flag} {name}: the file does not name it")).collect()
+    unknown
+        .map(|(flag, name)| {
+            format!(
+                "{flag} {name}: the scenario has no such name; check the \
+        spelling"
+            )
+        })
+        .collect()
 }
 
 /// `file:line: what (help)`.

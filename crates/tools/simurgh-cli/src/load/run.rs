@@ -27,7 +27,7 @@ fn make_directory(out: &Path, overwrite: bool) -> Result<(), String> {
     let mut entries =
         std::fs::read_dir(out).map_err(|error| format!("cannot read {shown}: {error}"))?;
     if entries.next().is_some() && !overwrite {
-        return Err(format!("{shown} is not empty: name another --out, or add --overwrite"));
+        return Err(format!("{shown} is not empty. Choose another --out, or add --overwrite."));
     }
     Ok(())
 }
@@ -104,7 +104,7 @@ pub(super) fn start(flags: RunFlags, mut scenario: Scenario) -> Result<ExitCode,
     let view = (!flags.quiet).then(|| progress::start(Arc::clone(&record), control.clone()).ok());
     let meter = metered.map(|scenario| Meter::start(&scenario, Arc::clone(&record), target));
     if let Some(Err(error)) = &meter {
-        complain(&format!("warning: servers are not asked for their CPU time: {error}"));
+        complain(&format!("cannot ask the servers for their CPU time: {error}"));
     }
     let outcome = prepared.go(outputs);
     drop(meter);
@@ -144,7 +144,7 @@ fn open_page(options: dashboard::Options) -> Option<Dashboard> {
             Some(page)
         }
         Err(error) => {
-            complain(&format!("no dashboard: {error}; `--dashboard off` asks for none"));
+            complain(&format!("no dashboard: {error}. `--dashboard off` disables it."));
             None
         }
     }
@@ -165,12 +165,15 @@ fn status(outcome: &Outcome, record: &Record) -> u8 {
         return FAILED;
     }
     if outcome.ending == Ending::Finished && record.counts()[Count::UsersStarted] == 0 {
-        complain("no user was started");
+        complain("no user started: check rate and duration of the phases");
         return FAILED;
     }
     let verdicts = figures::verdicts(record, &record.meta().pass);
     if verdicts.is_empty() && figures::nothing_worked(record) {
-        complain("nothing worked: the run has errors, and no connection or answer");
+        complain(
+            "nothing worked: there are errors, and no upgrade, HTTP answer or finished user. \
+            Is the server running at this address?",
+        );
         return FAILED;
     }
     if verdicts.iter().all(|verdict| verdict.passed) { 0 } else { NOT_PASSED }

@@ -21,7 +21,7 @@ pub(super) fn map(text: &str) -> Result<(String, String), String> {
 pub(super) fn users(text: &str) -> Result<u64, String> {
     match text.replace('_', "").parse() {
         Ok(users) if users > 0 => Ok(users),
-        _ => Err(format!("{text:?} is no number of users")),
+        _ => Err(format!("{text:?} is not a number of users: write a whole number above 0")),
     }
 }
 
@@ -57,7 +57,11 @@ pub(super) fn cores(text: &str) -> Result<Cores, String> {
             (Ok(first), Ok(last)) if first <= last && last < CORES_MAX => {
                 cores.extend(first..=last);
             }
-            _ => return Err(format!("{part:?} is no core, nor a range of cores")),
+            _ => {
+                return Err(format!(
+                    "{part:?} is not a core or a range of cores: write 2,3 or 4-7"
+                ));
+            }
         }
     }
     Ok(Cores(cores))

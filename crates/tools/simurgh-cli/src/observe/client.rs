@@ -52,7 +52,7 @@ impl Client {
     pub(super) fn new(url: &str, token: Option<&str>) -> Result<Self, String> {
         let base = base(url)?;
         if token.is_some_and(|token| token.chars().any(|c| !c.is_ascii_graphic())) {
-            return Err("--token: holds what no token holds".to_owned());
+            return Err("--token must contain visible ASCII characters only".to_owned());
         }
         let agent = ureq::Agent::config_builder()
             .timeout_global(Some(ANSWER_MAX))
@@ -125,9 +125,11 @@ impl Client {
         let base = &self.base;
         Err(Problem::Failed(match status {
             StatusCode::UNAUTHORIZED if self.token.is_none() => {
-                format!("{base} wants its API token: give it as SIMURGH_API_TOKEN or --token")
+                format!("{base} requires its api_token: set SIMURGH_API_TOKEN or --token")
             }
-            StatusCode::UNAUTHORIZED => format!("{base} has another API token than this one"),
+            StatusCode::UNAUTHORIZED => {
+                format!("{base} has another api_token: correct SIMURGH_API_TOKEN or --token")
+            }
             StatusCode::FORBIDDEN => format!("{base}: {error}"),
             _ => error,
         }))
@@ -139,7 +141,7 @@ impl Client {
 
     fn not_simurgh(&self, what: &str) -> Problem {
         Problem::Failed(format!(
-            "{} answers with {what} at /observer/: it is no Simurgh, or one without an observer",
+            "{} answers with {what} at /observer/: it is not a Simurgh server, or has no observer",
             self.base
         ))
     }
@@ -147,15 +149,16 @@ impl Client {
 
 /// Parses an address with or without a scheme, or the URL of the observer's page.
 fn base(url: &str) -> Result<String, String> {
-    let wrong = |why: &str| format!("{url:?} is no address such as http://127.0.0.1:4000: {why}");
+    let wrong =
+        |why: &str| format!("{url:?} is not an address such as http://127.0.0.1:4000: {why}");
     let with_scheme = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     let trimmed = with_scheme.split(['#', '?']).next().unwrap_or_default().trim_end_matches('/');
     let trimmed = trimmed.strip_suffix("/observer").unwrap_or(trimmed);
     let uri: Uri = trimmed.parse().map_err(|error| wrong(&format!("{error}")))?;
     match (uri.scheme_str(), uri.host()) {
         (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(trimmed.to_owned()),
-        (Some("http" | "https"), _) => Err(wrong("it names no host")),
-        _ => Err(wrong("only http and https are spoken")),
+        (Some("http" | "https"), _) => Err(wrong("it has no host")),
+        _ => Err(wrong("use http or https")),
     }
 }
 

@@ -11,7 +11,10 @@ use simurgh_text::visible;
 pub(super) fn server(overview: &Overview) -> Vec<(&'static str, String)> {
     let now = &overview.now;
     let limit = overview.max_connections.map(|most| format!(" of {}", grouped(most)));
-    let each = bytes(now.resident_bytes as f64 / now.connections.max(1) as f64);
+    let each = match now.connections {
+        0 => String::new(),
+        n => format!(", {} per connection", bytes(now.resident_bytes as f64 / n as f64)),
+    };
     let errors: u64 = overview.errors.iter().map(|row| row.last_minute).sum();
     let of_limits = overview.errors.iter().filter(|row| row.kind.starts_with("limited_"));
     let limited: u64 = of_limits.map(|row| row.last_minute).sum();
@@ -41,7 +44,7 @@ pub(super) fn server(overview: &Overview) -> Vec<(&'static str, String)> {
             "errors",
             format!("{} in the last minute, {} over a limit", grouped(errors), grouped(limited)),
         ),
-        ("memory", format!("{} resident, {each} per connection", bytes(now.resident_bytes as f64))),
+        ("memory", format!("{} resident{each}", bytes(now.resident_bytes as f64))),
     ]
 }
 

@@ -34,35 +34,35 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Observe {
-    /// Where the server is, such as http://127.0.0.1:4000.
+    /// Address of the server, such as http://127.0.0.1:4000.
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:4000")]
     url: String,
-    /// The server's api_token; prefer the environment, a flag is seen in the process list.
+    /// The server's api_token. Prefer the environment: the process list shows flags.
     #[arg(long, value_name = "TOKEN", env = "SIMURGH_API_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Asks only whether the server answers (/healthz), for containers; wants no token.
+    /// Checks only that the server answers (/healthz), for containers; needs no token.
     #[arg(long, conflicts_with = "once")]
     health: bool,
-    /// Begins with the cluster that the server is a node of; with --once prints that alone.
+    /// Starts with the view of the cluster; with --once prints only that view.
     #[arg(long, conflicts_with = "health")]
     cluster: bool,
-    /// Prints the figures once and ends.
+    /// Prints the figures once and exits.
     #[arg(long)]
     once: bool,
     /// Prints them as JSON.
     #[arg(long, requires = "once")]
     json: bool,
-    /// Topics and connections that --once prints.
+    /// Number of topics and connections that --once prints.
     #[arg(long, value_name = "N", requires = "once", default_value = "10",
           value_parser = clap::value_parser!(u16).range(1..=100))]
     most: u16,
 }
 
 const AFTER_HELP: &str = "\
-The server shows this to its own machine, and with observer = true and api_token to others: see\n\
-docs/OBSERVER.md. Over SSH run it there, or through ssh -L.\n\
-Exit status: 0 it was shown, 1 the server cannot be reached, will not show it or is no Simurgh, 2\n\
-flags are wrong.";
+The server answers its own machine, and with observer = true and api_token other machines, too\n\
+(docs/OBSERVER.md). Over SSH run observe there, or use ssh -L.\n\
+Exit status: 0 success, 1 if the server is unreachable, refuses or is not Simurgh, 2 if a flag is\n\
+wrong.";
 
 pub(crate) fn observe(flags: &Observe) -> ExitCode {
     let client = match Client::new(&flags.url, flags.token.as_deref()) {
@@ -93,14 +93,15 @@ fn show(flags: &Observe, client: Client) -> Result<(), String> {
     }
     let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() || dumb {
-        return Err("this is no terminal: `simurgh observe --once` prints the figures once, with \
-                    --json for scripts"
-            .to_owned());
+        return Err(
+            "this is not a terminal: use `simurgh observe --once`, with --json for scripts"
+                .to_owned(),
+        );
     }
     // The first request runs before the screen starts, so that its error is visible.
     let overview = client.overview(true)?;
     if flags.cluster && overview.cluster.is_none() {
-        return Err(format!("{} is no part of a cluster", client.base()));
+        return Err(format!("{} has no [cluster]: leave out --cluster", client.base()));
     }
     let mut app = App::new(client.base());
     app.update(fetch::Update::Overview(Box::new(overview)));
@@ -110,10 +111,10 @@ fn show(flags: &Observe, client: Client) -> Result<(), String> {
     let fetcher =
         Fetcher::start(client).map_err(|error| format!("cannot start a thread: {error}"))?;
     let mut terminal =
-        ratatui::try_init().map_err(|error| format!("the terminal cannot be used: {error}"))?;
+        ratatui::try_init().map_err(|error| format!("cannot use the terminal: {error}"))?;
     let ended = run(&mut terminal, &fetcher, &mut app);
     ratatui::restore();
-    ended.map_err(|error| format!("the terminal is gone: {error}"))
+    ended.map_err(|error| format!("lost the terminal: {error}"))
 }
 
 fn run(

@@ -1,4 +1,4 @@
-//! The table `[cluster]` of `simurgh.toml`: the other nodes, and the engine between them.
+//! The table `[cluster]` of `simurgh.toml`: the other nodes, and the broker between them.
 //!
 //! Secrets come from files or the environment, never from `simurgh.toml` or arguments, so nothing
 //! printed has to be masked.
@@ -88,7 +88,7 @@ impl ClusterSpec {
     pub(crate) fn cluster(&self) -> Result<(Cluster, Option<String>), Vec<Mistake>> {
         let mut wrong = Mistakes::default();
         if self.engine.is_none() {
-            wrong.add("engine", "is missing: \"nats\"");
+            wrong.add("engine", "is missing: write engine = \"nats\"");
         }
         let prefix = wrong.note("prefix", self.prefix());
         let name = self.name(&mut wrong);
@@ -100,7 +100,7 @@ impl ClusterSpec {
         if down.is_some_and(|it| it < DOWN_LEAST) {
             wrong.add(
                 "presence_down",
-                format!("is at least {DOWN_LEAST:?}: a node has to be able to miss a beat"),
+                format!("must be at least {DOWN_LEAST:?}, so that a node may miss a heartbeat"),
             );
         }
         let secret = self.shared_secret(&mut wrong);
@@ -148,13 +148,13 @@ impl ClusterSpec {
         match self.history_streams {
             None | Some(1) => {}
             Some(16) => streams.streams = StreamCount::Sixteen,
-            Some(_) => wrong.add("history_streams", "is 1 or 16"),
+            Some(_) => wrong.add("history_streams", "must be 1 or 16"),
         }
         match self.history_replicas {
             None | Some(1) => {}
             Some(3) => streams.replicas = Replicas::Three,
             Some(5) => streams.replicas = Replicas::Five,
-            Some(_) => wrong.add("history_replicas", "is 1, 3 or 5"),
+            Some(_) => wrong.add("history_replicas", "must be 1, 3 or 5"),
         }
         if self.history_storage == Some(HistoryStorage::Memory) {
             streams.storage = Storage::Memory;
@@ -177,7 +177,7 @@ impl ClusterSpec {
             .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
         match name.len() {
             1..=255 => Some(name),
-            _ => wrong.refuse("name", "has 1 to 255 bytes"),
+            _ => wrong.refuse("name", "must have 1 to 255 bytes"),
         }
     }
 
@@ -185,7 +185,7 @@ impl ClusterSpec {
         if self.servers.is_empty() {
             wrong.add(
                 "servers",
-                "is missing: where the engine is, such as [\"nats://10.0.0.1:4222\"]",
+                "is missing: the broker's addresses, such as [\"nats://10.0.0.1:4222\"]",
             );
         }
         let read = |text: &String| {
@@ -203,7 +203,7 @@ impl ClusterSpec {
         let creds = self.creds_file.clone().map(Secret::File);
         let given = [self.user.is_some(), token.is_some(), nkey.is_some(), creds.is_some()];
         if given.into_iter().filter(|it| *it).count() > 1 {
-            let text = "is one of several ways to say who the node is: leave all but one out";
+            let text = "conflicts with other credentials: use one of user, token, nkey and creds";
             let keys = ["user", "token_file", "nkey_file", "creds_file"];
             let key = keys.into_iter().zip(given).rfind(|it| it.1).map_or("user", |it| it.0);
             wrong.add(key, text);
@@ -217,7 +217,7 @@ impl ClusterSpec {
                 Credentials::None
             }
             (None, Some(_), ..) => {
-                wrong.add("password_file", "is of no use without user");
+                wrong.add("password_file", "needs user");
                 Credentials::None
             }
             (None, None, Some(token), ..) => Credentials::Token(token),
@@ -239,7 +239,7 @@ impl ClusterSpec {
         };
         if secret.len() < SECRET_LEAST {
             let key = if self.secret_file.is_some() { "secret_file" } else { "secret_env" };
-            wrong.add(key, format!("is {} bytes: {SECRET_LEAST} at least", secret.len()));
+            wrong.add(key, format!("has {} bytes: use {SECRET_LEAST} or more", secret.len()));
         }
         Some(secret)
     }
@@ -261,11 +261,13 @@ impl ClusterSpec {
             (Some(path), None) => Some(Secret::File(path.clone())),
             (None, Some(name)) => match std::env::var(name) {
                 Ok(text) => Some(Secret::Text(text)),
-                Err(_) => wrong
-                    .refuse(key, format!("the environment has no variable {name} that is text")),
+                Err(_) => wrong.refuse(
+                    key,
+                    format!("the environment variable {name} is not set, or not UTF-8"),
+                ),
             },
             (Some(_), Some(_)) => {
-                wrong.refuse(key, format!("there is a {what}_file as well: leave one out"))
+                wrong.refuse(key, format!("{what}_file is set, too: remove one of them"))
             }
         }
     }
@@ -298,7 +300,7 @@ pub(crate) fn streams(text: &str) -> Result<u8, String> {
     }
 }
 
-/// The permissions that nodes with this prefix need, for the engine's configuration, with 0, 1 or
+/// The permissions that nodes with this prefix need, for the broker's configuration, with 0, 1 or
 /// 16 streams of histories.
 pub(crate) fn permissions(
     prefix: &str,

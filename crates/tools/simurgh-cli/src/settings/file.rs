@@ -20,7 +20,7 @@ use super::token::TokenSpec;
 
 #[derive(Debug, Default)]
 pub(crate) struct File {
-    name: String,
+    pub(crate) name: String,
     text: String,
     /// The valid keys.
     pub(crate) settings: PartialSettings,
@@ -147,7 +147,9 @@ impl File {
                 "channel" => format!("{CHANNEL}: {IN_RUST}"),
                 "limits" => format!("{LIMITS}: {IN_RUST}"),
                 "token" => format!("{TOKEN}: {IN_RUST}"),
-                "cluster" => format!("{CLUSTER}: this program was built without clusters"),
+                "cluster" => {
+                    format!("{CLUSTER}: this program was built without the feature `nats`")
+                }
                 _ => format!("{name}: no such key; {}", hint(name, &names(channels))),
             };
             return self.complaints.push((at, text));
@@ -176,13 +178,13 @@ impl File {
 
     fn read_channels(&mut self, value: &Value<'_>) {
         let mut specs = Vec::new();
-        let why = "channel: each channel is a table of its own, ";
+        let why = "channel: write each channel as its own table, ";
         for (index, table) in self.tables(value, why, CHANNEL).iter().enumerate() {
             let path = format!("channel[{index}]");
             let before = self.complaints.len();
             let mut spec: ChannelSpec = self.table(CHANNEL, &path, table);
             let events = table.get_ref().get("event");
-            let why = "event: each event is a table of its own, ";
+            let why = "event: write each event as its own table, ";
             let events = events.map_or(&[][..], |events| self.tables(events, why, EVENT));
             for (index, event) in events.iter().enumerate() {
                 spec.event.push(self.table(EVENT, &format!("{path}.event[{index}]"), event));
@@ -213,7 +215,7 @@ impl File {
         let keys = fields_of::<T>();
         self.spans.insert(path.to_owned(), value.span());
         let DeValue::Table(table) = value.get_ref() else {
-            let text = format!("{label} is a table, not of type {}", value.get_ref().type_str());
+            let text = format!("{label} must be a table, not {}", value.get_ref().type_str());
             self.complaints.push((value.span().start, text));
             return T::default();
         };
@@ -247,7 +249,7 @@ const EVENT: &str = "[[channel.event]]";
 const LIMITS: &str = "[limits]";
 const TOKEN: &str = "[token]";
 const CLUSTER: &str = "[cluster]";
-const IN_RUST: &str = "this application declares its channels in Rust";
+const IN_RUST: &str = "not available: this application declares its channels in Rust";
 
 /// The keys of a table, by the fields of its type.
 fn fields_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
@@ -306,7 +308,7 @@ fn hint_within(label: &str, name: &str, known: &[&str]) -> String {
     if keys::ALL.iter().any(|key| key.name == name) {
         let is_table = [TOKEN, LIMITS, CLUSTER].contains(&label);
         let table = if is_table { label } else { CHANNEL };
-        format!("it belongs above the first {table}")
+        format!("move it above the first {table}")
     } else {
         hint(name, known)
     }
@@ -354,7 +356,7 @@ mod tests {
             "f:2: [[channel]] topic: invalid type: integer `5`, expected a string",
             "f:3: [[channel]] member_max: no such key; did you mean members_max?",
             "f:4: [[channel]] deny: invalid type: string",
-            "f:5: [[channel]] listen: no such key; it belongs above the first [[channel]]",
+            "f:5: [[channel]] listen: no such key; move it above the first [[channel]]",
             "f:8: [[channel.event]] broadcast: unknown variant `everyone`, expected one of `all`",
             "f:9: [[channel.event]] status: invalid type",
         ] {

@@ -30,6 +30,7 @@ use file::File;
 pub(crate) use keys::{Key, PartialSettings};
 pub(crate) use mistakes::Refusal;
 pub(crate) use table::Channels;
+use token::TokenSpec;
 use values::LogFormat;
 
 /// The checked settings of `serve`.
@@ -41,8 +42,19 @@ pub(crate) struct Settings {
     pub(crate) cluster: Option<Cluster>,
     pub(crate) log: LevelFilter,
     pub(crate) log_format: LogFormat,
+    pub(crate) source: Source,
     /// What is allowed and probably not meant, as `file:line: what`.
     pub(crate) warnings: Vec<String>,
+}
+
+/// The origin of settings and channels, which `serve` reports.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// The settings file, if there is one.
+    pub(crate) file: Option<String>,
+    pub(crate) is_built_in_chat: bool,
+    /// `required`, `optional` or `off`; `None` if the application decides.
+    pub(crate) tokens: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -57,7 +69,7 @@ pub(crate) struct Declared {
 /// The flags of `serve`, which `drive` has in part.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Serve {
-    /// Settings; flags win over them. Default: simurgh.toml, if there is one.
+    /// Settings file; flags override it. Default: ./simurgh.toml if it exists.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
@@ -94,9 +106,10 @@ impl Settings {
     fn merge(flags: PartialSettings, mut file: File, channels: Channels) -> Result<Self, Refusal> {
         let settings = flags.clone().over(std::mem::take(&mut file.settings));
         let mut found = mistakes(&flags, &settings, channels);
+        let source = source(&file, channels);
         let cluster = cluster(&mut file);
         if settings.history_save.is_some() && cluster.is_some() {
-            let text = "the engine of the cluster keeps histories: leave it out".to_owned();
+            let text = "not with [cluster], whose broker stores histories: remove it".to_owned();
             found.push(("history_save", text));
         }
         let (cluster, secret) = cluster.flatten().unzip();
@@ -130,7 +143,20 @@ impl Settings {
         config.commit = version::COMMIT.to_owned();
         config.secret_key_base = secret.flatten();
         settings.fill(&mut config);
-        Ok(Self { declared, cluster, log, log_format, config, warnings })
+        Ok(Self { declared, cluster, log, log_format, config, source, warnings })
+    }
+}
+
+fn source(file: &File, channels: Channels) -> Source {
+    let is_declared = channels == Channels::Declared;
+    Source {
+        file: (!file.name.is_empty()).then(|| file.name.clone()),
+        is_built_in_chat: is_declared && file.channels.is_none(),
+        tokens: is_declared.then(|| match &file.token {
+            None => "off",
+            Some(token) if token.as_ref().is_some_and(TokenSpec::is_optional) => "optional",
+            Some(_) => "required",
+        }),
     }
 }
 
@@ -161,31 +187,31 @@ fn mistakes(
     let mut found = Vec::new();
     let mut add = |key, text: &str| found.push((key, text.to_owned()));
     if settings.listen.as_ref().is_some_and(Vec::is_empty) {
-        add("listen", "names no address");
+        add("listen", "must name at least one address");
     }
     let mut seen = BTreeSet::new();
     for address in settings.listen.iter().flatten().filter(|address| address.port() != 0) {
         if !seen.insert(*address) {
-            add("listen", &format!("{address} is there twice"));
+            add("listen", &format!("{address} is listed twice: remove one"));
         }
     }
     let default_listen = settings.listen.is_none().then_some(LISTEN);
     let is_taken = |admin: &SocketAddr| seen.contains(admin) || default_listen == Some(*admin);
     if let Some(admin) = settings.admin_listen.and_then(Choice::value).filter(is_taken) {
-        add("admin_listen", &format!("{admin} is an address of listen already"));
+        add("admin_listen", &format!("{admin} is also an address of listen: choose another port"));
     }
     let trusts_nobody = settings.trusted_proxies.as_ref().is_none_or(Vec::is_empty);
     if settings.proxy_protocol == Some(true) && trusts_nobody {
-        add("proxy_protocol", "would never be believed: name the proxies in trusted_proxies");
+        add("proxy_protocol", "needs trusted_proxies: list the proxies that send the header");
     }
     if let Some(Err(text)) = settings.api_token.as_deref().map(values::token) {
         add("api_token", &text);
     }
     if settings.observer == Some(true) && settings.api_token.is_none() {
-        add("observer", "would be open to nobody: it needs api_token");
+        add("observer", "needs api_token: without it nobody can open the observer");
     }
     for key in keys::ALL.iter().filter(|key| !key.is_for(channels) && flags.has(key.name)) {
-        add(key.name, "this application declares its channels in Rust");
+        add(key.name, "not available: this application declares its channels in Rust");
     }
     found
 }
@@ -281,7 +307,7 @@ fn longpoll(settings: &PartialSettings, is_chat: bool) -> Option<LongPoll> {
 }
 
 /// A limit on messages applies to the built-in chat, too.
-/// With tokens nobody can speak as somebody else: users are called as their tokens say.
+/// With tokens the names of users come from their tokens.
 fn built_in_chat(settings: &PartialSettings, by_token: bool) -> Vec<ChannelSpec> {
     let text = CHAT.to_owned();
     let file = File::parse("the built-in chat", text, Channels::Declared);
@@ -395,15 +421,15 @@ mod tests {
                     api_token = \"\"\n";
         let refusal = merged(flags, text).unwrap_err().to_string();
         for expected in [
-            "--proxy-protocol: would never be believed",
-            "f.toml:1: listen: 127.0.0.1:1 is there twice",
-            "f.toml:2: admin_listen: 127.0.0.1:1 is an address of listen already",
+            "--proxy-protocol: needs trusted_proxies",
+            "f.toml:1: listen: 127.0.0.1:1 is listed twice",
+            "f.toml:2: admin_listen: 127.0.0.1:1 is also an address of listen",
             "f.toml:3: api_token: is empty",
         ] {
             assert!(refusal.contains(expected), "{expected:?} is not in\n{refusal}");
         }
         let refusal =
             merged(PartialSettings::default(), "observer = true").unwrap_err().to_string();
-        assert_eq!(refusal, "f.toml:1: observer: would be open to nobody: it needs api_token");
+        assert!(refusal.starts_with("f.toml:1: observer: needs api_token"), "{refusal}");
     }
 }

@@ -71,6 +71,14 @@ impl<Settings> Key<Settings> {
     pub(crate) fn is_for(&self, channels: Channels) -> bool {
         channels == Channels::Declared || !ABOUT_DECLARED.contains(&self.name)
     }
+
+    /// Accepted values and cost, if it costs anything.
+    pub(crate) fn details(&self, separator: &str) -> String {
+        match self.cost {
+            "" => format!("Values: {}.", self.takes),
+            cost => format!("Values: {}.{separator}Cost: {cost}.", self.takes),
+        }
+    }
 }
 
 impl<Settings: Default + 'static> Key<Settings> {
@@ -191,7 +199,7 @@ macro_rules! settings {
     (@example $example:literal) => { Some($example) };
     (@example) => { None };
     (@cost $cost:literal) => { $cost };
-    (@cost) => { "nothing" };
+    (@cost) => { "" };
 }
 
 pub(super) use settings;
@@ -283,11 +291,11 @@ pub(super) fn origins(
     }
     let entry = |entry: &str| match read(entry)?.value() {
         Some(CheckOrigin::List(entries)) => Ok(entries),
-        _ => Err(format!("{entry:?} stands alone, not in a list")),
+        _ => Err(format!("{entry:?} cannot be part of a list: use it alone")),
     };
     let entries = list(value, entry)?.concat();
     if entries.is_empty() {
-        let why = "is an empty list, which would refuse every page".to_owned();
+        let why = "is an empty list, which refuses every page".to_owned();
         return Err(vec![Wrong { span: value.span(), why }]);
     }
     Ok(Choice::Value(CheckOrigin::List(entries)))

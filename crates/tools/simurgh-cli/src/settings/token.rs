@@ -65,6 +65,11 @@ enum Expiry {
 }
 
 impl TokenSpec {
+    /// Whether clients without a token may connect.
+    pub(crate) fn is_optional(&self) -> bool {
+        self.connect == Need::Optional
+    }
+
     /// The policy with its keys, or all mistakes.
     pub(crate) fn policy(&self) -> Result<TokenPolicy, Vec<Mistake>> {
         let mut wrong = Mistakes::default();
@@ -75,7 +80,7 @@ impl TokenSpec {
             Some(Kind::Phoenix) => self.phoenix(&mut wrong),
             None => wrong.refuse(
                 "kind",
-                "is missing: \"phoenix\" for what Phoenix.Token.sign makes, or \"jwt\"",
+                "is missing: \"jwt\", or \"phoenix\" for tokens of Phoenix.Token.sign",
             ),
         };
         let (Some(policy), true) = (policy, wrong.0.is_empty()) else { return Err(wrong.0) };
@@ -83,7 +88,7 @@ impl TokenSpec {
             Some(template) => policy.socket_id(template),
             None => policy,
         };
-        let policy = policy.optional(self.connect == Need::Optional);
+        let policy = policy.optional(self.is_optional());
         Ok(policy.on_expiry(match self.on_expiry {
             Expiry::Close => OnExpiry::Close,
             Expiry::Renew => OnExpiry::Renew,
@@ -92,14 +97,17 @@ impl TokenSpec {
 
     fn jwt(&self, wrong: &mut Mistakes) -> Option<TokenPolicy> {
         let others = [("salt", self.salt.is_some()), ("max_age", self.max_age.is_some())];
-        say_nothing(wrong, "phoenix", &others);
+        refuse_others(wrong, "phoenix", &others);
         let mut algorithms = Vec::new();
         for name in &self.algorithms {
             match Algorithm::named(name) {
                 Some(algorithm) => algorithms.push(algorithm),
                 None => {
                     let known: Vec<_> = Algorithm::ALL.iter().map(|it| it.name()).collect();
-                    wrong.add("algorithms", format!("{name:?} is none of {}", known.join(", ")));
+                    wrong.add(
+                        "algorithms",
+                        format!("{name:?} is unknown: use {}", known.join(", ")),
+                    );
                 }
             }
         }
@@ -119,12 +127,10 @@ impl TokenSpec {
 
     fn phoenix(&self, wrong: &mut Mistakes) -> Option<TokenPolicy> {
         let others = [("algorithms", &self.algorithms), ("iss", &self.iss), ("aud", &self.aud)];
-        say_nothing(wrong, "jwt", &others.map(|(key, list)| (key, !list.is_empty())));
+        refuse_others(wrong, "jwt", &others.map(|(key, list)| (key, !list.is_empty())));
         if self.salt.as_deref().unwrap_or_default().is_empty() {
-            wrong.add(
-                "salt",
-                "is missing: what Phoenix.Token.sign is given as salt, such as \"user socket\"",
-            );
+            wrong
+                .add("salt", "is missing: the salt of Phoenix.Token.sign, such as \"user socket\"");
         }
         let max_age = match self.max_age.as_deref() {
             None => None,
@@ -155,18 +161,18 @@ impl TokenSpec {
             (None, Some(name)) => match std::env::var_os(name) {
                 Some(value) => ("key_env", value.into_encoded_bytes()),
                 None => {
-                    return wrong
-                        .refuse("key_env", format!("the environment has no variable {name}"));
+                    let why = format!("the environment variable {name} is not set");
+                    return wrong.refuse("key_env", why);
                 }
             },
             (Some(_), Some(_)) => {
-                return wrong.refuse("key_env", "there is a key_file as well: leave one out");
+                return wrong.refuse("key_env", "key_file is set, too: remove one of them");
             }
             (None, None) => {
                 return wrong.refuse(
                     "key_file",
-                    "is missing: the file that has the key, or key_env, the variable of the \
-                     environment that has it",
+                    "is missing: the file with the key; or set key_env, the environment variable \
+                     with it",
                 );
             }
         };
@@ -180,9 +186,9 @@ impl TokenSpec {
 }
 
 /// Refuses the keys that are given and are only for the other kind.
-fn say_nothing(wrong: &mut Mistakes, other: &str, keys: &[(&'static str, bool)]) {
+fn refuse_others(wrong: &mut Mistakes, other: &str, keys: &[(&'static str, bool)]) {
     for (key, _) in keys.iter().filter(|(_, is_given)| *is_given) {
-        wrong.add(key, format!("says nothing but with kind = \"{other}\""));
+        wrong.add(key, format!("applies only to kind = \"{other}\": remove it"));
     }
 }
 
@@ -197,7 +203,7 @@ fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Err
     Ok(match OneOrMore::deserialize(from)? {
         OneOrMore::One(text) => vec![text],
         OneOrMore::More(texts) if texts.is_empty() => {
-            return Err(serde::de::Error::custom("the list is empty: leave it out to allow any"));
+            return Err(serde::de::Error::custom("the list is empty: remove it to allow any"));
         }
         OneOrMore::More(texts) => texts,
     })

@@ -19,7 +19,7 @@ pub(crate) enum LogFormat {
 }
 
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| format!("{text:?} is no address with a port"))
+    text.parse().map_err(|_| format!("{text:?} is not an address with a port"))
 }
 
 pub(crate) fn size_from(least: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
@@ -40,7 +40,7 @@ pub(crate) fn head_bytes(text: &str) -> Result<usize, String> {
 /// An existing directory.
 pub(crate) fn directory(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
-    if path.is_dir() { Ok(path) } else { Err(format!("{text:?} is no directory")) }
+    if path.is_dir() { Ok(path) } else { Err(format!("{text:?} is not a directory")) }
 }
 
 /// A file, which need not exist yet, in an existing directory.
@@ -50,9 +50,9 @@ pub(crate) fn file(text: &str) -> Result<PathBuf, String> {
     let is_in_one = folder.is_none_or(std::path::Path::is_dir);
     match path.file_name() {
         Some(_) if is_in_one && !path.is_dir() => Ok(path),
-        Some(_) if is_in_one => Err(format!("{text:?} is a directory, and no file")),
-        Some(_) => Err(format!("{text:?} is in no directory that is there")),
-        None => Err(format!("{text:?} names no file")),
+        Some(_) if is_in_one => Err(format!("{text:?} is a directory, not a file")),
+        Some(_) => Err(format!("{text:?} is in a directory that does not exist")),
+        None => Err(format!("{text:?} does not name a file")),
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn check_origin(text: &str) -> Result<Choice<CheckOrigin>, String> {
 pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     let alone = || text.parse::<IpAddr>().map(IpNet::from);
     let network = text.parse::<IpNet>().or_else(|_| alone());
-    network.map_err(|_| format!("{text:?} is no network"))
+    network.map_err(|_| format!("{text:?} is not a network"))
 }
 
 /// A name as in `Host`, without a port; an address of version 6 without brackets.
@@ -90,17 +90,19 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
     };
     match text.parse::<IpAddr>().is_ok() || (!text.is_empty() && is_name(text)) {
         true => Ok(text.to_owned()),
-        false => Err(format!("{text:?} is no host; it has no scheme, no port and no wildcard")),
+        false => {
+            Err(format!("{text:?} is not a host name: write it without scheme, port and wildcard"))
+        }
     }
 }
 
 /// A bearer token of visible ASCII (RFC 6750 allows less). Errors do not repeat the secret.
 pub(crate) fn token(text: &str) -> Result<String, String> {
     if text.is_empty() {
-        return Err("is empty; leave it out for no token".to_owned());
+        return Err("is empty: remove it to have no token".to_owned());
     }
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("holds spaces or characters beyond ASCII".to_owned());
+        return Err("must not contain spaces or characters beyond ASCII".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -109,14 +111,14 @@ pub(crate) fn level(text: &str) -> Result<LevelFilter, String> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     // Numbers and capitals are none.
     let level = LEVELS.contains(&text).then(|| text.parse().ok()).flatten();
-    level.ok_or_else(|| format!("{text:?} is no level"))
+    level.ok_or_else(|| format!("{text:?} is not a level"))
 }
 
 pub(crate) fn log_format(text: &str) -> Result<LogFormat, String> {
     match text {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
-        _ => Err(format!("{text:?} is no format")),
+        _ => Err(format!("{text:?} is not a format")),
     }
 }
 

@@ -16,32 +16,32 @@ use super::{key, standard_input};
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Inspect {
-    /// The token; a - reads it from standard input, where the process list does not show it.
+    /// The token; - reads standard input, which the process list does not show.
     #[arg(value_name = "TOKEN")]
     token: String,
     #[command(flatten)]
     key: key::Flags,
-    /// By how much the clocks of issuer and server may differ.
+    /// Tolerated difference between the clocks of issuer and server.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration_or_zero)]
     leeway: Duration,
-    /// How old a Phoenix.Token may be, in place of what it says.
+    /// Maximum age of a Phoenix.Token. Default: as in the token.
     #[arg(long, value_name = "TIME", requires = "phoenix_salt", value_parser = duration)]
     max_age: Option<Duration>,
-    /// The iss that a JWT has to have; several with several flags.
+    /// Accepted `iss` of a JWT. Repeatable.
     #[arg(long, value_name = "ISS", conflicts_with = "phoenix_salt")]
     issuer: Vec<String>,
-    /// The aud that a JWT has to name; several with several flags.
+    /// Accepted `aud` of a JWT. Repeatable.
     #[arg(long, value_name = "AUD", conflicts_with = "phoenix_salt")]
     audience: Vec<String>,
-    /// Prints JSON in the place of lines.
+    /// Prints JSON instead of lines.
     #[arg(long)]
     json: bool,
 }
 
 const AFTER_HELP: &str = "\
-Without a key it is shown and not verified. With one it is verified as a server would.\n\
-Exit status: 0 it was shown (and is good, if there is a key), 1 it is no token or not good,\n\
-2 flags or key are wrong.";
+With a key inspect verifies the token as a server would, else it only shows it.\n\
+Exit status: 0 if it is shown (and valid, with a key), 1 if it is invalid or not a token, 2 if a\n\
+flag or the key is wrong.";
 
 /// The result of the verification; `None` without a key.
 type Verdict = Option<Result<Claims, TokenError>>;
@@ -50,7 +50,9 @@ type Verdict = Option<Result<Claims, TokenError>>;
 pub(super) fn inspect(flags: &Inspect, now: Duration) -> Result<ExitCode, String> {
     let token = match flags.token.as_str() {
         "-" if flags.key.reads_standard_input() => {
-            return Err("standard input cannot be both key and token".to_owned());
+            return Err(
+                "standard input cannot be both key and token: read one from a file".to_owned()
+            );
         }
         "-" => String::from_utf8_lossy(&standard_input()?).trim().to_owned(),
         token => token.trim().to_owned(),
@@ -88,7 +90,7 @@ fn verifier(flags: &Inspect, is_phoenix: bool) -> Result<Option<Verifier>, Strin
         return verifier.map(Some).map_err(|error| error.to_string());
     }
     if is_phoenix {
-        return Err("it is a Phoenix.Token: its key needs --phoenix-salt".to_owned());
+        return Err("this is a Phoenix.Token: add --phoenix-salt".to_owned());
     }
     let checks = Checks {
         leeway: flags.leeway,
@@ -114,7 +116,7 @@ fn refused(flags: &Inspect, error: &TokenError) -> ExitCode {
 
 fn as_text(inspection: &Inspection, verdict: &Verdict, now: Duration) -> String {
     let verdict = match verdict {
-        Some(Ok(_)) => "good: signed by this key, and in time".to_owned(),
+        Some(Ok(_)) => "valid: signed by this key, and not expired".to_owned(),
         None => "not verified, because no key was given".to_owned(),
         Some(Err(error)) => format!("{}: {error}", error.reason()),
     };

@@ -14,11 +14,11 @@ use super::{INPUT_BYTES_MAX, standard_input};
 /// The key, and what it is for.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// The key: PEM, a JWK or JWKS, a secret (with --secret), secret_key_base. One newline at its
-    /// end is not part of a secret. A - reads standard input.
+    /// File with the key: PEM, a JWK or JWKS, a secret (with --secret), or secret_key_base; - reads
+    /// standard input. One newline at the end is not part of a secret.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// The environment variable that has the key, where there is no --key-file.
+    /// Environment variable with the key, without --key-file.
     #[arg(
         long,
         value_name = "NAME",
@@ -26,10 +26,10 @@ pub(super) struct Flags {
         conflicts_with = "key_file"
     )]
     key_env: String,
-    /// Says that the key is the secret of HS256: any other text than PEM or JSON is refused.
+    /// The key is a secret for HS256. Required for keys other than PEM or JSON.
     #[arg(long, conflicts_with = "phoenix_salt")]
     secret: bool,
-    /// Says that the key is a secret_key_base, and what Phoenix.Token.sign is given as salt.
+    /// The key is a secret_key_base, and this is the salt of Phoenix.Token.sign.
     #[arg(long, value_name = "SALT")]
     pub(super) phoenix_salt: Option<String>,
 }
@@ -65,7 +65,7 @@ impl Flags {
     pub(super) fn required(&self) -> Result<Text, String> {
         let none = || {
             let name = &self.key_env;
-            format!("there is no key: name a --key-file, or put it into the variable {name}")
+            format!("no key given: use --key-file, or set the environment variable {name}")
         };
         self.read()?.ok_or_else(none)
     }

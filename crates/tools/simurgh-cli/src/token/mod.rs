@@ -22,9 +22,9 @@ pub(crate) struct Token {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Makes a token: a JWT, or with --phoenix-salt what Phoenix.Token.sign makes.
+    /// Makes a JWT, or with --phoenix-salt a Phoenix.Token.
     Sign(sign::Sign),
-    /// Shows what a token says, and with a key whether it is good.
+    /// Shows a token, and verifies it if a key is given.
     Inspect(inspect::Inspect),
 }
 

@@ -17,24 +17,24 @@ use crate::settings::values;
 pub(super) struct Sign {
     #[command(flatten)]
     key: key::Flags,
-    /// What the token says: an object, or with --phoenix-salt any JSON.
+    /// Claims: a JSON object, or with --phoenix-salt any JSON.
     #[arg(long, value_name = "JSON", value_parser = values::json)]
     claims: Option<Value>,
-    /// Whom it is about: the claim sub, or with --phoenix-salt and no --claims all it says.
+    /// Subject: the claim `sub`, or with --phoenix-salt and without --claims the whole data.
     #[arg(long, value_name = "NAME")]
     sub: Option<String>,
-    /// How long it is good for, or never when it does not end.
+    /// Lifetime, or never.
     #[arg(long, value_name = "TIME", default_value = "1h",
           value_parser = word_or("never", duration))]
     expires_in: Choice<Duration>,
-    /// The key's name, for servers that have several.
+    /// Id of the key (`kid`), for servers with several keys.
     #[arg(long, value_name = "NAME", conflicts_with = "phoenix_salt")]
     kid: Option<String>,
 }
 
 const AFTER_HELP: &str = "\
-Prints the token and nothing else. By the key the algorithm is HS256 (with --secret; 32\n\
-bytes or more), RS256, ES256 or EdDSA (a private key in PEM, or a JWK).\n\
+Prints the token only. The key decides the algorithm: HS256 (--secret, 32 bytes or more), RS256,\n\
+ES256 or EdDSA (a private key in PEM, or a JWK).\n\
   SIMURGH_TOKEN_KEY=$(cat secret) simurgh token sign --secret --sub alice\n\
   simurgh token sign --key-file secret_key_base --phoenix-salt 'user socket' --claims 42";
 
@@ -67,11 +67,11 @@ fn data(flags: &Sign) -> Result<Value, String> {
             claims.insert("sub".to_owned(), sub.as_str().into());
             Ok(Value::Object(claims))
         }
-        (Some(_), Some(_)) => Err("--sub goes into --claims, which is no object".to_owned()),
+        (Some(_), Some(_)) => Err("--sub needs --claims to be a JSON object".to_owned()),
         (Some(claims), None) if is_phoenix || claims.is_object() => Ok(claims),
-        (Some(_), None) => Err("the --claims of a JWT are a JSON object".to_owned()),
+        (Some(_), None) => Err("--claims of a JWT must be a JSON object".to_owned()),
         (None, Some(sub)) if is_phoenix => Ok(sub.as_str().into()),
         (None, Some(sub)) => Ok(json!({ "sub": sub })),
-        (None, None) => Err("it would say nothing: give --claims or --sub".to_owned()),
+        (None, None) => Err("the token would be empty: give --claims or --sub".to_owned()),
     }
 }

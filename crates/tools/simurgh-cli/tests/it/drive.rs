@@ -81,7 +81,7 @@ fn what_is_declared_is_driven() {
     assert_eq!(ran.status.code(), Some(1), "the built-in chat is not there");
     assert!(ran.stderr.contains("rooms:1 was not joined: {\"reason\":\"unmatched topic\"}"));
     let ran = run(dir.path(), &[&flags[..], &["--topic", "quotes", "--event", "tell"]].concat());
-    assert!(ran.stdout.contains("\"tell\" is not answered on quotes"), "{ran:?}");
+    assert!(ran.stdout.contains("\"tell\" gets no answer on quotes"), "{ran:?}");
     let ran = run(dir.path(), &["drive", "--config", "b.toml", "--sockets", "10"]);
     assert_eq!(ran.status.code(), Some(2), "{ran:?}");
     let ran = run(dir.path(), &["drive", "--sockets", "10", "--payload", "{"]);
@@ -123,7 +123,7 @@ fn a_script_is_done_line_by_line() {
             "2: ping_topic pong {\"n\":1}",
             "3: ping_topic replied ok {\"response\":\"hello\"}",
             "3: ping_topic pong {\"n\":1}",
-            "3 heard news",
+            "3 received news",
             "3: ping_topic news [1]",
             "1 left ping_topic",
             "1 pushed ping",
@@ -160,8 +160,8 @@ fn mistakes_of_a_script_are_named_before_anything_starts() {
     for line in [
         "a.txt:3:1: there is no command \"jion\"; did you mean join?",
         "a.txt:4:17: not JSON: expected value",
-        "a.txt:5:7: \"0\" is no socket: ",
-        "a.txt:6:9: \"now\" is too much: ",
+        "a.txt:5:7: \"0\" is not a socket number; ",
+        "a.txt:6:9: unexpected \"now\"; usage: ",
         "4 mistakes; nothing was started",
     ] {
         assert!(ran.stderr.contains(line), "{line:?} is not in\n{}", ran.stderr);

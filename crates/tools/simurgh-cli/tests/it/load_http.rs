@@ -88,21 +88,21 @@ fn mistakes_are_named_and_nothing_is_sent() {
     let url = "http://127.0.0.1:1/";
     for (url, flags, words) in [
         ("ftp://127.0.0.1/", &[][..], "not of the schemes"),
-        ("127.0.0.1/", &[], "no absolute URL"),
-        ("ws://127.0.0.1/", &[], "a WebSocket's"),
+        ("127.0.0.1/", &[], "not an absolute URL"),
+        ("ws://127.0.0.1/", &[], "a WebSocket URL"),
         ("http://no-such-host.invalid/", &[], "--map no-such-host.invalid=ADDRESS"),
         (url, &["-c", "0"], "from 1 to"),
-        (url, &["-c", "2", "-t", "3"], "more threads than connections"),
+        (url, &["-c", "2", "-t", "3"], "-t must not exceed -c"),
         (url, &["-d", "10x"], "time unit"),
         (url, &["-R", "0"], "rate"),
         (url, &["-H", "no colon"], "NAME: VALUE"),
         (url, &["-H", "Content-Length: 5"], "follows from the body"),
-        (url, &["--method", "a b"], "no method"),
+        (url, &["--method", "a b"], "not an HTTP method"),
         (url, &["--body", "@missing"], "cannot read missing"),
         (url, &["--sweep", "1,x"], "from 1 to"),
         (url, &["--sweep", "1,2", "-c", "3"], "cannot be used with"),
         (url, &["--html", "a.html"], "--sweep"),
-        ("https://127.0.0.1:1/", &["--roots", "no.pem"], "no certificate"),
+        ("https://127.0.0.1:1/", &["--roots", "no.pem"], "not a certificate"),
     ] {
         let ran = run(dir.path(), &http(url, flags));
         assert_eq!(ran.status.code(), Some(2), "{flags:?}: {ran:?}");
@@ -137,7 +137,7 @@ fn the_first_signal_ends_it_with_what_was_measured() {
     let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
     let url = format!("http://{}/healthz", server.addresses[0]);
     for (flags, wanted) in [
-        (&["-d", "1h"][..], "Interrupted: 1h were asked for"),
+        (&["-d", "1h"][..], "Interrupted before 1h"),
         (&["-d", "1h", "--sweep", "1,2"], "| connections | average latency"),
     ] {
         let child = Command::new(simurgh())

@@ -191,17 +191,17 @@ fn errors_of_observing_have_a_status() {
     let once = |more: &[&str]| run(dir.path(), &[&["observe", address, "--once"], more].concat());
     let without = once(&[]);
     assert_eq!(without.status.code(), Some(1));
-    assert!(without.stderr.contains("wants its API token"), "{}", without.stderr);
+    assert!(without.stderr.contains("requires its api_token"), "{}", without.stderr);
     let wrong = once(&["--token", "wrong"]);
     assert_eq!(wrong.status.code(), Some(1));
-    assert!(wrong.stderr.contains("has another API token"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("has another api_token"), "{}", wrong.stderr);
     let right = ["observe", address, "--once"];
     let right = run_with_env(dir.path(), &right, ("SIMURGH_API_TOKEN", "right"));
     assert!(right.status.success(), "{}", right.stderr);
 
     let no_terminal = run(dir.path(), &["observe", address, "--token", "right"]);
     assert_eq!(no_terminal.status.code(), Some(1));
-    assert!(no_terminal.stderr.contains("prints the figures once"), "{}", no_terminal.stderr);
+    assert!(no_terminal.stderr.contains("observe --once"), "{}", no_terminal.stderr);
 
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let nobody = closed.local_addr().unwrap().to_string();
@@ -238,7 +238,7 @@ fn another_kind_of_server_is_recognised() {
     for _ in answers {
         let ran = run(dir.path(), &["observe", &address, "--once"]);
         assert_eq!(ran.status.code(), Some(1));
-        assert!(ran.stderr.contains("it is no Simurgh"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("it is not a Simurgh server"), "{}", ran.stderr);
         assert!(!ran.stderr.contains('\x1b'));
     }
     thread.join().unwrap();

@@ -38,9 +38,9 @@ fn what_is_about_declared_channels_is_refused() {
     let ran = run_own(dir.path(), &["serve", "--listen", "127.0.0.1:0", "--auth-token"]);
     assert_eq!(ran.status.code(), Some(2));
     for line in [
-        "--auth-token: this application declares its channels in Rust",
-        "simurgh.toml:1: max_channels: this application declares",
-        "simurgh.toml:2: [[channel]]: this application declares",
+        "--auth-token: not available: this application declares its channels in Rust",
+        "simurgh.toml:1: max_channels: not available: this application declares",
+        "simurgh.toml:2: [[channel]]: not available: this application declares",
     ] {
         assert!(ran.stderr.contains(line), "{line:?} is not in\n{}", ran.stderr);
     }

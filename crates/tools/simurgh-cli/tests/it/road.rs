@@ -80,13 +80,13 @@ fn impossible_settings_are_refused() {
     }
     for (words, why) in [
         (&["--nodes", "3", "--nats", "no/such/file"][..], "--nats: no/such/file: No such file"),
-        (&["--nodes", "3", "--nats", "/bin/true"], "/bin/true is no nats-server"),
-        (&["--compare"], "of a road of several --nodes"),
+        (&["--nodes", "3", "--nats", "/bin/true"], "/bin/true is not nats-server"),
+        (&["--compare"], "need --nodes 2 or more"),
     ] {
         let ran = run(dir.path(), &[&["road", "--out", "out"], words].concat());
         assert_eq!(ran.status.code(), Some(1), "{ran:?}");
         assert!(ran.stderr.contains(why), "{why:?} is not in\n{}", ran.stderr);
-        let help = "`cargo xtask engine` installs one";
+        let help = "install it with `cargo xtask engine`";
         assert_eq!(ran.stderr.contains(help), words[0] == "--nodes", "{}", ran.stderr);
     }
     assert!(!dir.path().join("out").exists(), "nothing is begun");

@@ -123,9 +123,9 @@ fn a_phoenix_token_there_and_back() {
     let other = [printed(&ran), "--key-file", "secret", "--phoenix-salt", "other"];
     assert_eq!(inspected(dir.path(), &other).1["reason"], "invalid");
     let saltless = ["token", "inspect", printed(&ran), "--key-file", "secret"];
-    wrong(&run(dir.path(), &saltless), "its key needs --phoenix-salt");
+    wrong(&run(dir.path(), &saltless), "add --phoenix-salt");
     let keyless = ["token", "inspect", printed(&ran), "--phoenix-salt", "user socket"];
-    wrong(&run(dir.path(), &keyless), "there is no key");
+    wrong(&run(dir.path(), &keyless), "no key given");
 }
 
 #[test]
@@ -161,17 +161,17 @@ fn private_keys_sign_and_public_ones_verify() {
 fn mistakes_are_reported_before_anything_is_signed() {
     let dir = directory(&[("secret", SECRET), ("short", "hunter2"), ("empty", "\n")]);
     let sign = |flags: &[&str]| run(dir.path(), &[&["token", "sign", "--secret"], flags].concat());
-    wrong(&sign(&["--sub", "a"]), "put it into the variable SIMURGH_TOKEN_KEY");
-    wrong(&sign(&["--sub", "a", "--key-env", "NOT_SET"]), "put it into the variable NOT_SET");
+    wrong(&sign(&["--sub", "a"]), "set the environment variable SIMURGH_TOKEN_KEY");
+    wrong(&sign(&["--sub", "a", "--key-env", "NOT_SET"]), "set the environment variable NOT_SET");
     wrong(&sign(&["--sub", "a", "--key-file", "none"]), "cannot read the key none: ");
     wrong(&sign(&["--sub", "a", "--key-file", "empty"]), "the key is empty");
     let short = sign(&["--sub", "a", "--key-file", "short"]);
-    wrong(&short, "the secret has 7 bytes; HS256 needs 32 at least");
+    wrong(&short, "the secret has 7 bytes; HS256 needs at least 32");
     assert!(!short.stderr.contains("hunter2"));
     let unsaid = run(dir.path(), &["token", "sign", "--sub", "a", "--key-file", "secret"]);
     wrong(&unsaid, "--secret on the command line");
     wrong(&sign(&["--key-file", "secret"]), "give --claims or --sub");
-    wrong(&sign(&["--key-file", "secret", "--claims", "7"]), "are a JSON object");
+    wrong(&sign(&["--key-file", "secret", "--claims", "7"]), "must be a JSON object");
     wrong(&sign(&["--key-file", "secret", "--claims", "{"]), "is not JSON");
     wrong(&sign(&["--key-file", "secret", "--sub", "a", "--expires-in", "5"]), "time unit needed");
     let both = ["--key-file", "secret", "--key-env", "NOT_SET", "--sub", "a"];

@@ -21,7 +21,11 @@ fn this_machine_is_read_and_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let ran = run(dir.path(), &["tune", "--connections", "1000"]);
     assert!(matches!(ran.status.code(), Some(0 | 3)), "{ran:?}");
-    assert!(ran.stdout.starts_with("1,000 connections, clients elsewhere, "), "{}", ran.stdout);
+    assert!(
+        ran.stdout.starts_with("1,000 connections, clients on other machines, "),
+        "{}",
+        ran.stdout
+    );
     for word in ["limit ", "RLIMIT_NOFILE hard", "net.core.somaxconn", "memory"] {
         assert!(ran.stdout.contains(word), "{word:?} is not in\n{}", ran.stdout);
     }
@@ -45,7 +49,9 @@ fn the_table_and_the_status_show_what_is_too_small() {
     assert!(line("LOW  fs.file-max").contains("sysctl -w fs.file-max=4"), "{}", ran.stdout);
     assert!(line("LOW  TCP hash table").contains("thash_entries=1048576"), "{}", ran.stdout);
     assert!(line("ok   RLIMIT_NOFILE hard").contains("20,000"), "{}", ran.stdout);
-    assert!(line("with --apply it could hold about 2,000,000 ").contains("first limit is fs."));
+    assert!(
+        line("with --apply, this machine can hold about 2,000,000 ").contains("first limit is fs.")
+    );
     let last = ran.stdout.lines().last().unwrap();
     assert!(last.ends_with("the first limit is fs.file-max (for all but root)"), "{last}");
     assert!(ran.stdout.contains("this command cannot change it:\n  TCP hash table: "));
@@ -98,7 +104,7 @@ fn what_was_applied_is_undone() {
     for line in [
         "net.core.netdev_max_backlog 1000 → 10000\n",
         "net.ipv4.tcp_max_orphans 131072 → 200000\n",
-        "`simurgh tune --undo simurgh-tune-undo.json` puts that back\n",
+        "`simurgh tune --undo simurgh-tune-undo.json` restores the old values\n",
     ] {
         assert!(applied.stderr.contains(line), "{line:?} is not in\n{}", applied.stderr);
     }
@@ -129,7 +135,7 @@ fn failed_changes_are_reported_and_counted() {
     fake.set("proc/sys/net/ipv4/tcp_max_orphans", "7\n");
     let ran = tune(&fake, &["--undo", "u.json"]);
     assert_eq!(ran.status.code(), Some(3), "{ran:?}");
-    assert!(ran.stderr.contains("somebody has set it to 7 since"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("and it is 7 now"), "{}", ran.stderr);
     assert!(ran.stderr.contains("u.json keeps what was not put back"), "{}", ran.stderr);
 }
 

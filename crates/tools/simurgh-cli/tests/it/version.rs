@@ -16,7 +16,7 @@ fn the_version_is_one_line_with_commit_features_and_platform() {
     assert_eq!(short.stdout, format!("simurgh {version}\n"));
     let rest = long.stdout.strip_prefix(&format!("simurgh {version} (")).expect(&long.stdout);
     let (built, rest) = rest.split_once(") features: ").expect(&long.stdout);
-    assert!(built == "commit not known" || commit_and_date(built), "{built}");
+    assert!(built == "commit unknown" || commit_and_date(built), "{built}");
     let rest = rest.strip_suffix('\n').expect("one line");
     let platform = format!("mimalloc, tls; linux {} ", std::env::consts::ARCH);
     let linked = rest.strip_prefix(&platform).expect(rest);
@@ -46,7 +46,7 @@ fn an_application_reports_its_own_version_and_that_of_simurgh() {
 fn a_running_server_reports_it_too() {
     let long = run(directory(&[]).path(), &["--version"]).stdout;
     let commit = long.split(['(', ',', ')']).nth(1).unwrap().to_owned();
-    let commit = if commit == "commit not known" { String::new() } else { commit };
+    let commit = if commit == "commit unknown" { String::new() } else { commit };
     let server = Server::start("", &["--listen", "127.0.0.1:0", "--drain-time", "0s"]);
     let url = format!("http://{}", server.addresses[0]);
     let seen = run(directory(&[]).path(), &["observe", "--once", "--json", &url]).stdout;

@@ -97,7 +97,7 @@ fn what_somebody_else_has_set_is_left_alone() {
     let undone = undo(fake.root(), &file).unwrap();
     let left = step(&undone, "net.ipv4.tcp_max_orphans");
     assert_eq!(left.outcome, Outcome::ChangedSince("5000000".to_owned()));
-    assert!(left.to_string().contains("somebody has set it to 5000000"), "{left}");
+    assert!(left.to_string().contains("and it is 5000000 now"), "{left}");
     assert_eq!(step(&undone, "net.ipv4.tcp_max_tw_buckets").outcome, Outcome::AlreadyThere);
     assert_eq!(fake.text("proc/sys/net/ipv4/tcp_max_orphans"), "5000000");
     assert_eq!(fake.text("proc/sys/net/ipv4/tcp_mem"), "287901 383868 575802");

@@ -27,9 +27,9 @@ fn shards(plan: &Plan) -> Row {
     let mut row = Row::of("shards", grouped(u64::from(SHARDS_MAX)), grouped(plan.shards))
         .unless(is_enough, "a higher hard RLIMIT_NOFILE")
         .why(format!(
-            "each shard is a thread with a table of {} descriptors of its own, and there is at \
-             least one for each of {} cores; a shard more than that costs 105 kB and one wake-up \
-             descriptor in each other. There may be {} of them",
+            "each shard is a thread with its own table of {} descriptors; at least one per core \
+             ({} cores); another shard costs 105 kB and one wake-up descriptor in each other one; \
+             at most {}",
             grouped(plan.descriptors),
             plan.cores,
             grouped(u64::from(SHARDS_MAX)),
@@ -48,13 +48,12 @@ fn process_limit(machine: &Machine, plan: &Plan) -> [Row; 2] {
         .why("descriptors of one table until the process asks for more, up to the hard limit");
     "-".clone_into(&mut soft.need);
     if hard.is_ok() {
-        "serve and load raise it to the hard one".clone_into(&mut soft.how);
+        "serve and load raise it to the hard limit".clone_into(&mut soft.how);
     }
     let how = "limits.d and a new login, or systemd LimitNOFILE= (--print limits, systemd)";
     let hard_row = Row::limit("RLIMIT_NOFILE hard", &hard, need, grouped, how).why(format!(
-        "descriptors of one table; it counts for each shard and not for the process, so it only \
-         decides how many shards there must be, at most {}. Root cannot raise it either without \
-         CAP_SYS_RESOURCE",
+        "descriptors per shard, not per process: a lower limit only needs more shards, at most \
+         {}. Even root needs CAP_SYS_RESOURCE to raise it",
         grouped(u64::from(SHARDS_MAX))
     ));
     [soft, hard_row.caps(hard.map(|hard| shards::most(hard, u64::MAX)))]
@@ -85,8 +84,8 @@ fn files_of_the_system(machine: &Machine, plan: &Plan) -> Row {
         row.exempt = " (for all but root)";
     }
     row.why(format!(
-        "open files of the whole system: each connection is {}, {} others are open now. Above \
-             it nobody but root opens a file",
+        "open files of the whole system: a connection needs {}, and {} others are open now. At \
+         the limit only root can open files",
         if plan.ends == 1 { "one" } else { "two, one at each end" },
         grouped(used),
     ))
@@ -147,8 +146,8 @@ fn memory_group(group: &Reading<Group>, plan: &Plan) -> Row {
     let how = "systemd MemoryMax=, or the container's limit";
     let why = match group {
         Ok(Group { file, limit, .. }) => format!(
-            "what {file} leaves of {}; the kernel's memory of sockets counts here too, and above \
-             it the process is killed",
+            "memory left in {file} of {}, kernel memory of sockets included; above it the kernel \
+             kills the process",
             bytes(*limit)
         ),
         Err(_) => MEMORY_WHY.to_owned(),

@@ -37,7 +37,7 @@ pub struct Report {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Holds {
-    /// About; never more than [`CONNECTIONS_MAX`](crate::CONNECTIONS_MAX).
+    /// Approximate number; at most [`CONNECTIONS_MAX`](crate::CONNECTIONS_MAX).
     pub(crate) connections: u64,
     pub(crate) shards: u64,
     /// The limit that is reached first.
@@ -100,7 +100,7 @@ impl Holds {
         let lowest = rows.iter().filter_map(|row| Some((caps(row)?, row)));
         let (connections, first_limit) = match lowest.min_by_key(|(caps, _)| *caps) {
             Some((caps, row)) if caps < most => (caps, format!("{}{}", row.name, row.exempt)),
-            _ => (most, "the most shards that one server has".to_owned()),
+            _ => (most, "the maximum number of shards".to_owned()),
         };
         Self {
             connections,

@@ -38,16 +38,15 @@ fn memory_under_way(machine: &Machine, plan: &Plan) -> Row {
         Err(why) => Row::setting(machine, name, &need).unknown(why),
     };
     let mut why =
-        "pages of data under way in all sockets together: an idle socket takes none, one \
-                   with a small message to send or to read takes one. Above the third number \
-                   messages are dropped and sent again, so a broadcast to all takes longer; no \
-                   connection is lost"
+        "pages of data in transit in all sockets: none for an idle socket, one for a socket with \
+         a small message. Above the third number the kernel drops and repeats packets, so \
+         broadcasts take longer; no connection is lost"
             .to_owned();
     if pages < wanted && half.is_ok() {
         let receivers = grouped(pages / plan.ends);
         why.push_str(&format!(
-            ". Asked for is no more than half of the memory, so {receivers} of the connections \
-             can have a message under way at once"
+            ". tune requests at most half of the memory, so {receivers} connections can have \
+             a message in transit at once"
         ));
     }
     row.why(why)
@@ -57,12 +56,10 @@ fn memory_under_way(machine: &Machine, plan: &Plan) -> Row {
 /// bytes fits the smallest.
 const BUFFERS: [u64; 3] = [4_096, 16_384, 64 << 10];
 
-const RECEIVE_WHY: &str = "bytes a socket may have received and not read: smallest, at first, \
-    largest. Taken only as data comes, so that large numbers cost idle connections nothing; with \
-    small ones large messages come in many pieces";
-const SEND_WHY: &str = "bytes a socket may have sent and not had acknowledged: smallest, at first, \
-    largest. Taken only as data goes; what does not fit waits in the server's own queue, which is \
-    dearer";
+const RECEIVE_WHY: &str = "buffer sizes for received data: smallest, initial, largest. Large \
+    values cost idle connections nothing; small ones split large messages";
+const SEND_WHY: &str = "buffer sizes for sent, not acknowledged data: smallest, initial, largest. \
+    What does not fit waits in the server, which costs more CPU";
 
 fn buffers(machine: &Machine, name: &'static str, why: &str) -> Row {
     Row::setting(machine, name, &BUFFERS).why(why)
@@ -75,8 +72,8 @@ fn backlog_wanted() -> u64 {
 
 fn backlog(machine: &Machine) -> Row {
     Row::setting(machine, "net.core.somaxconn", &[backlog_wanted()]).why(format!(
-        "connections that wait to be accepted, for each shard's listener: it asks for {}. Beyond \
-         it a client is not answered and tries again after a second",
+        "connections that wait for a shard to accept them; the server requests {}. Above it \
+         clients retry after a second",
         grouped(backlog_wanted())
     ))
 }
@@ -88,7 +85,7 @@ fn half_open(machine: &Machine) -> Row {
             let target = machine.sysctl(name).map_or(vec![backlog_wanted()], <[u64]>::to_vec);
             let mut row = Row::with_target(machine, name, "-".to_owned(), target);
             if row.how.is_empty() {
-                row.how = format!("not used while net.ipv4.tcp_syncookies is {cookies}");
+                row.how = format!("unused while net.ipv4.tcp_syncookies is {cookies}");
             }
             row
         }
@@ -111,22 +108,22 @@ fn packets(machine: &Machine, plan: &Plan) -> Row {
         Err(_) => String::new(),
     };
     Row::setting(machine, "net.core.netdev_max_backlog", &[need]).why(format!(
-        "packets that wait for one core to take them, mostly those sent to 127.0.0.1.{drops} A \
-         dropped one is sent again after 200 ms and more"
+        "packets that wait for a core, mostly to 127.0.0.1.{drops} A dropped packet costs 200 ms \
+         or more"
     ))
 }
 
 fn orphans(machine: &Machine, plan: &Plan) -> Row {
     Row::setting(machine, "net.ipv4.tcp_max_orphans", &[plan.sockets()]).why(
-        "closed sockets that still have something to say: all of them when the server drains or \
-         ends. Beyond it they are reset, and a client may miss the code that tells it to come back",
+        "closed sockets with data to send: all of them during a drain. Above the limit the kernel \
+         resets them, and clients may miss the close code 1012",
     )
 }
 
 fn time_wait(machine: &Machine, plan: &Plan) -> Row {
     Row::setting(machine, "net.ipv4.tcp_max_tw_buckets", &[plan.wanted.connections]).why(
-        "closed connections whose ports rest for a minute, one at the end that closed first: all \
-         of them after a drain. Beyond it they do not rest, which is seldom noticed",
+        "closed connections in TIME_WAIT, for a minute at the end that closed first: all of them \
+         after a drain. Above the limit they skip it, which rarely matters",
     )
 }
 
@@ -146,10 +143,9 @@ fn established(machine: &Machine, plan: &Plan) -> Row {
     row(&grouped(entries))
         .unless(entries >= need, format!("boot parameter thash_entries={need}, then a reboot"))
         .why(format!(
-            "entries of the table in which the kernel finds a packet's socket. {} sockets make \
-             chains of {chain:.1}; a packet walks half of one, and each step is a cache line from \
-             memory, so it refuses nobody and slows everything. Without a reboot: {}, then start \
-             the server in a network name space made after that",
+            "hash table in which the kernel finds a packet's socket. {} sockets make chains of \
+             {chain:.1}, which slows every packet and refuses none. Without a reboot: {}, then \
+             start the server in a new network namespace",
             grouped(plan.sockets()),
             command("net.ipv4.tcp_child_ehash_entries", &[need.min(ENTRIES_MAX)]),
         ))
@@ -180,7 +176,8 @@ fn tracked(machine: &Machine, plan: &Plan) -> Option<Row> {
         return Some(row.caps(caps));
     }
     if row.is_changeable() {
-        let how = format!("nothing is followed now; should a rule do so: {}", row.how);
+        let how =
+            format!("no connection is tracked now; if a firewall rule tracks them: {}", row.how);
         row = row.unknown(&how);
     }
     Some(row)
@@ -210,9 +207,8 @@ fn ports(machine: &Machine, plan: &Plan) -> Row {
     };
     let shown = if need == 0 { "-".to_owned() } else { format!("{} ports", grouped(need)) };
     let mut row = Row::with_target(machine, name, shown, target).why(
-        "ports that one source address has for connections to one server: they bound clients and \
-         proxies, never the server. On this machine `simurgh load` takes four addresses of \
-         127.0.0.0/8 for each worker by itself; clients elsewhere need an address for each range",
+        "ports of one source address to one server: they limit clients and proxies, never the \
+         server. simurgh load takes four addresses of 127.0.0.0/8 per worker",
     );
     if row.how.is_empty() && need == 0 {
         row.how = "only clients and proxies need ports".to_owned();

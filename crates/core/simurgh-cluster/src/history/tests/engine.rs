@@ -1,4 +1,4 @@
-//! An engine that is a list, and nodes that follow it.
+//! A broker that is a list, and nodes that follow it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -79,7 +79,7 @@ pub(super) struct Scenario {
     pub(super) answers: bool,
     pub(super) page: usize,
     pub(super) wants: Retention,
-    /// Whether the engine answers requests for watermarks, from the times in `given`.
+    /// Whether the broker answers requests for watermarks, from the times in `given`.
     pub(super) knows_since: bool,
     given: Vec<(u64, u64)>,
     /// How many messages of all topics it stores; `None`: any number.
@@ -316,7 +316,7 @@ impl Scenario {
         has_done
     }
 
-    /// The engine stores a node's envelope, and answers before or after it sends it to that node.
+    /// The broker stores a node's envelope, and answers before or after it sends it to that node.
     fn store_outgoing(&mut self, at: usize, outgoing: &Outgoing) {
         let topic = topic_of(&outgoing.to);
         let known = self.ids.get(&*outgoing.id).copied();

@@ -99,7 +99,7 @@ fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
     // For the first thousands the watermark is not known yet: those are requested one by one.
     assert!((MANY / 10..MANY / 10 + 4_000).contains(&after), "{after}");
     assert_eq!(last, MANY / 1_000);
-    // Over the next link, to the same engine: only the last numbers are requested.
+    // Over the next link, to the same broker: only the last numbers are requested.
     it.follows.down(false, SECOND);
     while it.next_ns(true) == Some(0) {
         it.tick(time, &mut sink);

@@ -34,7 +34,7 @@ enum Op {
 
 const NODES: usize = 3;
 
-/// Operations by which the engine forgets nothing.
+/// Operations by which the broker forgets nothing.
 fn harmless() -> impl Strategy<Value = Op> {
     let (node, topic) = (|| 0..NODES, || 0..TOPICS.len());
     prop_oneof![
@@ -141,7 +141,7 @@ fn heal(it: &mut Scenario) {
     it.advance(90 * SECOND, SECOND);
 }
 
-/// Nodes that want `count` messages of each topic follow all; `room`: how many messages the engine
+/// Nodes that want `count` messages of each topic follow all; `room`: how many messages the broker
 /// stores, if it has a bound.
 fn begin(count: u32, room: Option<usize>) -> Scenario {
     let config = HistoryConfig { queue_count: 12, ..HistoryConfig::default() };
@@ -162,7 +162,7 @@ proptest! {
         count_max in prop_oneof![Just(1_000_usize), 1..12_usize],
         ops in prop::collection::vec(anything(), 1..60),
     ) {
-        // Of each topic an engine stores as many as any node wants, or more.
+        // Of each topic a broker stores as many as any node wants, or more.
         let mut it = begin(count_max.min(20) as u32, None);
         it.count_max = count_max;
         for op in ops {
@@ -175,7 +175,7 @@ proptest! {
         prop_assert!(it.nodes.iter().all(|node| node.keeping.stores.bytes() == 0));
     }
 
-    /// Whatever the engine has removed, and for whatever reason.
+    /// Whatever the broker has removed, and for whatever reason.
     #[test]
     fn who_begins_late_has_everything_above_what_it_is_told(
         count_max in prop_oneof![Just(1_000_usize), 1..12_usize],

@@ -331,7 +331,7 @@ fn a_wish_to_forget_has_its_place_among_what_is_stored() {
     assert_eq!(it.keeping.counts.purges_failed, 1);
 }
 
-/// In a new engine this number would be that of another message.
+/// In a new broker this number would be that of another message.
 #[test]
 fn what_is_to_be_removed_of_an_engine_that_is_lost_is_not_removed_of_the_next() {
     let mut it = Scenario::new();
@@ -343,7 +343,7 @@ fn what_is_to_be_removed_of_an_engine_that_is_lost_is_not_removed_of_the_next() 
     assert!(it.keeping.next(&mut it.n, 0).is_none());
 }
 
-/// Topics that begin and end without an engine leave nothing.
+/// Topics that begin and end without a broker leave nothing.
 #[test]
 fn topics_without_anything_to_store_are_forgotten() {
     let mut it = Scenario::new();

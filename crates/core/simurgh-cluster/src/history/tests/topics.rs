@@ -427,7 +427,7 @@ fn a_wish_to_forget_is_told_in_its_place_and_what_was_before_is_not_filled() {
     it.check(true);
 }
 
-/// The engine may not be allowed to remove it.
+/// The broker may not be allowed to remove it.
 #[test]
 fn what_was_to_be_forgotten_and_is_still_there_is_not_filled() {
     let mut it = scenario(2);

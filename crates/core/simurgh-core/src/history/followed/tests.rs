@@ -1,4 +1,4 @@
-//! A node of two shards whose topics an engine numbers, and that engine: a list in the test, which
+//! A node of two shards whose topics a broker numbers, and that broker: a list in the test, which
 //! sends what it has as the cluster's thread would, or late, or never.
 
 mod gaps;
@@ -170,7 +170,7 @@ struct Node {
     here: String,
     there: String,
     begun: BTreeSet<String>,
-    /// Stores that the engine has not seen yet.
+    /// Stores that the broker has not seen yet.
     stores: VecDeque<StoreRequest>,
     follows: Vec<String>,
     looked_at: Vec<String>,
@@ -237,7 +237,7 @@ impl Node {
         self.test_shard.fans_out();
     }
 
-    /// The engine does everything that it is asked, and answers.
+    /// The broker does everything that it is asked, and answers.
     fn is_served(&mut self, engine: &mut Engine) {
         for _ in 0..10 {
             self.settles();

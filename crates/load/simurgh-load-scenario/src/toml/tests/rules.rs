@@ -62,7 +62,7 @@ answer = [
             ("line 10: a rule such as", "when is missing"),
             ("line 10: send: the variable \"m\" is never set", "n"),
             ("line 10: wen: no such key in a rule", "did you mean when?"),
-            ("line 11: when: is no match", "is, contains"),
+            ("line 11: when: is not a match", "is, contains"),
             ("line 11: send: is of the wrong type (integer)", "a text"),
             ("line 12: answer: is of the wrong type (string)", "a table"),
         ],
@@ -78,6 +78,6 @@ fn subprotocols_are_a_list_or_one_text() {
     }
     for wrong in [r#""""#, r#""a,""#, r#""a b""#, r#"["a", "b/c"]"#, r#""a\r\nx: y""#] {
         let text = session(&format!("{{ connect = \"/\", subprotocols = {wrong} }}"));
-        refused(&text, &[("line 9: subprotocols: ", "is no name of a subprotocol")]);
+        refused(&text, &[("line 9: subprotocols: ", "is not the name of a subprotocol")]);
     }
 }

@@ -1,4 +1,4 @@
-//! JetStream against a simulated engine that answers, is silent, or answers wrongly.
+//! JetStream against a simulated broker that answers, is silent, or answers wrongly.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ struct Sent {
     body: String,
 }
 
-/// The state machine and a simulated engine.
+/// The state machine and a simulated broker.
 struct Fixture {
     jetstream: JetStream,
     out: BytesMut,
@@ -69,7 +69,7 @@ impl Fixture {
         }
     }
 
-    /// Linked to an engine whose stream fits.
+    /// Linked to a broker whose stream fits.
     fn on(streams: StreamsConfig) -> Self {
         let mut fixture = Self::new(streams);
         fixture.link();
@@ -86,7 +86,7 @@ impl Fixture {
         self.out.clear();
     }
 
-    /// Answers all requests about streams as a valid engine does, and reports the link as up.
+    /// Answers all requests about streams as a valid broker does, and reports the link as up.
     fn fits(&mut self) {
         for _ in 0..9 {
             for sent in self.requests() {
@@ -280,14 +280,14 @@ fn texts(fetched: &Fetched) -> Vec<(u64, u64, u64, &str)> {
 }
 
 proptest! {
-    /// Whatever the engine sends, each ticket is answered once, in time.
+    /// Whatever the broker sends, each ticket is answered once, in time.
     #[test]
-    fn no_answer_does_harm(data in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_response_does_no_harm(data in prop::collection::vec(any::<u8>(), 0..400)) {
         super::fuzz::run(messages(&data));
     }
 
     #[test]
-    fn no_answer_of_the_right_form_does_harm(
+    fn well_formed_response_does_no_harm(
         answers in prop::collection::vec(
             (0..40_u64, 0..4_u64, 0..9_usize, 0..30_u64, 0..30_u64),
             0..60,

@@ -1,9 +1,9 @@
-//! An engine that answers, is silent, refuses, or disconnects at any moment: the answer to a
+//! A broker that answers, is silent, refuses, or disconnects at any moment: the answer to a
 //! store's ticket agrees with the log.
 
 use super::*;
 
-/// The engine's reaction to a store.
+/// The broker's reaction to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Stores,
@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     fixture: Fixture,
     is_linked: bool,
-    /// In flight to the engine.
+    /// In flight to the broker.
     wire: VecDeque<Sent>,
     /// The stored ids.
     log: Vec<String>,
@@ -148,7 +148,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn what_is_said_of_a_store_is_true_of_the_log(steps in prop::collection::vec(step(), 1..80)) {
+    fn reported_stores_match_the_log(steps in prop::collection::vec(step(), 1..80)) {
         let fixture = Fixture::new(StreamsConfig::default());
         let wire = VecDeque::new();
         let mut model = Model { fixture, is_linked: false, wire, log: vec![] };

@@ -1,4 +1,4 @@
-//! Engines that tests start and end, and nodes on them.
+//! Brokers that tests start and end, and nodes on them.
 
 pub(crate) mod authority;
 #[path = "../../../../../tools/simurgh-cli/tests/it/support/engine.rs"]

@@ -168,7 +168,7 @@ impl Node {
         self.downs.last().unwrap().clone()
     }
 
-    /// Waits until it is up, and its publishing has arrived at the engine.
+    /// Waits until it is up, and its publishing has arrived at the broker.
     #[track_caller]
     pub(crate) fn is_of_use(&mut self) {
         self.wait("up", |it| it.is_up);

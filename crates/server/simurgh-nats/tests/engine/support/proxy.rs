@@ -1,4 +1,4 @@
-//! A proxy between one node and its engine: passes everything or nothing, or ends the link.
+//! A proxy between one node and its broker: passes everything or nothing, or ends the link.
 #![allow(clippy::disallowed_types, reason = "a test has no reactor")]
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -1,9 +1,9 @@
 //! Connections that are given to the HTTP side, with the bytes read so far.
 //!
-//! The way there is narrow: some hundred kilobytes. When it is full a connection waits here, not
-//! read meanwhile, behind those that had to wait before it; requests for the server's own paths are
-//! first. Its time for a whole head goes on. It waits a moment for a place, too: an address that
-//! takes more than its share loses places at once.
+//! The queue to the HTTP side holds some hundred kilobytes. When it is full a connection waits
+//! here, in order and without being read; requests for the server's own paths come first. Its
+//! timeout for a whole head continues. It also waits a moment for a place: an address that takes
+//! more than its share loses places at once.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;

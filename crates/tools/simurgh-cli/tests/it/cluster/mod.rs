@@ -1,5 +1,5 @@
-//! Two servers with the table `[cluster]` on a real engine: interests, long polls and observers over
-//! both; and what is wrong with the table.
+//! Two servers with the table `[cluster]` on a real broker: interests, long polls and observers
+//! over both; and mistakes in the table.
 
 mod quiet_topics;
 
@@ -235,8 +235,8 @@ fn what_is_wrong_with_the_table_is_named_with_its_line() {
         let ran = run(dir.path(), arguments);
         assert!(!ran.status.success());
         for (line, words) in [
-            (4, "[cluster] history_streams: is 1 or 16"),
-            (5, "[cluster] history_replicas: is 1, 3 or 5"),
+            (4, "[cluster] history_streams: must be 1 or 16"),
+            (5, "[cluster] history_replicas: must be 1, 3 or 5"),
             (6, "[cluster] history_engine_bytes: "),
         ] {
             let stands = format!("simurgh.toml:{line}: {words}");
@@ -264,7 +264,7 @@ fn a_file_for_what_the_engine_keeps_is_refused_by_name() {
         engine = \"nats\"\nservers = [\"nats://127.0.0.1:1\"]\n[[channel]]\ntopic = \"t\"\n\
         history = true\n";
     let dir = directory(&[("simurgh.toml", text)]);
-    let words = "history_save: the engine of the cluster keeps histories: leave it out";
+    let words = "history_save: not with [cluster], whose broker stores histories: remove it";
     for arguments in [&["config", "--check", "simurgh.toml"][..], &["serve"]] {
         let ran = run(dir.path(), arguments);
         let is_named = ran.stderr.contains(&format!("simurgh.toml:2: {words}"));
