@@ -135,7 +135,7 @@ pub(super) const NODES: &[Column<NodeRow>] = &[
     number("CPU %", |row| figure(row, |it| Value::decimal(it.cpu_cores * 100.0))),
 ];
 
-/// What a node knows about the others from their heartbeats.
+/// Data of the other nodes from their heartbeats.
 pub(super) const BEATS: &[Column<NodeRow>] = &[
     words("node", node),
     words("id", |row| Value::text(&row.id)),
