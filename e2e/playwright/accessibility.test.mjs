@@ -30,20 +30,20 @@ async function inBothSchemes(t, look) {
       const found = violations.map(({ id, nodes }) => (
         `${id}: ${nodes.map((node) => node.target.join(" ")).join(", ")}`));
       assert.deepEqual(found, [], `${what}, ${colorScheme}`);
-    });
+    }, colorScheme);
   }
 }
 
 test("chat", async (t) => {
   const server = await startProcess("serve");
   t.after(() => server.kill());
-  await inBothSchemes(t, async (page, check) => {
-    await page.goto(`${server.url}/#tea`);
+  await inBothSchemes(t, async (page, check, room) => {
+    await page.goto(`${server.url}/#${room}`);
     await page.getByTestId("name-input").waitFor(WAIT);
     await check("the question for a name");
-    await enter(page, server.url, "tea", "Ada");
+    await enter(page, server.url, room, "Ada");
     const { page: bob } = await newWindow(t, browser);
-    await enter(bob, server.url, "tea", "Ada");
+    await enter(bob, server.url, room, "Ada");
     await say(bob, "good morning");
     await hears(page, "good morning");
     await say(page, "hello");

@@ -66,12 +66,6 @@ pub(super) struct Column<T> {
     value: fn(&T) -> Value,
 }
 
-impl<T> Column<T> {
-    const fn spare(self, spare: u8) -> Self {
-        Self { spare, ..self }
-    }
-}
-
 const fn number<T>(label: &'static str, value: fn(&T) -> Value) -> Column<T> {
     Column { label, is_number: true, spare: 0, value }
 }
@@ -80,14 +74,18 @@ const fn words<T>(label: &'static str, value: fn(&T) -> Value) -> Column<T> {
     Column { label, is_number: false, spare: 0, value }
 }
 
+const fn spare<T>(spare: u8, column: Column<T>) -> Column<T> {
+    Column { spare, ..column }
+}
+
 pub(super) const SHARDS: &[Column<ShardRow>] = &[
     number("shard", |row| Value::number(row.shard.into(), row.shard.to_string())),
     number("connections", |row| Value::count(row.connections)),
     number("channels", |row| Value::count(row.channels)),
     number("topics", |row| Value::count(row.topics)),
-    number("waiting", |row: &ShardRow| Value::count(row.mailbox_mails)).spare(2),
-    number("bytes", |row: &ShardRow| Value::size(row.mailbox_bytes)).spare(1),
-    number("fan-outs", |row: &ShardRow| Value::count(row.fanout_topics)).spare(3),
+    spare(2, number("waiting", |row| Value::count(row.mailbox_mails))),
+    spare(1, number("bytes", |row| Value::size(row.mailbox_bytes))),
+    spare(3, number("fan-outs", |row| Value::count(row.fanout_topics))),
     number("in/s", |row| Value::decimal(row.messages_in_per_s)),
     number("out/s", |row| Value::decimal(row.messages_out_per_s)),
     number("CPU %", |row| Value::decimal(row.cpu_cores * 100.0)),
@@ -115,13 +113,12 @@ pub(super) const CONNECTIONS: &[Column<ConnectionRow>] = &[
     number("msgs/s", |row| Value::maybe(row.messages_per_s, Value::decimal)),
     number("age", |row| Value::number(row.age_s as f64, age(row))),
     number("channels", |row| Value::count(row.channels)),
-    number("quiet", |row: &ConnectionRow| Value::number(row.quiet_s, format::time(row.quiet_s)))
-        .spare(2),
-    words("over limit", |row: &ConnectionRow| Value::text(&limit_met(row))).spare(3),
+    spare(2, number("quiet", |row| Value::number(row.quiet_s, format::time(row.quiet_s)))),
+    spare(3, words("over limit", |row| Value::text(&limit_met(row)))),
     words("connection", |row| Value::text(&row.id)),
     words("address", |row| Value::text(row.peer.as_deref().unwrap_or("-"))),
-    words("path", |row: &ConnectionRow| Value::text(&row.path)).spare(5),
-    words("state", |row: &ConnectionRow| Value::text(&row.state)).spare(4),
+    spare(5, words("path", |row| Value::text(&row.path))),
+    spare(4, words("state", |row| Value::text(&row.state))),
     words("topics", |row| Value::text(&topics(row))),
 ];
 
@@ -132,9 +129,8 @@ pub(super) const NODES: &[Column<NodeRow>] = &[
     number("channels", |row| figure(row, |it| Value::count(it.channels))),
     number("in/s", |row| figure(row, |it| Value::decimal(it.messages_in_per_s))),
     number("out/s", |row| figure(row, |it| Value::decimal(it.messages_out_per_s))),
-    number("presences", |row: &NodeRow| figure(row, |it| Value::count(it.presences_local)))
-        .spare(2),
-    number("history", |row: &NodeRow| figure(row, |it| Value::count(it.kept_messages))).spare(1),
+    spare(2, number("presences", |row| figure(row, |it| Value::count(it.presences_local)))),
+    spare(1, number("history", |row| figure(row, |it| Value::count(it.kept_messages)))),
     number("memory", |row| figure(row, |it| Value::size(it.resident_bytes))),
     number("CPU %", |row| figure(row, |it| Value::decimal(it.cpu_cores * 100.0))),
 ];
