@@ -505,7 +505,7 @@ function reconnectNow() {
 async function askWhy() {
   const answer = await fetch(`${SOCKET}/websocket?vsn=2.0.0`).catch(() => null);
   if (answer?.status !== 403 || socket.isConnected()) return;
-  refusal = (await answer.text()).slice(0, BODY_LENGTH_MAX) || "no reason given";
+  refusal = (await answer.text()).trim().slice(0, BODY_LENGTH_MAX) || "no reason given";
   socket.disconnect(); // Another attempt would end the same way.
   setConnection("refused");
 }

@@ -223,7 +223,7 @@ counters! {
     errors_broadcast_too_big: counter,
     /// Connects, joins and messages that the application did not handle in time.
     errors_decision_timeout: counter,
-    /// Broadcasts of channels that the broker did not confirm in time.
+    /// Broadcasts of channels that were not confirmed as stored in time.
     errors_unconfirmed: counter,
     /// Broadcasts of channels that the broker refused to store.
     errors_not_stored: counter,

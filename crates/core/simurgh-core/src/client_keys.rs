@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_by_membership_and_a_page_of_nobody_is_given_back() {
+    fn keys_belong_to_memberships_and_empty_pages_are_freed() {
         let mut keys = ClientKeys::default();
         assert_eq!(keys.get(7), 0);
         keys.set(100_000, 0);

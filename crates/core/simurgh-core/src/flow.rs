@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withheld_comes_back_at_its_pace_or_at_once() {
+    fn withheld_bytes_return_gradually_or_at_once() {
         let flow = Arc::<Flow>::default();
         let mut withheld = Withheld::new(0);
         for _ in 0..10 {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_have_ended_are_forgotten() {
+    fn ended_flows_are_removed() {
         let mut flows = MemberlessFlows::default();
         let kept = flows.of("kept");
         for n in 0..10_000 {
@@ -143,7 +143,7 @@ mod tests {
 
     /// The more flows have not ended, the rarer the search for ended ones.
     #[test]
-    fn many_flows_are_looked_through_now_and_then() {
+    fn flows_are_swept_sometimes() {
         let mut flows = MemberlessFlows::default();
         let kept: Vec<_> = (0..100).map(|n| flows.of(&format!("kept {n}"))).collect();
         let mut lens = (0..).map(|n| {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_what_may_wait_takes_all_of_the_time() {
+    fn half_of_the_limit_takes_the_full_time() {
         assert_eq!(pace(16 << 20, Duration::from_secs(8)), 1 << 20);
         assert!(pace(1, Duration::ZERO) >= 1);
     }

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn each_socket_and_each_of_its_topics_has_a_meter_of_its_own() {
+    fn each_socket_and_topic_has_its_own_meter() {
         let rate = Rate::per_second(1).unwrap();
         let mut meters = Meters::new([rate].into_iter(), 7);
         let whose = [
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn all_charges_are_taken_or_none() {
+    fn charges_are_taken_all_or_not_at_all() {
         let (few, many) = (Rate::per_second(1).unwrap(), Rate::per_second(2).unwrap());
         let mut meters = Meters::new([few, many].into_iter(), 7);
         let bytes = Charge { limit: Limit::Bytes, by: Some(few.into()), cost: 1 };
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_goes_only_when_its_buckets_are_full() {
+    fn meter_is_removed_only_when_its_buckets_are_full() {
         let rate = Rate::every(1, Duration::from_secs(60)).unwrap();
         let mut meters = Meters::new([rate].into_iter(), 7);
         // Others change the generations at any time between.
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_met_a_limit_is_known_for_a_while() {
+    fn limited_client_is_marked_for_a_while() {
         let rate = Rate::per_second(1).unwrap();
         let mut meters = Meters::new([rate].into_iter(), 7);
         let noted = |meters: &Meters, at| meters.noted(key(1), at * SECOND);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_that_talks_once_leaves_nothing() {
+    fn clients_that_send_once_leave_no_meters() {
         let rate = Rate::per_second(1).unwrap();
         let mut meters = Meters::new([rate].into_iter(), 7);
         for slot in 0..100_000 {

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_age_grows_and_stays_at_its_limit() {
+    fn age_grows_up_to_its_limit() {
         let began = 4_000_000_000;
         let mut socket = Socket::new(Phase::Open, began, NETWORK);
         assert_eq!(socket.age_ticks(began + 1000), (1000, false));

@@ -15,7 +15,7 @@ use crate::testing::*;
 use crate::*;
 
 #[test]
-fn a_watchdog_names_what_the_application_is_in() {
+fn watchdog_names_the_running_callback() {
     let numbers: Vec<u8> = Callback::ALL.iter().map(|it| *it as u8).collect();
     assert_eq!(numbers, (1..=9).collect::<Vec<u8>>());
     let names: Vec<_> = Callback::ALL.iter().map(|it| it.name()).collect();
@@ -35,7 +35,7 @@ fn a_watchdog_names_what_the_application_is_in() {
 
 /// Above its limit, and not at it; a node is relieved at half of it.
 #[test]
-fn a_node_says_how_much_is_under_way() {
+fn node_reports_bytes_in_flight() {
     let config = Config { mailbox_bytes_max: 1000, ..Config::default() };
     let node = TestNode::new(2, config, Vec::new());
     for (bytes, is_relieved, is_congested, is_jammed) in [
@@ -55,14 +55,14 @@ fn a_node_says_how_much_is_under_way() {
 }
 
 #[test]
-fn an_error_says_what_is_to_be_done() {
+fn errors_name_the_remedy() {
     let too_large = BroadcastError::TooLarge { bytes: 9, bytes_max: 8 };
     assert!(too_large.to_string().contains("9 bytes is too large: the maximum is 8"));
     assert!(BroadcastError::Congested.to_string().contains("try again later"));
 }
 
 #[test]
-fn a_broadcast_weighs_what_its_frame_comes_to_or_more() {
+fn weight_of_a_broadcast_covers_its_frame() {
     let broadcast = Broadcast::new("topic", "event", Payload::from_json("[1,2]"));
     assert_eq!(broadcast.weight(), 5 + 5 + 5 + 64);
     let config = Config::default();
@@ -71,7 +71,7 @@ fn a_broadcast_weighs_what_its_frame_comes_to_or_more() {
 }
 
 #[test]
-fn a_clock_counts_nanoseconds_and_never_backwards() {
+fn clock_counts_nanoseconds_and_never_goes_back() {
     assert_eq!(nanoseconds(Duration::from_micros(7)), 7_000);
     assert_eq!(nanoseconds(Duration::MAX), u64::MAX);
     assert_eq!((until(9, 4), until(4, 9)), (Duration::from_nanos(5), Duration::ZERO));
@@ -94,7 +94,7 @@ fn counters_are_described_in_the_order_of_their_fields() {
 }
 
 #[test]
-fn a_core_knows_its_place() {
+fn core_knows_its_shard() {
     let node = Arc::new(TestNode::new(4, Config::default(), Vec::new()));
     let metrics = Arc::<ShardMetrics>::default();
     let core = Core::new(Arc::clone(&node), 3, Arc::clone(&metrics), 7);
@@ -103,7 +103,7 @@ fn a_core_knows_its_place() {
 }
 
 #[test]
-fn a_socket_says_how_it_is() {
+fn socket_reports_its_state() {
     let mut it = TestShard::new();
     let key = it.joined(&["t", "u"]);
     let socket = &mut it.out.peer(key).socket;
@@ -133,13 +133,13 @@ fn a_socket_says_how_it_is() {
 
 /// The memory of many sockets is computed with these.
 #[test]
-fn records_are_as_large_as_they_are_said_to_be() {
+fn records_have_their_documented_sizes() {
     assert_eq!((size_of::<Socket>(), SUBSCRIPTION_BYTES), (24, 64 + 16));
     assert_eq!(TOPIC_BYTES, size_of::<Topic<Delivery>>() + 100);
 }
 
 #[test]
-fn a_wire_has_a_serializer_or_none() {
+fn wire_has_a_serializer_or_not() {
     use simurgh_proto::serializer::Serializer::{V1, V2};
     assert_eq!([Wire::V1, Wire::V2].map(Wire::serializer), [Some(V1), Some(V2)]);
     assert_eq!([Wire::Plain, Wire::Values].map(Wire::serializer), [None, None]);
@@ -148,7 +148,7 @@ fn a_wire_has_a_serializer_or_none() {
 
 /// It shows what a log needs, and none of the application's secrets.
 #[test]
-fn things_are_shown_in_a_log() {
+fn debug_output_is_readable() {
     let state = SocketState {
         id: Some("id".into()),
         assigns: Some(Arc::new("secret")),
@@ -175,7 +175,7 @@ fn things_are_shown_in_a_log() {
     assert!(format!("{route:?}").starts_with("Route { pattern: Prefix(\"a:\")"));
     assert_eq!(format!("{:?}", Kind::Channels(vec![route])), "Channels(1)");
     let mut it = TestShard::running(scripted(|ctx, _| {
-        assert_eq!(format!("{ctx:?}"), r#"ShardContext { topic: "t", .. }"#);
+        assert_eq!(format!("{ctx:?}"), r#"Context { topic: "t", .. }"#);
         assert!(
             format!("{:?}", ctx.handle::<Scripted>())
                 .starts_with("ChannelHandle(ChannelId { shard: 0,")
@@ -187,7 +187,7 @@ fn things_are_shown_in_a_log() {
 }
 
 #[test]
-fn a_channel_need_not_write_what_it_does_not_use() {
+fn unused_callbacks_have_defaults() {
     struct Least;
     impl ShardChannel for Least {
         fn handle_in(&mut self, ctx: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {

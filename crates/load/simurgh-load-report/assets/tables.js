@@ -114,9 +114,9 @@ const TABLES = [
   {
     id: "servers",
     title: "Servers",
-    note: "Losses and errors of users on this server. Users that left went to the next one.",
-    heads: ["Server", "*Users", "*Connected", "*Peak", "*Connections", "*Refused", "*Lost", "*Dropped",
-      "*Reconnected", "*Left", "*Errors", "*CPU time"],
+    note: "Losses and errors of users on this server; those that left went to the next.",
+    heads: ["Server", "*Users", "*Connected", "*Peak", "*Connections", "*Refused", "*Lost",
+      "*Dropped", "*Reconnected", "*Left", "*Errors", "*CPU time"],
     rows: ({ servers = [] }) => (servers.length < 2 && !asked(servers) ? [] : servers.map((row) => [
       Cells.name(row.name),
       Cells.number(row.users), Cells.number(row.connected), Cells.number(row.connected_peak),

@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_grow_to_a_bound_and_are_not_the_same() {
+    fn delays_grow_to_a_bound_with_jitter() {
         let mut random = fastrand::Rng::with_seed(7);
         for attempt in 0..100 {
             let middle = (100 << attempt.min(10)).min(5_000);

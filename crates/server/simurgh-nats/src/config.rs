@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_written_in_several_ways() {
+    fn server_addresses_have_several_forms() {
         assert_eq!(shown("localhost").unwrap(), "nats://localhost:4222");
         assert_eq!(shown("nats://10.0.0.1:5000").unwrap(), "nats://10.0.0.1:5000");
         assert_eq!(shown("tls://a-b.example/").unwrap(), "tls://a-b.example:4222");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_server_is_named() {
+    fn invalid_server_address_is_explained() {
         assert_eq!(shown("http://a"), Err(ServerError::Scheme));
         assert_eq!(shown("nats://"), Err(ServerError::Host));
         assert_eq!(shown("nats://a b"), Err(ServerError::Host));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_server_is_as_safe_as_the_one_that_announced_it() {
+    fn announced_server_inherits_tls() {
         let listed = |by: &str, text: &str| by.parse::<Server>().unwrap().listed(text).unwrap();
         let by_name = listed("tls://nats.example", "other.example:4223");
         assert!(by_name.is_tls);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_may_stand_in_a_file() {
+    fn secret_can_be_read_from_a_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("password");
         fs::write(&path, "rosebud\n").unwrap();
@@ -299,7 +299,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_a_server_that_shows_otherwise(text in "\\PC{0,40}") {
+        fn server_address_is_displayed_as_parsed(text in "\\PC{0,40}") {
             if let Ok(server) = text.parse::<Server>() {
                 let again: Server = server.to_string().parse().unwrap();
                 prop_assert_eq!(again, server);

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn announced_servers_are_bounded_and_malformed_ones_ignored() {
+    fn announced_servers_are_bounded_and_malformed_ones_are_ignored() {
         let by: Server = "tls://nats.example".parse().unwrap();
         let urls: Vec<String> = (0..100).map(|it| format!("10.0.0.{it}:4222")).collect();
         let json = serde_json::json!({ "connect_urls": urls }).to_string();

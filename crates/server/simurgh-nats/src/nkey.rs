@@ -102,13 +102,13 @@ mod tests {
     const PUBLIC: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
 
     #[test]
-    fn a_seed_of_the_documentation_has_the_key_that_is_printed_there() {
+    fn documented_seed_has_its_documented_key() {
         assert_eq!(Nkey::of_seed(SEED_TEXT).map(|it| it.public()).unwrap(), PUBLIC);
         assert_eq!(Nkey::of_seed(&format!(" {SEED_TEXT}\n")).unwrap().public(), PUBLIC);
     }
 
     #[test]
-    fn a_changed_seed_is_none() {
+    fn changed_seed_is_invalid() {
         for place in 0..SEED_TEXT.len() {
             let mut changed = SEED_TEXT.to_owned().into_bytes();
             changed[place] = if changed[place] == b'A' { b'B' } else { b'A' };
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_of_an_account_is_not_taken_for_a_users() {
+    fn account_seed_is_not_a_user_seed() {
         let mut bytes = BASE32_NOPAD.decode(SEED_TEXT.as_bytes()).unwrap();
         bytes[0] = SEED;
         bytes[1] = 0;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_credentials_has_two_parts() {
+    fn creds_file_has_two_parts() {
         let text = "-----BEGIN NATS USER JWT-----\neyJ0.eyJq.a-_b\n\
             ------END NATS USER JWT------\n\n***** IMPORTANT *****\n\
             NKEY Seed printed below can be used to sign.\n\n\

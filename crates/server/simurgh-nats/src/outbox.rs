@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_wait_as_may_and_there_is_room_at_half() {
+    fn outbox_is_bounded_and_accepts_again_at_half() {
         let mut outbox = Outbox::default();
         let mut out = BytesMut::new();
         for n in 0..IN_FLIGHT_MAX as u64 {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_but_one_envelope_is_always_taken() {
+    fn bytes_are_bounded_but_one_envelope_is_always_accepted() {
         let mut outbox = Outbox::default();
         let large = Bytes::from(vec![0; IN_FLIGHT_BYTES_MAX + 1]);
         outbox.publish(&subject(), large, None).unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_may_have_brought_is_marked_and_what_it_cannot_have_is_not() {
+    fn envelopes_that_a_link_may_have_sent_are_marked() {
         let mut outbox = Outbox::default();
         let mut out = BytesMut::new();
         outbox.publish(&subject(), envelope(1), Some((1, &mut out))).unwrap();

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permissions_are_those_of_the_prefix_alone() {
+    fn permissions_cover_only_the_prefix() {
         let plain = Permissions::of(&Prefix::new("p-1").unwrap(), &[]);
         assert_eq!(plain.publish, ["p-1.b.>", "p-1.p.>", "p-1.n", "p-1.n.*"]);
         assert_eq!(plain.subscribe, plain.publish);

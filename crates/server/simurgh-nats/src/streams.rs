@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_that_is_not_to_be_stored_is_in_no_stream() {
+    fn subject_without_history_is_in_no_stream() {
         let config = StreamsConfig::default();
         let broadcast = prefix().topic(Space::Broadcast, "a");
         for subject in [broadcast.as_str(), "a-1.h.", "a-1.h", "b.h.0.00.a", "a-1.h.x.00.a", ""] {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_as_the_contract_has_it() {
+    fn stream_settings_match_the_contract() {
         let found = StreamsConfig::default().stream(&Prefix::new("simurgh").unwrap(), 0);
         let expected = json!({
             "name": "SIMURGH_H0", "subjects": ["simurgh.h.>"], "storage": "file",
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_remembered_as_long_as_they_must_be_and_bytes_are_shared() {
+    fn stream_remembers_ids_long_enough_and_shares_its_bytes() {
         let keeping = StreamsConfig {
             streams: StreamCount::Sixteen,
             age_max: Duration::from_secs(10),

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_they_are_written() {
+    fn written_times_can_be_read() {
         let ms = |text: &str| unix_ms(text.as_bytes());
         assert_eq!(ms("1970-01-01T00:00:00Z"), Some(0));
         assert_eq!(ms("1970-01-01T00:00:00.9Z"), Some(900));
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn invalid_time_is_rejected() {
         for text in [
             "",
             "1969-12-31T23:59:59Z",

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_the_callback_a_shard_is_stuck_in() {
+    fn callback_that_blocks_a_shard_is_named() {
         let watch = CallbackWatch::default();
         assert_eq!(watch.stuck(Duration::ZERO), None);
         watch.enter(Callback::HandleIn);

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_each_topic_apart_across_threads() {
+    fn topics_are_counted_separately_across_threads() {
         let member_counts = MemberCounts::new(true);
         std::thread::scope(|scope| {
             member_counts.add("rooms:a");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_serves_again_when_its_topic_is_empty() {
+    fn slot_is_reused_when_its_topic_is_empty() {
         let member_counts = MemberCounts::new(true);
         for topic in 0..4 * SLOTS {
             let topic = format!("rooms:{topic}");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn without_counting_it_holds_nothing() {
+    fn without_counting_no_memory_is_used() {
         let member_counts = MemberCounts::new(false);
         member_counts.add("rooms:a");
         assert_eq!(member_counts.count("rooms:a"), 0);

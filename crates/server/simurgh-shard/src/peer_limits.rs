@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn each_has_so_many_and_none_is_no_entry() {
+    fn connections_per_client_are_counted_and_zero_has_no_entry() {
         let peer_limits = PeerLimit::new(2);
         let [one, two] = ["ann", "ann"].map(|who| peer_limits.count(who).expect("two"));
         assert_eq!((one, peer_limits.count("ann"), entries(&peer_limits)), (two, None, 1));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_that_count_at_once_never_count_too_many() {
+    fn concurrent_shards_never_exceed_the_limit() {
         let peer_limits = PeerLimit::new(50);
         let entered: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_hop_ends_the_walk() {
+    fn unreadable_hop_ends_the_reading() {
         for hop in ["unknown", "_hidden", "203.0.113.1:x", "[203.0.113.1", "\u{e9}"] {
             let line = format!("198.51.100.7, {hop}, 10.0.0.1");
             assert_eq!(real(PROXY, &[&line]), "10.0.0.1", "{hop}");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_a_foreign_host_is_no_pages_own() {
+    fn foreign_host_on_loopback_is_not_a_pages_own() {
         let (local, public) = (listening("127.0.0.1:4000"), listening("0.0.0.0:4000"));
         let page = |origin: &'static str, host: &'static str| Page {
             origin: Some(origin.as_bytes()),

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn made_up_ids_differ() {
+    fn generated_ids_differ() {
         let (one, other) = (Ids::default(), Ids::default());
         let ids: HashSet<_> = (0..1_000).flat_map(|_| [one.hex(), other.hex()]).collect();
         assert_eq!(ids.len(), 2_000);

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_value_is_told_from_its_first_character() {
+    fn kind_of_a_value_follows_from_its_first_character() {
         for (text, expected) in [
             ("{}", "object"),
             (" \t\r\n{\"a\":1}", "object"),
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn only_any_takes_binary() {
+    fn only_shape_any_accepts_binary() {
         let binary = Payload::from_bytes(vec![b'{']);
         assert_eq!(PayloadShape::Object.misfit(&binary), Some("binary"));
         assert_eq!(PayloadShape::Json.misfit(&binary), Some("binary"));

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_takes_neither_more_nor_less() {
+    fn exactly_accepts_only_equal_values() {
         let json = |text: &'static str| Payload::from_json(text);
         let expected = Exactly::from(json!({"a": 1, "b": [2]}));
         assert!(read(&expected, &json(r#"{"b":[2],"a":1}"#), false).is_some());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_text_is_a_string_or_the_json_that_it_is() {
+    fn plain_text_is_a_string_or_its_json() {
         let text = Payload::from_json("hello");
         assert!(read(&Exactly::from("hello"), &text, true).is_some());
         assert!(read(&Pattern::Is(json!("hello")), &text, true).is_some());
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_is_named_without_its_modules() {
+    fn type_name_has_no_modules() {
         assert_eq!(short("alloc::vec::Vec<core::option::Option<a::b::C>>"), "Vec<Option<C>>");
         let misfit = Seen { payload: &Payload::from_json("[1]"), is_plain: false };
         let Err(misfit) = typed::<Vec<String>>().read(misfit) else { panic!("it is no string") };

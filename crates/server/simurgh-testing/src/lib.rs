@@ -82,15 +82,15 @@
 //! socket has received, and possible reasons:
 //!
 //! ```text
-//! no push "new:msg" to socket 2 on rooms:1 came within 100 ms
+//! no push "new:msg" to socket 2 on rooms:1 arrived within 100 ms
 //!
 //! expected: {"body": "hi", "id": _}
 //!
-//! message 2 comes nearest:
+//! closest match: message 2
 //!   body: expected "hi", found "ho"
 //!   id: expected _, found nothing
 //!
-//! socket 2 has heard (* used by an earlier assertion):
+//! socket 2 received (* used by an earlier assertion):
 //!   *  1. rooms:1 reply to phx_join: ok {}
 //!      2. rooms:1 "new:msg" {"body":"ho"}
 //! ```

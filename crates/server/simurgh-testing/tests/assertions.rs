@@ -118,7 +118,7 @@ struct Message {
 }
 
 #[test]
-fn a_message_is_found_behind_others_and_only_once() {
+fn message_is_found_after_others_and_only_once() {
     let room = room();
     for n in 1..=3 {
         room.push("push", json!({"n": n}));
@@ -131,7 +131,7 @@ fn a_message_is_found_behind_others_and_only_once() {
 }
 
 #[test]
-fn what_is_expected_is_json_a_pattern_a_type_a_closure_or_the_very_same() {
+fn expected_value_is_json_a_pattern_a_type_or_a_closure() {
     let room = room();
     let say = || room.push("push", json!({"body": "hi", "id": 7, "to": ["a", "b"]}));
     (0..12).for_each(|_| drop(say()));
@@ -167,7 +167,7 @@ fn what_is_expected_is_json_a_pattern_a_type_a_closure_or_the_very_same() {
 }
 
 #[test]
-fn replies_are_those_to_their_push() {
+fn replies_belong_to_their_push() {
     let room = room();
     let (first, second) = (room.push("echo", json!({"n": 1})), room.push("echo", json!({"n": 2})));
     assert_reply!(second, "ok", {"n": 2});
@@ -182,7 +182,7 @@ fn replies_are_those_to_their_push() {
 }
 
 #[test]
-fn joins_are_waited_for_or_refused() {
+fn joins_succeed_or_are_refused() {
     let server = server();
     let socket = server.connect(());
     let room = socket.join("rooms:1", json!({"as": "member"}));
@@ -204,7 +204,7 @@ fn joins_are_waited_for_or_refused() {
 }
 
 #[test]
-fn connections_are_let_in_or_refused() {
+fn connections_are_accepted_or_refused() {
     let app = Endpoint::builder()
         .socket(user_socket())
         .socket(UserSocket::new("/of/:tenant").connect_on_shard(|info| {
@@ -230,7 +230,7 @@ fn connections_are_let_in_or_refused() {
 }
 
 #[test]
-fn broadcasts_are_found_as_they_were_made() {
+fn broadcasts_are_found_unchanged() {
     let server = TestServer::start(Endpoint::builder().socket(user_socket()).configure(|it| {
         it.shards = 2;
     }));
@@ -258,7 +258,7 @@ fn broadcasts_are_found_as_they_were_made() {
 }
 
 #[test]
-fn channels_and_sockets_end() {
+fn ends_of_channels_and_sockets_are_asserted() {
     let server = server();
     let ann = server.connect(json!({"token": "ann"}));
     let room = ann.join("rooms:1", json!({}));
@@ -278,7 +278,7 @@ fn channels_and_sockets_end() {
 }
 
 #[test]
-fn plain_sockets_speak_in_texts_and_bytes() {
+fn plain_sockets_exchange_texts_and_bytes() {
     let server = TestServer::start(UserSocket::plain("/plain", "plain", |_, _| Join::ok(Room)));
     let socket = server.connect(());
     socket.send_text("hello");
@@ -290,7 +290,7 @@ fn plain_sockets_speak_in_texts_and_bytes() {
 }
 
 #[test]
-fn the_same_by_way_of_a_serializer() {
+fn assertions_work_with_each_serializer() {
     for serializer in [Serializer::V1, Serializer::V2] {
         let mut options = Options::default();
         options.serializer = Some(serializer);
@@ -305,7 +305,7 @@ fn the_same_by_way_of_a_serializer() {
 }
 
 #[test]
-fn asserts_wait_and_refutations_end_early_where_nothing_can_come() {
+fn refutations_end_early_if_nothing_can_arrive() {
     let room = room();
     room.push("later", json!({}));
     assert_push!(room, "late");
@@ -336,7 +336,7 @@ fn asserts_wait_and_refutations_end_early_where_nothing_can_come() {
 }
 
 #[test]
-fn refutations_end_no_sooner_than_broadcasts_between_shards() {
+fn refutations_wait_for_broadcasts_between_shards() {
     let server = TestServer::start(Endpoint::builder().socket(user_socket()).configure(|it| {
         it.shards = 3;
     }));
@@ -351,7 +351,7 @@ fn refutations_end_no_sooner_than_broadcasts_between_shards() {
 }
 
 #[test]
-fn asserts_wait_as_long_as_they_are_told() {
+fn asserts_wait_for_the_given_time() {
     let server = server();
     let room = server.connect(()).join("rooms:1", json!({}));
     let took = |assertion: &dyn Fn()| {
@@ -372,7 +372,7 @@ fn asserts_wait_as_long_as_they_are_told() {
 }
 
 #[test]
-fn a_failure_shows_what_came_instead() {
+fn failure_shows_the_messages_that_arrived() {
     let room = room();
     room.push("push", json!({}));
     room.push("push", json!({"body": "hi"}));
@@ -382,15 +382,15 @@ fn a_failure_shows_what_came_instead() {
         assert_push!(room, "push", {"body": "hi", "by": {"name": "Ann", "age": _}});
     });
     assert_eq!(line, line!() - 2);
-    let expected = r#"no push "push" to socket 1 on rooms:1 came within 100 ms
+    let expected = r#"no push "push" to socket 1 on rooms:1 arrived within 100 ms
 
 expected: {"body": "hi", "by": {"name": "Ann", "age": _}}
 
-message 4 comes nearest:
+closest match: message 4
   body: expected "hi", found "ho"
   by.age: expected _, found nothing
 
-socket 1 has heard (* used by an earlier assertion):
+socket 1 received (* used by an earlier assertion):
   *  1. rooms:1 reply to phx_join: ok {}
      2. rooms:1 "push" {}
   *  3. rooms:1 "push" {"body":"hi"}
@@ -400,7 +400,7 @@ socket 1 has heard (* used by an earlier assertion):
 }
 
 #[test]
-fn a_failure_points_to_the_line_of_the_assertion() {
+fn failure_points_to_the_line_of_the_assertion() {
     let room = room();
     let blamed = [
         (failure(|| assert_push!(room, "x", timeout_ms = 1)).1, line!()),
@@ -430,14 +430,14 @@ fn hints(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_failure_hints_at_what_may_be_the_reason() {
+fn failure_hints_at_a_possible_reason() {
     let server = server();
     let (ann, bob) = (server.connect(()), server.connect(()));
     let room = ann.join("rooms:1", json!({}));
     let (two, three) = (ann.join("rooms:2", json!({})), bob.join("rooms:1", json!({})));
 
     let status = text(|| assert_reply!(room.push("refuse", json!({"x": 1})), "ok", {"x": 1}));
-    assert!(status.starts_with("no reply \"ok\" to refuse on rooms:1, of socket 1, came"));
+    assert!(status.starts_with("no reply \"ok\" to refuse on rooms:1, of socket 1, arrived"));
     assert_eq!(hints(&status), ["the reply came with status error"]);
 
     let astray = text(|| assert_reply!(bob.push("rooms:9", "echo", json!({})), "ok"));
@@ -473,7 +473,7 @@ fn a_failure_hints_at_what_may_be_the_reason() {
 }
 
 #[test]
-fn a_failure_says_why_a_payload_does_not_fit_a_type() {
+fn failure_explains_why_a_payload_does_not_fit_a_type() {
     let room = room();
     room.push("push", json!({"body": 7}));
     let typed = text(|| assert_push!(room, "push", as Message));
@@ -495,17 +495,17 @@ fn a_failure_says_why_a_payload_does_not_fit_a_type() {
 }
 
 #[test]
-fn a_refutation_that_finds_something_shows_it() {
+fn failed_refutation_shows_the_message() {
     let room = room();
     room.push("push", json!({"n": 1}));
     room.push("push", json!({"n": 2}));
     let (text, line) = failure(|| refute_push!(room, "push", {"n": 2}));
     assert_eq!(line, line!() - 1);
-    let expected = r#"a push "push" to socket 1 on rooms:1 came, unwanted: message 3
+    let expected = r#"a push "push" to socket 1 on rooms:1 arrived, which was not expected: message 3
 
 unwanted: {"n": 2}
 
-socket 1 has heard (* used by an earlier assertion):
+socket 1 received (* used by an earlier assertion):
   *  1. rooms:1 reply to phx_join: ok {}
      2. rooms:1 "push" {"n":1}
      3. rooms:1 "push" {"n":2}
@@ -518,7 +518,7 @@ socket 1 has heard (* used by an earlier assertion):
 }
 
 #[test]
-fn long_payloads_are_shown_in_lines_and_long_mailboxes_by_their_end() {
+fn long_payloads_are_wrapped_and_long_mailboxes_truncated() {
     let room = room();
     for n in 0..100 {
         room.push("push", json!({"n": n}));
@@ -532,7 +532,7 @@ fn long_payloads_are_shown_in_lines_and_long_mailboxes_by_their_end() {
 }
 
 #[test]
-fn handles_may_be_used_from_several_threads_and_keep_their_server() {
+fn handles_work_across_threads_and_keep_their_server() {
     let room = room();
     std::thread::scope(|scope| {
         for n in 0..4 {
@@ -548,7 +548,7 @@ fn handles_may_be_used_from_several_threads_and_keep_their_server() {
 }
 
 #[test]
-fn the_listener_of_the_test_is_no_member() {
+fn test_listener_is_not_a_member() {
     let server = server();
     let room = server.connect(()).subscribe_and_join("rooms:1", json!({}));
     let counted = server.endpoint().handle();

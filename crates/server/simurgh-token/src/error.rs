@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_quoted_and_cut() {
+    fn text_of_a_token_is_quoted_and_truncated() {
         assert_eq!(short("a\n\u{1b}[2J"), r#""a\n\u{1b}[2J""#);
         let long = "ü".repeat(10_000);
         let text = TokenError::UnknownKey { kid: long }.to_string();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn each_has_a_word_for_clients() {
+    fn each_error_has_a_reason_for_clients() {
         let after = Duration::ZERO;
         let claim = "nbf";
         assert_eq!(TokenError::NotYetValid { claim, after }.reason(), "not_yet_valid");

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn no_form_of_a_public_key_is_a_secret_whatever_the_caller_says() {
+    fn public_key_in_any_form_is_not_a_secret() {
         let der = BASE64.decode(SPKI).unwrap();
         let hex = hex(&der, "");
         let point = BASE64.encode(&der[der.len() - 65..]);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_a_secret_only_if_the_caller_says_so() {
+    fn text_is_a_secret_only_if_declared() {
         let hex_of_32 = "0123456789abcdef".repeat(4);
         let base64_of_32 = BASE64.encode([7; 32]);
         let phrase = "a passphrase of more than thirty-two characters";
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encoded_public_key_is_no_secret() {
+    fn encoded_public_key_is_not_a_secret() {
         let der = BASE64.decode(SPKI).unwrap();
         let pem = format!("-----BEGIN PUBLIC KEY-----\n{SPKI}\n-----END PUBLIC KEY-----\n");
         let jwks = "{\n  \"keys\": [ {\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"EVs\"} ]\n}";
@@ -410,7 +410,7 @@ mod tests {
         })]
 
         #[test]
-        fn a_random_secret_is_taken_in_every_encoding(
+        fn random_secret_is_accepted_in_every_encoding(
             secret in prop::collection::vec(any::<u8>(), 32..=64),
         ) {
             let texts = [hex(&secret, ""), BASE64.encode(&secret), BASE64URL.encode(&secret)];

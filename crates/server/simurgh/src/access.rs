@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_answers_for_its_names_and_those_listed() {
+    fn loopback_accepts_its_own_names_and_trusted_hosts() {
         let mut config = Config::default();
         let known = |config: &Config, is_admin, host: &str| {
             let mut headers = HeaderMap::new();

@@ -265,9 +265,9 @@ impl Builder {
         self
     }
 
-    /// Serves a page at `/` that shows what the server serves. Only clients that may see the observer
-    /// get `details`, HTML in which `{{host}}` becomes the `Host` of the request; the others learn
-    /// nothing from the page.
+    /// Serves a page at `/` that shows what the server serves. Only clients that may see the
+    /// observer get `details`, HTML in which `{{host}}` becomes the `Host` of the request; the
+    /// others learn nothing from the page.
     pub fn front_page(mut self, details: impl Into<String>) -> Self {
         self.front = Some(details.into());
         self

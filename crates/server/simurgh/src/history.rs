@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_as_it_is_written() {
+    fn written_cursor_can_be_read() {
         for (shard, place) in [(0, 0), (3, 17), (u16::MAX, u32::MAX)] {
             let cursor = HistoryCursor { shard, place };
             assert_eq!(HistoryCursor::parse(&cursor.to_string()), Some(cursor));

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_knocked_at_once_for_all_requests_that_are_to_be_woken() {
+    fn thread_is_woken_once_for_many_requests() {
         let (of_thread, woken_thread) = waiting();
         let mut waking = pin!(wake_all());
         assert!(waking.as_mut().poll(&mut Context::from_waker(&of_thread)).is_pending());
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_elsewhere_or_on_a_thread_that_has_ended_is_woken_itself() {
+    fn request_on_another_or_ended_thread_is_woken_directly() {
         let (of_request, woken) = waiting();
         let context = Context::from_waker(&of_request);
         RemoteWaker::new(&context).wake();

@@ -76,8 +76,8 @@ pub fn run_as(name: &str, version: &str, application: impl FnOnce(Builder) -> Bu
     run_with(&program, Channels::InRust, |builder, _| application(builder))
 }
 
-/// Runs the channels that `simurgh.toml` declares, or else the built-in chat, and the chat page, the
-/// configured files, or a page that lists the channels.
+/// Runs the channels that `simurgh.toml` declares, or else the built-in chat. The page at `/` is
+/// the chat, one of the configured files, or a list of the channels.
 pub fn run_declared() -> ExitCode {
     run_with(&Program::simurgh(), Channels::Declared, |builder, declared| match declared {
         Some(Declared { user_socket, page, front }) => {

@@ -66,78 +66,65 @@ fn bytes_go_and_come_as_bytes() {
     assert_eq!(ran.count(Count::Matches), USERS);
 }
 
-#[test]
-fn a_refused_join_ends_the_user_and_says_why() {
-    let _server = server();
-    both(|vsn| {
-        let ran = users_do(vsn, "", "{ join = \"rooms:private1\" }, { push = \"echo\" }");
-        ran.errors_are(&[(E::JoinRefused, USERS)]);
-        ran.users_are(0, USERS);
-        assert_eq!(ran.count(Count::Pushes), 0);
-        assert_eq!(ran.timed(Metric::Join), USERS);
+/// Steps, the errors of each user, whether it goes on, and what else is counted.
+type Case = (&'static str, &'static [(E, u64)], bool, fn(&Ran));
+
+const CASES: [Case; 7] = [
+    ("{ join = \"rooms:private1\" }, { push = \"echo\" }", &[(E::JoinRefused, 1)], false, |ran| {
+        assert_eq!((ran.count(Count::Pushes), ran.timed(Metric::Join)), (0, USERS));
         let details = ran.record.details(E::JoinRefused);
         assert!(details[0].contains("unauthorized"), "{details:?}");
-    });
-}
+    }),
+    ("{ join = \"rooms:private1\", status = \"error\" }", &[], true, |ran| {
+        assert_eq!(ran.count(Count::JoinsOk), 0);
+    }),
+    (
+        "{ join = \"test:load\" }, { push = \"error_only\" }, { push = \"custom_status\" }, \
+         { push = \"error_only\", status = \"error\" }, \
+         { push = \"custom_status\", status = \"any\" }, { push = \"echo\" }",
+        &[(E::ReplyError, 2)],
+        true,
+        |ran| {
+            let replies = [Count::RepliesError, Count::RepliesOk].map(|count| ran.count(count));
+            assert_eq!(replies, [4 * USERS, USERS]);
+        },
+    ),
+    (
+        "{ join = \"test:load\" }, { push = \"noreply\", timeout = \"300ms\" }",
+        &[(E::ReplyTimeout, 1)],
+        false,
+        |ran| {
+            assert_eq!(ran.count(Count::RequestsUnanswered), USERS);
+            assert!(ran.record.times(Metric::Push).unwrap().min() >= 300_000);
+        },
+    ),
+    ("{ join = \"test:slow\", timeout = \"300ms\" }", &[(E::JoinTimeout, 1)], false, |_| {}),
+    (
+        "{ join = \"test:load\" }, { push = \"crash\", reply = false }, { think = \"300ms\" }",
+        &[(E::ChannelClosed, 1)],
+        true,
+        |_| {},
+    ),
+    (
+        "{ join = \"test:load\" }, { wait = { event = \"never\" }, timeout = \"300ms\" }",
+        &[(E::WaitTimeout, 1)],
+        false,
+        |ran| assert_eq!(ran.count(Count::RequestsUnanswered), 0),
+    ),
+];
 
 #[test]
-fn a_refused_join_that_is_expected_is_no_error() {
-    let _server = server();
-    let steps = "{ join = \"rooms:private1\", status = \"error\" }, { close = true }";
-    let ran = users_do(Vsn::V2, "", steps);
-    ran.errors_are(&[]);
-    ran.users_are(USERS, 0);
-    assert_eq!(ran.count(Count::JoinsOk), 0);
-}
-
-#[test]
-fn a_reply_with_another_status_is_an_error_and_the_user_goes_on() {
-    let _server = server();
-    both(|vsn| {
-        let topic = unique("test:load");
-        let steps = format!(
-            "{{ join = \"{topic}\" }}, {{ push = \"error_only\" }}, {{ push = \
-             \"custom_status\" }}, \
-             {{ push = \"error_only\", status = \"error\" }}, \
-             {{ push = \"custom_status\", status = \"any\" }}, {{ push = \"echo\" }}, \
-             {{ close = true }}"
-        );
-        let ran = users_do(vsn, "", &steps);
-        ran.errors_are(&[(E::ReplyError, 2 * USERS)]);
-        ran.users_are(USERS, 0);
-        assert_eq!(ran.count(Count::RepliesError), 4 * USERS);
-        assert_eq!(ran.count(Count::RepliesOk), USERS);
-    });
-}
-
-#[test]
-fn a_reply_that_does_not_come_is_waited_for_and_then_an_error() {
-    let _server = server();
-    let topic = unique("test:load");
-    let steps = format!("{{ join = \"{topic}\" }}, {{ push = \"noreply\", timeout = \"300ms\" }}");
-    let ran = users_do(Vsn::V2, "", &steps);
-    ran.errors_are(&[(E::ReplyTimeout, USERS)]);
-    ran.users_are(0, USERS);
-    assert_eq!(ran.count(Count::RequestsUnanswered), USERS);
-    assert!(ran.record.times(Metric::Push).unwrap().min() >= 300_000);
-    let slow = "{ join = \"test:slow\", timeout = \"300ms\" }";
-    let ran = users_do(Vsn::V2, "", slow);
-    ran.errors_are(&[(E::JoinTimeout, USERS)]);
-    ran.users_are(0, USERS);
-}
-
-#[test]
-fn a_channel_that_crashes_is_told_from_one_that_was_left() {
+fn what_goes_wrong_has_its_name_and_ends_the_user_or_not() {
     let _server = server();
     both(|vsn| {
-        let topic = unique("test:load");
-        let steps = format!(
-            "{{ join = \"{topic}\" }}, {{ push = \"crash\", reply = false }}, \
-             {{ think = \"300ms\" }}, {{ close = true }}"
-        );
-        let ran = users_do(vsn, "", &steps);
-        ran.errors_are(&[(E::ChannelClosed, USERS)]);
-        ran.users_are(USERS, 0);
+        for (steps, errors, goes_on, counts) in CASES {
+            let ran = users_do(vsn, "", &format!("{steps}, {{ close = true }}"));
+            let errors: Vec<_> = errors.iter().map(|(kind, each)| (*kind, each * USERS)).collect();
+            ran.errors_are(&errors);
+            let finished = if goes_on { USERS } else { 0 };
+            ran.users_are(finished, USERS - finished);
+            counts(&ran);
+        }
     });
 }
 
@@ -205,17 +192,6 @@ fn a_broadcast_is_waited_for_whenever_it_comes() {
         ran.users_are(USERS, 0);
         assert_eq!(ran.count(Count::RequestsNoAck), 2 * USERS);
     });
-}
-
-#[test]
-fn a_wait_in_vain_is_an_error() {
-    let _server = server();
-    let steps =
-        "{ join = \"test:load-vain\" }, { wait = { event = \"never\" }, timeout = \"300ms\" }";
-    let ran = users_do(Vsn::V2, "", steps);
-    ran.errors_are(&[(E::WaitTimeout, USERS)]);
-    ran.users_are(0, USERS);
-    assert_eq!(ran.count(Count::RequestsUnanswered), 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the load generator measures of presence, against the conformance application.
 
 use crate::ran::{Ran, of, run, run_with};
-use simurgh_load::record::{Count, ErrorKind as E, Metric};
+use simurgh_load::record::{Count, Metric};
 use wire_tests::{Server, Vsn, both, unique};
 
 const USERS: u64 = 10;
@@ -103,30 +103,4 @@ fn an_update_is_timed_where_it_is_said_to_be_one() {
             assert_eq!(ran.count(Count::PresenceDiffs), 2 * USERS, "{}", ran.text());
         }
     });
-}
-
-#[test]
-fn a_key_that_does_not_come_is_waited_for_in_vain() {
-    let server = Server::shared_conformance();
-    let topic = unique("presence:load");
-    let join = join(&topic, "{{user_id}}", true);
-    let wait = "{ wait = { presence = \"leaves\", key = \"nobody\" }, timeout = \"400ms\" }";
-    let ran = users_do(&server, Vsn::V2, &format!("{join}, {wait}"));
-    ran.errors_are(&[(E::WaitTimeout, USERS)]);
-    ran.users_are(0, USERS);
-}
-
-#[test]
-fn pollers_are_present_like_others() {
-    let server = Server::shared_conformance();
-    let topic = unique("presence:load");
-    let join = join(&topic, "{{user_id}}", true);
-    let steps = format!(
-        "transport = \"longpoll\"\nsteps = [{{ connect = \"/socket/longpoll\" }}, {join}, \
-         {{ wait = {{ presence = \"state\", key = \"{{{{user_id}}}}\" }} }}, {{ close = true }}]"
-    );
-    let ran = run(&of(server.addr(), USERS as u32, "phoenix", "", &steps));
-    ran.errors_are(&[]);
-    ran.users_are(USERS, 0);
-    assert_eq!(ran.timed(Metric::PresenceState), USERS, "{}", ran.text());
 }

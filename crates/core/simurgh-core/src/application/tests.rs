@@ -23,7 +23,7 @@ fn about(socket: Option<&SocketState>) -> Subject<'_> {
 }
 
 #[test]
-fn a_callback_that_holds_its_shard_too_long_is_counted() {
+fn slow_callback_is_counted() {
     let (mut application, metrics, node) = application();
     let limit = Config::default().callback_warning;
     for (took, count) in [(limit, 0), (limit + Duration::from_nanos(1), 1)] {
@@ -35,7 +35,7 @@ fn a_callback_that_holds_its_shard_too_long_is_counted() {
 }
 
 #[test]
-fn what_a_callback_did_is_handed_over_whether_it_panicked_or_not() {
+fn effects_of_a_callback_are_applied_even_if_it_panics() {
     let (mut application, metrics, node) = application();
     for is_crash in [false, true] {
         let (result, effects) = application.run(about(None), Callback::HandleIn, |ctx| {
@@ -51,7 +51,7 @@ fn what_a_callback_did_is_handed_over_whether_it_panicked_or_not() {
 }
 
 #[test]
-fn a_few_short_lists_are_kept_for_the_next_callbacks() {
+fn short_effect_lists_are_reused() {
     let (mut application, _, _) = application();
     application.keep(Vec::with_capacity(SPARE_EFFECTS_MAX + 1));
     assert!(application.spare.is_empty(), "one that grew is not kept");
@@ -65,7 +65,7 @@ fn a_few_short_lists_are_kept_for_the_next_callbacks() {
 
 /// No join allocates a list of effects that another callback has used, nor loses one.
 #[test]
-fn a_join_that_does_nothing_leaves_its_list() {
+fn join_without_effects_keeps_its_list() {
     let mut it = TestShard::new();
     it.core.application.keep(Vec::with_capacity(SPARE_EFFECTS_MAX));
     for _ in 0..3 {
@@ -76,7 +76,7 @@ fn a_join_that_does_nothing_leaves_its_list() {
 }
 
 #[test]
-fn a_callback_knows_where_it_is() {
+fn callback_knows_its_topic_and_shard() {
     let (mut application, metrics, node) = application();
     node.log().census.insert("rooms:lobby:1".into(), 4);
     let state = SocketState {
@@ -103,7 +103,7 @@ fn a_callback_knows_where_it_is() {
 }
 
 #[test]
-fn everything_a_callback_does_is_one_effect() {
+fn each_call_of_a_callback_is_one_effect() {
     let (mut application, _, _) = application();
     let (_, effects) = application.run(about(None), Callback::HandleIn, |ctx| {
         ctx.broadcast("a", Payload::NULL);
@@ -132,7 +132,7 @@ fn everything_a_callback_does_is_one_effect() {
 
 /// A join function runs before there is a channel: its channel is one that does not exist.
 #[test]
-fn a_join_function_speaks_for_nobody() {
+fn join_function_has_no_channel() {
     let (mut application, _, node) = application();
     let join: JoinFn = Arc::new(|ctx, payload| {
         ctx.handle::<Scripted>().stop(Stop::Normal);
@@ -153,7 +153,7 @@ fn a_join_function_speaks_for_nobody() {
 
 /// Hibernation has no context, and is timed all the same.
 #[test]
-fn a_channel_may_crash_as_it_hibernates() {
+fn panic_in_hibernate_ends_the_channel() {
     let (application, metrics, node) = application();
     let quiet = || Outcome::NoReply;
     let mut well = scripted(move |_, _| quiet());
@@ -167,7 +167,7 @@ fn a_channel_may_crash_as_it_hibernates() {
 
 /// The drop of the panic's value is application code, too, and so is the drop of what that throws.
 #[test]
-fn a_panic_may_panic_as_it_is_dropped() {
+fn panic_while_dropping_a_panic_is_contained() {
     struct Again(#[allow(dead_code, reason = "for its drop")] Bomb);
     impl Drop for Again {
         fn drop(&mut self) {}
@@ -184,7 +184,7 @@ fn a_panic_may_panic_as_it_is_dropped() {
 }
 
 #[test]
-fn a_channel_that_is_gone_has_no_last_words() {
+fn ended_channel_has_no_effects() {
     let (mut application, _, node) = application();
     let speaker = Speaker {
         conn: simurgh_reactor::Key { slot: 0, generation: 0 },

@@ -17,7 +17,7 @@ fn clustered_with(config: Config, channel: Scripted) -> (TestShard, Notes) {
 }
 
 #[test]
-fn a_topic_begins_with_its_first_member_before_the_reply_and_ends_with_its_last() {
+fn topic_begins_before_the_first_reply_and_ends_with_its_last_member() {
     let (mut it, told) = clustered();
     let one = it.joined(&["t"]);
     assert_eq!(told.take(), ["begins t on 0"]);
@@ -34,7 +34,7 @@ fn a_topic_begins_with_its_first_member_before_the_reply_and_ends_with_its_last(
 }
 
 #[test]
-fn further_topics_are_heard_and_socket_ids_are_not() {
+fn further_topics_reach_the_cluster_and_socket_ids_do_not() {
     let (mut it, told) = clustered();
     let state = SocketState { id: Some("user:1".into()), ..SocketState::default() };
     let key = it.opens_with(Wire::V2, state);
@@ -74,7 +74,7 @@ fn a_topic_with_members_and_listeners_ends_with_the_last_of_both() {
 }
 
 #[test]
-fn broadcasts_of_channels_and_of_others_leave_once_each() {
+fn each_broadcast_is_sent_to_other_nodes_once() {
     let (mut it, told) = clustered();
     let key = it.joined(&["t"]);
     told.take();
@@ -93,7 +93,7 @@ fn broadcasts_of_channels_and_of_others_leave_once_each() {
 }
 
 #[test]
-fn message_too_large_for_other_nodes_is_refused_with_the_limit_and_delivered_to_nobody() {
+fn message_too_large_for_other_nodes_is_refused_with_the_limit() {
     let (mut it, told) = clustered();
     let key = it.joined(&["t"]);
     told.take();
@@ -115,7 +115,7 @@ fn message_too_large_for_other_nodes_is_refused_with_the_limit_and_delivered_to_
 }
 
 #[test]
-fn presences_of_a_topic_begin_with_the_first_member_who_uses_them() {
+fn presences_of_a_topic_begin_with_the_first_member_that_uses_them() {
     let present = scripted(|ctx, heard| {
         if let ChannelCall::In("track", _) = heard {
             drop(ctx.presence().track("k", Payload::from_json("{}")));
@@ -160,7 +160,7 @@ fn presences_of_a_topic_begin_with_the_first_member_who_uses_them() {
 
 /// A client without a list keeps diffs until it gets one.
 #[test]
-fn who_has_no_list_hears_of_those_who_are_forgotten_with_the_topic() {
+fn member_without_a_list_receives_leaves_of_removed_presences() {
     let present = scripted(|ctx, heard| {
         if let ChannelCall::In("track", _) = heard {
             drop(ctx.presence().track("k", Payload::from_json("{}")));

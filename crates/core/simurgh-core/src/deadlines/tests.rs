@@ -49,7 +49,7 @@ fn in_phase(it: &mut TestShard, phase: Phase) -> Key {
 
 /// Their channels may end with them, which takes long.
 #[test]
-fn many_silent_sockets_are_closed_in_several_turns_and_who_speaks_meanwhile_is_not() {
+fn silent_sockets_are_closed_in_several_turns_and_active_ones_stay() {
     let mut it = test_shard();
     let keys: Vec<Key> = (0..10).map(|_| it.opens(Wire::V2)).collect();
     it.core.tick(&mut it.out);
@@ -72,7 +72,7 @@ fn many_silent_sockets_are_closed_in_several_turns_and_who_speaks_meanwhile_is_n
 
 /// PROTOCOL row 74.
 #[test]
-fn a_socket_that_says_nothing_is_closed() {
+fn silent_socket_is_closed() {
     let mut it = test_shard();
     let (silent, loud) = (it.opens(Wire::V2), it.opens(Wire::V2));
     after(&mut it, 60 * SECOND);
@@ -86,7 +86,7 @@ fn a_socket_that_says_nothing_is_closed() {
 }
 
 #[test]
-fn how_long_a_socket_may_be_silent_its_user_socket_says() {
+fn user_socket_sets_the_idle_timeout() {
     let user_socket =
         |idle_timeout| UserSocket { idle_timeout, ..scripted(standard).user_socket() };
     let user_sockets =
@@ -116,7 +116,7 @@ fn how_long_a_socket_may_be_silent_its_user_socket_says() {
 
 /// A socket that has sent something, was not read, or cannot be lost, was not silent.
 #[test]
-fn a_silence_that_is_not_the_peers_does_not_count() {
+fn time_without_reads_does_not_count_as_idle() {
     let mut it = TestShard::with(
         Config { mailbox_bytes_max: 80, outbound_bytes_max: 200, ..config() },
         vec![scripted(standard).user_socket()],
@@ -144,7 +144,7 @@ fn living(it: &mut TestShard, seconds: u64) -> Key {
 }
 
 #[test]
-fn a_socket_whose_time_is_over_is_closed() {
+fn expired_socket_is_closed() {
     let mut it = test_shard();
     let (brief, long, unlimited) = (living(&mut it, 10), living(&mut it, 40), it.opens(Wire::V2));
     let driven = living(&mut it, 10);
@@ -166,7 +166,7 @@ fn a_socket_whose_time_is_over_is_closed() {
 
 /// A lifetime also runs while a join is decided; a channel or a join may replace it.
 #[test]
-fn how_long_a_socket_may_stay_can_be_said_anew() {
+fn expiry_of_a_socket_can_change() {
     let join = user_socket(|ctx, payload| {
         ctx.expire_in(payload.parse::<Option<u64>>().unwrap().map(Duration::from_secs));
         match ctx.topic() {
@@ -192,7 +192,7 @@ fn how_long_a_socket_may_stay_can_be_said_anew() {
 }
 
 #[test]
-fn a_request_that_takes_too_long_is_given_up() {
+fn slow_upgrade_request_times_out() {
     for phase in [Phase::Head, Phase::Full] {
         let done = deeds_after(10 * SECOND, |it| in_phase(it, phase));
         assert_eq!(done, ["abandon Late 0", "handshake_timeouts +1"]);
@@ -200,7 +200,7 @@ fn a_request_that_takes_too_long_is_given_up() {
 }
 
 #[test]
-fn a_connect_that_is_not_decided_in_time_is_given_up() {
+fn undecided_connect_times_out() {
     let given_up = ["abandon Late 0", "errors_decision_timeout +1"];
     let done = deeds_after(30 * SECOND, |it| in_phase(it, Phase::Connecting));
     assert_eq!(done, given_up);
@@ -213,7 +213,7 @@ fn a_connect_that_is_not_decided_in_time_is_given_up() {
 }
 
 #[test]
-fn a_join_that_is_not_decided_in_time_is_answered() {
+fn undecided_join_gets_an_error_reply() {
     for (time, has_shut) in [(30 * SECOND, false), (3 * SECOND, true)] {
         let later = user_socket(|_, _| Join::later(async { Join::error(Payload::NULL) }));
         let mut it = TestShard::with(config(), vec![later]);
@@ -231,7 +231,7 @@ fn a_join_that_is_not_decided_in_time_is_answered() {
 }
 
 #[test]
-fn a_close_that_is_not_answered_is_not_waited_for() {
+fn unanswered_close_ends_after_the_timeout() {
     let aborted = ["abort 0"];
     let done = deeds_after(3 * SECOND, |it| {
         let key = it.opens(Wire::V2);
@@ -257,7 +257,7 @@ fn a_close_that_is_not_answered_is_not_waited_for() {
 }
 
 #[test]
-fn so_many_records_are_looked_at_in_one_turn() {
+fn sweep_is_bounded_per_turn() {
     let mut it = test_shard();
     assert_eq!(it.core.tick(&mut it.out), Next::Idle, "there is nobody to look at");
     for _ in 0..=SWEEP_RECORDS {
@@ -274,7 +274,7 @@ fn so_many_records_are_looked_at_in_one_turn() {
 
 /// A round that finds no socket left begins again.
 #[test]
-fn a_round_ends_with_the_last_connection() {
+fn sweep_ends_with_the_last_connection() {
     let mut it = test_shard();
     let keys: Vec<Key> = (0..=SWEEP_RECORDS).map(|_| in_phase(&mut it, Phase::Head)).collect();
     it.core.tick(&mut it.out);
@@ -289,7 +289,7 @@ fn a_round_ends_with_the_last_connection() {
 
 /// PROTOCOL row 68: closed evenly over the time, and the rest is cut off after it.
 #[test]
-fn a_drain_closes_all_and_ends_the_shard() {
+fn drain_closes_all_sockets_and_ends_the_shard() {
     let mut it = test_shard();
     let keys: Vec<Key> = (0..4).map(|_| it.opens(Wire::V2)).collect();
     assert_eq!(it.core.tick(&mut it.out), Next::After(3 * SECOND / 8));
@@ -324,7 +324,7 @@ fn a_drain_closes_all_and_ends_the_shard() {
 }
 
 #[test]
-fn a_drain_does_not_wait_for_ever() {
+fn drain_ends_after_its_deadline() {
     let mut it = test_shard();
     let key = it.opens(Wire::V2);
     it.core.mail(&mut it.out, Mail::Drain(SECOND));
@@ -341,7 +341,7 @@ fn a_drain_does_not_wait_for_ever() {
 
 /// Each according to its phase.
 #[test]
-fn a_drain_closes_whatever_is_connected() {
+fn drain_closes_connections_in_every_phase() {
     let mut it = test_shard();
     let phases = [
         (Phase::Head, "close"),
@@ -365,7 +365,7 @@ fn a_drain_closes_whatever_is_connected() {
 
 /// A step of a drain is a short turn, and the next continues where it ended.
 #[test]
-fn a_drain_looks_at_so_many_records_in_one_turn() {
+fn drain_is_bounded_per_turn() {
     let mut it = TestShard::with(Config { close_timeout: 100 * SECOND, ..config() }, Vec::new());
     let records = DRAIN_SWEEPS * SWEEP_RECORDS;
     for _ in 0..records {
@@ -381,7 +381,7 @@ fn a_drain_looks_at_so_many_records_in_one_turn() {
 }
 
 #[test]
-fn a_drain_closes_no_more_than_are_due() {
+fn drain_closes_only_due_sockets() {
     let mut it = test_shard();
     let keys: Vec<Key> = (0..300).map(|_| in_phase(&mut it, Phase::Open)).collect();
     it.core.mail(&mut it.out, Mail::Drain(Duration::ZERO));
@@ -406,7 +406,7 @@ fn counting() -> (Scripted, Arc<AtomicU32>) {
 
 /// Two passes without anything between them; broadcasts that are not intercepted do not count.
 #[test]
-fn a_channel_on_which_nothing_happens_hibernates_once() {
+fn idle_channel_hibernates_once() {
     let (sleeping, slept) = counting();
     let mut it = TestShard::running(sleeping);
     let key = it.joined(&["t"]);
@@ -435,7 +435,7 @@ fn a_channel_on_which_nothing_happens_hibernates_once() {
 }
 
 #[test]
-fn a_channel_may_crash_over_hibernating() {
+fn crash_while_hibernating_ends_the_channel() {
     let mut it = TestShard::running(scripted(standard).sleeping(|| crash()));
     let key = it.joined(&["t"]);
     it.core.hibernate_channels(&mut it.out);
@@ -460,7 +460,7 @@ fn a_channel_may_crash_over_hibernating() {
 
 /// A slice ends at the first reading of the clock that is late; the next continues there.
 #[test]
-fn a_round_of_hibernation_is_no_long_turn() {
+fn hibernation_is_bounded_per_turn() {
     let (sleeping, slept) = counting();
     let mut it = TestShard::running(sleeping);
     for _ in 0..100 {
@@ -489,7 +489,7 @@ fn a_round_of_hibernation_is_no_long_turn() {
 
 /// A topic keeps no more memory than it uses, and the transport learns of released memory.
 #[test]
-fn topics_release_what_they_do_not_use() {
+fn topics_release_unused_memory() {
     let mut it = TestShard::new();
     let keys: Vec<Key> = (0..9).map(|_| it.joined(&["t"])).collect();
     keys[1..].iter().for_each(|key| it.disconnects(*key));
@@ -506,7 +506,7 @@ fn topics_release_what_they_do_not_use() {
 
 /// A turn asks for the soonest of everything that is due.
 #[test]
-fn a_turn_asks_for_what_is_due_first() {
+fn turn_ends_at_the_earliest_deadline() {
     let mut it = TestShard::new();
     assert_eq!(it.core.tick(&mut it.out), Next::Idle);
     it.joined(&["t"]);

@@ -55,7 +55,7 @@ fn heard(json: &str) -> String {
 
 /// PROTOCOL rows 34–38: any status, or no reply.
 #[test]
-fn a_handler_answers_what_it_likes() {
+fn handler_replies_with_any_payload() {
     let mut it = TestShard::running(scripted(|_, heard| match heard {
         ChannelCall::In("ok", payload) => Outcome::ok(payload.into_owned()),
         ChannelCall::In("error", payload) => Outcome::error(payload.into_owned()),
@@ -75,7 +75,7 @@ fn a_handler_answers_what_it_likes() {
 
 /// PROTOCOL rows 51–53 and 58.
 #[test]
-fn what_a_callback_does_leaves_in_order() {
+fn effects_leave_in_order() {
     let mut it = TestShard::running(scripted(|ctx, heard| match heard {
         ChannelCall::In(..) => {
             ctx.broadcast("news", Payload::from_json("1"));
@@ -98,7 +98,7 @@ fn what_a_callback_does_leaves_in_order() {
 
 /// PROTOCOL rows 32, 64 and 66.
 #[test]
-fn a_channel_that_stops_tells_its_client_how() {
+fn stopping_channel_reports_the_reason_to_its_client() {
     for (event, notice, count) in [
         ("stop", CLOSED, None),
         ("stop_shutdown", CLOSED, None),
@@ -123,7 +123,7 @@ fn a_channel_that_stops_tells_its_client_how() {
 
 /// PROTOCOL row 65.
 #[test]
-fn a_channel_may_answer_and_stop() {
+fn channel_can_reply_and_stop() {
     let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     it.sends(key, r#"[1,2,"t","stop_reply",7]"#);
@@ -131,7 +131,7 @@ fn a_channel_may_answer_and_stop() {
 }
 
 #[test]
-fn a_channel_hears_why_it_ends() {
+fn terminate_receives_the_reason() {
     let notes = Notes::default();
     let told = notes.clone();
     let mut it = TestShard::running(scripted(move |ctx, heard| match heard {
@@ -153,7 +153,7 @@ fn a_channel_hears_why_it_ends() {
 
 /// PROTOCOL §6: what was made before the panic is sent before the error.
 #[test]
-fn what_a_callback_did_before_it_crashed_is_done() {
+fn effects_before_a_panic_are_applied() {
     let mut it = TestShard::running(scripted(|ctx, heard| {
         if let ChannelCall::In(..) = heard {
             ctx.push("pushed", Payload::EMPTY_OBJECT);
@@ -171,7 +171,7 @@ fn what_a_callback_did_before_it_crashed_is_done() {
 
 /// `terminate` and the drop of a channel may crash, too: it is gone all the same.
 #[test]
-fn a_channel_that_crashes_as_it_ends_is_gone() {
+fn panic_in_terminate_ends_the_channel() {
     let mut it = TestShard::with(
         Config::default(),
         vec![user_socket(|_, _| {
@@ -204,7 +204,7 @@ fn a_channel_that_crashes_as_it_ends_is_gone() {
 
 /// A reply or a push follows the broadcasts that were made before it.
 #[test]
-fn nothing_overtakes_a_broadcast() {
+fn later_messages_do_not_overtake_a_broadcast() {
     let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     for (event, last) in
@@ -224,7 +224,7 @@ fn nothing_overtakes_a_broadcast() {
 
 /// An answer without a request is dropped.
 #[test]
-fn only_messages_of_the_client_are_answered() {
+fn only_messages_of_the_client_get_replies() {
     let mut it = TestShard::running(interceptor());
     let key = it.joined(&["t"]);
     it.broadcasts("t", "shout", "\"reply\"");
@@ -233,7 +233,7 @@ fn only_messages_of_the_client_are_answered() {
 }
 
 #[test]
-fn an_outcome_does_not_outlive_its_channel() {
+fn outcome_of_an_ended_channel_is_dropped() {
     for outcome in ["reply", "stop", "both", "crash"] {
         let notes = Notes::default();
         let told = notes.clone();
@@ -266,7 +266,7 @@ fn an_outcome_does_not_outlive_its_channel() {
 
 /// PROTOCOL rows 55 and 56: such deliveries are pushes, each as its member's channel makes it.
 #[test]
-fn an_intercepted_broadcast_passes_its_channel() {
+fn intercepted_broadcast_passes_through_handle_out() {
     let mut it = TestShard::running(interceptor());
     let key = it.joined(&["t"]);
     it.counts();
@@ -284,7 +284,7 @@ fn an_intercepted_broadcast_passes_its_channel() {
 
 /// PROTOCOL row 52 for a channel that intercepts.
 #[test]
-fn an_intercepting_sender_does_not_hear_what_is_for_the_others() {
+fn intercepting_sender_does_not_receive_its_broadcast_from() {
     let mut it = TestShard::running(interceptor());
     let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
     it.sends(key, r#"[1,2,"t","bcast_from",1]"#);
@@ -295,7 +295,7 @@ fn an_intercepting_sender_does_not_hear_what_is_for_the_others() {
 }
 
 #[test]
-fn what_an_interceptor_broadcasts_follows_what_it_is_given() {
+fn broadcast_of_an_interceptor_follows_the_intercepted_one() {
     let mut it = TestShard::running(interceptor());
     let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
     it.broadcasts("t", "shout", "\"answer\"");
@@ -318,7 +318,7 @@ fn what_an_interceptor_broadcasts_follows_what_it_is_given() {
 
 /// `intercept` is called with each broadcast, and may crash.
 #[test]
-fn an_interceptor_may_crash_when_it_is_asked() {
+fn panic_in_intercept_ends_the_channel() {
     struct Fickle(Mutex<u32>);
     impl ShardChannel for Fickle {
         fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
@@ -357,7 +357,7 @@ fn an_interceptor_may_crash_when_it_is_asked() {
 /// PROTOCOL row 68 and all other closes of ours: earlier broadcasts are received, then the close
 /// frame and nothing else; the answer is waited for.
 #[test]
-fn a_close_comes_last() {
+fn close_frame_is_last() {
     let mut it = TestShard::running(interceptor());
     let key = it.joined(&["t", "u"]);
     it.broadcasts("t", "shout", "1");
@@ -382,7 +382,7 @@ fn a_close_comes_last() {
 
 /// An interceptor that is brought up to date for the close closes as well.
 #[test]
-fn a_socket_that_closes_does_not_close_again() {
+fn closing_socket_is_not_closed_again() {
     let mut it = TestShard::running(interceptor());
     let key = it.joined(&["t", "u"]);
     it.broadcasts("t", "shout", "\"close\"");
@@ -397,7 +397,7 @@ fn a_socket_that_closes_does_not_close_again() {
 }
 
 #[test]
-fn sockets_close_by_their_phase() {
+fn sockets_close_according_to_their_phase() {
     let mut it = TestShard::new();
     for (phase, deeds) in [
         (Phase::Head, None),
@@ -418,7 +418,7 @@ fn sockets_close_by_their_phase() {
 
 /// A driver has no connection to its sockets: it receives the close at once.
 #[test]
-fn a_driven_socket_is_closed_without_an_answer() {
+fn driven_socket_closes_without_an_answer() {
     for (wire, said) in
         [(Wire::V2, "close 1012 server restarts"), (Wire::Values, "closed Some(CloseCode(1012))")]
     {
@@ -435,7 +435,7 @@ fn a_driven_socket_is_closed_without_an_answer() {
 
 /// PROTOCOL §7: a plain client learns of its channel's end by the end of its socket, which is last.
 #[test]
-fn a_plain_channel_ends_with_its_socket() {
+fn plain_channel_ends_with_its_socket() {
     for (event, close) in [("stop", "close 1000 "), ("crash", "close 1011 ")] {
         let notes = Notes::default();
         let told = notes.clone();
@@ -466,7 +466,7 @@ fn a_plain_channel_ends_with_its_socket() {
 
 /// Of the effects of ending channels only those for others are carried out.
 #[test]
-fn last_words_on_a_closed_socket_are_for_others() {
+fn last_broadcasts_of_a_closed_socket_reach_other_members() {
     let mut it = TestShard::running(scripted(|ctx, heard| match heard {
         ChannelCall::Ends(_) => {
             ctx.push("pushed", Payload::EMPTY_OBJECT);
@@ -487,7 +487,7 @@ fn last_words_on_a_closed_socket_are_for_others() {
 }
 
 #[test]
-fn a_close_frame_says_why() {
+fn close_frame_contains_the_reason() {
     for (code, reason) in [
         (CloseCode::NORMAL, ""),
         (CloseCode::GOING_AWAY, "disconnected"),

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lap_forgets_only_what_was_published_before_it_began() {
+    fn lap_drops_only_broadcasts_published_before_it_began() {
         let mut delivery = Delivery::default();
         publish(&mut delivery);
         delivery.begin_pass();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_withheld_while_most_are_behind_or_one_lags() {
+    fn bytes_are_withheld_while_most_readers_are_behind_or_one_lags() {
         let mut delivery = Delivery::default();
         for (behind, lagging, is_withheld) in
             [(0, false, false), (2, false, false), (3, false, true), (1, true, true)]

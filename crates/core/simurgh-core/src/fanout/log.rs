@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_made_once_whoever_stands_where() {
+    fn frame_is_encoded_once_for_all_positions() {
         let mut log = log(&["a", "b", "-", "c"]);
         assert_eq!(runs(&mut log, 3, ""), ["c"]);
         assert_eq!(runs(&mut log, 1, ""), ["bc"], "what is made later is put before what was");
@@ -286,7 +286,7 @@ mod tests {
 
     /// Those in a row without a form are skipped in one step, in whatever order they are requested.
     #[test]
-    fn what_has_no_form_is_not_walked_over() {
+    fn broadcasts_without_a_frame_are_skipped() {
         const COUNT: u32 = 2_000;
         let cursors: [Vec<u32>; 4] = [
             vec![0],
@@ -312,7 +312,7 @@ mod tests {
 
     /// In whatever order frames are requested and dropped: all that have a form are one chain.
     #[test]
-    fn what_has_no_form_parts_no_chain() {
+    fn broadcast_without_a_frame_does_not_split_a_chain() {
         for seed in 0..300_u32 {
             let mut random = seed.wrapping_mul(0x9e37_79b9) | 1;
             let mut draw = |below: u32| {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_wrap() {
+    fn log_numbers_wrap() {
         let mut log = Log { head: u32::MAX, ..Log::default() };
         ["a", "b", "c"].iter().for_each(|event| log.push(broadcast(event)));
         assert_eq!((log.head(), log.len(), log.is_empty()), (2, 3, false));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_gives_back_its_room_when_it_is_empty() {
+    fn empty_log_frees_its_memory() {
         let mut log = log(&["a"]);
         assert!(!log.shrink(), "it is in use");
         assert!(log.pop(false).is_some() && log.pop(false).is_none());
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_next_follows_what_was_let_go_only_while_somebody_is_behind() {
+    fn next_broadcast_is_chained_only_while_a_reader_is_behind() {
         for is_awaited in [true, false] {
             let mut log = log(&["a", "b"]);
             let mut behind = None;

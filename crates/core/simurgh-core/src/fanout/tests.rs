@@ -50,7 +50,7 @@ fn publish(it: &mut TestShard, payload: Payload<'static>) {
 
 /// PROTOCOL rows 51 and 54: each member gets its own form, whichever channel broadcasts.
 #[test]
-fn every_member_hears_a_broadcast_in_its_own_form() {
+fn each_member_receives_a_broadcast_in_its_serializer() {
     let plain = UserSocket::new(Kind::Plain {
         topic: "t".into(),
         join: Arc::new(|_: &mut ShardContext<'_>, _: Payload<'_>| Join::ok(scripted(standard))),
@@ -99,7 +99,7 @@ fn every_member_hears_a_broadcast_in_its_own_form() {
 
 /// PROTOCOL row 54 and §4: a missing form is counted once for all members without it.
 #[test]
-fn what_cannot_be_encoded_is_left_out() {
+fn broadcast_that_cannot_be_encoded_is_skipped() {
     let mut it = TestShard::new();
     let v1: Vec<Key> = (0..3)
         .map(|_| {
@@ -133,7 +133,7 @@ fn what_cannot_be_encoded_is_left_out() {
 
 /// The same one by one, through channels that do not intercept.
 #[test]
-fn what_passes_a_channel_may_have_no_form_either() {
+fn intercepted_push_that_cannot_be_encoded_is_skipped() {
     for bytes in [1, LONG_BYTES + 1] {
         let mut it = TestShard::running(scripted(standard).intercepting(&["other"]));
         let v1 = it.opens(Wire::V1);
@@ -162,7 +162,7 @@ fn what_passes_a_channel_may_have_no_form_either() {
 
 /// PROTOCOL row 52: the excluded slot may have had another member, or be on another shard.
 #[test]
-fn a_sender_is_left_out_by_its_whole_name() {
+fn sender_is_excluded_by_its_full_channel_id() {
     let mut it = TestShard::new();
     let keys = [it.joined(&["t"]), it.joined(&["t"])];
     let socket = it.out.socket(keys[0]).unwrap();
@@ -183,7 +183,7 @@ fn a_sender_is_left_out_by_its_whole_name() {
 
 /// The sender of one gets the others of a burst; all others get all.
 #[test]
-fn a_sender_gets_what_is_not_its_own() {
+fn sender_receives_broadcasts_of_others() {
     let mut it = TestShard::new();
     let keys = members(&mut it, 3);
     it.counts();
@@ -200,7 +200,7 @@ fn a_sender_gets_what_is_not_its_own() {
 
 /// PROTOCOL row 53 and §5.5: from the join on, to the leave, however the fan-out is cut.
 #[test]
-fn a_member_gets_what_is_made_while_it_is_one() {
+fn member_receives_broadcasts_made_during_its_membership() {
     let mut it = TestShard::new();
     let early = members(&mut it, 20);
     it.broadcasts("t", "news", "1");
@@ -217,7 +217,7 @@ fn a_member_gets_what_is_made_while_it_is_one() {
 
 /// The clock is read after so many members, and not before.
 #[test]
-fn a_slice_ends_at_the_first_look_at_the_clock_that_is_late() {
+fn slice_ends_at_the_first_late_clock_reading() {
     for (step, first) in
         [(SLICE_NS, STRIDE), (SLICE_NS - 1, 2 * STRIDE), (SLICE_NS / 3, 3 * STRIDE)]
     {
@@ -238,7 +238,7 @@ fn a_slice_ends_at_the_first_look_at_the_clock_that_is_late() {
 
 /// The same after so many bytes, whether they were put together for all or not.
 #[test]
-fn a_slice_looks_at_the_clock_after_some_bytes() {
+fn slice_reads_the_clock_after_some_bytes() {
     for (bytes, first) in
         [(CLOCK_CHECK_BYTES, 1), (CLOCK_CHECK_BYTES - 1, 2), (CLOCK_CHECK_BYTES / 2, 2)]
     {
@@ -287,7 +287,7 @@ fn topics_are_served_in_turn() {
 }
 
 #[test]
-fn a_slice_that_is_late_begins_no_topic() {
+fn late_slice_begins_no_topic() {
     let mut it = TestShard::new();
     let keys = [it.joined(&["t"]), it.joined(&["u"])];
     it.broadcasts("t", "news", "1");
@@ -302,7 +302,7 @@ fn a_slice_that_is_late_begins_no_topic() {
 }
 
 #[test]
-fn a_burst_is_put_together_once() {
+fn burst_is_assembled_once() {
     for (bytes, gathered) in [(WHOLE_BYTES_MAX, 0), (WHOLE_BYTES_MAX + 1, 3)] {
         let mut it = TestShard::new();
         let keys = members(&mut it, 3);
@@ -317,7 +317,7 @@ fn a_burst_is_put_together_once() {
 }
 
 #[test]
-fn a_long_broadcast_is_the_same_for_all() {
+fn long_broadcast_is_equal_for_all_members() {
     for bytes in [LONG_BYTES, LONG_BYTES + 1] {
         let passing = scripted(standard).intercepting(&["other"]);
         let mut it = TestShard::with(
@@ -362,7 +362,7 @@ fn has_permit(it: &TestShard, shard: usize) -> bool {
 
 /// Without a permit only topics with few members here are served; it arrives by mail.
 #[test]
-fn a_shard_without_a_permit_serves_few() {
+fn shard_without_a_permit_serves_few_members() {
     let mut it = TestShard::with_node(permits_of(1, 0, vec![scripted(standard).user_socket()]));
     let many = members(&mut it, FEW);
     let few = it.joined(&["u"]);
@@ -387,7 +387,7 @@ fn a_shard_without_a_permit_serves_few() {
 
 /// Searching for small topics takes time, too.
 #[test]
-fn a_slice_without_a_permit_ends_in_its_time() {
+fn slice_without_a_permit_ends_in_time() {
     let mut it = TestShard::with_node(permits_of(1, 0, vec![scripted(standard).user_socket()]));
     let _many = members(&mut it, FEW + 1);
     let few = it.joined(&["u"]);
@@ -403,7 +403,7 @@ fn a_slice_without_a_permit_ends_in_its_time() {
 
 /// An interceptor may publish to few members, who do not wait for the permit.
 #[test]
-fn a_small_topic_that_comes_in_a_slice_without_a_permit_is_served() {
+fn small_topic_is_served_in_a_slice_without_a_permit() {
     let speaking = scripted(|ctx, heard| match heard {
         ChannelCall::Out(..) => {
             ctx.broadcast_to("v", "news", Payload::from_json("9"));
@@ -432,7 +432,7 @@ fn a_small_topic_that_comes_in_a_slice_without_a_permit_is_served() {
 
 /// A shard with nothing to send passes its permit to the next in the queue, by mail.
 #[test]
-fn a_permit_goes_to_the_next_in_line() {
+fn permit_passes_to_the_next_waiting_shard() {
     use simurgh_channel::Permit;
     // Six permits for eight shards, of which five are taken.
     let node = permits_of(8, 1, vec![scripted(standard).user_socket()]);
@@ -462,7 +462,7 @@ fn a_permit_goes_to_the_next_in_line() {
 
 /// A permit that is held for long is passed to others that wait, although there is more to send.
 #[test]
-fn a_permit_is_passed_on_after_a_while() {
+fn permit_passes_on_after_its_time() {
     use simurgh_channel::Permit;
     for (held_ns, is_passed) in [(4_000_000, true), (3_999_999, false)] {
         let node = permits_of(7, 1, vec![scripted(standard).user_socket()]);
@@ -483,7 +483,7 @@ fn a_permit_is_passed_on_after_a_while() {
 }
 
 #[test]
-fn a_permit_of_a_shard_that_ends_is_put_back() {
+fn permit_of_an_ending_shard_is_returned() {
     use simurgh_channel::Permit;
     let node = permits_of(7, 1, vec![scripted(standard).user_socket()]);
     (1..6).for_each(|shard| assert_eq!(node.permits.take(shard, 0), Permit::Held(0)));
@@ -504,7 +504,7 @@ fn a_permit_of_a_shard_that_ends_is_put_back() {
 }
 
 #[test]
-fn an_observer_is_shown_topics_and_what_they_came_to() {
+fn observer_sees_topics_and_their_totals() {
     let mut it = TestShard::new();
     let keys = [it.joined(&["t", "u"]), it.joined(&["t"])];
     it.broadcasts("t", "news", "1");

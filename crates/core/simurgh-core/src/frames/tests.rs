@@ -54,7 +54,7 @@ fn whole(wire: Wire, message: &ServerMessage<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn a_long_message_is_the_same_bytes_as_a_short_one() {
+fn long_message_is_encoded_like_a_short_one() {
     for payload in [json(LONG_BYTES), json(LONG_BYTES + 1), json(200_000)] {
         for wire in WIRES {
             for message in [reply(payload.borrow()), event(payload.borrow())] {
@@ -76,7 +76,7 @@ fn a_long_message_is_the_same_bytes_as_a_short_one() {
 
 /// PROTOCOL row 82 and others, for a long payload.
 #[test]
-fn a_long_broadcast_is_the_same_bytes_as_a_short_one() {
+fn long_broadcast_is_encoded_like_a_short_one() {
     let out = TestSockets::default();
     let data = Payload::from_bytes(vec![0; LONG_BYTES + 1]);
     let zeros = json(LONG_BYTES + 1);
@@ -107,7 +107,7 @@ fn a_long_broadcast_is_the_same_bytes_as_a_short_one() {
 
 /// PROTOCOL rows 116 and 117, for a long payload: the data of a member's broadcast is not copied.
 #[test]
-fn a_long_broadcast_of_a_member_is_the_same_bytes_as_a_short_one() {
+fn long_member_broadcast_is_encoded_like_a_short_one() {
     let out = TestSockets::default();
     let data = json(LONG_BYTES + 1);
     let user = |data: &Payload<'_>, is_json| {
@@ -147,7 +147,7 @@ fn a_long_broadcast_of_a_member_is_the_same_bytes_as_a_short_one() {
 
 /// PROTOCOL rows 80–82: binary payloads have no form in V1, long or not.
 #[test]
-fn what_has_no_form_is_an_error_and_nothing_is_sent() {
+fn message_that_cannot_be_encoded_is_an_error_and_is_not_sent() {
     for bytes in [1, LONG_BYTES + 1] {
         let data = vec![7; bytes];
         let nothing = (Vec::new(), 1, 1);
@@ -164,7 +164,7 @@ fn what_has_no_form_is_an_error_and_nothing_is_sent() {
 }
 
 #[test]
-fn nothing_is_said_to_a_socket_without_a_session() {
+fn socket_without_a_session_receives_nothing() {
     let metrics = ShardMetrics::default();
     let mut out = TestSockets::default();
     for phase in [Phase::Head, Phase::Full, Phase::Connecting, Phase::Closing, Phase::Ending] {
@@ -182,7 +182,7 @@ fn nothing_is_said_to_a_socket_without_a_session() {
 }
 
 #[test]
-fn a_close_is_said_in_the_sockets_own_way() {
+fn close_is_encoded_for_the_kind_of_socket() {
     let mut out = TestSockets::default();
     for wire in WIRES {
         let key = out.connect(Phase::Ending, wire);
@@ -198,7 +198,7 @@ fn a_close_is_said_in_the_sockets_own_way() {
 }
 
 #[test]
-fn text_travels_in_text_frames() {
+fn text_is_sent_in_text_frames() {
     assert_eq!([Kind::Text, Kind::Binary].map(op_code), [OpCode::Text, OpCode::Binary]);
     let binary = event(Payload::from_bytes(&[7_u8][..]));
     assert_eq!(sent(Wire::Plain, binary).0, [0x82, 1, 7]);

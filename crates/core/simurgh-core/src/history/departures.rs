@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_is_counted_of_every_kind() {
+    fn remembered_departures_of_each_kind_are_counted() {
         let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
         let mut departures = Departures::default();
         assert_eq!(departures.len(), 0);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_arrived_and_what_is_on_its_way_are_told_apart() {
+    fn arrived_messages_and_messages_in_transit_are_distinguished() {
         let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
         let conn = Key { slot: 1, generation: 0 };
         let mut departures = Departures::default();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_connection_the_last_few_topics_are_remembered_and_for_a_minute() {
+    fn last_topics_of_a_connection_are_remembered_for_a_minute() {
         let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
         let conn = Key { slot: 1, generation: 0 };
         let mut departures = Departures::default();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_channel_intercepts_is_not_for_the_next_and_gaps_are_told() {
+    fn intercepted_messages_are_not_for_the_next_channel_and_gaps_are_reported() {
         let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
         let conn = Key { slot: 1, generation: 0 };
         let mut departures = Departures::default();

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_that_were_forgotten_are_remembered_and_all_others_by_one_place() {
+    fn last_forgotten_topics_keep_their_positions() {
         let mut forgotten = LastPositions::new(Epoch::from_seed(1), 7);
         assert_eq!(forgotten.head("a"), at(1, 0));
         forgotten.note("a", at(1, 5));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_an_earlier_start_are_no_places_of_this_one() {
+    fn positions_of_an_earlier_start_are_invalid() {
         let mut forgotten = LastPositions::new(Epoch::from_seed(1), 7);
         forgotten.note("old", at(2, 1_000_000));
         assert_eq!(forgotten.head("old"), at(2, 1_000_000));

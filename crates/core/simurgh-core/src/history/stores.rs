@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_tell_their_shard_and_no_two_shards_give_the_same() {
+    fn store_numbers_are_unique_per_shard() {
         let mut all = std::collections::HashSet::new();
         for shard in [0, 1, 7, u16::MAX] {
             let mut stores = Stores::new(shard);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_than_there_may_be_and_the_oldest_are_given_up_first() {
+    fn pending_stores_are_bounded_and_the_oldest_time_out_first() {
         let mut stores = Stores::new(3);
         let numbers: Vec<u64> =
             (0..STORES_MAX as u64).map(|n| stores.add(pending(n)).unwrap()).collect();

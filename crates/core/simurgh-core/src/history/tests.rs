@@ -123,7 +123,7 @@ fn position_of(text: &str) -> String {
 }
 
 #[test]
-fn who_does_not_opt_in_sees_no_difference() {
+fn client_without_the_opt_in_sees_no_difference() {
     for topic in [|it: &Node| it.here.clone(), |it: &Node| it.there.clone()] {
         let mut it = Node::running(scripted(standard));
         let topic = topic(&it);
@@ -137,7 +137,7 @@ fn who_does_not_opt_in_sees_no_difference() {
 }
 
 #[test]
-fn who_opts_in_is_told_where_it_stands_from_the_first_join_on() {
+fn opted_in_client_gets_its_position_from_the_first_join() {
     for wire in [Wire::V1, Wire::V2] {
         for is_here in [true, false] {
             let mut it = Node::running(scripted(standard));
@@ -160,7 +160,7 @@ fn who_opts_in_is_told_where_it_stands_from_the_first_join_on() {
 }
 
 #[test]
-fn who_comes_back_gets_what_it_missed_in_order_and_once() {
+fn resuming_client_gets_missed_messages_in_order_and_once() {
     for wire in [Wire::V1, Wire::V2] {
         for is_here in [true, false] {
             let mut it = Node::running(scripted(standard));
@@ -188,7 +188,7 @@ fn who_comes_back_gets_what_it_missed_in_order_and_once() {
 }
 
 #[test]
-fn what_is_done_behind_a_broadcast_waits_until_it_is_kept() {
+fn effects_after_a_broadcast_wait_until_it_is_stored() {
     let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::In("two", _) => {
             ctx.broadcast("first", Payload::EMPTY_OBJECT);
@@ -227,7 +227,7 @@ fn event(text: &str) -> String {
 }
 
 #[test]
-fn a_gap_is_told_with_its_reason_and_what_is_still_there() {
+fn gap_has_its_reason_and_the_retained_messages() {
     let rule = HistoryRule { count: 2, age: Duration::from_secs(60), ..HistoryRule::default() };
     let mut it = Node::with(scripted(standard), rule);
     let topic = it.here.clone();
@@ -254,7 +254,7 @@ fn a_gap_is_told_with_its_reason_and_what_is_still_there() {
 }
 
 #[test]
-fn a_wrong_resume_is_refused_and_the_channel_that_was_there_stays() {
+fn invalid_resume_is_refused_and_the_old_channel_stays() {
     let mut it = Node::running(scripted(standard));
     let topic = it.here.clone();
     let (key, _) = it.joins(Wire::V2, &topic, "{}");
@@ -268,7 +268,7 @@ fn a_wrong_resume_is_refused_and_the_channel_that_was_there_stays() {
 
 /// Everything sent on the same connection has arrived, whatever the client's join states.
 #[test]
-fn what_a_connection_was_sent_is_not_sent_again_when_it_joins_anew() {
+fn rejoin_on_one_connection_repeats_no_message() {
     for is_here in [true, false] {
         let mut it = Node::running(scripted(standard));
         let topic = if is_here { it.here.clone() } else { it.there.clone() };
@@ -285,7 +285,7 @@ fn what_a_connection_was_sent_is_not_sent_again_when_it_joins_anew() {
 }
 
 #[test]
-fn a_client_is_left_out_of_its_own_broadcast_on_whatever_connection() {
+fn client_does_not_receive_its_own_broadcast_on_any_connection() {
     for is_here in [true, false] {
         let mut it = Node::running(scripted(standard));
         let topic = if is_here { it.here.clone() } else { it.there.clone() };
@@ -307,7 +307,7 @@ fn a_client_is_left_out_of_its_own_broadcast_on_whatever_connection() {
 }
 
 #[test]
-fn an_interceptor_sees_what_was_missed_and_its_pushes_bear_the_position() {
+fn interceptor_receives_missed_messages_and_its_pushes_have_positions() {
     let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::Out("news", payload) => {
             match payload.json() {
@@ -340,7 +340,7 @@ fn an_interceptor_sees_what_was_missed_and_its_pushes_bear_the_position() {
 
 /// Broadcasts before a client's first join are not its own; the proof of its time is.
 #[test]
-fn only_what_is_later_than_its_first_join_is_a_clients_own() {
+fn only_messages_after_its_first_join_belong_to_a_client() {
     let rule = HistoryRule { only_own: true, ..HistoryRule::default() };
     for is_here in [true, false] {
         let mut it = Node::with(scripted(standard), rule);
@@ -387,7 +387,7 @@ impl Node {
 }
 
 #[test]
-fn who_hears_in_no_time_that_a_broadcast_is_kept_is_told_so() {
+fn confirmation_that_arrives_at_once_is_sent() {
     let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::In("say", payload) => {
             ctx.broadcast("news", payload.into_owned());
@@ -416,7 +416,7 @@ fn who_hears_in_no_time_that_a_broadcast_is_kept_is_told_so() {
 }
 
 #[test]
-fn a_socket_that_goes_while_it_waits_leaves_what_others_are_to_hear() {
+fn broadcast_of_a_socket_that_closes_while_waiting_is_delivered() {
     let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::In("two", _) => {
             ctx.broadcast("first", Payload::EMPTY_OBJECT);
@@ -446,7 +446,7 @@ fn a_socket_that_goes_while_it_waits_leaves_what_others_are_to_hear() {
 }
 
 #[test]
-fn what_a_handle_does_behind_its_broadcast_waits_too() {
+fn effects_of_a_handle_wait_for_its_broadcast() {
     let mut it = Node::running(scripted(standard));
     let topic = it.there.clone();
     let (key, _) = it.joins(Wire::V2, &topic, "{}");
@@ -464,7 +464,7 @@ fn what_a_handle_does_behind_its_broadcast_waits_too() {
 }
 
 #[test]
-fn over_the_limit_of_the_node_the_topic_used_least_lately_forgets() {
+fn least_recently_used_topic_is_evicted_above_the_limit() {
     let config = HistoryConfig { bytes_max: 20_000, ..HistoryConfig::default() };
     let user_sockets = vec![keeping(scripted(standard), HistoryRule::default())];
     let config = Config { history: config, ..Config::default() };
@@ -494,7 +494,7 @@ fn over_the_limit_of_the_node_the_topic_used_least_lately_forgets() {
 
 /// Otherwise a client's position would be taken for one of the new numbers.
 #[test]
-fn numbers_go_on_when_a_topic_was_forgotten() {
+fn numbering_continues_after_a_topic_was_evicted() {
     let rule = HistoryRule { age: Duration::from_secs(5), ..HistoryRule::default() };
     let mut it = Node::with(scripted(standard), rule);
     for topic in [it.here.clone(), it.there.clone()] {
@@ -520,7 +520,7 @@ fn numbers_go_on_when_a_topic_was_forgotten() {
 
 /// Its position is that of others, and nothing was broadcast since.
 #[test]
-fn who_waits_on_a_quiet_topic_has_no_gap_when_others_are_forgotten() {
+fn eviction_of_other_topics_is_no_gap() {
     let rule = HistoryRule { age: Duration::from_secs(5), ..HistoryRule::default() };
     for shard in [0, 1] {
         let mut it = Node::with(scripted(standard), rule);
@@ -551,7 +551,7 @@ fn who_waits_on_a_quiet_topic_has_no_gap_when_others_are_forgotten() {
 }
 
 #[test]
-fn a_payload_without_a_place_for_its_position_comes_behind_it() {
+fn position_precedes_a_payload_that_cannot_carry_it() {
     let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::In("bytes", payload) => {
             let len: usize = payload.parse().unwrap();

@@ -17,7 +17,7 @@ fn news(topic: &str, json: &str) -> String {
 }
 
 #[test]
-fn a_channel_hears_the_further_topics_it_subscribes_to() {
+fn channel_receives_its_further_topics() {
     let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     it.counts();
@@ -33,7 +33,7 @@ fn a_channel_hears_the_further_topics_it_subscribes_to() {
 }
 
 #[test]
-fn a_channel_subscribes_to_a_topic_once() {
+fn channel_subscribes_to_a_topic_once() {
     let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
@@ -46,7 +46,7 @@ fn a_channel_subscribes_to_a_topic_once() {
 }
 
 #[test]
-fn a_channel_hears_no_more_of_what_it_unsubscribes_from() {
+fn unsubscribed_channel_receives_nothing_more() {
     let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     for topic in ["u", "v"] {
@@ -66,7 +66,7 @@ fn a_channel_hears_no_more_of_what_it_unsubscribes_from() {
 
 /// Each channel's own, whatever else its socket has.
 #[test]
-fn further_topics_go_with_their_channel_and_no_other() {
+fn further_topics_end_only_with_their_channel() {
     let mut it = TestShard::new();
     let key = it.joined(&["t", "w"]);
     for (topic, further) in [("t", "u"), ("w", "u"), ("t", "v")] {
@@ -88,7 +88,7 @@ fn further_topics_go_with_their_channel_and_no_other() {
 
 /// The channel that replaces another must make its own subscriptions.
 #[test]
-fn a_rejoin_forgets_further_topics() {
+fn rejoin_removes_further_topics() {
     let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
@@ -101,7 +101,7 @@ fn a_rejoin_forgets_further_topics() {
 
 /// A channel that is subscribed to its own topic is still the sender.
 #[test]
-fn a_relay_is_left_out_with_its_channel() {
+fn relay_is_excluded_with_its_channel() {
     let mut it = TestShard::new();
     let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
     it.sends(key, r#"[1,2,"t","subscribe","t"]"#);
@@ -121,7 +121,7 @@ fn a_relay_is_left_out_with_its_channel() {
 
 /// Its effects for a broadcast on a further topic follow the earlier broadcasts of its own topic.
 #[test]
-fn a_relayed_broadcast_ends_whom_it_crashes() {
+fn relayed_broadcast_ends_a_channel_that_panics() {
     let mut it = TestShard::running(scripted(|ctx, heard| match heard {
         ChannelCall::Broadcast(it) if it.event() == "stop" => {
             assert_eq!((it.topic(), it.payload()), ("u", &Payload::NULL));
@@ -144,7 +144,7 @@ fn a_relayed_broadcast_ends_whom_it_crashes() {
 }
 
 #[test]
-fn further_topics_and_ids_are_no_channels() {
+fn further_topics_and_ids_are_not_channels() {
     let user_socket = UserSocket { channels_max: 1, ..scripted(standard).user_socket() };
     let mut it = TestShard::with(Config::default(), vec![user_socket]);
     let state = SocketState { id: Some("id".into()), ..SocketState::default() };

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leave_is_told_when_its_time_is_over() {
+    fn leave_is_sent_after_its_delay() {
         let mut held = HeldLeaves::default();
         assert_eq!(held.hold(diff(&[], &[("a", &[1])]), DELAY, 100, 0), None);
         assert_eq!(held.hold(Diff::default(), DELAY, 100, 99), None);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leave_is_told_with_the_join_that_follows_it() {
+    fn leave_is_sent_with_the_following_join() {
         let mut held = HeldLeaves::default();
         assert_eq!(held.hold(diff(&[], &[("a", &[1]), ("b", &[2])]), DELAY, 100, 0), None);
         let update = held.hold(diff(&[("a", &[3])], &[]), DELAY, 100, 50);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_and_came_back_is_not_told_at_all() {
+    fn leave_followed_by_the_same_join_is_not_sent() {
         let mut held = HeldLeaves::default();
         assert_eq!(held.hold(diff(&[], &[("a", &[1, 2])]), DELAY, 100, 0), None);
         // The other has left for good, which does not matter while the key is here.
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_leaves_beyond_the_most_are_told_early() {
+    fn oldest_leaves_above_the_limit_are_sent_early() {
         let mut held = HeldLeaves::default();
         let three = diff(&[], &[("a", &[1]), ("b", &[2]), ("c", &[3])]);
         assert_eq!(held.hold(three, DELAY, 2, 0), Some(diff(&[], &[("a", &[1])])));

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_waits_for_all_who_were_asked_but_not_for_ever() {
+    fn list_waits_for_all_nodes_up_to_a_timeout() {
         let mut it = Peers::default();
         assert!(it.has_answers(0));
         it.ask(10);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_asked_again_until_it_does_or_is_gone() {
+    fn silent_node_is_queried_until_it_answers_or_is_gone() {
         let asked = |it: &mut Peers, now_ns| {
             it.ask_again(now_ns);
             let asks = std::mem::take(&mut it.outbox).into_iter().map(|what| match what {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_change_is_said_again_after_one_second_five_and_25() {
+    fn last_change_is_repeated_after_1_5_and_25_seconds() {
         let mut it = Peers::default();
         assert!(!it.repeats(u64::MAX));
         it.note_change(7);

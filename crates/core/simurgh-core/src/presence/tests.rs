@@ -128,7 +128,7 @@ fn heard(it: &mut TestShard, key: Key) -> Vec<String> {
 
 /// Its own entry is in the list, behind the diff that all others receive.
 #[test]
-fn who_tracks_itself_hears_of_it_at_once_and_is_in_the_list() {
+fn tracked_member_gets_its_diff_and_is_in_the_list() {
     let mut it = test_shard(PresenceConfig::default());
     let key = it.joined(&["t"]);
     sends(&mut it, key, "track", r#""a""#);
@@ -145,7 +145,7 @@ fn who_tracks_itself_hears_of_it_at_once_and_is_in_the_list() {
 
 /// PROTOCOL §10.
 #[test]
-fn members_know_who_is_there_whatever_comes_and_goes() {
+fn members_agree_on_presences_after_any_changes() {
     let mut it = test_shard(PresenceConfig::default());
     let (one, two, three) = (it.joined(&["t"]), it.joined(&["t"]), it.joined(&["t"]));
     let mut client = Client::default();
@@ -189,7 +189,7 @@ fn members_know_who_is_there_whatever_comes_and_goes() {
 }
 
 #[test]
-fn who_joins_in_one_interval_shares_one_list_and_one_diff() {
+fn joins_of_one_interval_share_a_list_and_a_diff() {
     let mut it = test_shard(PresenceConfig::default());
     let first = it.joined(&["t"]);
     sends(&mut it, first, "track", r#""first""#);
@@ -216,7 +216,7 @@ fn who_joins_in_one_interval_shares_one_list_and_one_diff() {
 }
 
 #[test]
-fn what_stands_beside_the_metas_of_a_key_is_in_diffs_and_lists() {
+fn extra_fields_of_a_key_are_in_diffs_and_lists() {
     let mut it = test_shard(PresenceConfig { meta_bytes_max: 60, ..PresenceConfig::default() });
     let [ann, bob] = [it.joined(&["t"]), it.joined(&["t"])];
     sends(&mut it, ann, "with", r#"{"user":{"name":"Ann"},"metas":1}"#);
@@ -238,7 +238,7 @@ fn what_stands_beside_the_metas_of_a_key_is_in_diffs_and_lists() {
 }
 
 #[test]
-fn a_long_list_leaves_in_portions_and_before_the_next_diff() {
+fn long_list_is_sent_in_parts_before_the_next_diff() {
     let config = PresenceConfig { meta_bytes_max: 1 << 20, ..PresenceConfig::default() };
     let mut it = test_shard(config);
     let members: Vec<Key> = (0..5).map(|_| it.joined(&["t"])).collect();
@@ -270,7 +270,7 @@ fn a_long_list_leaves_in_portions_and_before_the_next_diff() {
 }
 
 #[test]
-fn who_asks_for_a_list_that_is_too_long_gets_both_answers_in_one_write() {
+fn request_for_a_long_list_gets_both_answers_in_one_write() {
     let config = PresenceConfig { list_max: 1, ..PresenceConfig::default() };
     let (mut home, ns) = (Home::new(Owner(1), 0, false, 1), INTERVAL.as_nanos() as u64);
     let channel = |membership| ChannelId { shard: 0, membership, generation: 1 };
@@ -310,7 +310,7 @@ fn who_asks_for_a_list_that_is_too_long_gets_both_answers_in_one_write() {
 }
 
 #[test]
-fn a_topic_with_more_than_a_list_takes_tells_how_many_there_are() {
+fn topic_above_the_list_limit_sends_a_summary() {
     let config = PresenceConfig { list_max: 10, sample: 3, ..PresenceConfig::default() };
     let mut it = test_shard(config);
     let members: Vec<Key> = (0..11).map(|_| it.joined(&["t"])).collect();
@@ -353,7 +353,7 @@ fn a_topic_with_more_than_a_list_takes_tells_how_many_there_are() {
 
 /// A reader that cannot take the list in one piece would be cut for being slow.
 #[test]
-fn a_list_of_more_bytes_than_a_reader_takes_is_a_sample() {
+fn list_above_the_byte_limit_is_a_sample() {
     let presence = PresenceConfig { meta_bytes_max: 3000, sample: 1, ..PresenceConfig::default() };
     let config = Config { presence, outbound_bytes_max: 20_000, ..Config::default() };
     let mut it = TestShard::with(config, vec![present().user_socket()]);
@@ -377,7 +377,7 @@ fn a_list_of_more_bytes_than_a_reader_takes_is_a_sample() {
 
 /// A ref is never used again, although nothing is kept of past presences.
 #[test]
-fn refs_go_on_when_nobody_is_present_any_more() {
+fn refs_continue_after_the_last_presence() {
     let mut it = test_shard(PresenceConfig::default());
     let key = it.joined(&["t"]);
     let mut refs = std::collections::BTreeSet::new();
@@ -406,7 +406,7 @@ fn refs_go_on_when_nobody_is_present_any_more() {
 }
 
 #[test]
-fn what_cannot_be_tracked_is_refused_and_said() {
+fn track_that_fails_is_refused_with_an_error() {
     let config = PresenceConfig {
         key_bytes_max: 9,
         meta_bytes_max: 30,
@@ -443,7 +443,7 @@ fn what_cannot_be_tracked_is_refused_and_said() {
 
 /// The same in a topic of which nothing is kept.
 #[test]
-fn what_is_not_there_is_refused_in_a_topic_without_presences() {
+fn untrack_is_refused_in_a_topic_without_presences() {
     let mut it = test_shard(PresenceConfig::default());
     let key = it.joined(&["t"]);
     it.counts();
@@ -458,7 +458,7 @@ fn what_is_not_there_is_refused_in_a_topic_without_presences() {
 }
 
 #[test]
-fn presences_wait_while_too_much_is_under_way() {
+fn presence_changes_wait_while_too_much_is_in_flight() {
     let mut it = test_shard(PresenceConfig::default());
     let key = it.joined(&["t"]);
     sends(&mut it, key, "track", r#""a""#);
@@ -475,7 +475,7 @@ fn presences_wait_while_too_much_is_under_way() {
 }
 
 #[test]
-fn anybody_may_ask_who_is_present() {
+fn presences_can_be_listed_from_outside() {
     let mut it = test_shard(PresenceConfig { list_max: 2, sample: 1, ..PresenceConfig::default() });
     let asked = Arc::new(Mutex::new(Vec::new()));
     let ask = |it: &mut TestShard| {
@@ -499,7 +499,7 @@ fn anybody_may_ask_who_is_present() {
 
 /// PROTOCOL §10: presences that came and went meanwhile are in no diff, whatever was listed.
 #[test]
-fn members_hear_nothing_of_what_somebody_outside_was_answered() {
+fn list_requests_from_outside_send_nothing_to_members() {
     let mut it = test_shard(PresenceConfig::default());
     let (one, two) = (it.joined(&["t"]), it.joined(&["t"]));
     sends(&mut it, one, "track", r#""a""#);
@@ -518,7 +518,7 @@ fn members_hear_nothing_of_what_somebody_outside_was_answered() {
 /// A client without a list keeps diffs for the first one: entries in those that have left by a diff
 /// that is sent as a list must not stay with it.
 #[test]
-fn a_list_in_place_of_a_diff_that_is_too_long_comes_behind_an_empty_one() {
+fn list_instead_of_a_long_diff_follows_an_empty_list() {
     let presence = PresenceConfig::default();
     let config = Config { outbound_bytes_max: 1000, presence, ..Config::default() };
     let mut it = TestShard::with(config, vec![present().user_socket()]);
@@ -539,7 +539,7 @@ fn a_list_in_place_of_a_diff_that_is_too_long_comes_behind_an_empty_one() {
 
 /// Memory is freed with the last entry, but the used refs are remembered.
 #[test]
-fn no_phx_ref_comes_again_after_nobody_was_there() {
+fn phx_refs_are_not_reused_after_the_last_presence() {
     let mut it = test_shard(PresenceConfig::default());
     let (asked, answers) = std::sync::mpsc::channel();
     for _ in 0..2 {

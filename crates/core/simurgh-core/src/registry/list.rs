@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_begins_with_any_membership() {
+    fn list_begins_with_any_membership() {
         assert_eq!((List::default().first(), List::default().channels()), (NO_MEMBERSHIP, 0));
         for membership in [0, 1, 0xffff, 0x1_0000, 0x1234_5678, NO_MEMBERSHIP] {
             let mut list = List::default();

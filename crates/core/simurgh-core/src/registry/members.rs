@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_used_again_bears_another_generation() {
+    fn reused_slot_has_another_generation() {
         let mut members = Memberships::default();
         let id = insert(&mut members);
         let generation = members.get(id).unwrap().generation;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn generations_go_on_when_a_page_was_given_back() {
+    fn generations_continue_after_a_page_was_freed() {
         let mut members = Memberships::default();
         let ids: Vec<u32> = (0..4 * PAGE_SLOTS).map(|_| insert(&mut members)).collect();
         ids.iter().for_each(|id| assert!(members.remove(*id).is_some()));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_nobody_is_on_is_given_back() {
+    fn empty_page_is_freed() {
         let mut members = Memberships::default();
         (0..4 * PAGE_SLOTS).for_each(|_| assert!(insert(&mut members) < 4 * PAGE_SLOTS as u32));
         let middle = PAGE_SLOTS as u32..3 * PAGE_SLOTS as u32;
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn sleep_takes_two_looks_and_is_counted() {
+    fn hibernation_needs_two_checks_and_is_counted() {
         let mut members = Memberships::default();
         let id = insert(&mut members);
         assert_eq!((members.awake(), members.hibernating()), (1, 0));

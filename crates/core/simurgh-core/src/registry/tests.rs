@@ -19,7 +19,7 @@ fn join(registry: &mut Registry<Nothing>, list: &mut List, socket: usize, topic:
 
 /// Searched by memberships or by members; ids and further topics are not channels.
 #[test]
-fn a_channel_is_found_by_its_socket_and_topic() {
+fn channel_is_found_by_socket_and_topic() {
     let (mut registry, _) = registry();
     let (mut one, mut two, mut three) = (List::default(), List::default(), List::default());
     let relay = Subscriber::through(Holds::Relay(0), RELAY);
@@ -50,7 +50,7 @@ fn a_channel_is_found_by_its_socket_and_topic() {
 }
 
 #[test]
-fn a_relay_is_found_by_its_channel_and_topic() {
+fn relay_is_found_by_channel_and_topic() {
     let (mut registry, _) = registry();
     let mut list = List::default();
     let first = join(&mut registry, &mut list, 1, "t");
@@ -75,7 +75,7 @@ fn a_relay_is_found_by_its_channel_and_topic() {
 }
 
 #[test]
-fn whoever_leaves_leaves_what_is_to_be_done() {
+fn leave_returns_its_pending_work() {
     let (mut registry, metrics) = registry();
     let mut list = List::default();
     let counted = registry.subscribe(&mut list, key(1), "t", channel(COUNTED)).ok().unwrap();
@@ -96,7 +96,7 @@ fn whoever_leaves_leaves_what_is_to_be_done() {
 }
 
 #[test]
-fn a_mark_is_news_once() {
+fn mark_is_reported_once() {
     let (mut registry, _) = registry();
     let mut list = List::default();
     let id = join(&mut registry, &mut list, 1, "t");
@@ -110,7 +110,7 @@ fn a_mark_is_news_once() {
 }
 
 #[test]
-fn a_channel_is_taken_out_for_its_callbacks() {
+fn channel_is_taken_out_during_its_callbacks() {
     let (mut registry, metrics) = registry();
     let mut list = List::default();
     let id = join(&mut registry, &mut list, 1, "t");
@@ -135,7 +135,7 @@ fn a_channel_is_taken_out_for_its_callbacks() {
 }
 
 #[test]
-fn who_is_asked_for_by_an_old_name_is_not_there() {
+fn old_channel_id_finds_nothing() {
     let (mut registry, _) = registry();
     let mut list = List::default();
     let id = join(&mut registry, &mut list, 1, "t");
@@ -153,7 +153,7 @@ fn who_is_asked_for_by_an_old_name_is_not_there() {
 }
 
 #[test]
-fn a_topic_gives_back_what_it_does_not_use() {
+fn topic_frees_unused_memory() {
     let (mut registry, _) = registry();
     let mut list = List::default();
     let ids: Vec<u32> = (0..9).map(|_| join(&mut registry, &mut list, 1, "t")).collect();
@@ -191,7 +191,7 @@ fn step() -> impl Strategy<Value = Step> {
 mod corpus;
 
 #[test]
-fn what_the_fuzzer_kept_is_taken() {
+fn fuzz_corpus_passes() {
     corpus::run("registry", model::run);
 }
 
@@ -203,7 +203,7 @@ proptest! {
     })]
 
     #[test]
-    fn tables_and_lists_and_counters_agree_whatever_happens(
+    fn tables_lists_and_counters_always_agree(
         steps in prop::collection::vec(step(), 1..120)
     ) {
         let mut pair = Pair::new();

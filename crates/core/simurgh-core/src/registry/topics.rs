@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hand_visits_each_member_once_a_round() {
+    fn hand_visits_each_member_once_per_round() {
         let (mut topics, id) = topic(3);
         let topic = topics.get_mut(id).unwrap();
         for head in [5, 9] {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_are_found_reused_and_let_go() {
+    fn topics_are_found_reused_and_removed() {
         let mut topics = Topics::<Nothing>::new(0);
         let first = topics.open("a");
         assert_eq!(topics.open("a"), first);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_stays_while_it_has_members_or_something_is_under_way() {
+    fn topic_stays_while_it_has_members_or_broadcasts_in_flight() {
         let (mut topics, id) = topic(1);
         topics.close_if_empty(id);
         assert_eq!(topics.len(), 1, "it has a member");
@@ -320,14 +320,14 @@ mod tests {
 
     /// Otherwise names could be chosen that all collide.
     #[test]
-    fn where_a_name_stands_depends_on_the_seed() {
+    fn order_of_names_depends_on_the_seed() {
         let hash = |seed| Topics::<Nothing>::new(seed).by_name.hash("a");
         assert_eq!(hash(1), hash(1));
         assert_ne!(hash(1), hash(2));
     }
 
     #[test]
-    fn a_walk_shows_every_topic_once() {
+    fn walk_visits_each_topic_once() {
         let mut topics = Topics::<Nothing>::new(0);
         let ids: Vec<TopicId> = ["a", "b", "c", "d", "e"].map(|name| topics.open(name)).into();
         topics.close_if_empty(ids[1]);

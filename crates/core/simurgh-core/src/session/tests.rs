@@ -35,7 +35,7 @@ fn noting(notes: &Notes) -> Scripted {
 
 /// PROTOCOL rows 71 and 72.
 #[test]
-fn a_heartbeat_is_answered() {
+fn heartbeat_gets_a_reply() {
     let mut it = TestShard::new();
     let key = it.opens(Wire::V2);
     it.counts();
@@ -57,7 +57,7 @@ fn a_heartbeat_is_answered() {
 
 /// PROTOCOL rows 41 and 73.
 #[test]
-fn a_message_for_a_topic_that_is_not_joined_is_unmatched() {
+fn message_for_an_unjoined_topic_is_unmatched() {
     let mut it = TestShard::new();
     let (key, _other) = (it.opens(Wire::V2), it.joined(&["t"]));
     it.counts();
@@ -74,7 +74,7 @@ fn a_message_for_a_topic_that_is_not_joined_is_unmatched() {
 
 /// PROTOCOL rows 34, 43: a reply has the message's ref and the channel's join_ref.
 #[test]
-fn a_message_is_for_the_channel_that_it_names_or_for_whoever_is_there() {
+fn message_reaches_the_named_channel_or_the_present_one() {
     let mut it = TestShard::new();
     let key = it.joined(&["a", "t", "z"]);
     it.counts();
@@ -86,7 +86,7 @@ fn a_message_is_for_the_channel_that_it_names_or_for_whoever_is_there() {
 
 /// PROTOCOL row 42.
 #[test]
-fn a_message_for_a_channel_that_was_replaced_is_dropped() {
+fn message_for_a_replaced_channel_is_dropped() {
     let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     it.sends(key, r#"[2,2,"t","phx_join",{}]"#);
@@ -101,7 +101,7 @@ fn a_message_for_a_channel_that_was_replaced_is_dropped() {
 
 /// PROTOCOL row 60 and §6: reply, close, last pushes; before them, earlier broadcasts.
 #[test]
-fn a_leave_is_answered_before_the_close() {
+fn leave_reply_precedes_phx_close() {
     for join_ref in ["1", "null"] {
         let mut it = TestShard::new();
         let key = it.joined(&["t"]);
@@ -126,7 +126,7 @@ fn a_leave_is_answered_before_the_close() {
 
 /// PROTOCOL row 61.
 #[test]
-fn a_leave_of_a_topic_that_is_not_joined_is_ok() {
+fn leave_of_an_unjoined_topic_is_ok() {
     let mut it = TestShard::new();
     let key = it.opens(Wire::V2);
     it.counts();
@@ -137,7 +137,7 @@ fn a_leave_of_a_topic_that_is_not_joined_is_ok() {
 
 /// A channel may end by what it receives before it has left.
 #[test]
-fn a_leave_of_a_channel_that_ends_meanwhile_is_ok() {
+fn leave_of_an_ending_channel_is_ok() {
     let stopping = scripted(|ctx, heard| match heard {
         ChannelCall::Out(..) => Outcome::Stop(Stop::Abnormal),
         other => standard(ctx, other),
@@ -151,7 +151,7 @@ fn a_leave_of_a_channel_that_ends_meanwhile_is_ok() {
 }
 
 #[test]
-fn a_channel_that_has_left_hears_why() {
+fn left_channel_gets_the_reason() {
     let notes = Notes::default();
     let mut it = TestShard::running(noting(&notes));
     let (listener, key) = (it.joined(&["hall"]), it.joined(&["t"]));
@@ -165,7 +165,7 @@ fn a_channel_that_has_left_hears_why() {
 
 /// PROTOCOL row 67: all sockets of that id, and no others; other events on the id do nothing.
 #[test]
-fn a_socket_with_an_id_hears_disconnect() {
+fn disconnect_closes_a_socket_with_the_id() {
     let mut it = TestShard::new();
     let state = |id: &str| SocketState { id: Some(id.into()), ..SocketState::default() };
     let keys: Vec<Key> =
@@ -202,7 +202,7 @@ fn a_socket_with_an_id_hears_disconnect() {
 
 /// PROTOCOL row 67 from within the application.
 #[test]
-fn a_channel_disconnects_whom_it_names() {
+fn channel_disconnects_sockets_by_id() {
     let mut it = TestShard::new();
     let state = SocketState { id: Some("users:1".into()), ..SocketState::default() };
     let (key, other) = (it.joined(&["t"]), it.opens_with(Wire::V1, state));
@@ -213,7 +213,7 @@ fn a_channel_disconnects_whom_it_names() {
 }
 
 #[test]
-fn a_session_begins_with_what_connect_gave() {
+fn session_begins_with_the_result_of_connect() {
     let notes = Notes::default();
     let told = notes.clone();
     let mut it = TestShard::with(
@@ -245,7 +245,7 @@ fn a_session_begins_with_what_connect_gave() {
 
 /// The state of a socket that is gone is dropped where a panic does no harm.
 #[test]
-fn a_session_of_nobody_does_not_begin() {
+fn session_without_a_socket_does_not_begin() {
     let mut it = TestShard::new();
     let key = it.opens(Wire::V2);
     it.disconnects(key);
@@ -290,7 +290,7 @@ fn channels_end_with_their_connection() {
 
 /// A connection that closes after its session is over has no connection permit to release.
 #[test]
-fn a_seat_is_freed_once() {
+fn seat_is_freed_once() {
     let mut it = TestShard::new();
     let key = it.opens(Wire::V2);
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
@@ -303,7 +303,7 @@ fn a_seat_is_freed_once() {
 
 /// PROTOCOL row 69: the answer has the peer's code; channels send nothing any more.
 #[test]
-fn a_close_of_the_peer_is_answered() {
+fn close_of_the_client_is_answered() {
     for (code, answer) in [(Some(CloseCode::NORMAL), "close 1000 "), (None, "close")] {
         let notes = Notes::default();
         let mut it = TestShard::running(noting(&notes));
@@ -326,7 +326,7 @@ fn a_close_of_the_peer_is_answered() {
 
 /// PROTOCOL rows 75–79: the rest is ignored, but read, so that the close frame is not lost.
 #[test]
-fn a_socket_that_breaks_the_protocol_is_told_so() {
+fn protocol_error_closes_with_its_code() {
     let notes = Notes::default();
     let mut it = TestShard::running(noting(&notes));
     let key = it.joined(&["t"]);
@@ -348,7 +348,7 @@ fn a_socket_that_breaks_the_protocol_is_told_so() {
 
 /// RFC 6455, 5.5.1: nothing follows a close frame, not even another one.
 #[test]
-fn a_peer_that_answers_a_close_with_nonsense_is_told_nothing_more() {
+fn invalid_answer_to_a_close_gets_no_response() {
     let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     it.core.close(&mut it.out, key, CloseCode::RESTART);
@@ -369,7 +369,7 @@ fn a_peer_that_answers_a_close_with_nonsense_is_told_nothing_more() {
 }
 
 #[test]
-fn a_handle_reaches_its_channel_from_any_thread() {
+fn handle_reaches_its_channel_from_any_thread() {
     let notes = Notes::default();
     let told = notes.clone();
     let mut it = TestShard::running(scripted(move |ctx, heard| match heard {
@@ -416,7 +416,7 @@ fn a_handle_reaches_its_channel_from_any_thread() {
 
 /// A slot that is used again is not reached by its old name.
 #[test]
-fn a_handle_of_a_channel_that_has_ended_reaches_nobody() {
+fn handle_of_an_ended_channel_reaches_no_channel() {
     let mut it = TestShard::running(scripted(|ctx, heard| match heard {
         ChannelCall::In("handle", _) => {
             let handle = ctx.handle::<Scripted>();
@@ -446,7 +446,7 @@ fn a_handle_of_a_channel_that_has_ended_reaches_nobody() {
 
 /// No serializer; messages are bare, and the channel may have further topics.
 #[test]
-fn a_plain_socket_speaks_to_its_only_channel() {
+fn plain_socket_messages_reach_its_only_channel() {
     let notes = Notes::default();
     let told = notes.clone();
     let channel = scripted(move |ctx, heard| match heard {
@@ -493,7 +493,7 @@ fn a_plain_socket_speaks_to_its_only_channel() {
 
 /// A message that arrives when its socket is gone is dropped.
 #[test]
-fn nobody_says_anything_after_the_end() {
+fn nothing_is_sent_after_the_end() {
     let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     it.disconnects(key);

@@ -38,7 +38,7 @@ fn test_shard() -> (TestShard, Key, ChannelId) {
 }
 
 #[test]
-fn a_message_comes_to_channels_of_its_type_alone() {
+fn message_reaches_only_channels_of_its_type() {
     let (mut it, key, id) = test_shard();
     it.core.mail(&mut it.out, Mail::ToChannel(id, info(7_u8)));
     assert_eq!(it.receives(key), [r#"[1,null,"t","info","Some(7)"]"#]);
@@ -48,7 +48,7 @@ fn a_message_comes_to_channels_of_its_type_alone() {
 }
 
 #[test]
-fn a_handle_broadcasts_for_its_channel() {
+fn handle_broadcasts_for_its_channel() {
     let (mut it, key, id) = test_shard();
     let other = it.joined(&["t"]);
     let news = |n| vec![format!(r#"[null,null,"t","news",{n}]"#)];
@@ -73,7 +73,7 @@ fn a_handle_broadcasts_for_its_channel() {
 }
 
 #[test]
-fn a_handle_is_refused_what_is_too_much() {
+fn handle_gets_an_error_when_congested() {
     let config = Config { outbound_bytes_max: 100, mailbox_bytes_max: 100, ..Config::default() };
     let it = TestShard::with(config, vec![scripted(standard).user_socket()]);
     let id = ChannelId { shard: 0, membership: 0, generation: 0 };
@@ -149,7 +149,7 @@ fn linked_work_ends_with_its_channel() {
 
 /// There is no channel yet: effects for one are dropped, and counted.
 #[test]
-fn what_a_join_function_says_too_early_is_counted() {
+fn early_effects_of_a_join_function_are_counted() {
     let left = Arc::new(AtomicUsize::new(0));
     let works = Arc::clone(&left);
     let mut it = TestShard::with(
@@ -183,7 +183,7 @@ fn what_a_join_function_says_too_early_is_counted() {
 
 /// All channels of a socket read it, at once when it is assigned, and its id stays.
 #[test]
-fn what_is_assigned_is_the_sockets() {
+fn assigns_belong_to_the_socket() {
     let mut it = TestShard::running(scripted(|ctx, heard| match heard {
         ChannelCall::In("assign", payload) => {
             ctx.assign(payload.json().unwrap_or_default().to_owned());
@@ -212,7 +212,7 @@ fn what_is_assigned_is_the_sockets() {
 
 /// The very first listener, too: its name differs from that of a join function's channel.
 #[test]
-fn listeners_hear_what_a_join_function_broadcasts_from_itself() {
+fn listeners_receive_broadcast_from_of_a_join_function() {
     let mut it = TestShard::with(
         Config::default(),
         vec![user_socket(|ctx, _| {
@@ -231,7 +231,7 @@ fn listeners_hear_what_a_join_function_broadcasts_from_itself() {
 }
 
 #[test]
-fn listeners_hear_their_topic_until_they_do_not_want_to() {
+fn listeners_receive_their_topic_until_they_unsubscribe() {
     let (mut it, key, _) = test_shard();
     let heard = Notes::default();
     let listen = |it: &mut TestShard, topic: &str, number| {

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn no_turn_closes_too_many_and_none_waits_for_ever() {
+    fn closes_per_turn_are_bounded_and_all_are_reached() {
         let mut drain = Drain::new(Duration::ZERO, 1_000_000, 0);
         assert_eq!(drain.step(1_000_000, 0), Step::Close(TURN));
         assert_eq!(drain.step(999_872, 1), Step::Wait(EVERY - Duration::from_nanos(1)));

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_looked_at_before_the_first_deadline() {
+    fn no_socket_is_checked_before_the_first_deadline() {
         let mut expiry = Expiry::default();
         expiry.begin(u32::MAX);
         assert!(!expiry.is_looking());
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_stay_for_years_does_not_hide_whose_time_has_just_ended() {
+    fn distant_deadline_does_not_hide_a_due_one() {
         let mut expiry = Expiry::default();
         let early = expiry.note(seconds(1), Now::from_ns(0));
         expiry.note(Lifetime::from(Duration::MAX), Now::from_ns(3_600_000_000_000));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_comes_while_a_round_is_under_way_is_not_forgotten() {
+    fn deadline_added_during_a_round_is_kept() {
         let mut expiry = Expiry::default();
         expiry.note(seconds(0), Now::from_ns(0));
         expiry.begin(10);

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_comes_only_while_somebody_is_awake() {
+    fn round_runs_only_while_a_channel_is_awake() {
         let mut hibernation = Hibernation::new(Some(Duration::from_nanos(100)));
         assert_eq!(hibernation.begin(0, 0), Err(None));
         assert_eq!(hibernation.begin(1, 60), Err(Some(Duration::from_nanos(40))));
@@ -99,7 +99,7 @@ mod tests {
 
     /// Not during a pass: there may be more.
     #[test]
-    fn what_a_round_has_released_is_told_at_its_end() {
+    fn round_reports_released_memory_at_its_end() {
         let mut hibernation = Hibernation::new(Some(Duration::from_nanos(100)));
         assert_eq!(hibernation.begin(1, 100), Err(Some(Duration::from_nanos(100))));
         assert_eq!(hibernation.begin(1, 200), Ok(Cursor::Membership(0)));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_looked_at_now_and_then() {
+    fn clock_is_read_at_intervals() {
         let mut hibernation = Hibernation::new(None);
         assert_eq!((0..320).filter(|_| hibernation.is_stride()).count(), 10);
     }

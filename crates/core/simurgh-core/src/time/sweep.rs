@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_begins_in_its_time_and_goes_on_until_it_is_round() {
+    fn round_begins_on_time_and_completes() {
         let mut sweep = Sweep::new(Duration::from_secs(8));
         assert_eq!(sweep.begin(5), Err(Duration::from_secs(1)));
         let second = 1_000_000_000;
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_neither_rare_nor_too_frequent() {
+    fn rounds_keep_their_interval() {
         assert_eq!(Sweep::new(Duration::from_millis(1)).every, TICK);
         assert_eq!(Sweep::new(Duration::from_secs(3600)).every, ROUND_MAX);
     }

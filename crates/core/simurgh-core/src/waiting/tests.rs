@@ -32,7 +32,7 @@ fn phase(it: &mut TestShard, key: Key) -> Phase {
 }
 
 #[test]
-fn a_socket_waits_until_its_channel_wants_more() {
+fn socket_waits_until_its_channel_is_ready() {
     let mut it = test_shard();
     let key = it.joined(&["t"]);
     let id = channel_of(&it, key);
@@ -52,7 +52,7 @@ fn a_socket_waits_until_its_channel_wants_more() {
 
 /// Whatever ends it: a second join cannot arrive, for its socket is not read.
 #[test]
-fn a_socket_does_not_wait_for_a_channel_that_has_ended() {
+fn socket_does_not_wait_for_an_ended_channel() {
     for how in [Stop::Normal, Stop::Abnormal] {
         let mut it = test_shard();
         let key = it.joined(&["t", "u"]);
@@ -70,7 +70,7 @@ fn a_socket_does_not_wait_for_a_channel_that_has_ended() {
 
 /// It has ended: it would never proceed, and never be given up.
 #[test]
-fn a_channel_holds_nothing_with_its_last_words() {
+fn ending_channel_does_not_pause_its_socket() {
     let mut it = TestShard::running(scripted(|ctx, heard| {
         if let ChannelCall::Ends(_) = heard {
             ctx.carry_out([Effect::Hold]);
@@ -87,7 +87,7 @@ fn a_channel_holds_nothing_with_its_last_words() {
 }
 
 #[test]
-fn a_socket_that_closes_waits_no_more() {
+fn closing_socket_stops_waiting() {
     let mut it = test_shard();
     let key = it.joined(&["t"]);
     it.sends(key, r#"[1,2,"t","enough",{}]"#);
@@ -99,7 +99,7 @@ fn a_socket_that_closes_waits_no_more() {
 
 /// Its socket would never be read again, without notice.
 #[test]
-fn a_channel_that_never_wants_more_is_given_up() {
+fn channel_that_never_becomes_ready_times_out() {
     let mut it = test_shard();
     let key = it.joined(&["t"]);
     it.sends(key, r#"[1,2,"t","enough",{}]"#);
@@ -124,7 +124,7 @@ fn a_channel_that_never_wants_more_is_given_up() {
 
 /// While it waits for a join, that has its own timeout.
 #[test]
-fn who_waits_for_something_else_waits_for_that() {
+fn socket_waits_for_each_reason_separately() {
     let mut it = TestShard::with(
         Config::default(),
         vec![user_socket(|_, payload| match payload.json() {

@@ -218,7 +218,7 @@ proptest! {
     /// A topic that is wanted before and after each change is received without a gap, once, in
     /// order.
     #[test]
-    fn a_topic_is_heard_once_however_its_interest_changes(
+    fn topic_is_delivered_once_while_its_interest_changes(
         steps in prop::collection::vec((0..10_u8, any::<bool>(), any::<bool>()), 1..150),
     ) {
         let mut sim = Simulation::new();
@@ -251,7 +251,7 @@ proptest! {
 }
 
 #[test]
-fn a_message_that_is_half_delivered_when_the_old_link_ends_is_delivered_once() {
+fn message_split_over_two_links_is_delivered_once() {
     let mut sim = Simulation::new();
     sim.want(false, false);
     sim.settle();
@@ -270,7 +270,7 @@ fn a_message_that_is_half_delivered_when_the_old_link_ends_is_delivered_once() {
 
 /// It was read after the numbers had been forgotten, since the node was late.
 #[test]
-fn a_message_that_is_read_late_is_delivered_once() {
+fn late_message_is_delivered_once() {
     let mut sim = Simulation::new();
     sim.want(false, false);
     sim.settle();
@@ -290,7 +290,7 @@ fn a_message_that_is_read_late_is_delivered_once() {
 }
 
 #[test]
-fn an_answer_to_an_earlier_ping_puts_nothing_in_force() {
+fn pong_of_an_earlier_ping_confirms_nothing() {
     let mut sim = Simulation::new();
     sim.want(false, false);
     sim.settle();
@@ -343,7 +343,7 @@ fn republished(subject: &str, sid: u64, seq: u64) -> Message {
 }
 
 #[test]
-fn a_topic_beside_its_whole_bucket_is_no_subscription_of_its_own() {
+fn topic_within_a_subscribed_bucket_needs_no_subscription() {
     let (mut interests, [topic, _]) = (linked(), topics());
     let whole = Interest::Whole(Space::Broadcast, Bucket::of(&topic));
     let exact = Interest::Exact(Space::Broadcast, topic);
@@ -356,7 +356,7 @@ fn a_topic_beside_its_whole_bucket_is_no_subscription_of_its_own() {
 }
 
 #[test]
-fn what_ends_and_begins_in_one_step_stays_as_it_is() {
+fn interest_that_ends_and_begins_in_one_step_does_not_change() {
     let mut interests = linked();
     let nodes = [Interest::Nodes, Interest::Exact(Space::Presence, "t".into())];
     for interest in nodes {
@@ -372,7 +372,7 @@ fn what_ends_and_begins_in_one_step_stays_as_it_is() {
 }
 
 #[test]
-fn without_a_link_changes_are_remembered_for_the_next() {
+fn changes_without_a_link_apply_to_the_next_link() {
     let [first, second] = topics();
     let mut interests = Interests::new(Prefix::new("p").unwrap());
     let exact = |topic: &str| Interest::Exact(Space::Broadcast, topic.into());
@@ -390,7 +390,7 @@ fn without_a_link_changes_are_remembered_for_the_next() {
 }
 
 #[test]
-fn a_flood_of_publishers_while_interests_change_is_bounded() {
+fn publisher_flood_during_interest_changes_is_bounded() {
     let (mut interests, [topic, _]) = (linked(), topics());
     let subject = overlap(&mut interests, &topic);
     let mut takes = |sid, origin| {

@@ -172,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_was_made_so_fits() {
+    fn stream_with_the_expected_settings_fits() {
         assert_eq!(judge(&expected(), &found(), true), Verdict::Fits);
         assert_eq!(judge(&expected(), &found(), false), Verdict::Fits);
     }
 
     #[test]
-    fn what_can_be_changed_is_and_the_rest_stays() {
+    fn changeable_settings_change_and_others_stay() {
         for (key, value) in [
             ("max_msgs_per_subject", json!(7)),
             ("max_age", json!(1_000_000_000_u64)),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_keeps_more_keeps_it() {
+    fn stream_that_retains_more_is_unchanged() {
         for (key, value) in [
             ("max_msgs_per_subject", json!(1_000)),
             ("max_msgs_per_subject", json!(-1)),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_it_another_stream_is_named_with_what_should_be() {
+    fn incompatible_setting_is_named_with_its_expected_value() {
         for (key, value, words) in [
             ("subjects", json!(["q.h.>"]), r#"subjects is ["q.h.>"], not ["p.h.>"]"#),
             ("storage", json!("memory"), r#"storage is "memory", not "file""#),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn without_permission_to_change_it_a_large_enough_stream_is_used() {
+    fn large_enough_stream_is_used_without_permission_to_change_it() {
         let mut stream = found();
         stream["num_replicas"] = 3.into();
         stream["max_bytes"] = 1_000_000.into();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn being_set_back_is_counted_in_the_stream_itself() {
+    fn stream_metadata_counts_resets() {
         let once = set_back(&found());
         assert_eq!((set_backs(&found()), set_backs(&once), set_backs(&set_back(&once))), (0, 1, 2));
         assert_eq!(once["metadata"][METADATA], "1");

@@ -8,7 +8,7 @@ use super::*;
 mod corpus;
 
 #[test]
-fn the_committed_corpus_of_the_fuzz_target() {
+fn fuzz_corpus_of_the_wire_passes() {
     corpus::run("nats_wire", fuzz::run);
 }
 
@@ -33,7 +33,7 @@ fn messages(bytes: &[u8], step: usize) -> Vec<(u64, Vec<u8>, Vec<u8>)> {
 }
 
 #[test]
-fn messages_of_a_server_are_decoded_however_they_are_cut() {
+fn messages_are_decoded_in_pieces_of_any_size() {
     let input = b"INFO {\"a\":1} \r\nPING\r\n+OK\r\nMSG p.b.0.1c.a 7 3\r\nx\r\n\r\nPONG\r\n\
         HMSG p.b 8 r.e 12 14\r\nNATS/1.0\r\n\r\nhi\r\n\
         -ERR 'Stale Connection'\r\nMSG a 9 b 0\r\n\r\n";
@@ -79,7 +79,7 @@ fn all_of_one(input: &str) -> Op {
 }
 
 #[test]
-fn what_the_engine_adds_counts_and_not_what_was_published_with_it() {
+fn headers_of_the_broker_count_and_published_ones_do_not() {
     let message = with_headers(
         "NATS/1.0\r\nNats-Sequence: 7\r\nNats-Msg-Id: x\r\nNats-Sequence: 42\r\n\
          Nats-Time-Stamp: 1970-01-01T00:00:01.5Z\r\nNats-Last-Sequence: 41\r\n\r\n",
@@ -106,7 +106,7 @@ fn a_status_stands_in_place_of_a_message() {
 }
 
 #[test]
-fn questions_and_headers_read_as_the_protocol_has_them() {
+fn requests_and_headers_follow_the_protocol() {
     let mut out = BytesMut::new();
     put_request(&mut out, "$JS.API.X", "_INBOX_p.1", b"{}");
     put_with_headers(&mut out, "p.h.a", "_INBOX_p.2", &[("A", "b"), ("Nats-TTL", "9")], b"hi");
@@ -116,7 +116,7 @@ fn questions_and_headers_read_as_the_protocol_has_them() {
 }
 
 #[test]
-fn a_message_that_is_too_large_is_skipped_without_a_buffer() {
+fn message_above_the_limit_is_skipped_without_a_buffer() {
     let bytes = MESSAGE_BYTES_MAX + 1;
     let mut decoder = Decoder::default();
     decoder.buffer.extend_from_slice(format!("MSG a 5 {bytes}\r\n").as_bytes());
@@ -135,7 +135,7 @@ fn a_message_that_is_too_large_is_skipped_without_a_buffer() {
 }
 
 #[test]
-fn a_line_without_an_end_is_not_waited_for() {
+fn line_without_an_end_is_an_error() {
     let mut decoder = Decoder::default();
     decoder.buffer.extend_from_slice(&vec![b'x'; LINE_BYTES_MAX - 1]);
     assert_eq!(decoder.next(), Ok(None));
@@ -144,7 +144,7 @@ fn a_line_without_an_end_is_not_waited_for() {
 }
 
 #[test]
-fn a_malformed_line_is_named() {
+fn malformed_line_is_reported() {
     for line in [
         "MSG\r\n",
         "MSG \r\n",
@@ -166,7 +166,7 @@ fn a_malformed_line_is_named() {
 }
 
 #[test]
-fn commands_to_a_server_are_those_of_the_protocol() {
+fn commands_to_a_server_follow_the_protocol() {
     let mut out = BytesMut::new();
     put_subscribe(&mut out, "p.b.0.1c.*", 17);
     put_unsubscribe(&mut out, u64::MAX);
@@ -179,7 +179,7 @@ fn commands_to_a_server_are_those_of_the_protocol() {
 
 proptest! {
     #[test]
-    fn messages_are_read_as_they_were_written(
+    fn written_messages_can_be_read(
         sent in prop::collection::vec(
             ("[a-z.]{1,40}", 0..1_000_000_u64, prop::collection::vec(any::<u8>(), 0..300)),
             0..20,
@@ -196,5 +196,15 @@ proptest! {
         let expected: Vec<_> =
             sent.into_iter().map(|(subject, sid, it)| (sid, subject.into_bytes(), it)).collect();
         prop_assert_eq!(messages(&input, step), expected);
+    }
+
+    #[test]
+    fn a_flipped_byte_does_no_harm(place in 0..110_usize, to in any::<u8>(), step in any::<u8>()) {
+        let mut input = b" MSG p.b.0.1c.a 7 3\r\nabc\r\nHMSG p.b 8 r 12 14\r\nNATS/1.0\r\n\r\nhi\
+            \r\nINFO {\"a\":1}\r\nPING\r\nMSG q 9 5\r\nabcde\r\n-ERR 'x'\r\nPONG\r\n".to_vec();
+        let last = input.len() - 1;
+        input[1 + place % last] = to;
+        input[0] = step;
+        fuzz::run(&input);
     }
 }

@@ -35,7 +35,7 @@ fn is_refused(engine: &Engine, credentials: Credentials, hidden: &str) {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_password_is_shown_and_a_wrong_one_is_named_as_the_reason() {
+fn password_is_sent_and_a_wrong_one_is_reported() {
     let configuration = r#"authorization { users = [{ user: "kane", password: "rosebud" }] }"#;
     let engine = Engine::start(configuration);
     let password = |text| Credentials::Password { user: "kane".to_owned(), password: secret(text) };
@@ -46,7 +46,7 @@ fn a_password_is_shown_and_a_wrong_one_is_named_as_the_reason() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_secret_of_a_file_is_read_again_for_each_link() {
+fn secret_file_is_read_for_each_link() {
     let configuration = r#"authorization { token: "rosebud" }"#;
     let engine = Engine::start(configuration);
     let directory = tempfile::tempdir().unwrap();
@@ -62,7 +62,7 @@ fn a_secret_of_a_file_is_read_again_for_each_link() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_token_is_shown() {
+fn token_is_sent() {
     let engine = Engine::start(r#"authorization { token: "rosebud" }"#);
     Node::start(1, config(&engine, Credentials::Token(secret("rosebud")))).is_of_use();
     is_refused(&engine, Credentials::Token(secret("sled-of-wood")), "sled-of-wood");
@@ -70,7 +70,7 @@ fn a_token_is_shown() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn an_nkey_signs_and_does_not_leave_the_node() {
+fn nkey_signs_and_stays_on_the_node() {
     let user = Key::user(7);
     let configuration = format!("authorization {{ users = [{{ nkey: {} }}] }}", user.public());
     let engine = Engine::start(&configuration);
@@ -85,7 +85,7 @@ fn an_nkey_signs_and_does_not_leave_the_node() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_file_of_credentials_is_shown() {
+fn creds_file_is_used() {
     let (operator, account, user) = (Key::operator(1), Key::account(2), Key::user(3));
     let of_operator = json!({ "type": "operator", "version": 2 });
     let limits = json!({

@@ -32,7 +32,7 @@ fn with_ca(path: &Path) -> Tls {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_link_is_encrypted_with_a_private_authority() {
+fn link_is_encrypted_with_a_private_authority() {
     let (engine, authority, _directory) = engine("");
     for address in [engine.address(), format!("tls://localhost:{}", engine.port())] {
         let mut one = Node::start(1, config(&address, with_ca(&authority.file)));
@@ -48,7 +48,7 @@ fn a_link_is_encrypted_with_a_private_authority() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_server_that_another_authority_signed_is_not_trusted() {
+fn server_of_another_authority_is_not_trusted() {
     let (engine, _authority, directory) = engine("");
     let stranger = Authority::new(directory.path(), "stranger");
     // Mozilla's list has no signature for it either.
@@ -61,7 +61,7 @@ fn a_server_that_another_authority_signed_is_not_trusted() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_node_shows_a_certificate_where_the_engine_wants_one() {
+fn node_sends_a_certificate_if_the_broker_requires_one() {
     let (engine, authority, _directory) = engine("verify: true");
     let (certificate, key) = authority.sign("node");
     let mut tls = with_ca(&authority.file);
@@ -74,7 +74,7 @@ fn a_node_shows_a_certificate_where_the_engine_wants_one() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn tls_may_come_before_the_servers_first_word() {
+fn tls_can_precede_info() {
     let (engine, authority, _directory) = engine("handshake_first: true");
     let tls = Tls { is_first: true, ..with_ca(&authority.file) };
     Node::start(1, config(&engine.address(), tls)).is_of_use();
@@ -95,7 +95,7 @@ fn a_node_that_requires_tls_never_connects_without() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_file_that_is_missing_is_named() {
+fn missing_file_is_reported() {
     let (engine, authority, directory) = engine("");
     let missing = directory.path().join("missing.pem");
     let identity = Identity { certificate: authority.file.clone(), key: missing.clone() };

@@ -1,5 +1,5 @@
-//! Fetches of stored envelopes, also while the broker is frozen. The faults of
-//! brokers that nodes survive are in `simurgh-cli/tests/it/cluster_history`.
+//! What an adapter fetches of stored envelopes. The faults of engines that nodes survive are in
+//! `simurgh-cli/tests/it/cluster_history`.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn engine() -> Engine {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn an_answer_of_many_pages_is_one() {
+fn response_of_many_pages_is_combined() {
     let engine = engine();
     let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     node.keeps();
@@ -41,7 +41,7 @@ fn an_answer_of_many_pages_is_one() {
 /// By the clock of the engine, at the time of the request.
 #[test]
 #[ignore = "needs nats-server"]
-fn a_stream_gives_a_bound_of_age_unless_its_size_is_limited() {
+fn stream_without_a_size_limit_gives_an_age_bound() {
     let engine = engine();
     let young = |node: &mut Node, seconds| {
         let subject = prefix().topic(simurgh_cluster::Space::Store, "any");

@@ -9,7 +9,7 @@ use crate::support::{Engine, Node, prefix, runtime};
 
 #[test]
 #[ignore = "needs nats-server"]
-fn without_a_link_no_engine_is_named_and_what_was_measured_stays() {
+fn measures_stay_without_a_link() {
     let mut engine = Engine::start("");
     let mut one = Node::plain(1, &engine.address());
     one.wait("up", |it| it.is_up && it.adapter.measures().round_trip.is_some());
@@ -23,7 +23,7 @@ fn without_a_link_no_engine_is_named_and_what_was_measured_stays() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_node_that_does_not_come_for_long_keeps_its_link() {
+fn node_that_pauses_keeps_its_link() {
     let engine = Engine::start("");
     let (mut one, mut other) =
         (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));
@@ -38,7 +38,7 @@ fn a_node_that_does_not_come_for_long_keeps_its_link() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn servers_that_one_announces_are_tried_when_it_ends() {
+fn announced_servers_are_tried_when_a_server_ends() {
     let mut servers = Engine::three();
     let mut node = Node::plain(1, &servers[0].address());
     node.wait("up", |it| it.is_up);
@@ -53,7 +53,7 @@ fn servers_that_one_announces_are_tried_when_it_ends() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_server_that_takes_too_little_is_named() {
+fn server_with_a_low_max_payload_is_reported() {
     let engine = Engine::start("max_payload: 100000");
     let mut node = Node::plain(1, &engine.address());
     let Down::Refused(why) = node.why_down() else { panic!("{:?}", node.downs) };
@@ -61,7 +61,7 @@ fn a_server_that_takes_too_little_is_named() {
 }
 
 #[test]
-fn without_a_listener_it_is_down_for_that_reason_once() {
+fn missing_listener_is_reported_once() {
     let mut node = Node::plain(1, "nats://127.0.0.1:1");
     node.pass(Duration::from_secs(2));
     let [Down::Broken(why)] = &node.downs[..] else { panic!("{:?}", node.downs) };
@@ -70,7 +70,7 @@ fn without_a_listener_it_is_down_for_that_reason_once() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_message_larger_than_any_envelope_is_lost_by_name_and_the_link_stays_up() {
+fn message_above_the_envelope_limit_is_lost_and_the_link_stays_up() {
     let engine = Engine::start("max_payload: 4194304");
     let (mut one, mut other) =
         (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));

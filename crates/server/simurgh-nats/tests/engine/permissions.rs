@@ -20,7 +20,7 @@ fn node(id: u64, engine: &Engine) -> Node {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_permission_that_is_missing_is_named() {
+fn missing_permission_is_reported() {
     let permissions = "permissions { publish = [\"p.p.>\"], subscribe = [\"p.n\"] }";
     let engine = engine(permissions);
     let mut listens = node(1, &engine);

@@ -19,7 +19,7 @@ fn config(engine: &Engine) -> Value {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_stream_is_made_as_it_should_be() {
+fn stream_is_created_with_its_settings() {
     let engine = Engine::start(STORE);
     let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     node.keeps();
@@ -46,7 +46,7 @@ fn a_stream_is_made_as_it_should_be() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_stream_that_keeps_less_is_changed_and_what_it_has_stays() {
+fn stream_that_retains_less_is_changed_and_its_messages_stay() {
     let engine = Engine::start(STORE);
     let few = StreamsConfig {
         count_max: 3,
@@ -72,7 +72,7 @@ fn a_stream_that_keeps_less_is_changed_and_what_it_has_stays() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn subjects_that_another_stream_has_are_named() {
+fn overlapping_subjects_are_reported() {
     let engine = Engine::start(STORE);
     let other = json!({ "name": "ALL", "subjects": ["p.>"], "storage": "memory" });
     operator::must(engine.port(), "STREAM.CREATE.ALL", &other);
@@ -106,7 +106,7 @@ fn a_node_that_creates_no_streams_names_the_missing_one_and_uses_it_later() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_replica_that_there_is_no_server_for_is_named() {
+fn missing_server_for_a_replica_is_reported() {
     let engine = Engine::start(STORE);
     let replicas = simurgh_nats::Replicas::Three;
     let keeping = StreamsConfig { replicas, ..StreamsConfig::default() };
@@ -158,7 +158,7 @@ fn sixteen_streams_share_the_topics() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn memory_is_announced_as_lost_and_is() {
+fn memory_streams_are_lost_as_announced() {
     let mut engine = Engine::start(STORE);
     let keeping = StreamsConfig { storage: Storage::Memory, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_places_are_for_the_servers_own_paths() {
+    fn last_connections_are_reserved_for_the_servers_own_paths() {
         let (http_connections, mut idle) = connections(4, 2, 4);
         assert!(
             !http_connections.take(is_reserved("/"))
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_has_a_quarter_of_the_reserved_places() {
+    fn one_address_gets_a_quarter_of_the_reserved_connections() {
         let (http_connections, _idle) = connections(4, 8, 4);
         let mut taken = |last: u8| {
             assert!(http_connections.take(true));
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_idle_are_asked_first_and_no_more_than_it_takes() {
+    fn longest_idle_connections_close_first_and_no_more_than_needed() {
         let (http_connections, mut idle) = connections(64, 2, 60);
         http_connections.make_room();
         assert!(idle.iter().all(|(_, watch)| !watch.has_to_leave()), "four are free");

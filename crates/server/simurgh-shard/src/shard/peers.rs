@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_household_has_one_address() {
+    fn ipv6_counts_per_64_network() {
         let of = |text: &str| address_key(text.parse().unwrap());
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
         assert_ne!(of("192.0.2.2"), of("192.0.2.1"));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn places_go_with_their_connections() {
+    fn counts_end_with_their_connections() {
         let mut counted_peers = CountedPeers::default();
         let key = |slot| Key { slot, generation: 7 };
         let who = NonZeroU64::new(5);

@@ -541,7 +541,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_greatest_are_kept_in_order() {
+    fn largest_entries_are_listed_in_order() {
         let mut top = Top::new(3);
         for value in [5, 1, 9, 7, 3, 8, 2] {
             top.offer(value, value);
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_most_is_found_among_many() {
+    fn busiest_sender_is_found_among_many() {
         let mut senders = TopSenders::default();
         let key = |slot| Key { slot, generation: 0 };
         for round in 0..100_000_u32 {
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_needs_two_looks_that_are_apart() {
+    fn rate_needs_two_separate_samples() {
         let mut window = Window::default();
         assert!(window.roll(7));
         assert_eq!(window.rate(5), None);

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_read() {
+    fn history_settings_are_read() {
         assert_eq!(read(&json!(false)), Ok(None));
         assert_eq!(read(&json!(true)), Ok(Some(HistoryRule::default())));
         assert_eq!(read(&json!({})), Ok(Some(HistoryRule::default())));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_is_refused_with_what_it_takes() {
+    fn invalid_history_is_refused_with_the_allowed_values() {
         for (value, expected) in [
             (json!("yes"), TAKES),
             (json!(5), TAKES),

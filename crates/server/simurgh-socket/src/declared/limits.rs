@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_limit_is_named() {
+    fn invalid_limit_is_reported() {
         for (value, why) in [
             (json!(0), "0: a rate and its burst must be from 1"),
             (json!(-5), "-5 is not a rate: use a number per second such as 20"),

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_present_as_the_templates_say() {
+    fn presence_follows_its_templates() {
         let since = unix_seconds();
         let (key, meta) = present(json!(true), json!({"user": "ann"})).unwrap();
         let online_at: u64 = meta["online_at"].as_str().unwrap().parse().unwrap();
@@ -167,13 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_place() {
+    fn invalid_presence_is_refused_with_its_place() {
         assert!(Presence::compile(&json!(false)).unwrap().is_none());
         for (declared, key, why) in [
             (json!("yes"), "presence", "must be true, false, or a table"),
             (json!(1), "presence", "must be true, false, or a table"),
             (json!({"keys": "$a"}), "presence", "keys: no such key; the keys are key and meta"),
-            (json!({"key": 5}), "presence.key", "is a text"),
+            (json!({"key": 5}), "presence.key", "must be a text"),
             (json!({"key": "$a.b"}), "presence.key", "\"$a.b\" is not a form"),
             (json!({"meta": "$payload"}), "presence.meta", "must be a table"),
             (json!({"meta": {"a": "$"}}), "presence.meta", "\"$\" is not a form"),

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_of_any_shape_have_fields_or_null() {
+    fn fields_of_any_payload_are_values_or_null() {
         for payload in ["[1,2]", "\"body\"", "7", "null", "{}", r#"{"a":{"body":1}}"#] {
             filled(json!("$body"), payload, "null");
         }
@@ -372,14 +372,14 @@ mod tests {
     }
 
     #[test]
-    fn binary_has_no_fields_and_passes_whole() {
+    fn binary_payload_has_no_fields_and_passes_unchanged() {
         let binary = || Payload::from_bytes(vec![0, 255]);
         assert_eq!(fill(json!("$payload"), binary()), Payload::from_bytes(vec![0, 255]));
         assert_eq!(fill(json!(["$payload", "$body"]), binary()).json(), Some("[null,null]"));
     }
 
     #[test]
-    fn what_stands_for_nothing_is_refused() {
+    fn unknown_form_is_refused() {
         for wrong in ["$", "$1", "$a.b", "$payload.", "$payload.a.b", "$a b", "$ü", "$payload "] {
             let error = Template::compile(&json!({"deep": [wrong]})).unwrap_err();
             assert!(error.contains(wrong) && error.contains("$topic"), "{error}");

@@ -66,7 +66,7 @@ fn replied(answer: &Answer, status: &str, response: Value) {
 }
 
 #[test]
-fn the_chat_tells_everybody_and_answers() {
+fn chat_broadcasts_and_replies() {
     let text = r#"{"user":"ann","body":"hello ü","more":[1.0]}"#;
     let answer = chat().told("rooms:lobby", "new:msg", Payload::checked(text).unwrap());
     replied(&answer, "ok", json!({"msg": "hello ü"}));
@@ -75,7 +75,7 @@ fn the_chat_tells_everybody_and_answers() {
 }
 
 #[test]
-fn joins_are_announced_in_small_rooms() {
+fn joins_are_announced_in_small_topics() {
     let chat = chat();
     for (members, announced) in [(0, true), (99, true), (100, false), (5_000, false)] {
         let joins = payload(json!({"user": 7, "x": 1}));
@@ -90,7 +90,7 @@ fn joins_are_announced_in_small_rooms() {
 }
 
 #[test]
-fn joins_are_refused_by_topic_size_and_room() {
+fn joins_are_refused_by_topic_payload_and_size() {
     let rooms = compiled(json!({
         "topic": "rooms:*", "deny": ["rooms:private*", "rooms:x"],
         "members_max": 3, "join_reply": {"at": "$topic", "who": "$u"},
@@ -106,7 +106,7 @@ fn joins_are_refused_by_topic_size_and_room() {
 }
 
 #[test]
-fn undeclared_events_get_what_is_declared() {
+fn undeclared_events_get_the_declared_response() {
     let answer = chat().told("rooms:a", "dance", payload(json!({})));
     replied(&answer, "error", json!({"reason": "unknown event"}));
     assert!(answer.broadcast.is_none());
@@ -118,7 +118,7 @@ fn undeclared_events_get_what_is_declared() {
 }
 
 #[test]
-fn any_event_takes_all_but_the_protocols_own() {
+fn any_event_matches_all_unreserved_events() {
     let channel = compiled(json!({"topic": "a", "payload_shape": "json", "event": [
         {"name": "*", "broadcast": "others", "payload": {"is": "$event", "p": "$payload"}},
         {"name": "quiet"},
@@ -137,7 +137,7 @@ fn any_event_takes_all_but_the_protocols_own() {
 }
 
 #[test]
-fn a_member_cannot_send_the_announcement_of_the_server() {
+fn member_cannot_send_the_announcement_of_joins() {
     let channel = compiled(json!({"topic": "a", "announce_join": "in", "event": [
         {"name": "*", "broadcast": "all"}, {"name": "in", "broadcast": "all"},
     ]}));
@@ -175,7 +175,7 @@ fn limits_of(specs: &[Value]) -> Vec<Option<SizeLimit>> {
 }
 
 #[test]
-fn a_rate_of_events_is_one_of_messages() {
+fn events_per_second_is_short_for_messages() {
     let messages = |value: Value| {
         let user_socket =
             user_socket("/socket", &[spec(value)], Defaults::default()).expect("a user socket");
@@ -207,7 +207,7 @@ fn misfits() -> [(Payload<'static>, &'static str); 6] {
 }
 
 #[test]
-fn what_is_no_object_goes_no_further_and_its_sender_is_told() {
+fn payload_that_is_not_an_object_is_refused_with_a_reply() {
     for (payload, found) in misfits() {
         let wrong = Refusal::WrongPayload { expected: PayloadShape::Object, found };
         assert_eq!(chat().admits("rooms:a", || 0, &payload, None), Err(wrong));
@@ -220,7 +220,7 @@ fn what_is_no_object_goes_no_further_and_its_sender_is_told() {
 }
 
 #[test]
-fn channels_and_events_say_which_payloads_they_take() {
+fn payload_shape_is_set_per_channel_and_event() {
     let channel = compiled(json!({"topic": "a", "payload_shape": "any", "event": [
         {"name": "any", "broadcast": "all"},
         {"name": "json", "broadcast": "all", "payload_shape": "json"},
@@ -241,7 +241,7 @@ fn channels_and_events_say_which_payloads_they_take() {
 }
 
 #[test]
-fn the_largest_message_of_a_user_socket_is_what_its_channels_ask_for() {
+fn message_limit_of_a_user_socket_is_the_largest_of_its_channels() {
     let of = |specs: Value, frame_bytes_max| {
         let specs: Vec<ChannelSpec> = serde_json::from_value(specs).expect("specs");
         let defaults = Defaults { frame_bytes_max, ..Defaults::default() };
@@ -271,7 +271,7 @@ fn refused(specs: Value, expected: &[&str]) {
 }
 
 #[test]
-fn mistakes_are_named_all_at_once() {
+fn all_mistakes_are_reported_together() {
     refused(
         json!([
             {"topic": "rooms*:", "members_max": 0, "event": [{}, {"name": "a"}, {"name": "a"}]},
@@ -291,7 +291,7 @@ fn mistakes_are_named_all_at_once() {
 }
 
 #[test]
-fn topics_that_can_never_be_reached_are_mistakes() {
+fn unreachable_topics_are_mistakes() {
     refused(
         json!([
             {"topic": "a:*"}, {"topic": "a:*"}, {"topic": "a:b"}, {"topic": "a:b:*"},
@@ -309,7 +309,7 @@ fn topics_that_can_never_be_reached_are_mistakes() {
 }
 
 #[test]
-fn what_says_nothing_is_a_mistake() {
+fn setting_without_effect_is_a_mistake() {
     refused(
         json!([{
             "topic": "a", "announce_join": "phx_close", "announce_joins_up_to": 0,
@@ -329,14 +329,14 @@ fn what_says_nothing_is_a_mistake() {
             "channel 1, event 2, payload: has no effect without broadcast",
             "channel 1, event 2, status: has no effect without a reply",
             "channel 1, event 3, payload: \"$b.c\" is not a form",
-            "channel 1, event 3, reply: \"$ \" stands for nothing",
+            "channel 1, event 3, reply: \"$ \" is not a form",
         ],
     );
 }
 
 /// [`ChannelSpec::KEYS`] and [`EventSpec::KEYS`] are the fields that serde accepts.
 #[test]
-fn keys_are_those_of_the_specs() {
+fn documented_keys_match_the_specs() {
     fn expected<T: serde::de::DeserializeOwned + std::fmt::Debug>() -> Vec<String> {
         let error = serde_json::from_value::<T>(json!({"no such key": 1})).unwrap_err().to_string();
         let keys = error.split("expected one of").nth(1).expect("a list of keys").to_owned();
@@ -347,7 +347,7 @@ fn keys_are_those_of_the_specs() {
 }
 
 #[test]
-fn a_supabase_channel_needs_nothing_but_its_kind() {
+fn supabase_channel_needs_only_its_kind() {
     let specs = [spec(json!({"kind": "supabase"})), spec(json!({"topic": "rooms:*"}))];
     let user_socket = user_socket("/socket", &specs, Defaults::default()).unwrap();
     assert_eq!(user_socket.is_supabase("realtime:lobby"), Some(true));
@@ -365,7 +365,7 @@ fn a_supabase_channel_needs_nothing_but_its_kind() {
 }
 
 #[test]
-fn what_a_supabase_channel_does_not_have_is_refused() {
+fn setting_that_supabase_channels_lack_is_refused() {
     for (more, key, why) in [
         (json!({"topic": "rooms:*"}), "topic", "begin with \"realtime:\""),
         (json!({"event": [{"name": "e"}]}), "event", "does not apply to kind"),

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_must_have_alike_is_told_by_pattern() {
+    fn settings_that_nodes_share_are_hashed_by_pattern() {
         let of = |user_socket: UserSocket| user_socket.settings().collect::<Vec<_>>();
         let usual = of(user_socket());
         assert_eq!(&*usual[0].0, "/socket/websocket room:*");
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn slashes_at_the_end_and_doubled_ones_mean_nothing() {
+    fn trailing_and_doubled_slashes_have_no_meaning() {
         let user_socket = user_socket().longpoll(LongPoll::new());
         for path in ["/socket/websocket", "/socket//websocket", "//socket/websocket/"] {
             assert!(user_socket.matches(path), "{path}");

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_the_clients_say_is_read() {
+    fn all_settings_of_the_clients_are_read() {
         let config = read(json!({
             "config": {
                 "broadcast": {"ack": true, "self": true},
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn truth_values_may_be_texts() {
+    fn booleans_can_be_texts() {
         for (value, expected) in [
             (json!("true"), true),
             (json!("True"), true),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn other_shapes_say_nothing() {
+    fn other_shapes_are_ignored() {
         let deep = "[".repeat(500) + &"]".repeat(500);
         for text in ["null", "[]", "7", "\"config\"", "{}", r#"{"config":null}"#, &deep] {
             let config = JoinConfig::read(&Payload::checked(text).unwrap());
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_answered_in_order_and_their_ids_tell_them_apart() {
+    fn changes_are_answered_in_order_with_distinct_ids() {
         let wanted = json!([
             {"event": "*", "schema": "public", "table": "b"},
             null,

@@ -8,20 +8,20 @@ fn why(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_announced_and_not_there_costs_nothing() {
+fn announced_but_missing_data_allocates_nothing() {
     // Four thousand million elements, in six bytes.
     for tag in [LIST, LARGE_TUPLE, MAP, BINARY, LARGE_BIG] {
         let error = decode(&[VERSION, tag, 255, 255, 255, 255]).unwrap_err();
-        assert!(error.to_string().ends_with("it is cut off"), "{error}");
+        assert!(error.to_string().ends_with("it is incomplete"), "{error}");
     }
-    assert_eq!(why(&[]), "Erlang term, byte 0: it is cut off");
+    assert_eq!(why(&[]), "Erlang term, byte 0: it is incomplete");
     assert_eq!(why(&[130]), "Erlang term, byte 0: it does not begin with byte 131");
     assert_eq!(why(&[VERSION, NIL, NIL]), "Erlang term, byte 2: there are bytes after the term");
     assert_eq!(why(&[VERSION, 200]), "Erlang term, byte 1: no term begins with this byte");
 }
 
 #[test]
-fn nesting_has_an_end_in_both_directions() {
+fn nesting_is_limited_in_both_directions() {
     let deep = |levels| (1..levels).fold(json!([]), |inner, _| json!([inner]));
     let bytes = encode(&deep(DEPTH_MAX)).unwrap();
     assert_eq!(decode(&bytes).unwrap(), deep(DEPTH_MAX));

@@ -10,7 +10,7 @@ use simurgh_token::{Format, Signer, TokenError, inspect};
 const NOW: Duration = Duration::from_secs(1_700_000_000);
 
 #[test]
-fn a_jwt_in_words() {
+fn jwt_is_described() {
     let key = SigningKey::from_secret(&[7; 32]).unwrap().with_id("k1");
     let data = json!({"sub": "alice", "nbf": 1_700_000_060});
     let token = Signer::Jwt(key).mint(&data, NOW, Some(Duration::from_secs(5400))).unwrap();
@@ -37,7 +37,7 @@ claims     {
 }
 
 #[test]
-fn a_phoenix_token_in_words() {
+fn phoenix_token_is_described() {
     let signer = Signer::Phoenix(Key::derive(&"s".repeat(64), "user socket").unwrap());
     let minted = |lifetime| signer.mint(&json!(42), NOW, lifetime).unwrap();
     let text = inspect(&minted(Some(Duration::from_secs(60)))).unwrap().text(NOW * 2);
@@ -54,11 +54,11 @@ claims     42
 }
 
 #[test]
-fn what_nobody_signed_is_shown_and_named() {
+fn unsigned_token_is_shown_as_unsigned() {
     // RFC 7515, A.5
     let token = include_str!("../vectors/jwt/rfc7515-a5.jwt");
     let text = inspect(token).unwrap().text(NOW);
-    assert!(text.contains("algorithm  none: nobody signed it"), "{text}");
+    assert!(text.contains("algorithm  none: it is not signed"), "{text}");
     assert_eq!(inspect("XCP.a.b"), Err(TokenError::Encrypted));
     assert!(inspect("").unwrap_err().is_missing());
     assert!(inspect("hello").unwrap_err().is_malformed());

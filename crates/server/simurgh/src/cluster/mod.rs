@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_keeps_as_much_as_the_most_demanding_channel_declares() {
+    fn broker_retains_the_maximum_that_any_channel_declares() {
         assert_eq!(HistoryNeeds::of(&[user_socket(route())]), None);
         let rule = |count, secs| HistoryRule {
             count,

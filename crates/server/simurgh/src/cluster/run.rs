@@ -165,10 +165,10 @@ impl Thread {
         match event {
             PeerEvent::Joined(id) => tracing::info!(node = name(id), %id, "cluster: found a node"),
             PeerEvent::Silent(id) => {
-                tracing::warn!(node = name(id), %id, "cluster: a node sends no heartbeats")
+                tracing::warn!(node = name(id), %id, "cluster: a node sends no heartbeats");
             }
             PeerEvent::Back(id) => {
-                tracing::info!(node = name(id), %id, "cluster: a node sends heartbeats again")
+                tracing::info!(node = name(id), %id, "cluster: a node sends heartbeats again");
             }
             PeerEvent::Missed(id) => {
                 tracing::debug!(node = name(id), %id, "cluster: heartbeats of a node were lost");

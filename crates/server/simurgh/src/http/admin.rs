@@ -56,12 +56,8 @@ const PRESENCES_REMOTE: &str = "presences_remote";
 
 fn presence_entries(out: &mut String, server: &Server) {
     let name = "simurgh_presence_entries";
-    family(
-        out,
-        name,
-        "gauge",
-        "Presences of the topics whose home is this shard, by the node of their members.",
-    );
+    let help = "Presences of the topics whose home is this shard, by the node of their members.";
+    family(out, name, "gauge", help);
     for (shard, metrics) in server.metrics.iter().enumerate() {
         let remote = metrics.presences_remote.value();
         let local = metrics.presences.value().saturating_sub(remote);
@@ -231,7 +227,7 @@ fn http_connections(out: &mut String, server: &Server) {
 /// Counters of publishing and long polling outside of the shards.
 fn elsewhere(out: &mut String, polls: &LongPolls) {
     let unconfirmed =
-        "Broadcasts from outside of channels that the broker did not confirm in time.";
+        "Broadcasts from outside of channels that were not confirmed as stored in time.";
     let elsewhere = "Long-poll requests forwarded to the node that has their session.";
     let refused = "Long-poll requests refused before they reached a shard.";
     let waiting = "Long polls that wait for a message.";

@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_one_or_many_and_says_what_is_wrong() {
+    fn api_accepts_one_or_many_messages_and_explains_errors() {
         let one = br#"{"topic": "t", "event": "e", "payload": {"a": 1}}"#;
         assert_eq!(parse(one).unwrap().len(), 1);
         let many = br#"{"messages": [{"topic":"t","event":"e","payload":{}},
@@ -348,13 +348,13 @@ mod tests {
         assert_eq!((&*message.topic, &*message.event), ("a\"b", "é"));
         assert_eq!(message.payload.get(), r#"{"a": "\u00e9"}"#);
         for (body, says) in [
-            (&b"[]"[..], "no JSON object"),
-            (b" [\"t\",\"e\",{},null,null]", "no JSON object"),
-            (b"[[]]", "no JSON object"),
-            (b"", "no JSON object"),
+            (&b"[]"[..], "not a JSON object"),
+            (b" [\"t\",\"e\",{},null,null]", "not a JSON object"),
+            (b"[[]]", "not a JSON object"),
+            (b"", "not a JSON object"),
             (b"{\"messages\":[],\"topic\":\"t\"}", "unknown field `topic`, expected `messages`"),
             (b"{\"topic\":\"t\",\"messages\":[]}", "unknown field `topic`, expected `messages`"),
-            (b"{\"topic\":\"t\"", "no JSON object"),
+            (b"{\"topic\":\"t\"", "not a JSON object"),
             (b"{\"topic\":\"t\"}", "event"),
             (b"{\"topic\":\"\",\"event\":\"e\",\"payload\":{}}", "empty"),
             (b"{\"topic\":\"t\",\"event\":\"e\",\"payload\":{},\"x\":1}", "x"),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_present_is_not_told_once_the_server_has_ended() {
+    fn presence_after_the_end_is_503_with_retry_after() {
         let builder = crate::Endpoint::builder()
             .configure(|config| config.api_token = Some("right".to_owned()));
         let endpoint = builder.start_local().unwrap();
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_are_what_the_channels_of_a_topic_take() {
+    fn payloads_must_have_the_shape_of_their_channel() {
         let specs = serde_json::from_value::<Vec<simurgh_socket::declared::ChannelSpec>>(json!([
             {"topic": "chat:*"},
             {"topic": "any:*", "payload_shape": "any",

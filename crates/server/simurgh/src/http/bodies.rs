@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_a_body_are_copied_together_and_charged_with_what_they_take() {
+    fn small_body_pieces_are_merged_and_charged_with_their_overhead() {
         assert_eq!(gathered(40_000, 40_000), (3, 40_000 + 3 * PART_BYTES));
         assert_eq!(gathered(400, 1), (400, 400 + 400 * PART_BYTES));
     }

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_family_has_its_help_and_its_type_once() {
+    fn each_family_has_one_help_and_one_type() {
         let mut out = String::new();
         let mut view = View::default();
         view.counts.published[0] = 7;

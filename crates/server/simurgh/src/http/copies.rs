@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_whose_copy_and_how() {
+    fn copy_names_contain_file_and_encoding() {
         let of = |name: &str| Encoding::of(Path::new(name));
         assert_eq!(of("a/b.css.br"), Some(("a/b.css".into(), Encoding::Brotli)));
         assert_eq!(of("b.gz"), Some(("b".into(), Encoding::Gzip)));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_made_once_and_again_when_the_file_has_changed() {
+    fn copy_is_made_once_per_version_of_a_file() {
         let copies = Copies::new(1 << 20);
         let mut one = file(101);
         let first = find(&copies, &one).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_may_be_and_the_longest_unseen_goes_first() {
+    fn copies_are_bounded_and_the_least_recent_goes_first() {
         let copies = Copies::new(6_000);
         let files: Vec<_> = (6..34).map(file).collect();
         for one in &files {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_made_at_a_time_and_who_finds_none_free_waits_for_nothing() {
+    fn concurrent_copies_are_limited_without_waiting() {
         let copies = Copies::new(1 << 20);
         let one = file(102);
         let free = copies.at_work.available_permits();

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_has_each_header_once() {
+    fn each_response_has_each_header_once() {
         for path in ["/", "/nowhere"] {
             let headers = headers_of(path);
             for (name, value) in simurgh_page::SECURITY_HEADERS {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_handler_has_set_itself_stays() {
+    fn headers_set_by_a_handler_stay() {
         let headers = headers_of("/own");
         assert_eq!(all(&headers, &REFERRER_POLICY), ["a", "b"]);
         assert_eq!(all(&headers, &X_FRAME_OPTIONS), ["DENY"]);

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_logged_at_once_and_the_next_together() {
+    fn first_warning_is_logged_at_once_and_later_ones_together() {
         let (mut warning, now) = (RepeatedWarning::default(), Instant::now());
         assert_eq!(warning.count_at(now), Some(1));
         for ms in 1..100 {

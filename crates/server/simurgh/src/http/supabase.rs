@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_get_their_prefix_unless_a_channel_takes_them_as_they_are() {
+    fn topics_get_their_prefix_unless_a_channel_matches() {
         let user_sockets = user_sockets();
         assert!(takes(&user_sockets, "lobby") && takes(&user_sockets, "a:b"));
         assert!(!takes(&user_sockets, "rooms:1") && !takes(&user_sockets, "realtime:lobby"));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_status() {
+    fn errors_have_their_status() {
         let user_sockets = user_sockets();
         let said = |body: &str| read(&user_sockets, body.as_bytes()).map(|it| it.len());
         let good = r#"{"messages":[{"topic":"a","event":"e","payload":{},"private":true},

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_texts_within_the_text() {
+    fn poll_messages_are_strings_in_json() {
         let messages: [Box<str>; 2] = [r#"["1",null,"t","é",{}]"#.into(), "\n".into()];
         let body = String::from_utf8(Reply::poll(200, "T", &messages).body()).unwrap();
         let expected =

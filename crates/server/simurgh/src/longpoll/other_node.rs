@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_request_is_none() {
+    fn invalid_forwarded_request_is_rejected() {
         let whole = [&[POST_MANY, 3, 0][..], b"tok", b"[]"].concat();
         assert_eq!(read(&whole), Some((POST_MANY, "tok", &b"[]"[..])));
         for cut in 0..6 {

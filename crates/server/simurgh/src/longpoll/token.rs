@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_what_was_signed_for_two_weeks() {
+    fn poll_token_is_valid_for_two_weeks() {
         let signer = Signer::new(None).unwrap();
         let claim = claim(&signer);
         let token = signer.sign(&claim);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_token_is_taken() {
+    fn other_poll_tokens_are_refused() {
         let signer = Signer::new(None).unwrap();
         let claim = claim(&signer);
         let token = signer.sign(&claim);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_secret_reads_the_token() {
+    fn node_with_the_same_secret_reads_the_token() {
         let secret = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         let (one, two) = (Signer::new(Some(secret)).unwrap(), Signer::new(Some(secret)).unwrap());
         let claim = claim(&one);

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_systems_files_are_read() {
+    fn proc_files_are_parsed() {
         let stat = "12 (a b) c) S 1 2 3 4 5 6 7 8 9 10 150 50 13 14 15 16 17 18 19 20 5 22";
         let expected = Process { cpu_s: 2.0, resident_bytes: 5 * 4096 };
         assert_eq!(parse(stat), Some(expected));

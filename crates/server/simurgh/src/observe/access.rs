@@ -151,7 +151,7 @@ mod tests {
     const HOST: (&str, &str) = ("host", "127.0.0.1:4000");
 
     #[test]
-    fn this_machine_is_known_by_address_name_and_the_absence_of_proxies() {
+    fn local_request_has_loopback_address_known_host_and_no_proxy() {
         let config = Config::default();
         for peer in ["127.0.0.1:5000", "[::1]:5000", "[::ffff:127.0.0.1]:5000"] {
             assert_eq!(place(&config, false, peer, &[HOST]), Ok(()), "{peer}");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_proxy_speaks_for_is_not_this_machine_unless_the_proxy_is_trusted_and_says_so() {
+    fn proxied_client_is_local_only_if_a_trusted_proxy_names_loopback() {
         let config = Config::default();
         let local = "127.0.0.1:5000";
         let forwarded = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn others_need_the_setting_and_a_token() {
+    fn remote_clients_need_the_setting_and_a_token() {
         let mut config = Config::default();
         let far = "192.0.2.1:5000";
         config.listen = vec!["0.0.0.0:4000".parse().unwrap()];
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_for_bearers_of_the_token_and_our_own_page() {
+    fn figures_need_the_token_and_our_own_page() {
         let mut config = Config::default();
         assert_eq!(check_viewer(&config, &headers(&[HOST])), Ok(()));
         assert_eq!(check_order(&config), Err(Refusal::NOBODY_MAY));

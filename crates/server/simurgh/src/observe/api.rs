@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_is_an_address_with_or_without_a_port() {
+    fn peer_is_an_address_with_an_optional_port() {
         let peer = |text: &str| parse_peer(text).map(|peer| (peer.address.to_string(), peer.port));
         assert_eq!(peer("192.0.2.7"), Some(("192.0.2.7".to_owned(), None)));
         assert_eq!(peer("192.0.2.7:80"), Some(("192.0.2.7".to_owned(), Some(80))));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_files_fetch_nothing() {
+    fn observer_files_load_nothing_remote() {
         let script = SCRIPTS.concat();
         for text in [script.as_str(), STYLE, PAGE] {
             assert!(!text.contains("http://") && !text.contains("https://"));

@@ -16,8 +16,9 @@ use super::{Observer, access};
 const PAGE: &str = include_str!("../../assets/front.html");
 const SCRIPT: &str = r#"<script src="observer/front.js"></script>"#;
 const SHORT: &str = "<p>This server has no page for visitors.</p>";
-const ASKS: &str = "<p>To see what this server serves, open the <a href=\"observer/\">observer</a>, \
-                    enter the API token there, and return to this page.</p>";
+const ASKS: &str = "<p>To see what this server serves, open the \
+                    <a href=\"observer/\">observer</a>, enter the API token there, and return to \
+                    this page.</p>";
 
 #[derive(Clone)]
 struct Front {

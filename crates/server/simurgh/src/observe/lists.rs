@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_names_shard_slot_and_generation() {
+    fn id_contains_shard_slot_and_generation() {
         assert_eq!(parse_id("3.17.2"), Some((3, Key { slot: 17, generation: 2 })));
         for wrong in ["", "3", "3.17", "3.17.2.1", "a.b.c", "-1.0.0", "70000.0.0", "3.17."] {
             assert_eq!(parse_id(wrong), None, "{wrong}");
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_between_characters() {
+    fn long_name_is_truncated_between_characters() {
         let topic: Box<str> = "ä".repeat(400).into();
         let row = topic_row(TopicCount { topic, ..TopicCount::default() });
         assert!(row.cut);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_more_is_made_less_often() {
+    fn expensive_lists_are_made_less_often() {
         let cheap = finished(vec![0], 1, Duration::from_millis(2));
         let dear = finished(vec![0], 1, Duration::from_millis(50));
         assert_eq!((cheap.next_in_s, dear.next_in_s), (1.0, 10.0));

@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_are_as_other_versions_know_them() {
+    fn queries_keep_their_format_across_versions() {
         for (text, question) in [
             (r#""figures""#, Question::Figures),
             (r#"{"members":{"topic":"a\"b"}}"#, Question::Members { topic: "a\"b".to_owned() }),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_questions_is_answered_so_many_a_second() {
+    fn queries_per_second_are_limited() {
         let (served, now) = (Served::default(), Instant::now());
         let answered = (0..1000).filter(|_| served.may(now)).count();
         assert_eq!(answered, SERVED_PER_S as usize);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_shows_is_numbers_or_nothing() {
+    fn figures_of_other_nodes_are_numbers_or_absent() {
         let deep = "[".repeat(4096);
         let all = [
             shown(1, r#"{"sockets":7,"cpu_cores":-1e308,"uptime_s":1e999}"#),

@@ -171,7 +171,7 @@ fn slot(handle: &ChannelHandle<Async<Room>>) -> String {
 
 /// Control for the other tests.
 #[test]
-fn a_handle_reaches_its_channel_while_it_is_there() {
+fn async_handle_reaches_its_live_channel() {
     let mut it = Stage::new();
     let (other, socket) = (it.joined(), it.joined());
     let (handle, to) = it.handle_of(socket);
@@ -193,7 +193,7 @@ fn a_handle_reaches_its_channel_while_it_is_there() {
 }
 
 #[test]
-fn a_handle_reaches_nobody_after_its_channel_was_left() {
+fn async_handle_reaches_no_channel_after_a_leave() {
     let mut it = Stage::new();
     let (other, socket) = (it.joined(), it.joined());
     let (handle, to) = it.handle_of(socket);
@@ -205,7 +205,7 @@ fn a_handle_reaches_nobody_after_its_channel_was_left() {
 }
 
 #[test]
-fn a_handle_reaches_nobody_after_its_topic_was_joined_again() {
+fn async_handle_reaches_no_channel_after_a_rejoin() {
     let mut it = Stage::new();
     let (other, socket) = (it.joined(), it.joined());
     let (handle, to) = it.handle_of(socket);
@@ -216,7 +216,7 @@ fn a_handle_reaches_nobody_after_its_topic_was_joined_again() {
 }
 
 #[test]
-fn a_handle_reaches_nobody_after_its_socket_has_ended_and_others_have_its_slots() {
+fn async_handle_reaches_no_channel_after_its_slots_are_reused() {
     let mut it = Stage::new();
     let socket = it.joined();
     let (handle, to) = it.handle_of(socket);
@@ -229,7 +229,7 @@ fn a_handle_reaches_nobody_after_its_socket_has_ended_and_others_have_its_slots(
 }
 
 #[test]
-fn a_handle_reaches_nobody_and_harms_nobody_after_the_server_has_ended() {
+fn async_handle_does_nothing_after_the_server_stopped() {
     let mut it = Stage::new();
     let socket = it.joined();
     let (handle, to) = it.handle_of(socket);
@@ -244,7 +244,7 @@ fn a_handle_reaches_nobody_and_harms_nobody_after_the_server_has_ended() {
 
 /// A handler that blocks cannot be dropped: what it does later has no effect.
 #[test]
-fn a_handler_that_outlives_its_channel_reaches_nobody() {
+fn handler_that_outlives_its_channel_has_no_effect() {
     let mut it = Stage::new();
     let (other, socket) = (it.joined(), it.joined());
     it.joins(other, "room:2");

@@ -207,7 +207,7 @@ fn are_logged(places: &[&str]) {
 }
 
 #[test]
-fn an_error_of_a_handler_is_logged_with_its_cause_and_not_told() {
+fn handler_error_is_logged_and_not_sent_to_the_client() {
     let endpoint = stage();
     let mut client = Client::connect(&endpoint, "me");
     assert_eq!(client.hears_of("phx_join", "room:after_join").1["status"], "ok");
@@ -225,7 +225,7 @@ fn an_error_of_a_handler_is_logged_with_its_cause_and_not_told() {
 }
 
 #[test]
-fn an_error_of_a_join_is_logged_and_not_told() {
+fn join_error_is_logged_and_not_sent_to_the_client() {
     let endpoint = stage();
     let mut client = Client::connect(&endpoint, "me");
     assert_eq!(client.hears_of("phx_join", "room:fails"), error("internal error"));
@@ -233,7 +233,7 @@ fn an_error_of_a_join_is_logged_and_not_told() {
 }
 
 #[test]
-fn an_error_of_a_connect_is_logged_and_not_told() {
+fn connect_error_is_logged_and_not_sent_to_the_client() {
     let endpoint = stage();
     let refused = |token, status: &str, body| {
         let client = Client::connect(&endpoint, token);
@@ -249,7 +249,7 @@ fn an_error_of_a_connect_is_logged_and_not_told() {
 }
 
 #[test]
-fn a_panic_is_logged_with_its_text_and_not_told() {
+fn panic_is_logged_and_not_sent_to_the_client() {
     let endpoint = stage();
     let mut client = Client::connect(&endpoint, "me");
     assert_eq!(client.hears_of("phx_join", "room:panics"), error("join crashed"));

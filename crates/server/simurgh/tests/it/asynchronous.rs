@@ -279,7 +279,7 @@ impl Stage {
 }
 
 #[test]
-fn an_application_waits_for_its_database() {
+fn handlers_can_await_a_database() {
     let mut it = Stage::new();
     let socket = it.joined("room:1");
     assert_eq!(it.asks(socket, "new_msg", json!({"body": "hi"})), r#"ok {"id":1}"#);
@@ -331,7 +331,7 @@ fn joins_and_connects_are_decided_by_async_functions() {
 
 /// A client receives an error about any malformed message, and the channel continues.
 #[test]
-fn a_payload_of_another_shape_is_answered_with_what_is_wrong_with_it() {
+fn payload_of_the_wrong_type_gets_an_error_reply() {
     let mut it = Stage::new();
     let socket = it.joined("room:1");
     let wrong: [(Payload<'static>, &str); 9] = [
@@ -368,7 +368,7 @@ fn a_payload_of_another_shape_is_answered_with_what_is_wrong_with_it() {
 }
 
 #[test]
-fn a_connect_that_is_never_decided_is_refused_in_time_and_one_that_panics_at_once() {
+fn undecided_connect_is_refused_in_time_and_a_panic_at_once() {
     let mut it = Stage::with(|builder| {
         builder.configure(|config| config.decision_timeout = Duration::from_millis(300))
     });
@@ -387,7 +387,7 @@ fn a_connect_that_is_never_decided_is_refused_in_time_and_one_that_panics_at_onc
 }
 
 #[test]
-fn a_join_that_panics_while_it_waits_is_answered_and_the_socket_goes_on() {
+fn panic_in_an_async_join_gets_a_reply_and_keeps_the_socket() {
     let mut it = Stage::new();
     let socket = it.joined("room:1");
     let joined = it.driver.join(socket, "room:panics", json!({})).unwrap();
@@ -401,7 +401,7 @@ fn a_join_that_panics_while_it_waits_is_answered_and_the_socket_goes_on() {
 
 /// Without a queue behind it a handler may wait forever.
 #[test]
-fn a_handler_that_waits_for_ever_keeps_nobody_waiting_but_its_channel() {
+fn endless_handler_delays_only_its_channel() {
     let mut it = Stage::with(|builder| {
         builder.configure(|config| config.decision_timeout = Duration::from_millis(100))
     });
@@ -418,7 +418,7 @@ fn a_handler_that_waits_for_ever_keeps_nobody_waiting_but_its_channel() {
 
 /// As in Phoenix: a channel handles one message after the other, and no other channel waits for it.
 #[test]
-fn messages_wait_behind_one_that_waits_and_other_channels_go_on() {
+fn messages_queue_behind_a_handler_and_other_channels_continue() {
     let mut it = Stage::new();
     let socket = it.joined("room:1");
     let joined = it.driver.join(socket, "room:2", json!({})).unwrap();
@@ -440,7 +440,7 @@ fn messages_wait_behind_one_that_waits_and_other_channels_go_on() {
 }
 
 #[test]
-fn everything_a_handler_does_leaves_in_its_order() {
+fn effects_of_an_async_handler_stay_in_order() {
     let mut it = Stage::new();
     let socket = it.joined("room:1");
     it.driver.push(socket, "room:1", "early", json!({})).unwrap();
@@ -457,7 +457,7 @@ fn everything_a_handler_does_leaves_in_its_order() {
 }
 
 #[test]
-fn a_panic_while_it_waits_ends_its_channel_and_keeps_what_was_broadcast() {
+fn panic_in_an_async_handler_ends_its_channel_and_keeps_broadcasts() {
     let mut it = Stage::new();
     let socket = it.joined("room:1");
     it.driver.push(socket, "room:1", "panic", json!({})).unwrap();
@@ -472,7 +472,7 @@ fn a_panic_while_it_waits_ends_its_channel_and_keeps_what_was_broadcast() {
 }
 
 #[test]
-fn a_handler_is_dropped_where_it_waits_when_its_channel_ends() {
+fn pending_handler_is_dropped_when_its_channel_ends() {
     type End = fn(&mut Stage, SocketId);
     let ends: [(End, &str); 5] = [
         (|it, socket| _ = it.driver.leave(socket, "room:1").unwrap(), "closed"),
@@ -499,7 +499,7 @@ fn a_handler_is_dropped_where_it_waits_when_its_channel_ends() {
 
 /// Beyond a number of waiting messages the socket is not read; all are handled in order later.
 #[test]
-fn a_thousand_messages_wait_behind_one_and_none_is_lost() {
+fn thousand_messages_queue_behind_a_handler_without_loss() {
     let mut it = Stage::new();
     let (socket, other) = (it.joined("room:1"), it.joined("room:1"));
     it.driver.push(socket, "room:1", "wait", json!({})).unwrap();
@@ -518,7 +518,7 @@ fn a_thousand_messages_wait_behind_one_and_none_is_lost() {
 
 /// The socket is not read, so a leave would never be, either: the channel is closed.
 #[test]
-fn a_handler_that_never_ends_is_given_up_when_too_much_waits_behind_it() {
+fn endless_handler_ends_its_channel_when_its_queue_is_full() {
     let mut it = Stage::with(|builder| {
         builder.configure(|config| config.decision_timeout = Duration::from_millis(300))
     });

@@ -72,7 +72,7 @@ fn push(client: &mut Client, topic: &str, event: &str, n: u64) -> Vec<(Value, Va
 }
 
 #[test]
-fn a_forged_key_proves_nothing_and_is_no_error() {
+fn forged_key_proves_nothing_and_is_not_an_error() {
     let server = start(builder(History { only_own: true, ..History::default() }));
     let topic = "kept:1";
     let (mut talker, _, start) = joined(&server, topic, &json!({"id": "the-talker"}));
@@ -174,7 +174,7 @@ fn ids_and_positions_of_every_wrong_shape_are_refused_or_gaps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_larger_than_its_history_is_delivered_and_who_was_away_is_told() {
+async fn message_above_the_history_limit_is_delivered_and_leaves_a_gap() {
     let server = start(builder(History { bytes: 1 << 20, ..History::default() }));
     let pubsub = server.pubsub();
     for topic in topics() {
@@ -251,7 +251,7 @@ fn numbers(socket: &mut WebSocket<Slow>, last: u64) -> (Vec<u64>, Option<Value>)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_hardly_reads_what_it_has_missed_is_cut_and_goes_on_from_there() {
+async fn slow_resuming_reader_is_closed_and_continues_later() {
     const MESSAGES: u64 = 100;
     let rule = History { count: 1_000, bytes: 32 << 20, ..History::default() };
     let server = start(builder(rule).configure(|config| {
@@ -316,7 +316,7 @@ fn saves(path: &Path, since: &Value) -> Value {
 /// A save file that is cut, changed, of another server or not one at all is reported and left
 /// unchanged, at the start and at the drain; clients learn that the server was restarted.
 #[test]
-fn a_save_file_that_is_wrong_is_left_alone_and_clients_are_told() {
+fn invalid_save_file_stays_and_clients_get_a_gap() {
     let dir = std::env::temp_dir().join(format!("simurgh-save-{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
     let path = dir.join("history");

@@ -37,7 +37,7 @@ fn small_mailboxes() -> Endpoint {
 }
 
 #[test]
-fn a_publisher_of_too_much_is_held_back_and_nothing_is_lost() {
+fn publisher_above_the_limit_is_paused_without_loss() {
     const MEMBERS: usize = 20;
     const MESSAGES: usize = 400;
     let endpoint = small_mailboxes();
@@ -67,7 +67,7 @@ fn a_publisher_of_too_much_is_held_back_and_nothing_is_lost() {
 }
 
 #[test]
-fn other_threads_get_an_error_when_too_much_is_under_way() {
+fn other_threads_get_an_error_when_too_much_is_in_flight() {
     let endpoint = small_mailboxes();
     let mut members: Vec<Client> = (0..50).map(|_| Client::v2(&endpoint)).collect();
     for member in &mut members {
@@ -138,7 +138,7 @@ fn proxy_headers_of_both_versions_name_the_client() {
 }
 
 #[test]
-fn a_slow_reader_that_still_sends_is_told_why_it_is_cut() {
+fn slow_reader_that_still_sends_gets_1013() {
     let user_socket = UserSocket::new("/socket")
         .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
     let endpoint = start(Endpoint::builder().socket(user_socket).configure(|config| {
@@ -167,7 +167,7 @@ fn a_slow_reader_that_still_sends_is_told_why_it_is_cut() {
 }
 
 #[test]
-fn metrics_move_to_the_admin_address_where_there_is_one() {
+fn metrics_move_to_the_admin_address_if_configured() {
     let endpoint = start(Endpoint::builder().configure(|config| {
         config.admin_listen = Some("127.0.0.1:0".parse().unwrap());
     }));

@@ -158,7 +158,7 @@ fn quiet(driver: &mut Driver) {
 }
 
 #[test]
-fn a_socket_hears_the_same_whichever_way_its_messages_go() {
+fn driven_socket_receives_the_same_in_values_and_frames() {
     for options in ways() {
         let endpoint = start();
         let mut driver = Driver::with(&endpoint, options);
@@ -205,7 +205,7 @@ fn a_socket_hears_the_same_whichever_way_its_messages_go() {
 }
 
 #[test]
-fn members_hear_each_other_and_clients_on_the_network() {
+fn driven_sockets_and_network_clients_receive_each_other() {
     let endpoint = crate::support::start(server());
     let mut client = Client::v2(&endpoint);
     client.join("quiet:1");
@@ -237,7 +237,7 @@ fn members_hear_each_other_and_clients_on_the_network() {
 }
 
 #[test]
-fn who_may_connect_is_asked_as_of_a_client() {
+fn connect_function_runs_for_driven_sockets() {
     let endpoint = start();
     let mut driver = Driver::start(&endpoint);
     let mut refusal = |path: &str, params: Value| match driver.connect(path, params) {
@@ -264,7 +264,7 @@ fn who_may_connect_is_asked_as_of_a_client() {
 }
 
 #[test]
-fn what_is_said_while_a_join_is_decided_waits_in_order() {
+fn messages_during_a_pending_join_wait_in_order() {
     for options in ways() {
         let endpoint = start();
         let mut driver = Driver::with(&endpoint, options);
@@ -282,7 +282,7 @@ fn what_is_said_while_a_join_is_decided_waits_in_order() {
 }
 
 #[test]
-fn sockets_without_channels_are_driven_too() {
+fn plain_sockets_can_be_driven() {
     let endpoint = start();
     let mut driver = Driver::start(&endpoint);
     let (one, two) = (driver.connect("/plain", Value::Null), driver.connect("/plain", Value::Null));
@@ -295,7 +295,7 @@ fn sockets_without_channels_are_driven_too() {
 }
 
 #[test]
-fn binary_payloads_pass_where_the_serializer_lets_them() {
+fn binary_payloads_pass_if_the_serializer_allows_them() {
     for (options, passes) in ways().into_iter().zip([true, true, false]) {
         let endpoint = start();
         let mut driver = Driver::with(&endpoint, options);
@@ -312,7 +312,7 @@ fn binary_payloads_pass_where_the_serializer_lets_them() {
 }
 
 #[test]
-fn what_nobody_takes_is_dropped_beyond_a_bound_and_counted() {
+fn unread_driver_events_above_a_bound_are_dropped_and_counted() {
     let endpoint = start();
     let mut options = Options::default();
     options.queue_bytes_max = 10_000;
@@ -334,7 +334,7 @@ fn what_nobody_takes_is_dropped_beyond_a_bound_and_counted() {
 }
 
 #[test]
-fn a_hundred_thousand_are_counted_exactly() {
+fn hundred_thousand_driver_events_are_counted_exactly() {
     const SOCKETS: usize = 100_000;
     let endpoint = start();
     let mut options = Options::default();
@@ -365,7 +365,7 @@ fn a_hundred_thousand_are_counted_exactly() {
 }
 
 #[test]
-fn a_driver_that_is_dropped_closes_its_sockets_and_no_others() {
+fn dropped_driver_closes_only_its_sockets() {
     let endpoint = start();
     let mut watcher = Driver::start(&endpoint);
     let one = watcher.connect("/socket", Value::Null).unwrap();
@@ -387,7 +387,7 @@ fn a_driver_that_is_dropped_closes_its_sockets_and_no_others() {
 }
 
 #[test]
-fn limits_are_those_of_the_server() {
+fn limits_of_the_server_apply_to_driven_sockets() {
     let endpoint = server().configure(|it| it.max_connections = Some(5)).start_local().unwrap();
     let mut driver = Driver::start(&endpoint);
     let opened = driver.connect_many(8, "/socket", Value::Null).unwrap();
@@ -408,7 +408,7 @@ fn limits_are_those_of_the_server() {
 }
 
 #[test]
-fn they_are_not_closed_for_being_silent() {
+fn silent_driven_sockets_stay_open() {
     let endpoint = server()
         .configure(|config| config.idle_timeout = Some(Duration::from_millis(200)))
         .start_local()
@@ -422,7 +422,7 @@ fn they_are_not_closed_for_being_silent() {
 }
 
 #[test]
-fn the_end_of_the_server_is_heard() {
+fn driver_receives_the_end_of_the_server() {
     let endpoint = start();
     let mut driver = Driver::start(&endpoint);
     let one = driver.connect("/socket", Value::Null).unwrap();
@@ -438,7 +438,7 @@ fn the_end_of_the_server_is_heard() {
 }
 
 #[test]
-fn a_drain_reaches_them() {
+fn drain_closes_driven_sockets() {
     let endpoint = server().configure(|it| it.drain_time = Duration::ZERO).start_local().unwrap();
     let mut driver = Driver::start(&endpoint);
     let one = driver.connect("/socket", Value::Null).unwrap();
@@ -447,7 +447,7 @@ fn a_drain_reaches_them() {
 }
 
 #[test]
-fn too_much_at_once_is_refused_and_passes_later() {
+fn congested_driver_call_is_refused_and_succeeds_later() {
     let endpoint = server().configure(|it| it.mailbox_bytes_max = 100_000).start_local().unwrap();
     let mut driver = Driver::start(&endpoint);
     let one = driver.connect("/socket", Value::Null).unwrap();

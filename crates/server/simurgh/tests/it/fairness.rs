@@ -12,6 +12,7 @@ use simurgh::{
     ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
 };
 use tungstenite::Message;
+use wire_tests::{frame, opcode};
 
 struct Room;
 
@@ -48,7 +49,7 @@ fn member(endpoint: &Endpoint, topic: &str) -> Client {
 }
 
 #[test]
-fn readers_that_read_are_not_cut_by_the_speed_of_a_publisher() {
+fn steady_readers_are_not_closed_by_a_fast_publisher() {
     const READERS: usize = 20;
     // In one write each: many small ones, and two of nearly the maximum size.
     for (count, bytes) in [(6_000, 1_000), (2, 9_900_000)] {
@@ -65,7 +66,7 @@ fn readers_that_read_are_not_cut_by_the_speed_of_a_publisher() {
         let mut all = Vec::new();
         for n in 0..count {
             let text = json!(["1", "2", "rooms:a", "all", {"n": n, "body": body}]).to_string();
-            masked(&mut all, text.as_bytes());
+            all.extend(text_frame(text));
         }
         let writing = std::thread::spawn(move || writer.write_all(&all).unwrap());
         for n in 0..count {
@@ -85,25 +86,8 @@ fn readers_that_read_are_not_cut_by_the_speed_of_a_publisher() {
     }
 }
 
-fn masked(out: &mut Vec<u8>, text: &[u8]) {
-    out.push(0x81);
-    match text.len() {
-        0..=125 => out.push(0x80 | text.len() as u8),
-        126..=0xffff => {
-            out.push(0xfe);
-            out.extend((text.len() as u16).to_be_bytes());
-        }
-        _ => {
-            out.push(0xff);
-            out.extend((text.len() as u64).to_be_bytes());
-        }
-    }
-    out.extend([0; 4]);
-    out.extend(text);
-}
-
 #[test]
-fn a_publisher_who_floods_one_room_holds_nobody_up_in_another() {
+fn flood_in_one_topic_does_not_delay_another() {
     let endpoint = server(|config| config.mailbox_bytes_max = 1 << 20);
     // These do not read: everything is queued until they are closed.
     let _deaf: Vec<Client> = (0..5).map(|_| member(&endpoint, "rooms:a")).collect();
@@ -121,7 +105,7 @@ fn a_publisher_who_floods_one_room_holds_nobody_up_in_another() {
 }
 
 #[test]
-fn a_broadcast_is_there_once_wherever_its_readers_stand() {
+fn broadcast_is_stored_once_for_all_readers() {
     const MEMBERS: usize = 60;
     let endpoint = server(|_| {});
     let mut deaf: Vec<Client> = (0..MEMBERS).map(|_| member(&endpoint, "rooms:a")).collect();
@@ -154,7 +138,7 @@ fn a_broadcast_is_there_once_wherever_its_readers_stand() {
 }
 
 #[test]
-fn who_never_reads_is_cut_when_its_time_is_up() {
+fn slow_reader_is_closed_with_1013() {
     let endpoint = server(|config| {
         config.slow_after = Duration::from_millis(500);
         config.close_timeout = Duration::from_millis(200);
@@ -182,7 +166,7 @@ fn who_never_reads_is_cut_when_its_time_is_up() {
 }
 
 #[test]
-fn when_too_much_waits_the_largest_goes_and_the_server_stays() {
+fn largest_reader_is_closed_above_the_outbound_budget() {
     let endpoint = server(|config| config.outbound_budget_bytes = 16 << 20);
     let mut probe = member(&endpoint, "rooms:b");
     let long = "x".repeat(9_000_000);
@@ -197,19 +181,22 @@ fn when_too_much_waits_the_largest_goes_and_the_server_stays() {
     probe.heartbeat();
 }
 
+fn text_frame(text: String) -> Vec<u8> {
+    frame(opcode::TEXT, text).bytes()
+}
+
 fn raw(endpoint: &Endpoint) -> TcpStream {
     let client = Client::v2(endpoint);
     client.0.get_ref().try_clone().unwrap()
 }
 
 #[test]
-fn when_half_messages_come_to_too_much_who_holds_them_goes_and_not_who_comes_next() {
+fn oldest_incomplete_message_is_closed_above_the_inbound_budget() {
     const HOLDERS: usize = 12;
     let endpoint = server(|config| config.inbound_budget_bytes = 4 << 20);
     let mut holders: Vec<TcpStream> = (0..HOLDERS).map(|_| raw(&endpoint)).collect();
     for holder in &mut holders {
-        let mut half = Vec::new();
-        masked(&mut half, &vec![b' '; 1_000_000]);
+        let half = text_frame(" ".repeat(1_000_000));
         holder.write_all(&half[..200_000]).unwrap();
     }
     until("all halves to be there", || {
@@ -217,8 +204,7 @@ fn when_half_messages_come_to_too_much_who_holds_them_goes_and_not_who_comes_nex
     });
     let mut others: Vec<Client> = (0..20).map(|_| member(&endpoint, "rooms:a")).collect();
     let text = json!(["1", "2", "rooms:a", "echo", "x".repeat(150_000)]).to_string();
-    let mut frame = Vec::new();
-    masked(&mut frame, text.as_bytes());
+    let frame = text_frame(text);
     let (one, two) = frame.split_at(100_000);
     for other in &mut others {
         other.0.get_mut().write_all(one).unwrap();
@@ -232,21 +218,19 @@ fn when_half_messages_come_to_too_much_who_holds_them_goes_and_not_who_comes_nex
 }
 
 #[test]
-fn a_message_that_does_not_get_on_ends_when_its_time_is_up() {
+fn stalled_message_is_closed_after_message_timeout() {
     let endpoint = server(|config| config.message_timeout = Duration::from_millis(500));
     let mut trickling = raw(&endpoint);
     let mut getting_on = member(&endpoint, "rooms:a");
-    let mut half = Vec::new();
-    masked(&mut half, &vec![b' '; 1_000_000]);
+    let half = text_frame(" ".repeat(1_000_000));
     trickling.write_all(&half[..100]).unwrap();
     let text = json!(["1", "2", "rooms:a", "echo", "x".repeat(600_000)]).to_string();
-    let mut frame = Vec::new();
-    masked(&mut frame, text.as_bytes());
+    let frame = text_frame(text);
     let begun = Instant::now();
-    for piece in frame.chunks(frame.len() / 30) {
+    for (piece, byte) in frame.chunks(frame.len() / 30).zip(&half[100..]) {
         getting_on.0.get_mut().write_all(piece).unwrap();
         // A byte now and then is not progress. The connection may be closed by now.
-        let _ = trickling.write_all(b" ");
+        let _ = trickling.write_all(&[*byte]);
         std::thread::sleep(Duration::from_millis(100));
     }
     assert!(begun.elapsed() > Duration::from_secs(2), "longer than the time for one");
@@ -261,7 +245,7 @@ fn a_message_that_does_not_get_on_ends_when_its_time_is_up() {
 }
 
 #[test]
-fn what_was_asked_before_a_half_close_is_answered() {
+fn messages_before_a_half_close_get_replies() {
     let endpoint = server(|_| {});
     for bytes in [10, 9_000_000] {
         let mut client = member(&endpoint, "rooms:a");
@@ -286,7 +270,7 @@ fn joins_never(decision_timeout: Duration) -> Endpoint {
 }
 
 #[test]
-fn a_peer_that_goes_while_it_is_waited_for_is_noticed() {
+fn client_that_disconnects_while_paused_is_noticed() {
     let endpoint = joins_never(Duration::from_secs(3600));
     for is_reset in [false, true] {
         let mut client = Client::v2(&endpoint);
@@ -302,7 +286,7 @@ fn a_peer_that_goes_while_it_is_waited_for_is_noticed() {
 }
 
 #[test]
-fn a_long_message_is_handled_in_its_turn() {
+fn long_message_is_handled_in_order() {
     let endpoint = server(|_| {});
     let mut client = member(&endpoint, "rooms:a");
     let escapes = "\n".repeat(1_000_000);

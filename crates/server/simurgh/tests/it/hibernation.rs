@@ -50,7 +50,7 @@ fn hibernating(endpoint: &Endpoint) -> u64 {
 }
 
 #[test]
-fn it_hibernates_once_and_wakes() {
+fn channel_hibernates_once_and_wakes() {
     let (endpoint, hibernated) = start(Some(Duration::from_millis(500)));
     let mut driver = Driver::start(&endpoint);
     let socket = driver.connect("/socket", json!({})).unwrap();
@@ -78,7 +78,7 @@ fn it_hibernates_once_and_wakes() {
 }
 
 #[test]
-fn off_is_off() {
+fn hibernation_can_be_off() {
     let (endpoint, hibernated) = start(None);
     let mut driver = Driver::start(&endpoint);
     let socket = driver.connect("/socket", json!({})).unwrap();

@@ -111,7 +111,7 @@ fn seq(position: &Value) -> u64 {
 }
 
 #[test]
-fn what_is_published_twice_at_once_is_kept_and_heard_once() {
+fn same_id_published_twice_at_once_is_stored_and_delivered_once() {
     let server = start(builder());
     // Several topics, so that all shards are a home.
     for room in 0..6 {
@@ -143,7 +143,7 @@ fn what_is_published_twice_at_once_is_kept_and_heard_once() {
 }
 
 #[test]
-fn positions_are_those_of_the_messages_and_what_members_hear() {
+fn response_positions_match_the_delivered_ones() {
     let server = start(builder());
     let (mut a, _, at_a) = joined(&server, "kept:a", &Value::Null);
     let (mut b, _, at_b) = joined(&server, "kept:b", &Value::Null);
@@ -182,7 +182,7 @@ fn positions_are_those_of_the_messages_and_what_members_hear() {
 }
 
 #[test]
-fn without_ids_and_histories_the_answer_is_what_it_was() {
+fn response_without_ids_and_histories_is_taken() {
     let server = start(builder());
     for (body, says) in [
         (message("plain:a", 1, None), r#"{"taken":1}"#),
@@ -200,7 +200,7 @@ fn without_ids_and_histories_the_answer_is_what_it_was() {
 }
 
 #[test]
-fn a_wrong_id_is_told_with_its_message_and_nothing_is_kept() {
+fn invalid_id_is_reported_with_its_message_and_nothing_is_stored() {
     let server = start(builder());
     for (id, says) in [
         (json!(""), "message 1: id: expected a string of 1 to 128 bytes, found 0"),
@@ -222,7 +222,7 @@ fn a_wrong_id_is_told_with_its_message_and_nothing_is_kept() {
 }
 
 #[test]
-fn what_is_kept_is_read_in_pages_from_either_end() {
+fn history_is_read_in_pages_in_both_directions() {
     let server = start(builder());
     let before = now_ms();
     let messages: Vec<_> = (0..250).map(|n| message("kept:a", n, None)).collect();
@@ -263,7 +263,7 @@ fn what_is_kept_is_read_in_pages_from_either_end() {
 }
 
 #[test]
-fn what_is_not_known_is_a_gap() {
+fn unknown_position_is_a_gap() {
     let server = start(builder());
     let answer = post(
         &server,
@@ -289,7 +289,7 @@ fn what_is_not_known_is_a_gap() {
 }
 
 #[test]
-fn wrong_queries_are_told_what_is_wrong() {
+fn invalid_queries_get_an_explanation() {
     let server = start(builder());
     let long = "x".repeat(1_000);
     let history = "/api/history?topic=kept:a";
@@ -343,7 +343,7 @@ fn wrong_queries_are_told_what_is_wrong() {
 }
 
 #[test]
-fn nobody_without_the_token_reads_or_forgets() {
+fn reading_and_deleting_need_the_token() {
     let server = start(builder());
     post(&server, &message("kept:a", 1, None));
     for (method, target) in [
@@ -372,7 +372,7 @@ fn nobody_without_the_token_reads_or_forgets() {
 }
 
 #[test]
-fn who_comes_back_after_a_purge_is_told_of_it() {
+fn client_that_resumes_after_a_purge_gets_a_gap() {
     let server = start(builder());
     let (mut member, _, _) = joined(&server, "kept:a", &Value::Null);
     post(
@@ -403,7 +403,7 @@ fn who_comes_back_after_a_purge_is_told_of_it() {
 }
 
 #[test]
-fn topics_are_listed_once_each_over_all_shards() {
+fn each_topic_is_listed_once_over_all_shards() {
     let server = start(builder());
     assert_eq!(get(&server, "/api/history/topics"), json!({"topics": [], "next": null}));
     let mut expected = BTreeMap::new();
@@ -436,7 +436,7 @@ fn topics_are_listed_once_each_over_all_shards() {
 }
 
 #[test]
-fn a_server_that_declares_no_history_has_none() {
+fn server_without_a_declared_history_returns_404() {
     let user_socket = UserSocket::new("/socket")
         .channel(ChannelRoute::on_shard("plain:*", |_, _| Join::ok(Room)));
     let token = |config: &mut simurgh::Config| config.api_token = Some(TOKEN.to_owned());
@@ -448,32 +448,7 @@ fn a_server_that_declares_no_history_has_none() {
 }
 
 #[test]
-fn who_is_not_told_in_time_repeats_and_it_is_kept_once() {
-    let server = start(builder().configure(|config| {
-        config.shards = 1;
-        config.history.confirm_timeout = Duration::from_millis(100);
-    }));
-    let (mut member, _, _) = joined(&server, "kept:a", &Value::Null);
-    let body = message("kept:a", 1, Some("x"));
-    // The connection is accepted while the shard is idle.
-    let mut raw = Raw::connect(server.addresses()[0]);
-    raw.send(request("GET", "/api/history?topic=kept:a", TOKEN, ""));
-    assert_eq!(raw.answer().status, 200);
-    member.push("2", "kept:a", "sleep", json!({}));
-    std::thread::sleep(Duration::from_millis(200));
-    let answer = raw.send(request("POST", "/api/broadcast", TOKEN, &body.to_string())).answer();
-    let error = "unconfirmed: not known to be stored after 100ms, repeat it with the same id";
-    assert_eq!(json_of(&answer, 504), json!({"error": error, "taken": 1}));
-    let (position, _) = heard(&mut member);
-    let again = json!({"accepted": 1, "positions": [position], "duplicates": 1});
-    assert_eq!(post(&server, &body), again);
-    member.heartbeat();
-    let metrics = crate::support::metrics(&server);
-    assert!(metrics.contains("\nsimurgh_publish_unconfirmed_total 1\n"), "{metrics}");
-}
-
-#[test]
-fn a_congested_server_says_when_to_come_again() {
+fn congested_server_sends_retry_after() {
     let server = start(builder().configure(|config| {
         config.shards = 1;
         config.mailbox_bytes_max = 2_000;
@@ -501,7 +476,7 @@ fn a_congested_server_says_when_to_come_again() {
 }
 
 #[test]
-fn the_library_tells_the_same() {
+fn pubsub_returns_the_same_as_http() {
     let server = start(builder());
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let pubsub = server.pubsub();

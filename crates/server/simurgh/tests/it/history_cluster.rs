@@ -58,7 +58,7 @@ fn resume(client: &mut Client, id: &str, since: Option<&str>) -> Value {
 }
 
 #[test]
-fn what_is_not_kept_is_heard_by_nobody_and_said_so() {
+fn message_that_is_not_stored_is_not_delivered_and_refused() {
     let engine = Engine::start();
     let [one, two] = nodes(&engine);
     let mut ann = Client::v2(&one);
@@ -98,7 +98,7 @@ fn what_is_not_kept_is_heard_by_nobody_and_said_so() {
 }
 
 #[test]
-fn a_node_that_goes_on_alone_says_what_its_own_members_hear() {
+fn node_with_local_delivery_reports_no_position() {
     let engine = Engine::start();
     let one = start(engine.node_by(builder(), "one", Cluster::local_when_away));
     let two = start(engine.node(builder(), "two"));

@@ -104,7 +104,7 @@ fn until(raw: &mut Raw, name: &str, is_so: impl Fn(usize) -> bool) {
 }
 
 #[test]
-fn many_messages_of_a_request_have_one_deadline_together() {
+fn messages_of_a_request_share_one_deadline() {
     const MANY: usize = 40;
     let body = messages(MANY);
     let server = while_held(SHORT, |_, [mut raw]| {
@@ -126,7 +126,7 @@ fn many_messages_of_a_request_have_one_deadline_together() {
 }
 
 #[test]
-fn what_a_client_has_sent_that_goes_away_is_kept_all_the_same() {
+fn message_of_a_disconnected_publisher_is_stored() {
     const MANY: usize = 10;
     let server = while_held(LONG, |_, [mut gone, mut watch]| {
         send(&mut gone, "POST", "/api/broadcast", &messages(MANY));
@@ -147,7 +147,7 @@ fn what_a_client_has_sent_that_goes_away_is_kept_all_the_same() {
 }
 
 #[test]
-fn a_program_that_waits_no_longer_has_its_broadcast_kept_all_the_same() {
+fn broadcast_is_stored_although_its_future_is_dropped() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let server = while_held(LONG, |server, []| {
         let pubsub = server.pubsub();

@@ -79,7 +79,7 @@ fn drain(endpoint: Endpoint) -> std::thread::JoinHandle<Duration> {
 }
 
 #[test]
-fn a_request_under_way_gets_its_answer() {
+fn request_in_progress_gets_its_response_during_a_drain() {
     let server = server(Duration::ZERO);
     let (mut held, mut large, mut idle) = (server.raw(), server.raw(), server.raw());
     assert_eq!(ask(&mut idle, "/").answer().status, 200);
@@ -100,7 +100,7 @@ fn a_request_under_way_gets_its_answer() {
 }
 
 #[test]
-fn who_is_kept_alive_is_told_to_close_and_nobody_new_is_let_in() {
+fn drain_closes_keep_alive_connections_and_refuses_new_ones() {
     // The socket stays open until its turn in the drain.
     let server = server(Duration::from_secs(2));
     let (mut early, mut late) = (server.raw(), server.raw());
@@ -119,7 +119,7 @@ fn who_is_kept_alive_is_told_to_close_and_nobody_new_is_let_in() {
 }
 
 #[test]
-fn an_answer_that_never_comes_ends_with_the_grace() {
+fn endless_response_ends_with_the_grace_period() {
     let server = server(Duration::ZERO);
     let mut never = server.raw();
     ask_forever(&mut never, &server);
@@ -129,7 +129,7 @@ fn an_answer_that_never_comes_ends_with_the_grace() {
 }
 
 #[test]
-fn a_server_that_is_stopped_waits_for_nobody() {
+fn stopped_server_does_not_wait_for_requests() {
     let server = server(Duration::from_secs(60));
     let mut never = server.raw();
     ask_forever(&mut never, &server);

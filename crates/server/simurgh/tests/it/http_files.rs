@@ -103,7 +103,7 @@ fn a_file_is_sent_with_its_type_validators_and_security_headers() {
 }
 
 #[test]
-fn who_has_a_file_already_gets_304() {
+fn client_that_has_a_file_gets_304() {
     let scene = Scene::new("validators");
     let first = scene.get("/long.txt");
     let tag = first.header("etag").unwrap();
@@ -133,7 +133,7 @@ fn who_has_a_file_already_gets_304() {
 }
 
 #[test]
-fn head_is_get_without_the_file() {
+fn head_returns_the_headers_of_get() {
     let scene = Scene::new("head");
     let (get, head) = (scene.get("/picture.png"), scene.request("HEAD /picture.png", ""));
     for name in ["content-length", "content-type", "etag", "last-modified", "accept-ranges"] {
@@ -143,7 +143,7 @@ fn head_is_get_without_the_file() {
 }
 
 #[test]
-fn ranges_are_sent_alone() {
+fn single_ranges_are_sent() {
     let scene = Scene::new("ranges");
     for (range, status, text) in [
         ("bytes=0-2", 206, "All"),
@@ -215,7 +215,7 @@ fn redirect_to_a_directory_stays_on_this_host() {
 }
 
 #[test]
-fn what_can_be_compressed_is_as_the_client_takes_it() {
+fn file_is_compressed_as_the_client_accepts() {
     let scene = Scene::new("compression");
     for encoding in ["gzip", "br"] {
         let answer = scene.request("GET /long.txt", &format!("accept-encoding: {encoding}\r\n"));
@@ -241,7 +241,7 @@ fn what_can_be_compressed_is_as_the_client_takes_it() {
 /// Twenty clients that requested 21 MB as brotli blocked an HTTP thread for seconds: it compressed
 /// the file for each of them.
 #[test]
-fn a_crowd_that_wants_a_large_file_compressed_holds_nobody_up() {
+fn compressing_a_large_file_for_many_does_not_block_others() {
     let scene = Scene::new("crowd");
     let words: Vec<String> = noise(1 << 20).chunks(4).map(|it| format!("{it:02x?}")).collect();
     let text = words.concat();
@@ -265,7 +265,7 @@ fn a_crowd_that_wants_a_large_file_compressed_holds_nobody_up() {
 }
 
 #[test]
-fn copies_of_files_have_no_names_of_their_own() {
+fn compressed_copies_have_no_path() {
     let scene = Scene::new("names");
     let gzip = scene.request("GET /long.txt", "accept-encoding: gzip\r\n");
     let head = scene.request("HEAD /long.txt", "accept-encoding: gzip\r\n");
@@ -351,7 +351,7 @@ fn links_are_followed_within_the_directory_only() {
 }
 
 #[test]
-fn a_directory_that_is_none_is_said_at_once() {
+fn missing_directory_is_an_error_at_once() {
     let policy = || HeaderValue::from_static("default-src 'self'");
     assert!(static_files("/nowhere/at/all", policy()).is_err());
     assert!(static_files("/etc/passwd", policy()).is_err());

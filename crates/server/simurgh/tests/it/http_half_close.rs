@@ -84,7 +84,7 @@ impl Server {
 }
 
 #[test]
-fn a_request_followed_by_fin_is_answered_a_hundred_times_of_a_hundred() {
+fn request_followed_by_fin_always_gets_its_response() {
     let server = server(|_| {});
     for n in 0..100 {
         assert_eq!(server.ask(HEALTH), [(200, "ok\n".to_owned())], "the {n}th");
@@ -92,7 +92,7 @@ fn a_request_followed_by_fin_is_answered_a_hundred_times_of_a_hundred() {
 }
 
 #[test]
-fn all_that_was_asked_before_the_fin_is_answered_in_order() {
+fn requests_before_a_fin_are_answered_in_order() {
     let server = server(|_| {});
     let body = |n: usize| "x".repeat(n);
     for _ in 0..20 {
@@ -112,7 +112,7 @@ fn all_that_was_asked_before_the_fin_is_answered_in_order() {
 }
 
 #[test]
-fn bodies_of_both_kinds_may_be_the_last_thing_said() {
+fn fin_can_follow_bodies_of_both_kinds() {
     let server = server(|_| {});
     let head = "POST /slow HTTP/1.1\r\nhost: a\r\n";
     for _ in 0..20 {
@@ -131,7 +131,7 @@ fn bodies_of_both_kinds_may_be_the_last_thing_said() {
 }
 
 #[test]
-fn a_long_answer_reaches_who_has_shut() {
+fn long_response_reaches_a_half_closed_client() {
     let server = server(|_| {});
     let mut raw = server.raw();
     raw.send("GET /large HTTP/1.1\r\nhost: a\r\n\r\n").finish();
@@ -142,7 +142,7 @@ fn a_long_answer_reaches_who_has_shut() {
 }
 
 #[test]
-fn an_idle_connection_that_is_shut_ends_at_once() {
+fn idle_half_closed_connection_ends_at_once() {
     let server = server(|_| {});
     let mut raw = server.raw();
     assert_eq!(raw.send(HEALTH).answer().status, 200);
@@ -151,7 +151,7 @@ fn an_idle_connection_that_is_shut_ends_at_once() {
 }
 
 #[test]
-fn who_resets_is_noticed_while_an_answer_is_made() {
+fn reset_during_a_handler_is_noticed() {
     let server = server(|_| {});
     let mut raw = server.raw();
     raw.send(HEALTH);
@@ -164,7 +164,7 @@ fn who_resets_is_noticed_while_an_answer_is_made() {
 }
 
 #[test]
-fn who_has_shut_waits_no_longer_than_an_idle_client() {
+fn half_closed_client_waits_at_most_the_idle_timeout() {
     let server = server(|http| http.idle_timeout = SHORT);
     let mut raw = server.raw();
     let began = Instant::now();

@@ -42,7 +42,7 @@ fn connect(endpoint: &Endpoint, host: &str, origin: &str) -> u16 {
 }
 
 #[test]
-fn on_loopback_the_servers_own_paths_answer_for_this_machine_alone() {
+fn own_paths_on_loopback_need_a_loopback_host() {
     let server = start(builder(|_| {}));
     for (path, status) in OWN {
         for host in ["127.0.0.1:4000", "localhost", "[::1]:4000"] {
@@ -62,7 +62,7 @@ fn on_loopback_the_servers_own_paths_answer_for_this_machine_alone() {
 }
 
 #[test]
-fn a_host_that_is_listed_is_answered_for() {
+fn trusted_host_is_accepted() {
     let server = start(builder(|config| {
         config.trusted_hosts = vec!["chat.example".into()];
         config.observer = true;
@@ -81,7 +81,7 @@ fn poll(endpoint: &Endpoint, host: &str, headers: &str) -> u64 {
 }
 
 #[test]
-fn on_loopback_long_polls_are_for_pages_of_this_machine() {
+fn long_polls_on_loopback_need_a_local_page() {
     let server = start(builder(|_| {}));
     for host in ["127.0.0.1:4000", "localhost", "app.localhost:4000", "[::1]:4000"] {
         assert_eq!(poll(&server, host, ""), 410, "{host}");
@@ -95,7 +95,7 @@ fn on_loopback_long_polls_are_for_pages_of_this_machine() {
 }
 
 #[test]
-fn a_proxy_on_this_machine_passes_on_its_own_host_if_it_is_trusted() {
+fn trusted_local_proxy_can_forward_its_host() {
     let listing = start(builder(|config| config.trusted_hosts = vec!["chat.example".into()]));
     assert_eq!(connect(&listing, "chat.example", "https://chat.example"), 101);
     assert_eq!(connect(&listing, "chat.example", "https://evil.example"), 403);

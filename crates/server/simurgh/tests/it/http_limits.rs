@@ -63,7 +63,7 @@ fn takes(server: &Endpoint, request: &str) {
 }
 
 #[test]
-fn a_head_that_is_too_long_gets_431() {
+fn long_head_gets_431() {
     let server = server(|http| http.head_bytes_max = 2_000);
     let head = |filler: usize| {
         let start = "GET / HTTP/1.1\r\nhost: a\r\nx: ";
@@ -85,7 +85,7 @@ fn too_many_headers_get_431() {
 }
 
 #[test]
-fn a_target_that_is_too_long_gets_414() {
+fn long_target_gets_414() {
     let server = server(|http| http.target_bytes_max = 100);
     let head =
         |bytes: usize| format!("GET /?{} HTTP/1.1\r\nhost: a\r\n\r\n", "x".repeat(bytes - 2));
@@ -95,7 +95,7 @@ fn a_target_that_is_too_long_gets_414() {
 }
 
 #[test]
-fn a_body_that_is_too_long_gets_413_before_it_is_sent() {
+fn long_body_gets_413_before_it_is_sent() {
     let server = server(|http| http.body_bytes_max = 1_000);
     let head =
         |bytes| format!("POST /length HTTP/1.1\r\nhost: a\r\ncontent-length: {bytes}\r\n\r\n");
@@ -106,7 +106,7 @@ fn a_body_that_is_too_long_gets_413_before_it_is_sent() {
 }
 
 #[test]
-fn a_body_in_chunks_that_gets_too_long_gets_413() {
+fn long_chunked_body_gets_413() {
     let server = server(|http| http.body_bytes_max = 1_000);
     let head = "POST /length HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
     let chunk = format!("64\r\n{}\r\n", "x".repeat(100));
@@ -115,7 +115,7 @@ fn a_body_in_chunks_that_gets_too_long_gets_413() {
 }
 
 #[test]
-fn a_head_that_comes_slowly_gets_408() {
+fn slow_head_gets_408() {
     let server = server(|http| http.head_timeout = SHORT);
     for before in ["", OK] {
         let mut raw = connect(&server);
@@ -135,7 +135,7 @@ fn a_head_that_comes_slowly_gets_408() {
 }
 
 #[test]
-fn a_body_that_stops_gets_408() {
+fn stalled_body_gets_408() {
     let server = server(|http| http.body_timeout = SHORT);
     for (head, before) in [
         ("content-length: 10\r\n\r\nhello", ""),
@@ -156,7 +156,7 @@ fn a_body_that_stops_gets_408() {
 }
 
 #[test]
-fn a_body_that_trickles_gets_408_and_one_that_keeps_the_rate_does_not() {
+fn body_below_the_minimum_rate_gets_408() {
     let server = server(|http| {
         http.body_timeout = SHORT;
         http.body_rate_min = 1_000;
@@ -177,7 +177,7 @@ fn a_body_that_trickles_gets_408_and_one_that_keeps_the_rate_does_not() {
 }
 
 #[test]
-fn an_answer_that_is_not_read_is_cut() {
+fn unread_response_closes_the_connection() {
     let server = server(|http| http.write_timeout = SHORT);
     let mut raw = connect(&server);
     raw.send("GET /large HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -194,7 +194,7 @@ fn an_answer_that_is_not_read_is_cut() {
 }
 
 #[test]
-fn a_connection_that_nobody_uses_is_closed() {
+fn unused_connection_is_closed() {
     let server = server(|http| http.idle_timeout = SHORT);
     let mut raw = connect(&server);
     for _ in 0..4 {
@@ -217,7 +217,7 @@ fn the_last_request_of_a_connection_closes_it() {
 }
 
 #[test]
-fn connections_beyond_the_most_get_503_and_sockets_do_not_notice() {
+fn connections_above_the_limit_get_503_and_sockets_continue() {
     let server = server(|http| http.connections_max = 2);
     // Each has an open request; an idle one would be closed for the new one.
     let half = "POST /length HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhe";
@@ -242,7 +242,7 @@ fn connections_beyond_the_most_get_503_and_sockets_do_not_notice() {
 }
 
 #[test]
-fn places_come_back_from_connections_that_were_upgraded() {
+fn upgraded_connections_free_their_places() {
     let server = server(|http| http.connections_max = 1);
     let upgrade = "GET /socket/websocket?vsn=2.0.0 HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\n\
                    connection: upgrade\r\nsec-websocket-version: 13\r\n\
@@ -265,7 +265,7 @@ fn places_come_back_from_connections_that_were_upgraded() {
 
 /// A body that the application does not read is not slow: the time counts only while it is awaited.
 #[test]
-fn a_handler_that_takes_its_time_is_not_the_clients_fault() {
+fn slow_handler_does_not_time_out_the_client() {
     let slow = |body: Bytes| async move {
         tokio::time::sleep(SHORT * 3).await;
         format!("{} bytes\n", body.len())
@@ -286,7 +286,7 @@ fn a_handler_that_takes_its_time_is_not_the_clients_fault() {
 
 /// A response that comes in parts, with long pauses, is not a slow client.
 #[test]
-fn a_stream_that_is_silent_for_long_is_not_idle() {
+fn silent_response_stream_is_not_idle() {
     let parts = || async {
         let parts = futures_util::stream::unfold(0, |part| async move {
             tokio::time::sleep(SHORT * 3).await;
@@ -309,7 +309,7 @@ fn a_stream_that_is_silent_for_long_is_not_idle() {
 }
 
 #[test]
-fn a_body_that_nobody_wants_does_not_cost_the_answer() {
+fn unread_body_does_not_lose_the_response() {
     let server = server(|_| {});
     let mut raw = connect(&server);
     let head = "POST /deaf HTTP/1.1\r\nhost: a\r\ncontent-length: 3000000\r\n\r\n";

@@ -58,7 +58,7 @@ fn figure(address: SocketAddr, name: &str) -> u64 {
 }
 
 #[test]
-fn an_idle_crowd_takes_nothing_from_health_publishers_and_new_pages() {
+fn idle_crowd_does_not_block_health_publishers_and_pages() {
     let server = server(|config| config.http.connections_max = 256);
     let address = server.addresses()[0];
     let mut crowd: Vec<Raw> = Vec::new();
@@ -81,7 +81,7 @@ fn an_idle_crowd_takes_nothing_from_health_publishers_and_new_pages() {
 }
 
 #[test]
-fn a_busy_crowd_leaves_the_servers_own_paths_their_places() {
+fn busy_crowd_does_not_block_the_servers_own_paths() {
     let server = server(|config| config.http.connections_max = 8);
     let address = server.addresses()[0];
     let _crowd: Vec<Raw> = (0..8).map(|_| get_at(address, "/never")).collect();
@@ -99,7 +99,7 @@ fn a_busy_crowd_leaves_the_servers_own_paths_their_places() {
 
 /// No connection was idle when the last one came, so none was closed then.
 #[test]
-fn who_was_refused_finds_a_place_as_soon_as_somebody_is_idle() {
+fn refused_client_gets_a_place_when_a_connection_is_idle() {
     let server = server(|config| config.http.connections_max = 1);
     let address = server.addresses()[0];
     let mut first = get_at(address, "/");
@@ -109,7 +109,7 @@ fn who_was_refused_finds_a_place_as_soon_as_somebody_is_idle() {
 }
 
 #[test]
-fn the_admin_address_has_few_places_and_the_main_port_does_not_notice() {
+fn full_admin_address_does_not_affect_the_main_port() {
     let server = server(|config| {
         config.http.connections_reserved = 16;
         config.admin_listen = Some("127.0.0.1:0".parse().unwrap());
@@ -141,7 +141,7 @@ fn get_from(source: &str, address: SocketAddr, path: &str) -> Raw {
 }
 
 #[test]
-fn one_address_leaves_half_of_the_places_to_others() {
+fn one_address_leaves_half_of_the_connections_to_others() {
     let server = server(|config| config.http.connections_max = 40);
     let address = server.addresses()[0];
     let _crowd: Vec<Raw> = (0..24).map(|_| get_from("127.0.0.2", address, "/never")).collect();
@@ -163,7 +163,7 @@ fn one_address_leaves_half_of_the_places_to_others() {
 }
 
 #[test]
-fn one_address_leaves_the_servers_own_paths_to_others() {
+fn one_address_leaves_reserved_connections_to_others() {
     let server = server(|config| {
         config.http.connections_max = 8;
         config.http.connections_reserved = 8;
@@ -191,7 +191,7 @@ fn one_address_leaves_the_servers_own_paths_to_others() {
 }
 
 #[test]
-fn connections_wait_for_the_narrow_way_to_the_http_side_instead_of_being_refused() {
+fn connections_wait_for_the_hand_off_instead_of_being_refused() {
     let server = server(|_| {});
     let address = server.addresses()[0];
     let head = "GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";

@@ -130,7 +130,7 @@ const HEADERS: &[(&str, &[&str], u16)] = &[
 ];
 
 #[test]
-fn headers_that_tell_two_lengths_are_refused() {
+fn headers_with_two_lengths_are_refused() {
     let scene = Scene::new();
     for (rule, headers, status) in HEADERS {
         for headers in *headers {
@@ -220,7 +220,7 @@ fn heads_that_parsers_read_differently_are_refused() {
 }
 
 #[test]
-fn a_get_has_no_body() {
+fn get_with_a_body_is_refused() {
     let scene = Scene::new();
     for method in ["GET", "HEAD", "TRACE"] {
         let head = format!("{method} / HTTP/1.1\r\nhost: a\r\n");
@@ -236,7 +236,7 @@ fn a_get_has_no_body() {
 
 /// Nothing after a chunked body is a request, wherever another parser sees its end.
 #[test]
-fn nothing_behind_a_chunked_body_is_a_request() {
+fn bytes_after_a_chunked_body_are_not_a_request() {
     let scene = Scene::new();
     let head = "POST /chunked HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
     for is_first in [true, false] {
@@ -256,7 +256,7 @@ fn nothing_behind_a_chunked_body_is_a_request() {
 }
 
 #[test]
-fn bad_chunk_sizes_are_refused_and_nothing_behind_them_is_a_request() {
+fn bad_chunk_sizes_are_refused_without_a_second_request() {
     let scene = Scene::new();
     let head = "POST /chunked HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
     for body in [
@@ -283,7 +283,7 @@ fn bad_chunk_sizes_are_refused_and_nothing_behind_them_is_a_request() {
 
 /// Bytes within the declared length are body, those after it are the next request.
 #[test]
-fn a_request_within_a_body_is_none() {
+fn request_within_a_body_is_not_handled() {
     let scene = Scene::new();
     let head = format!("POST /p HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", HIDDEN.len());
     let mut raw = scene.raw();
@@ -299,7 +299,7 @@ fn a_request_within_a_body_is_none() {
 
 /// However the bytes are split, the requests are the same.
 #[test]
-fn requests_are_the_same_however_their_bytes_come() {
+fn requests_are_equal_in_pieces_of_any_size() {
     let scene = Scene::new();
     let post = "POST /p HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nabc";
     let all = format!("{OK}{post}\r\n{OK}{post}");
@@ -316,7 +316,7 @@ fn requests_are_the_same_however_their_bytes_come() {
 
 /// On a user socket the shard itself answers, with the same rules.
 #[test]
-fn an_upgrade_has_no_body_and_one_host() {
+fn upgrade_with_a_body_or_two_hosts_is_refused() {
     let scene = Scene::new();
     let upgrade = |headers: &str| {
         format!(

@@ -156,7 +156,7 @@ impl Drop for Ends<'_> {
 }
 
 #[test]
-fn every_member_gets_every_broadcast_once_and_in_order_while_others_come_and_go() {
+fn members_get_each_broadcast_once_in_order_during_joins_and_leaves() {
     let endpoint = room(4);
     let join = |topic: &'static str| {
         let mut client = Client::v2(&endpoint);

@@ -80,7 +80,7 @@ fn v1_message(client: &mut Client, event: &str, payload: &Value) {
 }
 
 #[test]
-fn long_payloads_arrive_as_short_ones_do_on_every_wire() {
+fn long_payloads_arrive_in_every_serializer() {
     let endpoint = server();
     for bytes in LENGTHS {
         // Not ASCII: must not be split within a character.
@@ -121,7 +121,7 @@ fn long_payloads_arrive_as_short_ones_do_on_every_wire() {
 }
 
 #[test]
-fn declared_channels_cut_fields_out_of_long_payloads() {
+fn declared_channels_select_fields_of_long_payloads() {
     let spec = json!({
         "topic": "rooms:*",
         "message_bytes_max": 10_000_000,

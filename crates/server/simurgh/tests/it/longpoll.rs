@@ -169,7 +169,7 @@ fn token(answer: &Answer) -> String {
 
 /// A browser repeats a poll after a broken connection; its page would miss the lost answer.
 #[test]
-fn a_poll_whose_last_answer_was_lost_ends_the_session_of_who_goes_by_positions() {
+fn poll_after_a_lost_response_ends_a_session_with_positions() {
     let endpoint = keeping();
     for vsn in ["1.0.0", "2.0.0"] {
         let frame = |number: u32, event: &str, payload: &str| match vsn {
@@ -205,7 +205,7 @@ fn a_poll_whose_last_answer_was_lost_ends_the_session_of_who_goes_by_positions()
 
 /// A client that leaves, or shuts its side, loses no message.
 #[test]
-fn who_has_left_is_given_nothing() {
+fn polling_client_that_left_receives_nothing() {
     let patient = LongPoll::new().window(SOON * 5);
     let user_socket = UserSocket::new("/socket")
         .longpoll(patient)
@@ -227,7 +227,7 @@ fn who_has_left_is_given_nothing() {
 
 /// After a waiting poll its connection continues with the requests that came meanwhile.
 #[test]
-fn a_connection_goes_on_behind_its_poll() {
+fn connection_continues_after_its_poll() {
     let endpoint = start(builder());
     let mut session = Session::joined(&endpoint, "room:on");
     let target = session.target.clone();
@@ -252,7 +252,7 @@ fn a_connection_goes_on_behind_its_poll() {
 
 /// An invalid message ends the session: 408, further ones are not handled, then 410.
 #[test]
-fn what_is_no_message_ends_the_session() {
+fn invalid_message_ends_the_poll_session() {
     let endpoint = start(builder());
     let bad = [
         "[1,2",
@@ -283,7 +283,7 @@ fn what_is_no_message_ends_the_session() {
 
 /// Chunked, endless and too long bodies.
 #[test]
-fn bodies_come_in_every_form() {
+fn post_bodies_of_every_form_are_accepted() {
     let endpoint = start(builder().configure(|config| {
         config.http.body_timeout = Duration::from_millis(300);
         config.http.body_bytes_max = 100_000;
@@ -327,7 +327,7 @@ fn bodies_come_in_every_form() {
 
 /// A long message is decoded on another thread; later ones wait for it.
 #[test]
-fn long_messages_keep_their_place() {
+fn long_polled_messages_keep_their_order() {
     let endpoint = start(builder());
     let mut session = Session::joined(&endpoint, "room:long");
     let long = "x".repeat(300_000);
@@ -343,7 +343,7 @@ fn long_messages_keep_their_place() {
 
 /// A join that takes longer than the window gives 408. It is still handled, but nothing after it.
 #[test]
-fn a_post_waits_for_the_join_in_it() {
+fn post_waits_for_its_join() {
     let endpoint = start(builder());
     let mut session = Session::open(&endpoint);
     let join = r#"["1","1","room:slow","phx_join",{}]"#;
@@ -363,7 +363,7 @@ fn a_post_waits_for_the_join_in_it() {
 
 /// Too many unread messages end the session, as for a WebSocket that does not read.
 #[test]
-fn a_session_that_is_not_polled_is_cut_like_a_slow_reader() {
+fn unpolled_session_is_closed_like_a_slow_reader() {
     let endpoint = start(builder().configure(|config| config.outbound_bytes_max = 100_000));
     let mut slow = Session::joined(&endpoint, "room:slow-reader");
     let mut quick = Session::joined(&endpoint, "room:slow-reader");
@@ -424,7 +424,7 @@ fn a_drain_ends_sessions_and_their_connections() {
 
 /// Path variables and params reach connect, and all its decisions reach the client.
 #[test]
-fn a_user_socket_is_polled_where_it_says_so() {
+fn long_polling_is_enabled_per_user_socket() {
     async fn connect(request: ConnectRequest) -> Result<Connect, Reject> {
         tokio::task::yield_now().await;
         match request.param("tenant") {
@@ -458,7 +458,7 @@ fn a_user_socket_is_polled_where_it_says_so() {
 
 /// A node verifies tokens of another, and detects that the session is not its own.
 #[test]
-fn a_token_of_another_node_names_no_session_here() {
+fn token_of_another_node_finds_no_local_session() {
     let secret = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     let node = || start(builder().configure(|config| config.secret_key_base = Some(secret.into())));
     let (one, two) = (node(), node());
@@ -520,7 +520,7 @@ fn address_with_many_sessions_leaves_places_and_memory_for_others() {
 
 /// Answers stay in memory until they are written, so together they have a budget.
 #[test]
-fn unread_answers_over_the_budget_are_cut_off() {
+fn unread_responses_above_the_budget_are_closed() {
     let endpoint = start(builder().configure(|config| {
         config.shards = 1;
         config.outbound_budget_bytes = 24 << 20;

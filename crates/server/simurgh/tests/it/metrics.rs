@@ -51,7 +51,7 @@ fn family<'a>(name: &'a str, families: &BTreeMap<String, (String, String)>) -> &
 }
 
 #[test]
-fn the_page_lists_every_metric_and_no_other() {
+fn metrics_page_lists_exactly_the_exported_metrics() {
     let families = families(&metrics());
     assert!(families.len() > 50, "{families:#?}");
     let listed: BTreeMap<String, (String, String)> = PAGE
@@ -71,7 +71,7 @@ fn the_page_lists_every_metric_and_no_other() {
 }
 
 #[test]
-fn names_types_and_samples_keep_prometheus_conventions() {
+fn metrics_follow_prometheus_conventions() {
     let text = metrics();
     let families = families(&text);
     for (name, (kind, help)) in &families {
@@ -120,7 +120,7 @@ impl simurgh::ShardChannel for Talk {
 }
 
 #[test]
-fn what_becomes_of_histories_and_who_comes_back_is_counted() {
+fn histories_and_resumes_are_counted() {
     let user_socket = UserSocket::new("/socket").channel(
         ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Talk))
             .history(History { count: 2, ..History::default() }),
@@ -173,7 +173,7 @@ fn what_becomes_of_histories_and_who_comes_back_is_counted() {
 }
 
 #[test]
-fn the_dashboard_asks_for_metrics_that_are_there() {
+fn dashboard_queries_existing_metrics() {
     let families = families(&metrics());
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let mut queries = Vec::new();

@@ -59,7 +59,7 @@ fn percent(text: &str) -> String {
 }
 
 #[test]
-fn the_overview_tells_what_is_there_shard_by_shard() {
+fn overview_shows_figures_per_shard() {
     let endpoint = start(builder());
     let mut clients: Vec<Client> = (0..6).map(|_| Client::v2(&endpoint)).collect();
     for client in &mut clients {
@@ -177,7 +177,7 @@ fn connections_are_sorted_looked_up_and_disconnected() {
 }
 
 #[test]
-fn who_talks_and_who_does_not_read_come_first() {
+fn busiest_and_slowest_connections_are_listed_first() {
     let endpoint = start(builder().configure(|config| config.outbound_bytes_max = 64 << 20));
     let (mut talker, mut slow) = (Client::v2(&endpoint), Client::v2(&endpoint));
     talker.join("rooms:talk");
@@ -209,7 +209,7 @@ fn who_talks_and_who_does_not_read_come_first() {
 }
 
 #[test]
-fn who_meets_a_limit_is_named_with_it() {
+fn limited_connection_is_listed_with_its_limit() {
     let limits = SocketLimits {
         messages: Rate::every(3, Duration::from_secs(3_600)).ok().map(Into::into),
         ..SocketLimits::default()
@@ -241,7 +241,7 @@ fn who_meets_a_limit_is_named_with_it() {
 }
 
 #[test]
-fn nobody_sees_anything_without_the_right() {
+fn observer_refuses_clients_without_access() {
     let endpoint = start(builder().configure(|config| config.api_token = Some("secret".into())));
     Client::v2(&endpoint).join("rooms:hidden");
     let address = endpoint.addresses()[0];
@@ -277,7 +277,7 @@ fn nobody_sees_anything_without_the_right() {
 }
 
 #[test]
-fn it_can_be_opened_to_others_and_is_on_the_admin_listener() {
+fn observer_can_be_opened_to_others_and_is_on_the_admin_listener() {
     // Like behind a proxy on this machine.
     let named = || builder().configure(|config| config.trusted_hosts = vec!["chat.example".into()]);
     let token = |config: &mut simurgh::Config| config.api_token = Some("secret".into());
@@ -295,7 +295,7 @@ fn it_can_be_opened_to_others_and_is_on_the_admin_listener() {
 }
 
 #[test]
-fn an_application_keeps_its_other_pages() {
+fn application_keeps_its_other_pages() {
     use simurgh::axum::Router;
     use simurgh::axum::routing::get;
     let pages = Router::new()
@@ -329,7 +329,7 @@ fn the_front_page_shows_details_only_to_viewers() {
 }
 
 #[test]
-fn the_feed_tells_figures_and_the_list_that_was_asked_for() {
+fn feed_sends_figures_and_the_requested_list() {
     let endpoint = start(builder());
     let mut client = Client::v2(&endpoint);
     client.join("rooms:a");
@@ -360,7 +360,7 @@ fn the_feed_tells_figures_and_the_list_that_was_asked_for() {
 
 /// A long list comes in slices: the shard continues to serve meanwhile.
 #[test]
-fn a_crowd_of_topics_is_listed_in_slices() {
+fn many_topics_are_listed_in_slices() {
     let endpoint = start(builder().configure(|config| config.shards = 1));
     let mut client = Client::v2(&endpoint);
     let mut other = Client::v2(&endpoint);
@@ -383,7 +383,7 @@ fn a_crowd_of_topics_is_listed_in_slices() {
 }
 
 #[test]
-fn what_is_kept_is_listed_by_its_bytes_with_and_without_members() {
+fn histories_are_listed_by_bytes_with_and_without_members() {
     let user_socket = UserSocket::new("/socket")
         .channel(
             ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Room))

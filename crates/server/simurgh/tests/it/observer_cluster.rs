@@ -60,7 +60,7 @@ fn names(cluster: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_node_that_is_alone_shows_nothing_of_a_cluster() {
+fn single_node_shows_no_cluster() {
     let endpoint = start(builder());
     let (status, body) = request(endpoint.addresses()[0], CLUSTER);
     assert_eq!(status, 404);
@@ -126,7 +126,7 @@ fn nodes_that_differ_or_share_a_name_are_marked() {
 }
 
 #[test]
-fn a_node_that_drains_says_so() {
+fn draining_node_is_shown_as_draining() {
     let engine = Engine::start();
     let builder = builder().configure(|config| config.drain_time = Duration::from_secs(5));
     let (a, b) = (start(engine.node(builder, "a")), start(engine.node(self::builder(), "b")));
@@ -238,7 +238,7 @@ impl Drop for Ends<'_> {
 }
 
 #[test]
-fn what_a_liar_answers_is_numbers_or_nothing() {
+fn false_answers_of_a_node_are_numbers_or_absent() {
     let engine = Engine::start();
     let endpoint = start(engine.node(builder(), "a"));
     let hostile = "<img src=x onerror=\"broken=1\">\u{1b}[2J\u{202e}";
@@ -279,7 +279,7 @@ fn what_a_liar_answers_is_numbers_or_nothing() {
 }
 
 #[test]
-fn a_flood_of_questions_is_answered_in_part_and_the_server_serves_on() {
+fn flood_of_queries_is_limited_and_the_server_continues() {
     let engine = Engine::start();
     let endpoint = start(engine.node(builder(), "a"));
     let mut stranger = Stranger::joins(&engine, "b");

@@ -228,7 +228,7 @@ fn is_reply(what: &What) -> bool {
 }
 
 #[test]
-fn a_channel_that_is_left_or_whose_terminate_panics_is_dropped_on_tokio() {
+fn left_or_panicking_channel_is_dropped_on_tokio() {
     let mut it = Stage::new();
     for topic in ["room:1", "room:panics"] {
         let socket = it.joined(topic);
@@ -239,7 +239,7 @@ fn a_channel_that_is_left_or_whose_terminate_panics_is_dropped_on_tokio() {
 }
 
 #[test]
-fn a_handler_that_waits_and_what_waits_behind_it_are_dropped_on_tokio() {
+fn pending_handler_and_its_queue_are_dropped_on_tokio() {
     let mut it = Stage::new();
     let socket = it.joined("room:1");
     it.asks(socket, "room:1", "handle");
@@ -255,7 +255,7 @@ fn a_handler_that_waits_and_what_waits_behind_it_are_dropped_on_tokio() {
 
 /// Its result reaches a shard that has no such channel any more.
 #[test]
-fn a_handler_that_is_done_after_its_channel_has_ended_is_dropped_on_tokio() {
+fn handler_finished_after_its_channel_is_dropped_on_tokio() {
     let mut it = Stage::new();
     let socket = it.joined("room:1");
     it.push(socket, "room:1", "block");
@@ -269,7 +269,7 @@ fn a_handler_that_is_done_after_its_channel_has_ended_is_dropped_on_tokio() {
 }
 
 #[test]
-fn a_join_that_is_decided_too_late_is_dropped_on_tokio() {
+fn late_join_is_dropped_on_tokio() {
     let mut it = Stage::new();
     let socket = it.connected();
     it.driver.join(socket, "room:later", json!({})).unwrap();
@@ -286,7 +286,7 @@ fn a_join_that_is_decided_too_late_is_dropped_on_tokio() {
 }
 
 #[test]
-fn a_join_that_is_never_decided_is_dropped_in_the_end() {
+fn undecided_join_is_dropped_at_the_end() {
     let mut it = Stage::new();
     let socket = it.connected();
     it.driver.join(socket, "room:later", json!({})).unwrap();
@@ -326,7 +326,7 @@ fn a_message_for_a_channel_of_another_type_is_dropped_on_tokio() {
 
 /// Idle channels, a waiting one, and mail that the shard never takes.
 #[test]
-fn what_a_shard_has_when_its_server_stops_is_dropped_on_tokio() {
+fn state_of_a_stopped_shard_is_dropped_on_tokio() {
     let mut it = Stage::new();
     let (blocks, waits, idles) = (it.joined("blocks"), it.joined("room:1"), it.joined("room:1"));
     it.asks(idles, "room:1", "handle");
@@ -344,7 +344,7 @@ fn what_a_shard_has_when_its_server_stops_is_dropped_on_tokio() {
 
 /// An invalid request is refused without waiting for its connect function.
 #[test]
-fn a_connect_that_is_not_wanted_any_more_is_dropped_on_tokio() {
+fn cancelled_connect_is_dropped_on_tokio() {
     let ledger = Ledger::new();
     let endpoint = crate::support::start(Endpoint::builder().socket(user_socket(&ledger)));
     let mut raw = Raw::connect(endpoint.addresses()[0]);

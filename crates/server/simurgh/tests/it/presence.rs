@@ -121,7 +121,7 @@ fn get(endpoint: &Endpoint, query: &str, token: Option<&str>) -> (u16, Value) {
 /// The code maps the end of the server to 503 (http/api.rs): over a socket, HTTP ends with the
 /// shards.
 #[test]
-fn back_ends_ask_by_http_with_a_token() {
+fn back_ends_list_members_over_http_with_a_token() {
     let endpoint = start(builder());
     let (_desk, desk_ref) = member(&endpoint, "room:é &", "ann");
     let (_phone, phone_ref) = member(&endpoint, "room:é &", "ann");

@@ -56,7 +56,7 @@ fn nothing(subscription: &mut Subscription) -> Option<RecvError> {
 }
 
 #[test]
-fn a_subscription_hears_once_what_anybody_broadcasts() {
+fn subscription_receives_each_broadcast_once() {
     let (endpoint, mut driver, pubsub) = start();
     let mut all = pubsub.subscribe("room:1");
     let mut again = endpoint.handle().pubsub().subscribe(String::from("room:1"));
@@ -83,7 +83,7 @@ fn a_subscription_hears_once_what_anybody_broadcasts() {
 }
 
 #[test]
-fn who_broadcasts_from_a_subscription_does_not_hear_itself() {
+fn subscription_does_not_receive_its_own_broadcast_from() {
     let (_endpoint, mut driver, pubsub) = start();
     let (mut one, mut two) = (pubsub.subscribe("room:1"), pubsub.subscribe("room:1"));
     let socket = driver.connect("/socket", json!({})).unwrap();
@@ -97,7 +97,7 @@ fn who_broadcasts_from_a_subscription_does_not_hear_itself() {
 }
 
 #[test]
-fn a_node_is_spoken_to_by_its_name() {
+fn node_is_addressed_by_its_name() {
     let (_endpoint, _driver, pubsub) = start();
     let mut all = pubsub.subscribe("t");
     assert_eq!(pubsub.node_name(), "simurgh");
@@ -109,7 +109,7 @@ fn a_node_is_spoken_to_by_its_name() {
 
 /// No sender waits for a subscription: it loses what exceeds its limit, and learns how much.
 #[test]
-fn a_subscription_that_is_not_read_is_told_what_it_has_lost() {
+fn unread_subscription_reports_lost_broadcasts() {
     let (_endpoint, mut driver, pubsub) = start();
     let mut slow = pubsub.subscribe("t");
     let bytes = 1 << 20;
@@ -134,7 +134,7 @@ fn a_subscription_that_is_not_read_is_told_what_it_has_lost() {
 }
 
 #[test]
-fn a_subscription_ends_with_the_server() {
+fn subscription_ends_with_the_server() {
     let (endpoint, driver, pubsub) = start();
     let mut waits = pubsub.subscribe("t");
     let waiting = thread::spawn(move || waits.blocking_recv().map(|it| said(&it)));
@@ -149,7 +149,7 @@ fn a_subscription_ends_with_the_server() {
 
 /// Tasks can wait for a broadcast.
 #[test]
-fn a_subscription_is_awaited() {
+fn subscription_can_be_awaited() {
     let (_endpoint, _driver, pubsub) = start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

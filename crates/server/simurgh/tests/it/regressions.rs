@@ -148,7 +148,7 @@ fn builder() -> Builder {
 /// The cached bytes of a fan-out were found by topic and numbers. A topic in the slot of a closed
 /// one began with the same numbers, and its members received the other's messages.
 #[test]
-fn a_topic_never_sends_what_another_in_its_slot_has_left() {
+fn reused_topic_slot_sends_no_old_broadcasts() {
     let endpoint = start(builder());
     let mut busy = Client::v2(&endpoint);
     busy.join("rooms:intercepts");
@@ -170,7 +170,7 @@ fn a_topic_never_sends_what_another_in_its_slot_has_left() {
 /// Each push in `handle_out` called `handle_out` recursively for what had been broadcast meanwhile,
 /// until the shard's stack overflowed and the process ended.
 #[test]
-fn an_interceptor_that_broadcasts_and_pushes_does_not_nest() {
+fn interceptor_that_broadcasts_does_not_nest() {
     const ROUNDS: u64 = 20_000;
     let endpoint = start(builder());
     let mut client = Client::v2(&endpoint);
@@ -184,7 +184,7 @@ fn an_interceptor_that_broadcasts_and_pushes_does_not_nest() {
 /// The newest membership of a plain connection was taken for its channel. After a subscription that
 /// was the relay, and every message of the client was lost silently.
 #[test]
-fn a_plain_channel_that_subscribes_still_hears_its_client() {
+fn subscribed_plain_channel_still_receives_its_client() {
     struct Subscriber;
     impl ShardChannel for Subscriber {
         fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
@@ -209,7 +209,7 @@ fn a_plain_channel_that_subscribes_still_hears_its_client() {
 /// Results that come too late for their channel or socket are dropped on the shard: the drop is
 /// application code, and its panic ended the server.
 #[test]
-fn what_comes_too_late_is_dropped_under_guard() {
+fn late_values_are_dropped_under_guard() {
     let endpoint = start(builder());
     let mut witness = Client::v2(&endpoint);
     witness.heartbeat();
@@ -230,7 +230,7 @@ fn what_comes_too_late_is_dropped_under_guard() {
 /// A socket that was closed while its join was pending never released what it had been charged for
 /// the messages behind the join; once the budget was used up, no client could send a long message.
 #[test]
-fn a_socket_closed_while_its_join_is_pending_gives_its_bytes_back() {
+fn socket_closed_during_a_pending_join_frees_its_bytes() {
     let endpoint = start(builder());
     let mut client = Client::connect(endpoint.addresses()[0], "/socket/websocket?vsn=2.0.0&id=me");
     client.heartbeat();
@@ -264,7 +264,7 @@ fn a_drain_answers_a_pending_connect_in_http() {
 /// Broadcasts of a join function were lost when it then refused, for example "this name was tried
 /// again" to the members.
 #[test]
-fn what_a_refused_join_broadcast_is_not_lost() {
+fn broadcast_of_a_refused_join_is_delivered() {
     let endpoint = start(builder());
     let mut member = Client::v2(&endpoint);
     member.join("rooms:a");
@@ -284,7 +284,7 @@ fn an_api_request_without_the_token_is_refused_before_its_body() {
 
 /// Broadcasts of channels whose sockets time out were delayed until another event.
 #[test]
-fn what_an_idle_sockets_channel_broadcasts_at_its_end_leaves_at_once() {
+fn last_broadcast_of_an_idle_socket_is_sent_at_once() {
     struct Leaver(mpsc::Sender<std::time::Instant>);
     impl ShardChannel for Leaver {
         fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {

@@ -64,7 +64,7 @@ fn builder() -> Builder {
 }
 
 #[test]
-fn a_join_function_sees_what_its_client_says_it_has_heard() {
+fn join_function_sees_the_position_of_its_client() {
     let server = start(builder());
     let said = [
         (json!({}), Value::Null),
@@ -104,7 +104,7 @@ fn a_join_function_sees_what_its_client_says_it_has_heard() {
 }
 
 #[test]
-fn nothing_but_a_join_function_sees_it() {
+fn only_join_functions_see_the_resume_position() {
     let server = start(builder());
     let mut client = Client::v2(&server);
     client.send(json!(["1", "1", "kept:a", "phx_join", {"simurgh": {"id": "a-client"}}]));

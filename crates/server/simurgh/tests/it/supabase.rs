@@ -36,7 +36,7 @@ fn said(data: &str) -> Payload<'static> {
 
 /// A Phoenix client would throw at a frame of kind 4, so other channels must never send one.
 #[test]
-fn frames_of_supabase_reach_supabase_channels_alone() {
+fn supabase_frames_reach_only_supabase_channels() {
     let long = format!("[{}1]", "1,".repeat(100_000));
     for data in ["1", &long] {
         let mut options = Options::default();
@@ -60,7 +60,7 @@ fn frames_of_supabase_reach_supabase_channels_alone() {
 }
 
 #[test]
-fn other_channels_go_on_beside() {
+fn other_channels_work_beside_supabase() {
     let server = TestServer::start(user_socket());
     let (ann, bob) = (server.connect(()), server.connect(()));
     let rooms = [ann.join("rooms:a", json!({})), bob.join("rooms:a", json!({}))];

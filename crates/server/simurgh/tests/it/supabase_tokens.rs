@@ -78,7 +78,7 @@ fn ends(channel: &TestChannel, why: &str) {
 }
 
 #[test]
-fn a_connect_needs_a_token_which_may_be_the_apikey() {
+fn connect_needs_a_token_or_apikey() {
     let server = server(OnExpiry::Close);
     assert!(server.try_connect(json!({})).is_err());
     assert!(server.try_connect(json!({"apikey": "anon"})).is_err());
@@ -90,7 +90,7 @@ fn a_connect_needs_a_token_which_may_be_the_apikey() {
 
 /// So any client may join public topics, and one with a token those that it allows.
 #[test]
-fn a_token_may_be_needed_for_private_topics_alone() {
+fn tokens_can_be_required_for_private_topics_only() {
     let server = server_by(|policy| policy.optional(true));
     assert!(server.try_connect(json!({"apikey": "anon"})).is_err(), "it is no good one");
     for params in [json!({}), json!({"apikey": "sb_publishable_x"})] {
@@ -102,7 +102,7 @@ fn a_token_may_be_needed_for_private_topics_alone() {
 }
 
 #[test]
-fn a_private_topic_wants_a_token_that_allows_it() {
+fn private_topic_needs_a_token_that_allows_it() {
     let server = server(OnExpiry::Close);
     let socket = anon(&server);
     let ann = token("ann");
@@ -117,7 +117,7 @@ fn a_private_topic_wants_a_token_that_allows_it() {
 }
 
 #[test]
-fn a_token_that_is_no_good_refuses_the_join_wherever() {
+fn bad_token_refuses_every_join() {
     let server = server(OnExpiry::Close);
     let socket = anon(&server);
     let foreign = sign_by(b"another secret of thirty-two bytes", &json!({"exp": NOW + 9}));
@@ -136,7 +136,7 @@ fn a_token_that_is_no_good_refuses_the_join_wherever() {
 }
 
 #[test]
-fn who_may_publish_is_said_by_the_token_in_force() {
+fn current_token_decides_about_publishing() {
     let server = server(OnExpiry::Close);
     let (reader, editor) = (anon(&server), anon(&server));
     let role = |role: &str| sign_by(SECRET, &json!({"role": role, "exp": NOW + 60}));
@@ -157,7 +157,7 @@ fn who_may_publish_is_said_by_the_token_in_force() {
 }
 
 #[test]
-fn a_fresh_token_that_is_no_good_ends_the_channel() {
+fn bad_fresh_token_ends_the_channel() {
     let server = server(OnExpiry::Close);
     let socket = anon(&server);
     let ann = token("ann");
@@ -181,7 +181,7 @@ fn a_fresh_token_that_is_no_good_ends_the_channel() {
 }
 
 #[test]
-fn a_channel_ends_with_the_token_in_force() {
+fn channel_ends_when_its_current_token_expires() {
     let server = server(OnExpiry::Close);
     let socket = anon(&server);
     let until = |seconds: u64| sign_by(SECRET, &json!({"sub": "ann", "exp": NOW + seconds}));
@@ -195,7 +195,7 @@ fn a_channel_ends_with_the_token_in_force() {
 }
 
 #[test]
-fn a_token_of_the_same_subject_renews_the_socket_where_that_is_allowed() {
+fn token_of_the_same_subject_renews_the_socket_if_allowed() {
     for (on_expiry, renews) in [(OnExpiry::Renew, true), (OnExpiry::Close, false)] {
         let server = server(on_expiry);
         let until = |seconds: u64| sign_by(SECRET, &json!({"sub": "ann", "exp": NOW + seconds}));

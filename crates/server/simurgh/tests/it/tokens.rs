@@ -151,7 +151,7 @@ fn ask(client: &mut Client, topic: &str, event: &str, payload: Value) -> (String
 }
 
 #[test]
-fn a_good_token_gives_id_and_claims_and_topics_of_its_own() {
+fn valid_token_sets_id_claims_and_allowed_topics() {
     let endpoint = server(policy().0);
     let mut seven = client(&endpoint, &sign(good()));
     assert_eq!(seven.join("own:8")[4]["response"], json!({"reason": "unauthorized"}));
@@ -163,7 +163,7 @@ fn a_good_token_gives_id_and_claims_and_topics_of_its_own() {
 }
 
 #[test]
-fn a_clock_that_is_far_off_refuses_what_it_cannot_place() {
+fn wrong_clock_refuses_tokens_of_the_future() {
     let (policy, ms) = policy();
     let endpoint = server(policy);
     let token = sign(good());
@@ -176,7 +176,7 @@ fn a_clock_that_is_far_off_refuses_what_it_cannot_place() {
 }
 
 #[test]
-fn a_fresh_token_of_the_same_subject_renews_and_no_other() {
+fn only_a_fresh_token_of_the_same_subject_renews() {
     let endpoint = server(policy().0.on_expiry(OnExpiry::Renew));
     let began = Instant::now();
     let mut user = client(&endpoint, &sign(with("exp", json!(NOW + 1))));
@@ -209,7 +209,7 @@ fn a_fresh_token_of_the_same_subject_renews_and_no_other() {
 }
 
 #[test]
-fn channels_that_take_renewals_are_themselves_in_all_else() {
+fn renewable_channels_otherwise_behave_unchanged() {
     let endpoint = server(policy().0.on_expiry(OnExpiry::Renew));
     let mut user = client(&endpoint, &sign(good()));
     user.join("room:a");
@@ -251,7 +251,7 @@ fn join_with(client: &mut Client, topic: &str, payload: Value) -> (String, Value
 }
 
 #[test]
-fn a_join_may_bring_a_token_of_its_own_and_the_channel_ends_with_it() {
+fn join_token_applies_to_its_channel_and_ends_it() {
     let endpoint = ticketed(policy().0.optional(true));
     assert_eq!(reason(&endpoint, "rubbish"), "invalid", "none at all is let in, a bad one is not");
     let mut user = Client::v2(&endpoint);
@@ -290,7 +290,7 @@ fn a_join_may_bring_a_token_of_its_own_and_the_channel_ends_with_it() {
 }
 
 #[test]
-fn driven_sockets_are_let_in_and_closed_by_tokens_too() {
+fn tokens_apply_to_driven_sockets() {
     let endpoint = server(policy().0);
     let mut driver = Driver::start(&endpoint);
     assert!(driver.connect("/socket", json!({"token": sign(with("aud", json!("x")))})).is_err());
@@ -312,7 +312,7 @@ fn jwks(ids: &[&str]) -> String {
 }
 
 #[test]
-fn a_jwks_file_that_changes_is_read_again_and_a_broken_one_is_not_taken() {
+fn changed_jwks_file_is_reloaded_and_a_broken_one_ignored() {
     let dir = std::env::temp_dir().join(format!("simurgh-tokens-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let file = dir.join("jwks.json");
@@ -338,7 +338,7 @@ fn a_jwks_file_that_changes_is_read_again_and_a_broken_one_is_not_taken() {
 }
 
 #[test]
-fn no_token_of_an_address_is_logged() {
+fn tokens_in_addresses_are_not_logged() {
     log::start();
     let endpoint = server(policy().0);
     let (kept, expired) = (sign(with("sub", json!("x"))), sign(with("exp", json!(NOW - 77))));

@@ -50,7 +50,7 @@ fn joined(driver: &mut Driver, topic: &str) -> (Vec<SocketId>, usize) {
 }
 
 #[test]
-fn a_handler_that_waits_takes_less_than_a_kilobyte_and_one_that_does_not_nothing() {
+fn pending_handler_takes_less_than_a_kilobyte() {
     let _alone = alone();
     let gate = Arc::new(Semaphore::new(0));
     let (plain, waiting) = (Arc::clone(&gate), Arc::clone(&gate));

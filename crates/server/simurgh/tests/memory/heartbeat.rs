@@ -31,7 +31,7 @@ fn exchange(stream: &mut TcpStream, request: &[u8], answer: &mut [u8]) -> usize 
 }
 
 #[test]
-fn a_heartbeat_on_an_idle_connection_allocates_nothing() {
+fn heartbeat_on_an_idle_connection_allocates_nothing() {
     let _alone = alone();
     let user_socket = UserSocket::new("/socket")
         .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));

@@ -70,7 +70,7 @@ impl Poller {
 }
 
 #[test]
-fn five_thousand_polls_wait_in_two_kilobytes_each_and_are_answered() {
+fn five_thousand_waiting_polls_take_two_kilobytes_each() {
     let _alone = alone();
     let user_socket = UserSocket::new("/socket")
         .longpoll(LongPoll::new().window(Duration::from_secs(120)))

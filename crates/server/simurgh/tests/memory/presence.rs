@@ -78,7 +78,7 @@ fn settled(driver: &mut Driver) -> usize {
 }
 
 #[test]
-fn two_thousand_members_who_came_and_went_leave_nothing() {
+fn two_thousand_departed_members_leave_no_memory() {
     let _alone = alone();
     let next = AtomicUsize::new(0);
     let user_socket = UserSocket::new("/socket")

@@ -61,15 +61,23 @@ pub(super) struct Column<T> {
     pub(super) label: &'static str,
     /// Aligned right, and sorted from the greatest at first.
     pub(super) is_number: bool,
+    /// Left out where not all columns fit, the highest first; 0 stays.
+    pub(super) spare: u8,
     value: fn(&T) -> Value,
 }
 
+impl<T> Column<T> {
+    const fn spare(self, spare: u8) -> Self {
+        Self { spare, ..self }
+    }
+}
+
 const fn number<T>(label: &'static str, value: fn(&T) -> Value) -> Column<T> {
-    Column { label, is_number: true, value }
+    Column { label, is_number: true, spare: 0, value }
 }
 
 const fn words<T>(label: &'static str, value: fn(&T) -> Value) -> Column<T> {
-    Column { label, is_number: false, value }
+    Column { label, is_number: false, spare: 0, value }
 }
 
 pub(super) const SHARDS: &[Column<ShardRow>] = &[
@@ -77,9 +85,9 @@ pub(super) const SHARDS: &[Column<ShardRow>] = &[
     number("connections", |row| Value::count(row.connections)),
     number("channels", |row| Value::count(row.channels)),
     number("topics", |row| Value::count(row.topics)),
-    number("mailbox", |row| Value::count(row.mailbox_mails)),
-    number("under way", |row| Value::size(row.mailbox_bytes)),
-    number("fan-outs", |row| Value::count(row.fanout_topics)),
+    number("waiting", |row: &ShardRow| Value::count(row.mailbox_mails)).spare(2),
+    number("bytes", |row: &ShardRow| Value::size(row.mailbox_bytes)).spare(1),
+    number("fan-outs", |row: &ShardRow| Value::count(row.fanout_topics)).spare(3),
     number("in/s", |row| Value::decimal(row.messages_in_per_s)),
     number("out/s", |row| Value::decimal(row.messages_out_per_s)),
     number("CPU %", |row| Value::decimal(row.cpu_cores * 100.0)),
@@ -90,15 +98,15 @@ pub(super) const SHARDS: &[Column<ShardRow>] = &[
 
 pub(super) const ERRORS: &[Column<ErrorRow>] = &[
     number("last minute", |row| Value::count(row.last_minute)),
-    number("in all", |row| Value::count(row.total)),
+    number("total", |row| Value::count(row.total)),
     words("kind", |row| Value::text(&row.kind)),
-    words("what it is", |row| Value::text(&row.about)),
+    words("meaning", |row| Value::text(&row.about)),
 ];
 
 pub(super) const TOPICS: &[Column<TopicRow>] = &[
     number("members", |row| Value::count(row.members)),
     number("deliveries/s", |row| Value::maybe(row.deliveries_per_s, Value::decimal)),
-    number("kept", |row| Value::maybe(row.kept.as_ref(), |kept| Value::size(kept.bytes))),
+    number("history", |row| Value::maybe(row.kept.as_ref(), |kept| Value::size(kept.bytes))),
     words("topic", |row| Value::text(&row.topic)),
 ];
 
@@ -107,12 +115,13 @@ pub(super) const CONNECTIONS: &[Column<ConnectionRow>] = &[
     number("msgs/s", |row| Value::maybe(row.messages_per_s, Value::decimal)),
     number("age", |row| Value::number(row.age_s as f64, age(row))),
     number("channels", |row| Value::count(row.channels)),
-    number("quiet", |row| Value::number(row.quiet_s, format::time(row.quiet_s))),
-    words("limit met", |row| Value::text(&limit_met(row))),
+    number("quiet", |row: &ConnectionRow| Value::number(row.quiet_s, format::time(row.quiet_s)))
+        .spare(2),
+    words("over limit", |row: &ConnectionRow| Value::text(&limit_met(row))).spare(3),
     words("connection", |row| Value::text(&row.id)),
-    words("peer", |row| Value::text(row.peer.as_deref().unwrap_or("-"))),
-    words("path", |row| Value::text(&row.path)),
-    words("state", |row| Value::text(&row.state)),
+    words("address", |row| Value::text(row.peer.as_deref().unwrap_or("-"))),
+    words("path", |row: &ConnectionRow| Value::text(&row.path)).spare(5),
+    words("state", |row: &ConnectionRow| Value::text(&row.state)).spare(4),
     words("topics", |row| Value::text(&topics(row))),
 ];
 
@@ -121,22 +130,22 @@ pub(super) const NODES: &[Column<NodeRow>] = &[
     words("state", |row| Value::text(&row.state)),
     number("sockets", |row| Value::count(sockets(row))),
     number("channels", |row| figure(row, |it| Value::count(it.channels))),
-    number("topics", |row| figure(row, |it| Value::count(it.topics))),
     number("in/s", |row| figure(row, |it| Value::decimal(it.messages_in_per_s))),
     number("out/s", |row| figure(row, |it| Value::decimal(it.messages_out_per_s))),
-    number("presences", |row| figure(row, |it| Value::count(it.presences_local))),
-    number("kept", |row| figure(row, |it| Value::count(it.kept_messages))),
+    number("presences", |row: &NodeRow| figure(row, |it| Value::count(it.presences_local)))
+        .spare(2),
+    number("history", |row: &NodeRow| figure(row, |it| Value::count(it.kept_messages))).spare(1),
     number("memory", |row| figure(row, |it| Value::size(it.resident_bytes))),
     number("CPU %", |row| figure(row, |it| Value::decimal(it.cpu_cores * 100.0))),
 ];
 
-/// Data of the other nodes from their heartbeats.
+/// What a node knows about the others from their heartbeats.
 pub(super) const BEATS: &[Column<NodeRow>] = &[
     words("node", node),
     words("id", |row| Value::text(&row.id)),
     words("version", |row| Value::text(&row.version)),
     words("state", |row| Value::text(&row.state)),
-    number("beat", |row| Value::maybe(row.heard_ms, |ms| Value::millis(ms as f64))),
+    number("heartbeat", |row| Value::maybe(row.heard_ms, |ms| Value::millis(ms as f64))),
     number("RTT", |row| Value::maybe(row.rtt_ms, Value::millis)),
     number("delay", |row| Value::maybe(row.delay_ms, |ms| Value::millis(ms as f64))),
     number("clock", |row| Value::maybe(row.clock_offset_ms, clock)),

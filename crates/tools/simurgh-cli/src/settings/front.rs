@@ -28,11 +28,12 @@ pub(super) fn serves_chat(specs: &[ChannelSpec]) -> bool {
 /// The channels and addresses, and links to the server's own pages; `{{host}}` is this server.
 pub(super) fn html(specs: &[ChannelSpec]) -> String {
     let row = |spec: &ChannelSpec| {
-        let is_supabase = spec.kind == ChannelKind::Supabase;
         let topic = if spec.topic.is_empty() { "realtime:*" } else { &spec.topic };
         let events: Vec<&str> = spec.event.iter().map(|event| event.name.as_str()).collect();
-        let events =
-            if is_supabase { "those of Supabase Realtime".into() } else { events.join(", ") };
+        let events = match spec.kind {
+            ChannelKind::Supabase => "those of Supabase Realtime".to_owned(),
+            ChannelKind::Phoenix => events.join(", "),
+        };
         let (topic, events) = (escaped(topic), escaped(&events));
         format!("<tr><th scope=\"row\"><code>{topic}</code></th><td>{events}</td></tr>")
     };

@@ -15,15 +15,20 @@ use serde_json::Value;
 const WITHIN: Duration = Duration::from_secs(240);
 const TOKEN: (&str, &str) = ("SIMURGH_API_TOKEN", "a-token-of-no-importance");
 
-/// Runs a shipped scenario with other values for its keys, against these nodes.
-fn run_shipped(name: &str, changes: &[(&str, &str)], urls: &[String]) -> (Ran, Value) {
+/// Runs a shipped scenario with other values for its keys and more below, against these servers.
+pub(crate) fn run_shipped(
+    name: &str,
+    changes: &[(&str, &str)],
+    urls: &[String],
+    more: &str,
+) -> (Ran, Value) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../bench/scenarios").join(name);
     let mut text = std::fs::read_to_string(path).unwrap();
     for (before, after) in changes {
         assert!(text.contains(before), "{before}");
         text = text.replace(before, after);
     }
-    let dir = directory(&[(name, &text)]);
+    let dir = directory(&[(name, &format!("{text}{more}"))]);
     let flags = ["--workers", "2", "--dashboard", "off", "--quiet", "--server-cpu", "--out", "out"];
     let targets: Vec<&str> = urls.iter().flat_map(|url| ["--target", url]).collect();
     let ran = run_long(dir.path(), &[&["load", name], &flags[..], &targets].concat(), WITHIN);
@@ -134,7 +139,7 @@ fn messages_in_rooms_over_three_nodes_are_delivered_once_to_each() {
         ("duration = \"10s\"\nrate = 60", "duration = \"1s\"\nrate = 10"),
         ("loop = 300", "loop = 10"),
     ];
-    let (ran, report) = run_shipped("cluster-rooms.toml", &changes, &urls(&nodes));
+    let (ran, report) = run_shipped("cluster-rooms.toml", &changes, &urls(&nodes), "");
     assert_eq!(ran.status.code(), Some(0), "{ran:?}");
     assert_eq!(count(&report, "broadcasts"), 10 * 10, "{}", ran.stdout);
     // To each of the 29 others.
@@ -172,7 +177,7 @@ fn users_of_a_killed_node_move_and_the_report_shows_it() {
         ("rate = 30", "rate = 3"),
         ("loop = 570", "loop = 60"),
     ];
-    let run = std::thread::spawn(move || run_shipped("cluster-kill.toml", &changes, &urls));
+    let run = std::thread::spawn(move || run_shipped("cluster-kill.toml", &changes, &urls, ""));
     until("thirty users hear what is said", || {
         let heard = second.metric("simurgh_cluster_received_total{kind=\"broadcast\"}");
         (second.metric("simurgh_sockets") == 30 && heard > 30).then_some(())
@@ -234,7 +239,7 @@ fn disconnected_clients_miss_nothing_though_a_node_and_the_engine_are_killed() {
         ("every = \"10s\", for = \"2s\"", "every = \"3s\", for = \"500ms\""),
         ("loop = 600", "loop = 80"),
     ];
-    let run = std::thread::spawn(move || run_shipped("drops-cluster.toml", &changes, &urls));
+    let run = std::thread::spawn(move || run_shipped("drops-cluster.toml", &changes, &urls, ""));
     let heard = "simurgh_deliveries_total";
     until("what is said is heard", || (second.metric(heard) > 200).then_some(()));
     engine.kill();

@@ -187,7 +187,7 @@ announce_joins_up_to = 5
         &[
             "1: shards:",
             "4: [[channel]] topic: \"rooms*:\": a topic pattern may contain `*` only at its end",
-            "5: [[channel]] join_reply: \"$now.utc\" stands for nothing: $name",
+            "5: [[channel]] join_reply: \"$now.utc\" is not a form. Forms are $name",
             "9: [[channel]] payload_bytes_max: invalid value: string \"big\", expected a size such",
             "12: [[channel]] topic: \"rooms:*\" is declared twice",
             "16: [[channel.event]] reply: \"$\" is not a form",
@@ -203,9 +203,9 @@ announce_joins_up_to = 5
         &[
             "3: [[channel]] presence: must be true, false, or a table such as { key = \"$user\"",
             "7: [[channel]] presence: name: no such key; the keys are key and meta",
-            "7: [[channel]] presence.key: \"$a.b\" is not a form: $name",
-            "7: [[channel]] presence.meta: is a table, such as { name = \"$user\" }",
-            "16: [[channel.event]] name: \"presence_diff\": presence tells it itself",
+            "7: [[channel]] presence.key: \"$a.b\" is not a form. Forms",
+            "7: [[channel]] presence.meta: must be a table, such as { name = \"$user\" }",
+            "16: [[channel.event]] name: \"presence_diff\" is sent by presence",
         ],
     );
     refused("channel = 5\n", &["1: channel: write each channel as its own table, [[channel]]"]);
@@ -217,7 +217,7 @@ announce_joins_up_to = 5
     );
     refused(
         "[[channel]]\ntopic = \"a\"\njoin_reply = { at = 2026-01-01 }\n",
-        &["3: [[channel]] join_reply: \"$__toml_private_datetime\" is no name for a field"],
+        &["3: [[channel]] join_reply: \"$__toml_private_datetime\" cannot be the name"],
     );
 }
 
@@ -231,11 +231,11 @@ fn what_is_no_limit_is_named_with_its_line() {
             "1: max_connections_per_address: ",
             "2: max_connections_per_user: ",
             "4: [limits] joins: 0: a rate and its burst must be from 1 to 1099511627776",
-            "5: [limits] messages: \"often\" is no rate; it takes a number a second",
-            "6: [limits] bytes: policy: \"ban\" is none; it takes \"reply\", \"drop\" or",
+            "5: [limits] messages: \"often\" is not a rate: use a number per second",
+            "6: [limits] bytes: policy: \"ban\" is unknown: use \"reply\", \"drop\" or",
             "7: [limits] payload_bytes: no such key",
             "8: [limits] shards: no such key; move it above the first [limits]",
-            "11: [[channel]] limits: messages: -5 is no rate",
+            "11: [[channel]] limits: messages: -5 is not a rate",
         ],
     );
 }

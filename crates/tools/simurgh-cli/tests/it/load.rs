@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::cluster_load::run_shipped;
 use crate::support::{Server, directory, run};
 use serde_json::Value;
 
@@ -136,7 +137,7 @@ fn servers_that_are_wrong_are_named_with_file_line_and_key() {
     for (file, line) in [
         ("none.toml", "none.toml:1: the top of the file: target is missing"),
         ("twice.toml", "twice.toml:5: url: the same server as on line 3"),
-        ("word.toml", "word.toml:1: spread: \"stiky\" is none of its words (did you mean sticky?)"),
+        ("word.toml", "word.toml:1: spread: \"stiky\" is not allowed (did you mean sticky?)"),
     ] {
         let ran = run(dir.path(), &["load", "check", file]);
         assert_eq!(ran.status.code(), Some(2), "{ran:?}");
@@ -244,27 +245,6 @@ fn chat(toml: &str) -> Server {
     Server::start(toml, &["--listen", "127.0.0.1:0", "--log", "warn"])
 }
 
-fn shortened_at(
-    server: &Server,
-    name: &str,
-    times: &[(&str, &str)],
-    users: &str,
-    pass: &str,
-) -> serde_json::Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../bench/scenarios").join(name);
-    let text = std::fs::read_to_string(path).unwrap();
-    let mut text = text.replace("127.0.0.1:4000", &server.addresses[0]);
-    for (long, short) in times {
-        assert!(text.contains(long), "{long}");
-        text = text.replace(long, short);
-    }
-    let dir = directory(&[(name, &format!("{text}{pass}"))]);
-    let flags = ["--max-users", users, "--workers", "2", "--dashboard", "off", "--out", "out"];
-    let ran = run(dir.path(), &[&["load", name], &flags[..]].concat());
-    assert_eq!(ran.status.code(), Some(0), "{name}: {ran:?}");
-    report(&dir.path().join("out"))
-}
-
 #[test]
 fn dropped_connections_lose_messages_unless_there_is_a_history() {
     for (toml, missing) in [(WITHOUT_HISTORY, ">= 1500"), ("", "== 0")] {
@@ -284,7 +264,9 @@ fn drops(server: &Server, missing: &str) {
         ("deliveries_missing = \"== 0\"", &*missing),
     ];
     let pass = "errors = \"== 0\"\nbroadcasts = \"== 500\"\n";
-    let report = shortened_at(server, "drops.toml", &times, "1000", pass);
+    let url = format!("ws://{}", server.addresses[0]);
+    let (ran, report) = run_shipped("drops.toml", &times, &[url], pass);
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
     let counts = &report["counts"];
     let count = |name: &str| counts[name].as_u64().unwrap_or(0);
     // 50 messages to each of ten clients in each of ten topics, most of which are disconnected

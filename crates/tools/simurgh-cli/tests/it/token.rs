@@ -166,7 +166,7 @@ fn mistakes_are_reported_before_anything_is_signed() {
     wrong(&sign(&["--sub", "a", "--key-file", "none"]), "cannot read the key none: ");
     wrong(&sign(&["--sub", "a", "--key-file", "empty"]), "the key is empty");
     let short = sign(&["--sub", "a", "--key-file", "short"]);
-    wrong(&short, "the secret has 7 bytes; HS256 needs 32 at least");
+    wrong(&short, "the secret has 7 bytes; HS256 needs at least 32");
     assert!(!short.stderr.contains("hunter2"));
     let unsaid = run(dir.path(), &["token", "sign", "--sub", "a", "--key-file", "secret"]);
     wrong(&unsaid, "--secret on the command line");

@@ -142,7 +142,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nsocket_id = \"u:{\"\n",
-        "f.toml:4: [token] socket_id: \"u:{\": a { is not closed",
+        "f.toml:4: [token] socket_id: \"u:{\": a { has no }",
     ),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\non_expiry = \"stay\"\n",
@@ -163,7 +163,7 @@ const WRONG: &[(&str, &str)] = &[
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
          join_token = \"t\"\n",
-        "f.toml:6: [[channel]] join_token: says nothing without join",
+        "f.toml:6: [[channel]] join_token: has no effect without rules",
     ),
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
@@ -186,7 +186,7 @@ const WRONG: &[(&str, &str)] = &[
     (
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
          join = \"a:{claim.team}\"\n",
-        "f.toml:6: [[channel]] join: \"a:{claim.team}\": {claim.team} names no claim",
+        "f.toml:6: [[channel]] join: \"a:{claim.team}\": {claim.team} is not a claim",
     ),
 ];
 
@@ -299,7 +299,7 @@ fn templates_use_the_verified_identity_and_check_warns_of_the_client_s_own_field
     };
     let trap = check("{ user = \"$user\", body = \"$body\" }");
     assert!(trap.status.success(), "{}", trap.stderr);
-    assert!(trap.stderr.contains("f.toml:5: [[channel]]: \"$user\" is what the client says"));
+    assert!(trap.stderr.contains("f.toml:5: [[channel]]: \"$user\" is chosen by the client"));
     assert!(trap.stderr.contains("$token.claims.user"), "{}", trap.stderr);
     let good = check("{ user = \"$token.sub\", body = \"$body\" }");
     assert!(good.status.success() && good.stderr.is_empty(), "{}", good.stderr);
@@ -312,7 +312,8 @@ fn templates_use_the_verified_identity_and_check_warns_of_the_client_s_own_field
     let renamed = check("{ author = \"$x\", body = \"$body\" }");
     assert!(renamed.stderr.contains("\"$x\" is chosen by the client"), "{}", renamed.stderr);
     assert!(!renamed.stderr.contains("$body"), "{}", renamed.stderr);
-    for (wrong, told) in [("\"$token\"", "is no form"), ("\"hi $token.sub\"", "stands alone")] {
+    for (wrong, told) in [("\"$token\"", "is not a form"), ("\"hi $token.sub\"", "the whole text")]
+    {
         let checked = check(&format!("{{ user = {wrong} }}"));
         assert!(!checked.status.success() && checked.stderr.contains(told), "{}", checked.stderr);
     }
@@ -324,7 +325,7 @@ fn templates_use_the_verified_identity_and_check_warns_of_the_client_s_own_field
         run(dir.path(), &["config", "--check", "f.toml"])
     };
     let announced = of_channel("announce_join = \"entered\"");
-    assert!(announced.stderr.contains("\"$payload\" is what"), "{}", announced.stderr);
+    assert!(announced.stderr.contains("\"$payload\" is chosen"), "{}", announced.stderr);
     for event in ["", "payload = \"$payload\""] {
         let keys = format!("[[channel.event]]\nname = \"*\"\nbroadcast = \"others\"\n{event}");
         let passed = of_channel(&keys);
@@ -333,11 +334,11 @@ fn templates_use_the_verified_identity_and_check_warns_of_the_client_s_own_field
         assert!(quiet.status.success() && quiet.stderr.is_empty(), "{}", quiet.stderr);
     }
     let present = of_channel("presence = { key = \"$x\" }");
-    assert!(present.stderr.contains("\"$x\" is what"), "{}", present.stderr);
+    assert!(present.stderr.contains("\"$x\" is chosen"), "{}", present.stderr);
     let toml = "[[channel]]\ntopic = \"a:*\"\njoin_reply = { me = \"$token.sub\" }\n";
     std::fs::write(dir.path().join("f.toml"), toml).unwrap();
     let without = run(dir.path(), &["config", "--check", "f.toml"]);
-    assert!(without.stderr.contains("add the table [token]"), "{}", without.stderr);
+    assert!(without.stderr.contains("add that table"), "{}", without.stderr);
 }
 
 #[test]

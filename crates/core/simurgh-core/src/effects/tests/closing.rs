@@ -9,7 +9,7 @@ use crate::*;
 
 /// An interceptor that stops or crashes over a broadcast gets no more of them.
 #[test]
-fn an_interceptor_may_end_by_what_it_is_given() {
+fn interceptor_can_stop_in_handle_out() {
     for (how, last) in [("\"stop\"", CLOSED), ("\"crash\"", CRASHED)] {
         let mut it = TestShard::running(interceptor());
         let key = it.joined(&["t"]);
@@ -27,7 +27,7 @@ fn an_interceptor_may_end_by_what_it_is_given() {
 /// The same before another message: that was due, and nothing may follow the notice (PROTOCOL §6).
 /// It ends once, for the first reason, and sees nothing more.
 #[test]
-fn an_interceptor_that_ends_says_first_what_is_due() {
+fn stopping_interceptor_sends_pending_messages_first() {
     let answer = ok(1, 2, "t", "{}");
     for (event, due) in [
         ("stop_reply", Some(&answer)),
@@ -58,7 +58,7 @@ fn an_interceptor_that_ends_says_first_what_is_due() {
 
 /// Its own effects may end it: all effects of the callback are carried out before.
 #[test]
-fn a_channel_that_ends_by_its_own_broadcast_says_all_it_has_to() {
+fn channel_that_ends_by_its_own_broadcast_sends_everything_before() {
     let notes = Notes::default();
     let told = notes.clone();
     let channel = scripted(move |ctx, heard| match heard {

@@ -36,7 +36,7 @@ fn under_way(it: &mut TestShard) -> (usize, Next) {
 }
 
 #[test]
-fn bytes_are_withheld_while_most_have_not_taken_them() {
+fn bytes_are_withheld_while_most_readers_have_not_taken_them() {
     for (slow, withheld) in [(2, 0), (3, 2 * WEIGHT)] {
         let mut it = TestShard::new();
         let keys = members(&mut it, 4, slow);
@@ -57,7 +57,7 @@ fn bytes_are_withheld_while_most_have_not_taken_them() {
 }
 
 #[test]
-fn who_is_gone_is_not_waited_for() {
+fn closed_reader_does_not_delay_release() {
     let mut it = TestShard::new();
     let keys = members(&mut it, 4, 3);
     it.broadcasts("t", "news", "null");
@@ -74,7 +74,7 @@ fn who_is_gone_is_not_waited_for() {
 }
 
 #[test]
-fn a_leave_of_another_may_give_bytes_back() {
+fn leave_of_another_member_can_release_bytes() {
     let mut it = TestShard::new();
     let keys = members(&mut it, 3, 2);
     it.broadcasts("t", "news", "null");
@@ -95,7 +95,7 @@ fn a_leave_of_another_may_give_bytes_back() {
 
 /// A reader with a quarter of its limit waiting is given time, alone among many.
 #[test]
-fn one_that_lags_is_given_time() {
+fn lagging_reader_gets_time() {
     for (bytes, withheld) in [(1000, false), (1001, true)] {
         let config = Config { outbound_bytes_max: 4000, ..Config::default() };
         let mut it = TestShard::with(config, vec![scripted(standard).user_socket()]);
@@ -109,7 +109,7 @@ fn one_that_lags_is_given_time() {
 }
 
 #[test]
-fn one_that_lags_no_more_is_not_waited_for() {
+fn reader_that_caught_up_does_not_delay_release() {
     let config = Config { outbound_bytes_max: 4000, ..Config::default() };
     let mut it = TestShard::with(config, vec![scripted(standard).user_socket()]);
     let keys = members(&mut it, 5, 1);
@@ -125,7 +125,7 @@ fn one_that_lags_no_more_is_not_waited_for() {
 /// Half of what may wait for one reader, in the time in which a reader may take nothing: here a
 /// broadcast a second.
 #[test]
-fn what_is_withheld_is_given_back_at_a_pace() {
+fn withheld_bytes_are_released_gradually() {
     let outbound_bytes_max = 2 * WEIGHT * 4;
     let slow_after = Duration::from_secs(4);
     let config = Config { outbound_bytes_max, slow_after, ..Config::default() };
@@ -156,7 +156,7 @@ fn what_is_withheld_is_given_back_at_a_pace() {
 /// While a member is behind, the next frames are linked behind those it waits for, so its queue
 /// does not grow. Otherwise the sent frames would be kept for the next ones.
 #[test]
-fn what_comes_next_follows_while_somebody_is_behind() {
+fn next_broadcast_is_chained_while_a_reader_is_behind() {
     let mut it = TestShard::new();
     let keys = members(&mut it, 3, 1);
     let follows = |it: &mut TestShard| {
@@ -174,7 +174,7 @@ fn what_comes_next_follows_while_somebody_is_behind() {
 }
 
 #[test]
-fn each_topic_has_what_is_withheld_of_it() {
+fn withheld_bytes_are_counted_per_topic() {
     let config = Config { slow_after: Duration::from_millis(1), ..Config::default() };
     let mut it = TestShard::with(config, vec![scripted(standard).user_socket()]);
     let keys = ["t", "u"].map(|topic| it.joined(&[topic]));
@@ -192,7 +192,7 @@ fn each_topic_has_what_is_withheld_of_it() {
 
 /// A topic without members stays for what is withheld of it, and no longer.
 #[test]
-fn a_topic_goes_with_what_is_withheld() {
+fn topic_ends_with_its_withheld_bytes() {
     let mut it = TestShard::new();
     let keys = members(&mut it, 2, 2);
     it.broadcasts("t", "news", "null");
@@ -206,7 +206,7 @@ fn a_topic_goes_with_what_is_withheld() {
 }
 
 #[test]
-fn whoever_is_sent_something_may_be_behind() {
+fn every_receiver_can_be_behind() {
     let passing = scripted(|ctx, heard| match heard {
         ChannelCall::Out(event, payload) => {
             ctx.push(event, payload);
@@ -240,7 +240,7 @@ fn whoever_is_sent_something_may_be_behind() {
 }
 
 #[test]
-fn a_slow_sender_is_behind_with_what_is_for_it() {
+fn slow_sender_is_behind_with_its_own_messages() {
     let mut it = TestShard::new();
     let keys = members(&mut it, 3, 1);
     it.broadcasts("t", "news", "0");
@@ -258,7 +258,7 @@ fn a_slow_sender_is_behind_with_what_is_for_it() {
 }
 
 #[test]
-fn whoever_ends_by_what_it_is_sent_is_not_behind() {
+fn member_that_ends_by_a_broadcast_is_not_behind() {
     let stopping = scripted(|ctx, heard| match heard {
         ChannelCall::Out(..) => {
             ctx.push("last", Payload::NULL);

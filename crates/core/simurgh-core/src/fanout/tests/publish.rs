@@ -37,7 +37,7 @@ fn posted(it: &TestShard, shard: usize) -> Vec<Posted> {
 }
 
 #[test]
-fn a_broadcast_is_posted_to_all_other_shards() {
+fn broadcast_is_posted_to_all_other_shards() {
     let mut it = test_shard(4);
     it.node.log().ended.push(2);
     let key = it.joined(&["t"]);
@@ -61,7 +61,7 @@ fn a_broadcast_is_posted_to_all_other_shards() {
 
 /// While they are in flight, and not only when some of them are released.
 #[test]
-fn bytes_under_way_are_counted_at_the_end_of_each_turn() {
+fn bytes_in_flight_are_counted_at_the_end_of_each_turn() {
     let mut it = test_shard(2);
     let key = it.joined(&["t"]);
     let counted = |it: &mut TestShard| {
@@ -80,7 +80,7 @@ fn bytes_under_way_are_counted_at_the_end_of_each_turn() {
 
 /// Without members here a broadcast is done at once.
 #[test]
-fn a_broadcast_for_nobody_is_done() {
+fn broadcast_without_members_completes_at_once() {
     let mut it = test_shard(1);
     let key = it.joined(&["t"]);
     it.counts();
@@ -112,7 +112,7 @@ fn broadcast_that_is_too_large_is_refused_with_a_reply() {
 
 /// A broadcast from outside of channels is for all shards or for none.
 #[test]
-fn a_broadcast_is_refused_while_too_much_is_under_way() {
+fn broadcast_is_refused_while_too_much_is_in_flight() {
     let it = test_shard(3);
     let broadcast = || it.node.broadcast(Broadcast::new("t", "news", Payload::NULL));
     it.node.log().bytes[2] = 800;
@@ -129,7 +129,7 @@ fn a_broadcast_is_refused_while_too_much_is_under_way() {
 
 /// A flow has an eighth of what may be in flight.
 #[test]
-fn a_publisher_with_more_than_its_share_under_way_is_held() {
+fn publisher_above_its_share_is_paused() {
     let mut it = test_shard(1);
     let key = it.joined(&["t"]);
     it.counts();
@@ -152,7 +152,7 @@ fn a_publisher_with_more_than_its_share_under_way_is_held() {
 
 /// A topic's bytes in flight do not hold the publishers of another.
 #[test]
-fn a_flow_is_that_of_its_topic() {
+fn flow_belongs_to_its_topic() {
     let mut it = test_shard(1);
     let keys = [it.joined(&["t"]), it.joined(&["t", "u"]), it.joined(&["v"])];
     for key in &keys[..2] {
@@ -165,7 +165,7 @@ fn a_flow_is_that_of_its_topic() {
 }
 
 #[test]
-fn a_congested_node_holds_publishers() {
+fn congested_node_pauses_publishers() {
     for (bytes, first, second) in [(1600, false, false), (1601, false, true), (6401, true, true)] {
         let config = Config { mailbox_bytes_max: 1600, ..Config::default() };
         let mut it =
@@ -187,7 +187,7 @@ fn a_congested_node_holds_publishers() {
 /// Half of its share must have left, and half of what may be in flight, so that it does not
 /// alternate; or all of its own.
 #[test]
-fn a_publisher_is_read_again_when_enough_has_left() {
+fn paused_publisher_resumes_when_enough_was_sent() {
     for (bytes, left, goes_on) in [
         (400, 50, true),
         (400, 51, false),
@@ -219,7 +219,7 @@ fn a_publisher_is_read_again_when_enough_has_left() {
 
 /// Each of them may bring as much as one read holds.
 #[test]
-fn so_many_publishers_are_read_again_in_one_turn() {
+fn resuming_publishers_is_bounded_per_turn() {
     let mut it = test_shard(1);
     let keys: Vec<Key> = (0..40).map(|_| it.joined(&["t"])).collect();
     keys.iter().for_each(|key| sends(&mut it, *key, "bcast", 101));
@@ -235,7 +235,7 @@ fn so_many_publishers_are_read_again_in_one_turn() {
 
 /// A publisher that waits for something else stays held for that; one that is gone is forgotten.
 #[test]
-fn a_publisher_that_waits_or_is_gone_is_not_released() {
+fn waiting_or_closed_publisher_is_not_resumed() {
     let mut it = test_shard(1);
     let keys: Vec<Key> = (0..4).map(|_| it.joined(&["t"])).collect();
     keys.iter().for_each(|key| sends(&mut it, *key, "bcast", 101));
@@ -253,7 +253,7 @@ fn a_publisher_that_waits_or_is_gone_is_not_released() {
 
 /// A publisher that is gone does not keep others from being checked, nor its place.
 #[test]
-fn a_publisher_that_is_gone_leaves_nothing_behind() {
+fn closed_publisher_leaves_no_state() {
     let mut it = test_shard(1);
     let keys: Vec<Key> = (0..40).map(|_| it.joined(&["t"])).collect();
     keys.iter().for_each(|key| sends(&mut it, *key, "bcast", 101));
@@ -270,7 +270,7 @@ fn a_publisher_that_is_gone_leaves_nothing_behind() {
 
 /// A channel may broadcast in `terminate`: a socket that is gone is not held.
 #[test]
-fn a_publisher_that_is_gone_is_not_held() {
+fn closed_publisher_is_not_paused() {
     let mut it = TestShard::with_node(TestNode::new(
         1,
         Config { mailbox_bytes_max: 80, ..Config::default() },
@@ -291,7 +291,7 @@ fn a_publisher_that_is_gone_is_not_held() {
 }
 
 #[test]
-fn a_topic_lets_its_flow_go() {
+fn topic_releases_its_flow() {
     let mut it = test_shard(2);
     let key = it.joined(&["t"]);
     sends(&mut it, key, "bcast", 10);
@@ -310,7 +310,7 @@ fn a_topic_lets_its_flow_go() {
 
 /// A client that leaves and joins again is the same publisher.
 #[test]
-fn what_is_under_way_counts_when_the_last_member_has_left() {
+fn bytes_in_flight_count_after_the_last_leave() {
     let config = Config { mailbox_bytes_max: 1600, ..Config::default() };
     let mut it =
         TestShard::with_node(TestNode::new(2, config, vec![scripted(standard).user_socket()]));
@@ -326,7 +326,7 @@ fn what_is_under_way_counts_when_the_last_member_has_left() {
 }
 
 #[test]
-fn a_publisher_whose_socket_closes_is_not_held() {
+fn publisher_whose_socket_closes_is_not_paused() {
     let mut it = TestShard::running(scripted(|ctx, heard| match heard {
         ChannelCall::In("last", _) => {
             ctx.close_socket(simurgh_proto::ws::CloseCode::RESTART);

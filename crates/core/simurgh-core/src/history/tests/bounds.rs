@@ -45,7 +45,7 @@ fn one_message_in_each_of_many_topics_stays_below_the_limit() {
 }
 
 #[test]
-fn a_million_topics_touched_once_take_no_more_than_they_may_and_then_nothing() {
+fn million_topics_stay_below_the_limit_and_are_freed() {
     const TOPICS: u64 = 1_000_000;
     const OWN_BYTES_MAX: u64 = 16 << 20;
     let mut kept = kept(HistoryRule::default());
@@ -79,7 +79,7 @@ fn a_million_topics_touched_once_take_no_more_than_they_may_and_then_nothing() {
 }
 
 #[test]
-fn what_a_crowd_of_topics_has_taken_is_given_back_though_one_stays() {
+fn memory_of_many_topics_is_freed_while_one_stays() {
     let rule = HistoryRule { age: Duration::from_millis(100), ..HistoryRule::default() };
     let mut kept = kept(rule);
     for n in 0..10_000 {
@@ -100,7 +100,7 @@ fn what_a_crowd_of_topics_has_taken_is_given_back_though_one_stays() {
 }
 
 #[test]
-fn places_of_topics_that_went_are_taken_from_the_first_on() {
+fn slots_of_removed_topics_are_reused_from_the_first() {
     let rule = HistoryRule { age: Duration::from_millis(100), ..HistoryRule::default() };
     let mut kept = kept(rule);
     for n in 0..100 {
@@ -117,7 +117,7 @@ fn places_of_topics_that_went_are_taken_from_the_first_on() {
 }
 
 #[test]
-fn names_of_events_are_no_more_than_their_broadcasts_need() {
+fn event_names_are_stored_only_while_needed() {
     let say = |kept: &mut KeptTopics, event: &str, now_ms| {
         kept.store(Broadcast::new("t", event, Payload::from_bytes(vec![7; 8])), None, 0, 0, now_ms);
     };
@@ -143,7 +143,7 @@ fn names_of_events_are_no_more_than_their_broadcasts_need() {
 }
 
 #[test]
-fn an_answer_is_not_kept_for_longer_than_a_round() {
+fn answer_is_stored_for_at_most_one_round() {
     let mut kept = kept(HistoryRule::default());
     let payload = Payload::from_bytes(vec![7; 5_000]);
     let (_, broadcast) = kept.store(Broadcast::new("t", "e", payload), None, 0, 0, 1);
@@ -156,7 +156,7 @@ fn an_answer_is_not_kept_for_longer_than_a_round() {
 }
 
 #[test]
-fn what_is_no_longer_kept_is_counted_by_what_for() {
+fn removed_messages_are_counted_by_reason() {
     let rule = HistoryRule {
         count: 3,
         bytes: 1_000,
@@ -204,7 +204,7 @@ fn what_is_no_longer_kept_is_counted_by_what_for() {
 }
 
 #[test]
-fn who_resumes_is_counted_by_what_it_is_told_and_how_long_it_waited() {
+fn resumes_are_counted_by_result_and_duration() {
     let rule = HistoryRule { count: 2, ..HistoryRule::default() };
     let mut it = Node::with(scripted(standard), rule);
     for topic in [it.here.clone(), it.there.clone()] {
@@ -238,7 +238,7 @@ fn who_resumes_is_counted_by_what_it_is_told_and_how_long_it_waited() {
 }
 
 #[test]
-fn who_looks_sees_each_kept_topic_once_and_where_it_stands() {
+fn listing_shows_each_topic_once_with_its_position() {
     let rule = HistoryRule { count: 2, ..HistoryRule::default() };
     let mut it = Node::with(scripted(standard), rule);
     let topic = it.here.clone();
@@ -281,7 +281,7 @@ fn kept_bytes(it: &Node) -> [u64; 2] {
 }
 
 #[test]
-fn the_shard_that_keeps_most_forgets_and_nothing_goes_that_fits() {
+fn shard_with_the_largest_history_evicts_first() {
     // A message of two bytes is 98.
     let history = HistoryConfig { bytes_max: 980, ..HistoryConfig::default() };
     let config = || Config { history: history.clone(), ..Config::default() };
@@ -310,7 +310,7 @@ fn the_shard_that_keeps_most_forgets_and_nothing_goes_that_fits() {
 }
 
 #[test]
-fn each_shard_has_its_part_of_the_room_for_topics_themselves() {
+fn each_shard_has_its_share_of_topic_memory() {
     let history = HistoryConfig { bytes_max: 1 << 20, ..HistoryConfig::default() };
     let config = Config { history, ..Config::default() };
     let mut it = Node::on(config, scripted(standard), HistoryRule::default());
@@ -336,7 +336,7 @@ fn client(user: u64, address: u64) -> u64 {
 
 /// Its topics are newer than all others, and it fills them under two names.
 #[test]
-fn one_client_that_fills_ever_new_topics_evicts_its_own_only() {
+fn client_that_fills_new_topics_evicts_only_its_own() {
     const OWN_BYTES_MAX: u64 = 1 << 20;
     let mut kept = kept(HistoryRule::default());
     for n in 0..100 {

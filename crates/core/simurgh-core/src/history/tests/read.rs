@@ -33,7 +33,7 @@ fn seqs(page: &HistoryPage) -> Vec<u64> {
 }
 
 #[test]
-fn a_page_begins_where_it_is_wanted_and_goes_either_way() {
+fn page_starts_at_its_position_in_both_directions() {
     let mut kept = kept(HistoryRule { count: 5, ..HistoryRule::default() });
     let all: Vec<Position> = (1..=8).map(|n| store(&mut kept, "t", 1, n)).collect();
     let mut read = |since: Option<Position>, limit, is_reverse| {
@@ -63,7 +63,7 @@ fn a_page_begins_where_it_is_wanted_and_goes_either_way() {
 }
 
 #[test]
-fn a_page_has_a_message_or_is_not_too_long() {
+fn page_has_one_message_or_stays_below_its_limit() {
     let mut kept = kept(HistoryRule { bytes: 64 << 20, ..HistoryRule::default() });
     for bytes in [5 << 20, 1 << 20, 1 << 20, 3 << 20, 1] {
         store(&mut kept, "t", bytes, 1);
@@ -82,7 +82,7 @@ fn a_page_has_a_message_or_is_not_too_long() {
 }
 
 #[test]
-fn what_is_too_old_is_not_read_and_reading_is_no_use() {
+fn expired_messages_are_not_read_and_reading_does_not_protect() {
     let rule = HistoryRule { age: Duration::from_millis(100), ..HistoryRule::default() };
     let mut kept = kept(rule);
     store(&mut kept, "a", 1, 1_000);
@@ -97,7 +97,7 @@ fn what_is_too_old_is_not_read_and_reading_is_no_use() {
 }
 
 #[test]
-fn what_is_purged_is_gone_from_memory() {
+fn purged_messages_are_freed() {
     let mut kept = kept(HistoryRule::default());
     store(&mut kept, "other", 5_000, 1);
     let payload = Payload::from_bytes(vec![7; 5_000]);
@@ -128,7 +128,7 @@ fn what_is_purged_is_gone_from_memory() {
 }
 
 #[test]
-fn topics_are_listed_a_few_places_at_a_time() {
+fn topics_are_listed_in_pages() {
     let rule = HistoryRule { age: Duration::from_millis(10), ..HistoryRule::default() };
     let mut kept = kept(rule);
     for n in 0..10 {
@@ -152,7 +152,7 @@ fn topics_are_listed_a_few_places_at_a_time() {
 
 /// The home of a topic answers, whichever shard that is; one that has ended does not.
 #[test]
-fn the_home_answers_and_who_asks_for_an_end_is_told_nothing() {
+fn home_shard_answers_reads() {
     let mut it = Node::running(scripted(standard));
     for topic in [it.here.clone(), it.there.clone()] {
         let (speaker, _) = it.joins(crate::wire::Wire::V2, &topic, "{}");

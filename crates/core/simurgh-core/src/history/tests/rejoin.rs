@@ -61,7 +61,7 @@ impl Node {
 /// Its pushes wait for its own broadcast, but intercepted broadcasts do not: they would follow
 /// newer ones, and its client would take the older for received.
 #[test]
-fn what_is_intercepted_comes_in_order_though_its_channel_waits() {
+fn intercepted_messages_stay_in_order_while_the_channel_waits() {
     let mut it = Node::running(passing());
     let topic = it.there.clone();
     let (key, _) = it.joins(Wire::V2, &topic, OPTED_IN);
@@ -82,7 +82,7 @@ fn what_is_intercepted_comes_in_order_though_its_channel_waits() {
 
 /// A client with an id is recognized by it when its old channel is gone.
 #[test]
-fn a_client_does_not_hear_its_own_last_words_when_it_is_back() {
+fn resuming_client_does_not_receive_its_own_last_broadcasts() {
     for is_here in [true, false] {
         let mut it = Node::running(talkative());
         let topic = if is_here { it.here.clone() } else { it.there.clone() };
@@ -109,7 +109,7 @@ fn a_client_does_not_hear_its_own_last_words_when_it_is_back() {
 }
 
 #[test]
-fn of_who_is_gone_nothing_is_remembered() {
+fn closed_client_leaves_no_state() {
     let mut it = Node::running(passing());
     let topics: Vec<String> = (0..20).map(|n| format!("r{n}")).collect();
     let key = it.test_shard.opens(Wire::V2);
@@ -140,7 +140,7 @@ fn of_who_is_gone_nothing_is_remembered() {
 
 /// Its next channel would be taken to have received the gap, which it had not.
 #[test]
-fn a_gap_that_was_told_to_a_channel_that_is_gone_is_told_to_the_next() {
+fn gap_sent_to_an_ended_channel_is_sent_to_the_next() {
     let rule = HistoryRule { count: 1, ..HistoryRule::default() };
     for is_here in [true, false] {
         let mut it = Node::with(scripted(standard), rule);
@@ -163,7 +163,7 @@ fn a_gap_that_was_told_to_a_channel_that_is_gone_is_told_to_the_next() {
 
 /// It has the old channel's join_ref, and the client that has joined again drops it.
 #[test]
-fn what_an_interceptor_sent_to_a_channel_that_is_joined_anew_is_lost_and_told() {
+fn intercepted_messages_lost_by_a_rejoin_are_reported() {
     let rule = HistoryRule { age: Duration::from_secs(5), ..HistoryRule::default() };
     for (is_here, is_forgotten) in [(true, false), (false, false), (true, true), (false, true)] {
         let mut it = Node::with(passing(), rule);
@@ -184,7 +184,7 @@ fn what_an_interceptor_sent_to_a_channel_that_is_joined_anew_is_lost_and_told() 
 /// It leaves, drops what it receives, and joins and leaves again: whether what was sent once more
 /// has arrived is unknown.
 #[test]
-fn what_was_sent_once_more_and_may_be_on_its_way_is_not_sent_a_third_time() {
+fn message_in_transit_is_not_sent_a_third_time() {
     for is_here in [true, false] {
         let mut it = Node::running(scripted(standard));
         let topic = if is_here { it.here.clone() } else { it.there.clone() };
@@ -208,7 +208,7 @@ fn what_was_sent_once_more_and_may_be_on_its_way_is_not_sent_a_third_time() {
 
 /// Messages withheld without its key do not count as sent when it sends the key.
 #[test]
-fn who_says_its_key_too_late_is_told_what_it_was_not_given() {
+fn late_key_reports_the_withheld_messages() {
     let rule = HistoryRule { only_own: true, ..HistoryRule::default() };
     for is_here in [true, false] {
         let mut it = Node::with(scripted(standard), rule);
@@ -228,7 +228,7 @@ fn who_says_its_key_too_late_is_told_what_it_was_not_given() {
 
 /// It would receive how much it has missed, and not the messages.
 #[test]
-fn who_speaks_in_values_is_told_no_positions() {
+fn driven_socket_gets_no_positions() {
     for is_here in [true, false] {
         let mut it = Node::running(scripted(standard));
         let topic = if is_here { it.here.clone() } else { it.there.clone() };

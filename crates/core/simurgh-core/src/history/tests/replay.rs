@@ -54,7 +54,7 @@ fn greeting(ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>) -> Outcome {
 }
 
 #[test]
-fn a_long_replay_comes_in_parts_and_what_is_new_behind_it() {
+fn long_replay_is_sent_in_parts_before_new_messages() {
     for is_here in [true, false] {
         let mut it = two_at_once(scripted(greeting), HistoryRule::default());
         let (speaker, topic, first) = it.is_full(is_here, 7);
@@ -83,7 +83,7 @@ fn a_long_replay_comes_in_parts_and_what_is_new_behind_it() {
 }
 
 #[test]
-fn who_is_slow_is_asked_for_nothing_more_and_told_what_it_could_not_be_told() {
+fn slow_client_is_not_read_and_gets_a_gap() {
     for is_here in [true, false] {
         let rule = HistoryRule { count: 5, ..HistoryRule::default() };
         let mut it = two_at_once(scripted(standard), rule);
@@ -107,7 +107,7 @@ fn who_is_slow_is_asked_for_nothing_more_and_told_what_it_could_not_be_told() {
 }
 
 #[test]
-fn a_channel_that_ends_by_what_it_is_told_is_told_no_more() {
+fn channel_that_ends_during_a_replay_receives_nothing_more() {
     for is_here in [true, false] {
         let ends = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&ends);
@@ -139,7 +139,7 @@ fn a_channel_that_ends_by_what_it_is_told_is_told_no_more() {
 }
 
 #[test]
-fn a_socket_that_goes_in_the_middle_of_a_replay_leaves_nothing() {
+fn socket_that_closes_during_a_replay_leaves_no_state() {
     let mut it = two_at_once(scripted(greeting), HistoryRule::default());
     let (speaker, topic, first) = it.is_full(false, 7);
     let gone = it.comes_back(Wire::V2, &topic, &first);
@@ -154,7 +154,7 @@ fn a_socket_that_goes_in_the_middle_of_a_replay_leaves_nothing() {
 
 /// Presence diffs have no position, and are never missed.
 #[test]
-fn what_has_no_position_comes_behind_a_replay() {
+fn messages_without_a_position_follow_a_replay() {
     for channel in [scripted(standard), scripted(standard).intercepting(&["other"])] {
         let mut it = two_at_once(channel, HistoryRule::default());
         let (_, topic, first) = it.is_full(false, 5);
@@ -168,7 +168,7 @@ fn what_has_no_position_comes_behind_a_replay() {
 }
 
 #[test]
-fn who_is_so_slow_that_too_much_waits_behind_its_replay_is_closed() {
+fn client_with_too_much_queued_after_its_replay_is_closed() {
     let mut it = two_at_once(scripted(standard), HistoryRule::default());
     let (_, topic, first) = it.is_full(true, 5);
     let key = it.comes_back(Wire::V2, &topic, &first);

@@ -15,7 +15,7 @@ fn encoded(saved: impl IntoIterator<Item = SavedHistory>) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_kept_is_there_after_a_restart_and_numbers_go_on() {
+fn history_survives_a_restart_and_numbering_continues() {
     let mut it = Node::running(scripted(standard));
     let topics = [it.here.clone(), it.there.clone()];
     let mut firsts = Vec::new();
@@ -52,7 +52,7 @@ fn what_was_kept_is_there_after_a_restart_and_numbers_go_on() {
 }
 
 #[test]
-fn what_no_rule_is_for_any_more_is_let_go() {
+fn saved_topics_without_a_declaration_are_dropped() {
     let mut it = Node::running(scripted(standard));
     let topic = it.here.clone();
     let (key, _) = it.joins(Wire::V2, &topic, OPTED_IN);

@@ -62,7 +62,7 @@ impl Node {
 /// The handle's broadcast arrives when the end waits already, and what is broadcast meanwhile finds
 /// a channel that receives nothing more.
 #[test]
-fn a_channel_that_waits_to_end_ends_whatever_its_handle_says() {
+fn waiting_channel_ends_despite_its_handle() {
     let (mut it, key, topic) = Node::answers();
     let channel = ChannelId { shard: 0, membership: 0, generation: 0 };
     it.has_pending(&topic, "1");
@@ -78,7 +78,7 @@ fn a_channel_that_waits_to_end_ends_whatever_its_handle_says() {
 }
 
 #[test]
-fn who_leaves_is_read_on_although_its_interceptor_has_broadcast_meanwhile() {
+fn leaving_client_is_read_although_its_interceptor_broadcasts() {
     let (mut it, key, topic) = Node::answers();
     it.has_pending(&topic, "\"answer\"");
     it.test_shard.sends(key, &format!(r#"["1","2","{topic}","phx_leave",{{}}]"#));
@@ -92,7 +92,7 @@ fn who_leaves_is_read_on_although_its_interceptor_has_broadcast_meanwhile() {
 }
 
 #[test]
-fn who_joins_again_is_let_in_although_its_interceptor_has_broadcast_meanwhile() {
+fn rejoin_succeeds_although_its_interceptor_broadcasts() {
     let (mut it, key, topic) = Node::answers();
     it.has_pending(&topic, "\"answer\"");
     it.test_shard.sends(key, &format!(r#"["2","2","{topic}","phx_join",{{}}]"#));
@@ -105,7 +105,7 @@ fn who_joins_again_is_let_in_although_its_interceptor_has_broadcast_meanwhile() 
 /// It is brought up to date for a push, ends by what it intercepts, and has broadcast behind the
 /// push.
 #[test]
-fn who_wants_to_end_and_waits_ends_when_all_it_did_is_said() {
+fn stopping_channel_ends_after_its_effects() {
     let (mut it, key, topic) = Node::answers();
     it.has_pending(&topic, "\"stop\"");
     it.has_mail(&topic, "1");
@@ -121,7 +121,7 @@ fn who_wants_to_end_and_waits_ends_when_all_it_did_is_said() {
 
 /// The same, and its socket closes meanwhile.
 #[test]
-fn of_who_wants_to_end_and_is_gone_nothing_is_left() {
+fn stopping_channel_of_a_closed_socket_leaves_no_state() {
     let (mut it, key, topic) = Node::answers();
     it.has_pending(&topic, "\"stop\"");
     it.test_shard.sends(key, &format!(r#"["1","2","{topic}","push and say",{{}}]"#));

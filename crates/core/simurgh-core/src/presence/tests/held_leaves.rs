@@ -9,7 +9,7 @@ use crate::{Config, testing::TestShard};
 
 /// A key that is soon back never left for the others; another leaves later.
 #[test]
-fn a_leave_is_held_until_it_is_known_that_nobody_comes_back() {
+fn leave_is_delayed_until_the_member_cannot_return() {
     let delay = Duration::from_secs(5);
     let mut it = test_shard(PresenceConfig { leave_delay: delay, ..PresenceConfig::default() });
     let watcher = it.joined_as(r#"[1,1,"t","phx_join",{}]"#);
@@ -59,7 +59,7 @@ fn a_leave_is_held_until_it_is_known_that_nobody_comes_back() {
 
 /// Clients that leave ever new topics would fill memory until the delay is over.
 #[test]
-fn oldest_leaves_of_all_topics_happen_early_when_too_many_bytes_wait() {
+fn oldest_leaves_are_sent_early_when_too_many_bytes_wait() {
     let leave_delay = Duration::from_secs(30);
     let presence = PresenceConfig { leave_delay, ..PresenceConfig::default() };
     let config = Config { presence, mailbox_bytes_max: 64 << 10, ..Config::default() };

@@ -218,7 +218,7 @@ impl Scenario {
 }
 
 #[test]
-fn the_first_list_of_a_topic_has_who_is_on_other_nodes() {
+fn first_list_of_a_topic_contains_members_of_other_nodes() {
     let mut world = Scenario::new();
     let join = |world: &mut Scenario, at: usize, member: u32| {
         world.nodes[at].channels.insert(member, Member::default());
@@ -248,7 +248,7 @@ fn the_first_list_of_a_topic_has_who_is_on_other_nodes() {
 }
 
 #[test]
-fn somebody_outside_is_told_who_is_on_other_nodes() {
+fn list_from_outside_contains_members_of_other_nodes() {
     let mut world = Scenario::new();
     world.nodes[0].channels.insert(1, Member::default());
     world.nodes[0].home.begin(TOPIC, &PresenceConfig::default(), world.now_ns);

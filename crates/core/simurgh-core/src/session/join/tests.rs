@@ -53,7 +53,7 @@ fn listener_and_joiner(it: &mut TestShard) -> (Key, Key) {
 
 /// PROTOCOL rows 19 and 26.
 #[test]
-fn a_join_is_answered_with_its_own_refs() {
+fn reply_to_a_join_has_its_refs() {
     let long = format!("\"{}\"", "x".repeat(300));
     for msg_ref in ["7", "0", "\"\"", "\"5\"", &long] {
         let mut it = TestShard::new();
@@ -79,7 +79,7 @@ fn a_join_is_answered_with_its_own_refs() {
 
 /// PROTOCOL rows 20 and 28.
 #[test]
-fn a_join_takes_any_payload_and_answers_with_any() {
+fn join_accepts_and_replies_any_payload() {
     let mut it = test_shard(user_socket(|_, payload| {
         Join::ok(scripted(standard)).reply(payload.into_owned())
     }));
@@ -94,7 +94,7 @@ fn a_join_takes_any_payload_and_answers_with_any() {
 
 /// PROTOCOL row 21. Only the function's effects for others are carried out.
 #[test]
-fn a_refused_join_makes_no_channel() {
+fn refused_join_creates_no_channel() {
     let mut it = test_shard(deciding());
     let (listener, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","error"]"#);
@@ -118,7 +118,7 @@ fn a_refused_join_makes_no_channel() {
 
 /// PROTOCOL row 22.
 #[test]
-fn a_join_that_crashes_leaves_the_socket() {
+fn panic_in_a_join_keeps_the_socket() {
     let mut it = test_shard(deciding());
     let (listener, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","crash"]"#);
@@ -142,7 +142,7 @@ fn a_join_that_crashes_leaves_the_socket() {
 
 /// PROTOCOL rows 23–25: without a matching pattern there is no join; the answer has no join_ref.
 #[test]
-fn the_first_pattern_that_matches_takes_a_topic() {
+fn first_matching_pattern_handles_a_topic() {
     let route = |pattern: &str, name: &'static str| Route {
         pattern: Pattern::parse(pattern).unwrap(),
         join: std::sync::Arc::new(move |_: &mut ShardContext<'_>, _: Payload<'_>| {
@@ -170,7 +170,7 @@ fn the_first_pattern_that_matches_takes_a_topic() {
 
 /// PROTOCOL row 27, and §3: the reply and the close have null, pushes the ref of the join.
 #[test]
-fn a_join_without_join_ref_lends_its_ref_to_pushes() {
+fn join_without_join_ref_uses_its_ref_for_pushes() {
     let mut it = TestShard::new();
     let key = it.opens(Wire::V2);
     it.sends(key, r#"[null,5,"t","phx_join",{}]"#);
@@ -191,7 +191,7 @@ fn a_join_without_join_ref_lends_its_ref_to_pushes() {
 
 /// PROTOCOL row 31: a rejoin does not count as one more.
 #[test]
-fn a_socket_holds_so_many_channels_and_no_more() {
+fn channels_per_socket_are_limited() {
     let mut it = test_shard(UserSocket { channels_max: 2, ..scripted(standard).user_socket() });
     let key = it.joined(&["a", "t"]);
     it.counts();
@@ -211,7 +211,7 @@ fn a_socket_holds_so_many_channels_and_no_more() {
 
 /// The size of a membership is limited, to the byte.
 #[test]
-fn a_join_that_is_too_long_is_refused() {
+fn long_join_is_refused() {
     let mut it = TestShard::new();
     let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
     let long_ref = text(REF_BYTES_MAX);
@@ -254,7 +254,7 @@ fn socket_has_64_kib_of_long_topics() {
 /// PROTOCOL §6: the existing channel stays, and has received earlier broadcasts; if it ends by
 /// that, the refusal is sent before.
 #[test]
-fn a_join_that_is_too_long_is_refused_behind_what_was_broadcast() {
+fn refusal_of_a_long_join_follows_earlier_broadcasts() {
     let long_ref = format!("\"{}\"", "x".repeat(REF_BYTES_MAX));
     let long = format!(r#"[{long_ref},2,"t","phx_join",{{}}]"#);
     let refusal = refused(&long_ref, 2, "t", "topic or join_ref too long");
@@ -288,7 +288,7 @@ fn a_join_that_is_too_long_is_refused_behind_what_was_broadcast() {
 
 /// PROTOCOL rows 29 and 30, and §6: earlier broadcasts go to the old channel, and first.
 #[test]
-fn a_rejoin_is_answered_before_the_old_channel_closes() {
+fn rejoin_is_answered_before_the_old_channel_closes() {
     let mut it = test_shard(user_socket(|ctx, _| {
         ctx.push("early", Payload::EMPTY_OBJECT);
         Join::ok(scripted(|ctx, heard| match heard {
@@ -333,7 +333,7 @@ fn a_rejoin_is_answered_before_the_old_channel_closes() {
 
 /// Whatever the outcome of the join, the old channel has ended, and its close follows the reply.
 #[test]
-fn a_rejoin_that_fails_has_ended_the_old_channel() {
+fn failed_rejoin_ends_the_old_channel() {
     for (payload, status, response) in [
         (r#""error""#, "error", r#"{"reason":"no"}"#),
         (r#""crash""#, "error", r#"{"reason":"join crashed"}"#),
@@ -359,7 +359,7 @@ fn a_rejoin_that_fails_has_ended_the_old_channel() {
 
 /// Its `terminate` may close the socket: then no client is left to admit.
 #[test]
-fn an_old_channel_may_close_the_socket_that_joins_again() {
+fn old_channel_can_close_the_rejoining_socket() {
     let leaving = scripted(|ctx, heard| {
         if let ChannelCall::Ends(Reason::Rejoined) = heard {
             ctx.close_socket(CloseCode::RESTART);
@@ -384,7 +384,7 @@ fn an_old_channel_may_close_the_socket_that_joins_again() {
 
 /// The old channel may end by what it receives before the join ends it.
 #[test]
-fn an_old_channel_may_end_before_it_is_replaced() {
+fn old_channel_can_end_before_it_is_replaced() {
     let stopping = scripted(|ctx, heard| match heard {
         ChannelCall::Out(..) => Outcome::Stop(Stop::Normal),
         other => standard(ctx, other),
@@ -400,7 +400,7 @@ fn an_old_channel_may_end_before_it_is_replaced() {
 
 /// PROTOCOL §5.5: the channel is there before its reply, so its broadcasts reach itself.
 #[test]
-fn what_is_broadcast_after_the_join_follows_the_reply() {
+fn broadcasts_after_the_join_follow_the_reply() {
     let mut it = test_shard(user_socket(|ctx, _| {
         ctx.broadcast("first", Payload::EMPTY_OBJECT);
         ctx.broadcast_from("second", Payload::EMPTY_OBJECT);
@@ -426,7 +426,7 @@ fn what_is_broadcast_after_the_join_follows_the_reply() {
 
 /// The channel's admission is carried out first; its effects may close its socket.
 #[test]
-fn a_join_may_close_its_socket() {
+fn join_can_close_its_socket() {
     for payload in ["0", "1"] {
         let mut it = test_shard(user_socket(|ctx, payload| {
             ctx.close_socket(CloseCode::POLICY);
@@ -447,7 +447,7 @@ fn a_join_may_close_its_socket() {
 
 /// `intercept` may panic, too.
 #[test]
-fn a_channel_that_crashes_when_it_is_asked_is_not_let_in() {
+fn panic_in_intercept_refuses_the_join() {
     struct Crashing(#[allow(dead_code, reason = "its drop crashes, too")] Bomb);
     impl ShardChannel for Crashing {
         fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
@@ -466,7 +466,7 @@ fn a_channel_that_crashes_when_it_is_asked_is_not_let_in() {
 }
 
 #[test]
-fn members_are_counted_where_a_user_socket_says_so() {
+fn members_are_counted_if_the_user_socket_requests_it() {
     let counting = UserSocket { count_members: true, ..scripted(standard).user_socket() };
     let mut it =
         TestShard::with(Config::default(), vec![counting, scripted(standard).user_socket()]);
@@ -487,7 +487,7 @@ fn members_are_counted_where_a_user_socket_says_so() {
 
 /// The prepared form of a long message is passed to the join function, and to the channel.
 #[test]
-fn what_was_prepared_is_in_the_hand_of_who_is_asked() {
+fn prepared_value_reaches_the_join_function() {
     let mut it = test_shard(user_socket(|ctx, _| {
         assert_eq!(ctx.take_prepared::<u32>(), Some(7));
         assert!(ctx.reply_ref().is_none(), "a join is not answered later");
@@ -508,7 +508,7 @@ fn what_was_prepared_is_in_the_hand_of_who_is_asked() {
 }
 
 #[test]
-fn a_plain_socket_joins_as_it_opens() {
+fn plain_socket_joins_when_it_opens() {
     let join = std::sync::Arc::new(|_: &mut ShardContext<'_>, payload: Payload<'_>| {
         assert_eq!(payload, Payload::EMPTY_OBJECT);
         Join::ok(scripted(standard))
@@ -526,7 +526,7 @@ fn a_plain_socket_joins_as_it_opens() {
 }
 
 #[test]
-fn a_plain_socket_that_is_refused_is_closed() {
+fn refused_plain_socket_is_closed() {
     for is_crash in [true, false] {
         let join = std::sync::Arc::new(
             move |_: &mut ShardContext<'_>, _: Payload<'_>| {

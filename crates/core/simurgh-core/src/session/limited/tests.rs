@@ -60,7 +60,7 @@ impl TestShard {
 }
 
 #[test]
-fn messages_beyond_a_sockets_rate_are_answered_until_it_has_waited() {
+fn messages_above_the_rate_get_errors_until_tokens_return() {
     let socket = SocketLimits { messages: by(4, LimitPolicy::Reply), ..NO_SOCKET };
     let mut it = limited(socket, NO_CHANNEL);
     // The two joins count.
@@ -81,7 +81,7 @@ fn messages_beyond_a_sockets_rate_are_answered_until_it_has_waited() {
 }
 
 #[test]
-fn what_is_dropped_is_not_heard_of_and_what_closes_says_why() {
+fn dropped_messages_get_no_reply_and_a_close_has_its_reason() {
     for (policy, limit) in [LimitPolicy::Drop, LimitPolicy::Close].into_iter().flat_map(|policy| {
         ["joins", "messages", "bytes", "payload_bytes"].map(|limit| (policy, limit))
     }) {
@@ -122,7 +122,7 @@ fn what_is_dropped_is_not_heard_of_and_what_closes_says_why() {
 }
 
 #[test]
-fn joins_beyond_the_rate_are_refused_and_the_old_channel_stays() {
+fn joins_above_the_rate_are_refused_and_the_old_channel_stays() {
     let socket = SocketLimits { joins: by(1, LimitPolicy::Reply), ..NO_SOCKET };
     let mut it = limited(socket, NO_CHANNEL);
     let key = it.joined(&["a"]);
@@ -137,7 +137,7 @@ fn joins_beyond_the_rate_are_refused_and_the_old_channel_stays() {
 }
 
 #[test]
-fn bytes_are_the_same_in_every_serializer() {
+fn limited_bytes_are_equal_in_every_serializer() {
     // 1 + 1 + 1 + 4 + 4 of the first echo.
     let channel = ChannelLimits { bytes: by(11, LimitPolicy::Reply), ..NO_CHANNEL };
     let mut it = limited(NO_SOCKET, channel);
@@ -166,7 +166,7 @@ fn bytes_are_the_same_in_every_serializer() {
 }
 
 #[test]
-fn heartbeats_and_leaves_count_and_are_answered_unless_too_much_closes() {
+fn heartbeats_and_leaves_count_and_get_replies_unless_the_policy_closes() {
     let beat = r#"[null,9,"phoenix","heartbeat",{}]"#;
     for policy in [LimitPolicy::Reply, LimitPolicy::Drop] {
         let mut it = limited(SocketLimits { messages: by(3, policy), ..NO_SOCKET }, NO_CHANNEL);
@@ -194,7 +194,7 @@ fn heartbeats_and_leaves_count_and_are_answered_unless_too_much_closes() {
 }
 
 #[test]
-fn who_joins_anew_has_what_was_left() {
+fn rejoin_keeps_the_rest_of_the_bucket() {
     let channel = ChannelLimits { messages: by(2, LimitPolicy::Reply), ..NO_CHANNEL };
     let mut it = limited(NO_SOCKET, channel);
     let key = it.joined(&["a", "b"]);
@@ -210,7 +210,7 @@ fn who_joins_anew_has_what_was_left() {
 }
 
 #[test]
-fn nothing_is_answered_to_a_channel_that_is_no_more() {
+fn ended_channel_gets_no_limit_reply() {
     let socket = SocketLimits { messages: by(1, LimitPolicy::Reply), ..NO_SOCKET };
     let mut it = limited(socket, NO_CHANNEL);
     let key = it.joined(&["a"]);
@@ -231,7 +231,7 @@ fn nothing_is_answered_to_a_channel_that_is_no_more() {
 }
 
 #[test]
-fn an_answer_follows_what_was_broadcast_before() {
+fn limit_reply_follows_earlier_broadcasts() {
     let channel = ChannelLimits { messages: by(1, LimitPolicy::Reply), ..NO_CHANNEL };
     let mut it = limited(NO_SOCKET, channel);
     let key = it.joined(&["a"]);
@@ -244,7 +244,7 @@ fn an_answer_follows_what_was_broadcast_before() {
 }
 
 #[test]
-fn a_payload_may_be_as_long_as_the_channel_says_also_of_a_join() {
+fn payload_limit_applies_to_messages_and_joins() {
     let policy = LimitPolicy::Reply;
     let payload_bytes = Some(SizeLimit { bytes_max: 4, policy });
     let mut it = limited(NO_SOCKET, ChannelLimits { payload_bytes, ..NO_CHANNEL });
@@ -266,7 +266,7 @@ fn a_payload_may_be_as_long_as_the_channel_says_also_of_a_join() {
 }
 
 #[test]
-fn plain_messages_have_no_answers() {
+fn plain_messages_get_no_limit_reply() {
     for (policy, is_heard) in [(LimitPolicy::Reply, true), (LimitPolicy::Close, false)] {
         let notes = Notes::default();
         let (topic, heard) = ("chat".to_owned(), notes.clone());
@@ -300,7 +300,7 @@ fn plain_messages_have_no_answers() {
 
 /// It has no refs and no topic, and its event is the core's own.
 #[test]
-fn of_a_plain_message_its_data_is_counted() {
+fn plain_message_is_charged_by_its_data() {
     let join: JoinFn = std::sync::Arc::new(|_, _| Join::ok(scripted(|_, _| Outcome::NoReply)));
     for frame in [Frame::Text("12345"), Frame::Binary(b"12345")] {
         let (topic, join) = ("chat".to_owned(), join.clone());
@@ -349,7 +349,7 @@ fn present() -> Scripted {
 }
 
 #[test]
-fn changes_of_presence_beyond_the_rate_are_not_made() {
+fn presence_changes_above_the_rate_are_refused() {
     for (of_socket, policy) in [
         (true, LimitPolicy::Reply),
         (false, LimitPolicy::Reply),
@@ -401,7 +401,7 @@ fn changes_of_presence_beyond_the_rate_are_not_made() {
 }
 
 #[test]
-fn without_limits_there_are_no_meters_and_with_some_they_go_by_themselves() {
+fn meters_exist_only_with_limits_and_are_removed() {
     assert!(TestShard::new().core.meters.is_none());
     let socket = SocketLimits { messages: by(1, LimitPolicy::Reply), ..NO_SOCKET };
     let mut it = limited(socket, NO_CHANNEL);
@@ -426,7 +426,7 @@ proptest! {
     /// No more is handled than the limits of socket and channel allow, each socket by itself, and
     /// the rest is answered.
     #[test]
-    fn no_more_is_handled_than_burst_and_rate(
+    fn handled_messages_stay_within_burst_and_rate(
         steps in prop::collection::vec((0_u64..400, 0_usize..2, prop::bool::ANY), 1..120)
     ) {
         let socket = SocketLimits { messages: by(10, LimitPolicy::Reply), ..NO_SOCKET };
@@ -456,7 +456,7 @@ proptest! {
 
 /// They would receive an error as an ordinary message.
 #[test]
-fn plain_clients_do_not_hear_of_changes_of_presence_beyond_the_rate() {
+fn plain_clients_get_no_reply_about_limited_presence_changes() {
     for policy in [LimitPolicy::Reply, LimitPolicy::Drop] {
         let join: JoinFn = std::sync::Arc::new(|_, _| {
             Join::ok(scripted(|ctx, heard| {

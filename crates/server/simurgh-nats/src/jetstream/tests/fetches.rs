@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 
 #[test]
-fn questions_about_numbers_of_another_epoch_are_not_asked() {
+fn numbers_of_another_epoch_are_not_requested() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     fixture.unlink();
     let fetch = fixture.after(false);
@@ -23,7 +23,7 @@ fn questions_about_numbers_of_another_epoch_are_not_asked() {
 }
 
 #[test]
-fn what_follows_is_gathered_and_cut_to_what_was_asked_for() {
+fn fetched_messages_are_limited_to_the_request() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     fixture.after(false);
     let sent = fixture.requests().remove(0);
@@ -43,7 +43,7 @@ fn what_follows_is_gathered_and_cut_to_what_was_asked_for() {
 }
 
 #[test]
-fn an_answer_with_a_hole_is_asked_for_again() {
+fn response_with_a_gap_is_requested_again() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     fixture.after(false);
     let first = fixture.requests().remove(0);
@@ -66,7 +66,7 @@ fn an_answer_with_a_hole_is_asked_for_again() {
 }
 
 #[test]
-fn an_answer_is_complete_up_to_what_its_only_server_was_known_to_have() {
+fn response_is_complete_up_to_the_known_head() {
     for (streams, head) in [(StreamsConfig::default(), 50), (three(), 0)] {
         let mut fixture = Fixture::on(streams);
         fixture.jetstream.on_republished(b"p.b.0.1c.t", 50);
@@ -84,7 +84,7 @@ fn an_answer_is_complete_up_to_what_its_only_server_was_known_to_have() {
 }
 
 #[test]
-fn the_leader_is_asked_for_its_head_and_then_for_one_after_the_other() {
+fn leader_is_queried_for_its_head_then_for_each_message() {
     let mut fixture = Fixture::on(three());
     fixture.after(true);
     fixture.last_seq = 12;
@@ -107,7 +107,7 @@ fn the_leader_is_asked_for_its_head_and_then_for_one_after_the_other() {
 }
 
 #[test]
-fn a_silent_leader_is_asked_again_and_its_earlier_answers_remain() {
+fn silent_leader_is_queried_again_and_earlier_responses_remain() {
     let mut fixture = Fixture::on(three());
     let ticket = fixture.after(true);
     fixture.last_seq = 12;
@@ -130,7 +130,7 @@ fn since(fixture: &mut Fixture, age: Duration) -> Ticket {
 }
 
 #[test]
-fn what_is_young_begins_by_the_leaders_clock() {
+fn minimum_age_uses_the_leaders_clock() {
     for (first, behind) in [(Some(8), 7), (Some(13), 12), (Some(15), 12), (None, 12)] {
         let mut fixture = Fixture::on(three());
         let ticket = since(&mut fixture, Duration::from_secs(240));
@@ -155,7 +155,7 @@ fn what_is_young_begins_by_the_leaders_clock() {
 }
 
 #[test]
-fn a_stream_that_removes_younger_messages_gives_no_bound_of_age() {
+fn stream_that_removes_younger_messages_gives_no_age_bound() {
     let hour_ns = 3_600_000_000_000_u64;
     for (key, value, age_s, is_said) in [
         ("max_bytes", json!(1 << 20), 60, false),
@@ -177,7 +177,7 @@ fn a_stream_that_removes_younger_messages_gives_no_bound_of_age() {
 }
 
 #[test]
-fn a_leader_that_sends_no_time_gives_no_bound_of_age() {
+fn leader_without_a_time_gives_no_age_bound() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let ticket = since(&mut fixture, Duration::from_secs(60));
     let head = fixture.requests().remove(0);
@@ -190,7 +190,7 @@ fn a_leader_that_sends_no_time_gives_no_bound_of_age() {
 }
 
 #[test]
-fn the_last_of_many_come_page_by_page_up_to_where_the_first_page_was_asked() {
+fn last_messages_are_fetched_in_pages_up_to_the_first_head() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let subjects: Vec<Subject> = (0..4).map(|it| subject(&format!("t:{it}"))).collect();
     fixture.fetch(Fetch::LastOf { subjects });

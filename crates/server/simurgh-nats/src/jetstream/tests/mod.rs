@@ -282,12 +282,12 @@ fn texts(fetched: &Fetched) -> Vec<(u64, u64, u64, &str)> {
 proptest! {
     /// Whatever the engine sends, each ticket is answered once, in time.
     #[test]
-    fn no_answer_does_harm(data in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_response_does_no_harm(data in prop::collection::vec(any::<u8>(), 0..400)) {
         super::fuzz::run(messages(&data));
     }
 
     #[test]
-    fn no_answer_of_the_right_form_does_harm(
+    fn well_formed_response_does_no_harm(
         answers in prop::collection::vec(
             (0..40_u64, 0..4_u64, 0..9_usize, 0..30_u64, 0..30_u64),
             0..60,

@@ -148,7 +148,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn what_is_said_of_a_store_is_true_of_the_log(steps in prop::collection::vec(step(), 1..80)) {
+    fn reported_stores_match_the_log(steps in prop::collection::vec(step(), 1..80)) {
         let fixture = Fixture::new(StreamsConfig::default());
         let wire = VecDeque::new();
         let mut model = Model { fixture, is_linked: false, wire, log: vec![] };

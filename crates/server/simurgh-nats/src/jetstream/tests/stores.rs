@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_is_not_confirmed_is_sent_again_and_given_up_in_time() {
+fn unconfirmed_store_is_repeated_until_its_timeout() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let begun = fixture.now_ms;
     let ticket = fixture.store("id");
@@ -21,7 +21,7 @@ fn what_is_not_confirmed_is_sent_again_and_given_up_in_time() {
 }
 
 #[test]
-fn only_what_is_to_be_forgotten_before_all_else_has_a_time_of_its_own() {
+fn only_messages_with_a_shorter_age_have_their_own_ttl() {
     let day = Duration::from_secs(86_400);
     let mut fixture = Fixture::on(StreamsConfig { age_max: day, ..StreamsConfig::default() });
     let mut ttl = |age: Option<Duration>| {
@@ -37,7 +37,7 @@ fn only_what_is_to_be_forgotten_before_all_else_has_a_time_of_its_own() {
 }
 
 #[test]
-fn an_answer_to_whichever_attempt_is_the_answer() {
+fn response_to_any_attempt_counts() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let ticket = fixture.store("id");
     let first = fixture.requests().remove(0);
@@ -50,7 +50,7 @@ fn an_answer_to_whichever_attempt_is_the_answer() {
 }
 
 #[test]
-fn a_final_refusal_is_reported_at_once_in_the_engines_words() {
+fn final_refusal_is_reported_at_once_in_the_brokers_words() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let ticket = fixture.store("id");
     let request = fixture.requests().remove(0);
@@ -60,7 +60,7 @@ fn a_final_refusal_is_reported_at_once_in_the_engines_words() {
 }
 
 #[test]
-fn what_an_earlier_attempt_may_have_stored_is_never_refused() {
+fn store_that_an_earlier_attempt_may_have_done_is_never_refused() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let ticket = fixture.store("id");
     fixture.requests();
@@ -73,7 +73,7 @@ fn what_an_earlier_attempt_may_have_stored_is_never_refused() {
 }
 
 #[test]
-fn an_engine_that_cannot_for_a_while_is_asked_again_and_then_refuses() {
+fn temporary_broker_error_is_retried_and_then_refused() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let ticket = fixture.store("id");
     for _ in 0..1_000 {
@@ -93,7 +93,7 @@ fn an_engine_that_cannot_for_a_while_is_asked_again_and_then_refuses() {
 }
 
 #[test]
-fn what_other_servers_may_have_written_is_not_refused() {
+fn store_that_other_servers_may_have_written_is_not_refused() {
     for (streams, is_refused) in [(StreamsConfig::default(), true), (three(), false)] {
         let mut fixture = Fixture::on(streams);
         fixture.store("id");
@@ -104,7 +104,7 @@ fn what_other_servers_may_have_written_is_not_refused() {
 }
 
 #[test]
-fn what_waits_is_sent_on_the_next_link_in_order_and_not_before_it_is_up() {
+fn waiting_stores_are_sent_in_order_once_the_next_link_is_up() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     fixture.unlink();
     let tickets = [fixture.store("a"), fixture.store("b"), fixture.store("c")];
@@ -135,7 +135,7 @@ fn what_waits_is_sent_on_the_next_link_in_order_and_not_before_it_is_up() {
 }
 
 #[test]
-fn as_many_tickets_are_taken_as_may_be_and_there_is_room_at_half() {
+fn tickets_are_bounded_and_accepted_again_at_half() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let max = simurgh_cluster::adapter::TICKETS_MAX;
     for n in 0..max {
@@ -156,7 +156,7 @@ fn as_many_tickets_are_taken_as_may_be_and_there_is_room_at_half() {
 }
 
 #[test]
-fn bytes_that_are_stored_are_bounded_but_one_envelope_is_always_taken() {
+fn stored_bytes_are_bounded_but_one_envelope_is_always_accepted() {
     let mut fixture = Fixture::new(StreamsConfig::default());
     let large = Bytes::from(vec![0; 1_000_000]);
     let mut taken = 0;
@@ -173,7 +173,7 @@ fn bytes_that_are_stored_are_bounded_but_one_envelope_is_always_taken() {
 }
 
 #[test]
-fn what_no_engine_could_store_is_refused_by_name() {
+fn message_that_no_broker_can_store_is_refused_with_the_reason() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let topic = subject("t");
     let broadcast = prefix().topic(Space::Broadcast, "t");
@@ -201,7 +201,7 @@ fn what_no_engine_could_store_is_refused_by_name() {
 }
 
 #[test]
-fn what_could_not_be_done_at_once_is_asked_again_soon_and_then_as_often_as_ever() {
+fn failed_request_is_retried_soon_and_then_at_the_usual_interval() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let begun = fixture.now_ms;
     fixture.store("id");

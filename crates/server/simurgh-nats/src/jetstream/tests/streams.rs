@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn an_engine_that_is_too_old_is_named_with_the_version_it_needs() {
+fn old_broker_is_reported_with_the_required_version() {
     let mut fixture = Fixture::new(StreamsConfig::default());
     fixture.jetstream.link(0, "2.10.29", &mut fixture.out);
     assert_eq!(fixture.up(), None);
@@ -35,7 +35,7 @@ fn a_node_without_histories_reports_it_and_sends_no_requests() {
 }
 
 #[test]
-fn engine_without_jetstream_ends_the_check_with_its_first_answer() {
+fn broker_without_jetstream_ends_the_check_at_once() {
     let mut fixture = Fixture::new(StreamsConfig::default());
     fixture.link();
     let info = fixture.requests().remove(0);
@@ -75,7 +75,7 @@ fn known_stream_without_responder_is_presumed_for_a_while() {
 }
 
 #[test]
-fn nodes_agree_on_the_epoch_and_another_stream_has_another() {
+fn nodes_agree_on_the_epoch_and_each_stream_has_its_own() {
     let epoch = |created: &str, last_seq: u64| {
         let mut fixture = Fixture::new(StreamsConfig::default());
         (fixture.created, fixture.last_seq) = (created.to_owned(), last_seq);
@@ -88,7 +88,7 @@ fn nodes_agree_on_the_epoch_and_another_stream_has_another() {
 }
 
 #[test]
-fn all_of_sixteen_streams_are_looked_at_before_anything_is_kept() {
+fn all_sixteen_streams_are_checked_before_the_first_store() {
     let streams = StreamsConfig { streams: StreamCount::Sixteen, ..StreamsConfig::default() };
     let mut fixture = Fixture::new(streams.clone());
     fixture.link();
@@ -107,7 +107,7 @@ fn all_of_sixteen_streams_are_looked_at_before_anything_is_kept() {
 }
 
 #[test]
-fn a_stream_that_is_set_back_is_marked_and_has_another_epoch() {
+fn restored_stream_is_marked_and_gets_another_epoch() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let epoch = fixture.jetstream.decided();
     fixture.store("id");
@@ -148,7 +148,7 @@ fn without_permission_to_mark_a_restored_stream_a_node_has_its_own_epoch() {
 }
 
 #[test]
-fn a_leader_that_has_not_caught_up_with_itself_is_asked_again() {
+fn leader_that_has_not_caught_up_is_queried_again() {
     let mut fixture = Fixture::on(three());
     let epoch = fixture.jetstream.decided();
     fixture.jetstream.on_republished(b"p.b.0.1c.t", 50);
@@ -165,7 +165,7 @@ fn a_leader_that_has_not_caught_up_with_itself_is_asked_again() {
 }
 
 #[test]
-fn only_the_leader_answers_for_a_stream() {
+fn only_the_leader_counts_for_a_stream() {
     let mut fixture = Fixture::new(three());
     fixture.link();
     let sent = fixture.requests().remove(0);
@@ -200,7 +200,7 @@ fn without_an_answer_it_is_up_without_histories_and_links_again() {
 }
 
 #[test]
-fn what_was_known_is_hoped_for_and_nothing_is_asked_until_it_is_known() {
+fn known_streams_are_presumed_until_they_are_checked() {
     for is_anew in [false, true] {
         let mut fixture = Fixture::on(StreamsConfig::default());
         let epoch = fixture.jetstream.decided().unwrap();
@@ -238,7 +238,7 @@ fn what_was_known_is_hoped_for_and_nothing_is_asked_until_it_is_known() {
 
 /// Otherwise its messages would be taken for those of the previous stream.
 #[test]
-fn a_stream_that_begins_again_while_the_link_stands_is_looked_at_at_once() {
+fn stream_created_anew_on_a_live_link_is_checked_at_once() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     fixture.pass(2_000);
     for seq in [5, 6, 9] {
@@ -269,7 +269,7 @@ fn a_stream_that_begins_again_while_the_link_stands_is_looked_at_at_once() {
 }
 
 #[test]
-fn streams_are_looked_at_again_and_one_that_changed_ends_the_link() {
+fn streams_are_checked_again_and_a_changed_one_ends_the_link() {
     for change in 0..3 {
         let mut fixture = Fixture::on(StreamsConfig::default());
         fixture.jetstream.on_republished(b"p.b.0.1c.t", 5);
@@ -328,7 +328,7 @@ fn after_the_last_retry_the_reason_is_reported() {
 }
 
 #[test]
-fn a_stream_for_which_nobody_answers_any_more_ends_the_link_but_not_soon() {
+fn stream_without_responder_ends_the_link_after_a_while() {
     for status in [None, Some(503)] {
         let mut fixture = Fixture::on(StreamsConfig::default());
         let begun = fixture.now_ms;

@@ -60,7 +60,7 @@ fn kept(number: u64) -> KeptAt {
 }
 
 #[test]
-fn whoever_waits_for_many_is_woken_once_and_told_in_their_order() {
+fn waiter_for_many_is_woken_once_with_results_in_order() {
     let mut it = Waits::new(3, LONG);
     it.resolve(1, Ok(kept(1)));
     it.resolve(0, Err(simurgh_core::NotKept::LocalOnly));
@@ -73,7 +73,7 @@ fn whoever_waits_for_many_is_woken_once_and_told_in_their_order() {
 }
 
 #[test]
-fn the_first_that_is_not_kept_is_told_at_once_when_all_before_it_are_known() {
+fn first_failure_is_returned_when_all_before_it_are_known() {
     let mut it = Waits::new(4, LONG);
     it.resolve(1, Err(simurgh_core::NotKept::Full));
     it.resolve(2, Err(simurgh_core::NotKept::Unconfirmed));
@@ -86,7 +86,7 @@ fn the_first_that_is_not_kept_is_told_at_once_when_all_before_it_are_known() {
 }
 
 #[test]
-fn of_a_shard_that_has_ended_nothing_is_known() {
+fn ended_shard_confirms_nothing() {
     let mut it = Waits::new(2, LONG);
     it.resolve(1, Ok(kept(1)));
     it.entries.clear();
@@ -95,7 +95,7 @@ fn of_a_shard_that_has_ended_nothing_is_known() {
 }
 
 #[test]
-fn what_is_not_known_in_time_is_counted_once_each_also_if_nobody_waits() {
+fn unconfirmed_messages_are_counted_once_without_a_waiter() {
     let mut it = Waits::new(4, Duration::ZERO);
     it.resolve(0, Ok(kept(1)));
     it.resolve(1, Err(simurgh_core::NotKept::Unconfirmed));
@@ -123,7 +123,7 @@ fn what_is_not_known_in_time_is_counted_once_each_also_if_nobody_waits() {
 }
 
 #[test]
-fn a_time_without_end_may_be_waited() {
+fn unlimited_wait_is_possible() {
     let mut it = Waits::new(1, Duration::MAX);
     it.resolve(0, Ok(kept(1)));
     assert!(it.polls());

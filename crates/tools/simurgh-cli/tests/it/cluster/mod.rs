@@ -1,5 +1,5 @@
-//! Two servers with the table `[cluster]` on a real engine: interests, long polls and observers over
-//! both; and what is wrong with the table.
+//! Two servers with the table `[cluster]` on a real engine: interests, long polls and observers
+//! over both; and what is wrong with the table.
 
 mod quiet_topics;
 

@@ -49,7 +49,7 @@ impl Others {
 }
 
 #[test]
-fn who_is_told_positions_is_told_of_a_gap_before_what_is_newer() {
+fn gap_is_reported_before_newer_messages() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -84,7 +84,7 @@ fn who_is_told_positions_is_told_of_a_gap_before_what_is_newer() {
 }
 
 #[test]
-fn another_life_of_the_engine_is_told_and_what_it_had_is_not_told_again() {
+fn new_epoch_of_the_broker_is_reported_without_old_messages() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -107,7 +107,7 @@ fn another_life_of_the_engine_is_told_and_what_it_had_is_not_told_again() {
 
 /// The epoch is all that distinguishes this position from one before.
 #[test]
-fn who_joins_a_quiet_topic_is_told_the_engines_life_of_now() {
+fn join_of_a_quiet_topic_gets_the_current_epoch() {
     for shard in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[shard].clone();
@@ -125,7 +125,7 @@ fn who_joins_a_quiet_topic_is_told_the_engines_life_of_now() {
 }
 
 #[test]
-fn what_was_missed_while_it_was_not_known_comes_in_order_or_is_told() {
+fn messages_missed_while_unknown_arrive_in_order_or_as_a_gap() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -151,7 +151,7 @@ fn what_was_missed_while_it_was_not_known_comes_in_order_or_is_told() {
 }
 
 #[test]
-fn what_somebody_has_forgotten_is_gone_on_all_nodes_and_who_had_heard_it_has_missed_nothing() {
+fn purge_applies_to_all_nodes_and_is_no_gap_for_clients_up_to_date() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let mut far = Node { number: 1, ..Node::running(talking()) };
@@ -186,7 +186,7 @@ fn what_somebody_has_forgotten_is_gone_on_all_nodes_and_who_had_heard_it_has_mis
 }
 
 #[test]
-fn a_node_that_has_not_followed_a_topic_knows_that_it_was_forgotten() {
+fn node_that_did_not_follow_a_topic_knows_of_its_purge() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -201,7 +201,7 @@ fn a_node_that_has_not_followed_a_topic_knows_that_it_was_forgotten() {
 }
 
 #[test]
-fn a_node_that_has_not_followed_a_topic_knows_why_its_oldest_are_gone() {
+fn node_that_did_not_follow_a_topic_knows_why_its_oldest_are_removed() {
     for (count, reason) in [(3, "overwritten"), (4, "expired")] {
         for topic in [0, 1] {
             let rule = HistoryRule { count, ..HistoryRule::default() };
@@ -221,7 +221,7 @@ fn a_node_that_has_not_followed_a_topic_knows_why_its_oldest_are_gone() {
 
 /// Publishers on other nodes cannot be held back from here.
 #[test]
-fn what_is_far_too_much_for_a_home_is_lost_and_told_and_what_fits_goes_on() {
+fn overflow_of_a_home_is_reported_as_a_gap_and_the_rest_is_delivered() {
     let config = Config { mailbox_bytes_max: 1_000, ..Config::default() };
     for topic in [0, 1] {
         let mut it = Node::on(config.clone(), talking(), HistoryRule::default());
@@ -247,7 +247,7 @@ fn what_is_far_too_much_for_a_home_is_lost_and_told_and_what_fits_goes_on() {
 
 /// The parts are read from what is kept, which has the gap.
 #[test]
-fn who_is_told_part_by_part_is_told_of_a_gap_in_the_middle() {
+fn gap_within_a_partial_replay_is_reported() {
     let mut config = Config::default();
     config.history.portion = ReplayLimits { count: 2, bytes: 64 << 10 };
     for topic in [0, 1] {
@@ -271,7 +271,7 @@ fn who_is_told_part_by_part_is_told_of_a_gap_in_the_middle() {
 
 /// A channel receives the broadcasts of a further topic without their positions.
 #[test]
-fn who_subscribes_to_a_further_topic_is_told_nothing_of_its_gaps() {
+fn subscriber_of_a_further_topic_gets_no_gaps() {
     let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     let [here, there] = it.topics();
     let (key, _) = it.joins(&mut engine, &here, OPTED_IN);

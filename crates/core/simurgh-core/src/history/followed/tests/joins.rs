@@ -12,7 +12,7 @@ pub(super) fn asks(it: &mut Node, wire: Wire, topic: &str, params: &str) -> Key 
 }
 
 #[test]
-fn the_cluster_is_told_what_is_wanted_of_a_kept_topic_by_members_and_by_listeners() {
+fn members_and_listeners_request_a_topic_from_the_cluster() {
     let rule = HistoryRule { count: 7, age: Duration::from_secs(9), ..HistoryRule::default() };
     let mut it = Node::on(Config::default(), talking(), rule);
     let topic = it.here.clone();
@@ -31,7 +31,7 @@ fn the_cluster_is_told_what_is_wanted_of_a_kept_topic_by_members_and_by_listener
 }
 
 #[test]
-fn a_join_waits_until_the_topic_has_begun_and_gets_all_that_is_missing_once() {
+fn join_waits_for_the_topic_and_gets_each_missed_message_once() {
     for (topic, wire) in [(0, Wire::V2), (1, Wire::V2), (0, Wire::V1), (1, Wire::V1)] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -61,7 +61,7 @@ fn a_join_waits_until_the_topic_has_begun_and_gets_all_that_is_missing_once() {
 }
 
 #[test]
-fn all_who_ask_before_the_topic_has_begun_are_answered_and_in_order_with_what_is_new() {
+fn joins_before_the_topic_begins_are_answered_in_order() {
     let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     for topic in it.topics() {
         let first = engine.log.len();
@@ -83,7 +83,7 @@ fn all_who_ask_before_the_topic_has_begun_are_answered_and_in_order_with_what_is
 }
 
 #[test]
-fn while_it_is_not_known_what_there_is_a_join_waits_and_is_answered_if_it_is_again() {
+fn join_waits_while_the_history_is_unknown() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -110,7 +110,7 @@ fn while_it_is_not_known_what_there_is_a_join_waits_and_is_answered_if_it_is_aga
 }
 
 #[test]
-fn who_has_waited_long_enough_gets_what_there_is_and_a_gap_and_later_what_it_missed() {
+fn join_that_waited_long_enough_gets_a_gap_and_later_the_missed_messages() {
     for (partial, expected) in [(true, &["news 1"][..]), (false, &[])] {
         for topic in [0, 1] {
             let (mut it, mut engine) = (Node::running(talking()), Engine::new());
@@ -170,7 +170,7 @@ pub(super) fn engine_position() -> String {
 }
 
 #[test]
-fn who_has_heard_more_elsewhere_is_let_in_when_this_node_has_come_as_far() {
+fn client_ahead_of_this_node_joins_when_the_node_caught_up() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -197,7 +197,7 @@ fn who_has_heard_more_elsewhere_is_let_in_when_this_node_has_come_as_far() {
 
 /// Each node reports the engine's last number at its time as the position of a quiet topic.
 #[test]
-fn who_comes_from_another_node_to_a_quiet_topic_has_missed_nothing_and_does_not_wait() {
+fn client_from_another_node_joins_a_quiet_topic_without_waiting() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let mut far = Node { number: 1, ..Node::running(talking()) };
@@ -225,7 +225,7 @@ fn who_comes_from_another_node_to_a_quiet_topic_has_missed_nothing_and_does_not_
 }
 
 #[test]
-fn who_comes_to_a_node_that_begins_later_is_given_what_is_above_its_floor_or_told_of_a_gap() {
+fn client_of_a_node_that_begins_later_gets_newer_messages_or_a_gap() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -249,7 +249,7 @@ fn who_comes_to_a_node_that_begins_later_is_given_what_is_above_its_floor_or_tol
 }
 
 #[test]
-fn who_asks_while_the_topic_ends_is_answered_when_it_has_begun_again() {
+fn join_while_a_topic_ends_is_answered_when_it_begins_again() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -281,7 +281,7 @@ fn who_asks_while_the_topic_ends_is_answered_when_it_has_begun_again() {
 
 /// It was admitted a moment before, and does not know that the topic has ended.
 #[test]
-fn who_was_let_in_as_the_topic_ended_misses_nothing_or_is_told() {
+fn join_while_a_topic_ends_loses_nothing_or_gets_a_gap() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -305,7 +305,7 @@ fn who_was_let_in_as_the_topic_ended_misses_nothing_or_is_told() {
 
 /// The copy that is asked when the topic begins again may lag behind.
 #[test]
-fn what_was_here_as_a_topic_ended_is_not_heard_again_and_not_passed_over() {
+fn messages_of_an_ended_topic_are_neither_repeated_nor_skipped() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -327,7 +327,7 @@ fn what_was_here_as_a_topic_ended_is_not_heard_again_and_not_passed_over() {
 }
 
 #[test]
-fn a_long_replay_comes_part_by_part_and_ends_where_the_log_goes_on() {
+fn long_replay_is_partial_and_ends_where_the_log_continues() {
     let mut config = Config::default();
     config.history.portion = ReplayLimits { count: 2, bytes: 64 << 10 };
     for topic in [0, 1] {
@@ -353,7 +353,7 @@ fn a_long_replay_comes_part_by_part_and_ends_where_the_log_goes_on() {
 }
 
 #[test]
-fn an_interceptor_sees_what_was_missed_and_what_is_new_at_its_place() {
+fn interceptor_receives_missed_and_new_messages_in_order() {
     let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::Out("news", payload) => {
             if payload.json() != Some(r#"{"n":2}"#) {
@@ -383,7 +383,7 @@ fn an_interceptor_sees_what_was_missed_and_what_is_new_at_its_place() {
 }
 
 #[test]
-fn who_can_prove_no_first_join_gets_nothing_and_no_proof_where_nothing_is_known() {
+fn client_without_proof_of_a_first_join_gets_no_messages() {
     let rule = HistoryRule { only_own: true, ..HistoryRule::default() };
     for topic in [0, 1] {
         let mut it = Node::on(Config::default(), talking(), rule);
@@ -412,7 +412,7 @@ fn who_can_prove_no_first_join_gets_nothing_and_no_proof_where_nothing_is_known(
 }
 
 #[test]
-fn binary_broadcasts_are_told_with_their_place_before_them() {
+fn position_precedes_a_binary_broadcast() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -428,7 +428,7 @@ fn binary_broadcasts_are_told_with_their_place_before_them() {
 
 /// The floor of a connection continues with numbers that have holes, and items.
 #[test]
-fn what_a_connection_was_sent_is_not_sent_again_when_it_joins_anew() {
+fn rejoin_on_one_connection_repeats_no_message() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -453,7 +453,7 @@ fn what_a_connection_was_sent_is_not_sent_again_when_it_joins_anew() {
 
 /// It left before it could receive the gap, and its join shows that.
 #[test]
-fn who_joins_again_before_it_has_heard_of_a_gap_is_told_of_it() {
+fn rejoin_before_a_gap_was_received_reports_the_gap() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -476,7 +476,7 @@ fn who_joins_again_before_it_has_heard_of_a_gap_is_told_of_it() {
 }
 
 #[test]
-fn nodes_that_hear_the_same_tell_the_same() {
+fn nodes_with_the_same_input_send_the_same_output() {
     let mut engine = Engine::new();
     let mut nodes = [0, 1].map(|number| Node { number, ..Node::running(talking()) });
     let topics = nodes[0].topics();

@@ -11,7 +11,7 @@ fn only_store(it: &mut Node) -> StoreRequest {
 }
 
 #[test]
-fn what_a_channel_does_behind_its_broadcast_waits_until_it_is_back() {
+fn effects_after_a_broadcast_wait_for_its_return() {
     for (topic, is_heard_first) in [(0, true), (0, false), (1, true), (1, false)] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -46,7 +46,7 @@ fn what_a_channel_does_behind_its_broadcast_waits_until_it_is_back() {
 }
 
 #[test]
-fn who_is_told_that_nothing_is_kept_has_done_nothing_behind_it() {
+fn effects_after_a_refused_broadcast_are_dropped() {
     for (why, told) in [
         (NotKept::Refused("it has no room".into()), "not stored"),
         (NotKept::Full, "not stored"),
@@ -73,7 +73,7 @@ fn who_is_told_that_nothing_is_kept_has_done_nothing_behind_it() {
 }
 
 #[test]
-fn what_is_kept_and_not_heard_is_answered_after_a_while() {
+fn stored_broadcast_that_does_not_return_is_answered_later() {
     let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     for topic in it.topics() {
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
@@ -96,7 +96,7 @@ fn what_is_kept_and_not_heard_is_answered_after_a_while() {
 }
 
 #[test]
-fn what_is_never_answered_is_given_up_and_counts_no_longer() {
+fn unanswered_store_times_out_and_is_no_longer_counted() {
     let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     for topic in it.topics() {
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
@@ -135,7 +135,7 @@ fn what_is_never_answered_is_given_up_and_counts_no_longer() {
 }
 
 #[test]
-fn answers_may_come_in_any_order_twice_or_for_nobody() {
+fn answers_can_be_out_of_order_repeated_or_unknown() {
     let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     let topic = it.there.clone();
     let keys: Vec<Key> = (0..3).map(|_| it.joins(&mut engine, &topic, OPTED_IN).0).collect();
@@ -172,7 +172,7 @@ fn answers_may_come_in_any_order_twice_or_for_nobody() {
 }
 
 #[test]
-fn who_publishes_faster_than_the_engine_keeps_is_refused_at_last() {
+fn publisher_faster_than_the_broker_is_refused() {
     let config = Config { mailbox_bytes_max: 2_000, ..Config::default() };
     let mut it = Node::on(config, talking(), HistoryRule::default());
     let mut engine = Engine::new();
@@ -201,7 +201,7 @@ fn who_publishes_faster_than_the_engine_keeps_is_refused_at_last() {
 }
 
 #[test]
-fn a_client_is_left_out_of_its_own_broadcast_and_nobody_elsewhere_by_its_members_name() {
+fn client_does_not_receive_its_own_broadcast_on_any_node() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let mut far = Node { number: 1, ..Node::running(talking()) };
@@ -230,7 +230,7 @@ fn a_client_is_left_out_of_its_own_broadcast_and_nobody_elsewhere_by_its_members
 }
 
 #[test]
-fn what_is_said_on_a_topic_that_nobody_hears_here_is_answered_when_it_is_kept() {
+fn broadcast_without_local_members_is_answered_when_stored() {
     let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::In("to", payload) => {
             ctx.broadcast_to(&payload.parse::<String>().unwrap(), "news", Payload::EMPTY_OBJECT);
@@ -255,7 +255,7 @@ fn what_is_said_on_a_topic_that_nobody_hears_here_is_answered_when_it_is_kept() 
 }
 
 #[test]
-fn who_goes_while_it_waits_has_said_what_others_hear() {
+fn broadcast_of_a_client_that_disconnects_is_delivered() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -272,7 +272,7 @@ fn who_goes_while_it_waits_has_said_what_others_hear() {
 
 /// Its first member broadcasts before the engine has sent what it has of the topic.
 #[test]
-fn what_a_member_says_before_its_topic_has_begun_comes_to_it_and_before_the_reply() {
+fn broadcast_before_the_topic_begins_arrives_before_the_reply() {
     for topic in [0, 1] {
         for is_in_it in [true, false] {
             let (mut it, mut engine) = (Node::running(talking()), Engine::new());

@@ -29,7 +29,7 @@ fn seqs(page: &HistoryPage) -> Vec<u64> {
 }
 
 #[test]
-fn a_topic_that_is_read_is_followed_and_answered_when_it_is_known() {
+fn reading_a_topic_follows_it_and_waits_for_its_history() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -59,7 +59,7 @@ fn a_topic_that_is_read_is_followed_and_answered_when_it_is_known() {
 }
 
 #[test]
-fn what_is_not_known_in_time_is_unavailable_and_what_is_there_is_given() {
+fn unknown_history_is_unavailable_and_retained_messages_are_returned() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -79,7 +79,7 @@ fn what_is_not_known_in_time_is_unavailable_and_what_is_there_is_given() {
 }
 
 #[test]
-fn who_wants_a_topic_forgotten_hears_whether_it_is() {
+fn purge_reports_its_result() {
     let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     for topic in it.topics() {
         let answers: Arc<Mutex<Vec<Result<Position, NotKept>>>> = Arc::default();
@@ -103,7 +103,7 @@ fn who_wants_a_topic_forgotten_hears_whether_it_is() {
 }
 
 #[test]
-fn the_topics_that_are_followed_are_listed_and_stay_for_as_long_as_they_are() {
+fn followed_topics_are_listed() {
     let rule = HistoryRule { age: Duration::from_secs(5), ..HistoryRule::default() };
     let mut it = Node::on(Config::default(), talking(), rule);
     let mut engine = Engine::new();

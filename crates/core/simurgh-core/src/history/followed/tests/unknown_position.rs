@@ -12,7 +12,7 @@ impl Node {
 }
 
 #[test]
-fn who_joins_where_nothing_is_known_goes_on_when_the_topic_begins() {
+fn join_without_a_known_history_continues_when_the_topic_begins() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -62,7 +62,7 @@ fn clients_from_another_node_get_a_notice_when_the_topic_begins_empty() {
 
 /// Its position stays valid elsewhere, and here when the topic has begun.
 #[test]
-fn who_leaves_again_before_a_topic_has_begun_has_lost_nothing_by_that() {
+fn leave_before_a_topic_begins_loses_nothing() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -81,7 +81,7 @@ fn who_leaves_again_before_a_topic_has_begun_has_lost_nothing_by_that() {
 
 /// The same on one connection: nothing was sent on it.
 #[test]
-fn who_joins_again_where_nothing_was_known_goes_on_from_where_it_was() {
+fn rejoin_without_a_known_history_continues_at_its_position() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
@@ -100,7 +100,7 @@ fn who_joins_again_where_nothing_was_known_goes_on_from_where_it_was() {
 }
 
 #[test]
-fn where_nothing_was_said_before_a_topic_begins_nothing_is_missing() {
+fn empty_topic_has_no_gap_when_it_begins() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();

@@ -9,7 +9,7 @@ use crate::*;
 
 /// PROTOCOL row 33 and §5.4: nothing is read from the socket until the join is decided.
 #[test]
-fn a_join_that_is_decided_later_holds_its_socket() {
+fn pending_join_pauses_its_socket() {
     let mut it = test_shard(deciding());
     let (listener, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
@@ -31,7 +31,7 @@ fn a_join_that_is_decided_later_holds_its_socket() {
 }
 
 #[test]
-fn a_decision_may_be_a_refusal_a_panic_or_another_decision() {
+fn late_decision_can_refuse_panic_or_defer_again() {
     let mut it = test_shard(deciding());
     let (_, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","later error"]"#);
@@ -53,7 +53,7 @@ fn a_decision_may_be_a_refusal_a_panic_or_another_decision() {
 
 /// An earlier decision is distinguished from the awaited one.
 #[test]
-fn an_answer_that_comes_too_late_is_dropped() {
+fn late_join_decision_is_dropped() {
     let mut it = test_shard(deciding());
     let (_, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
@@ -77,7 +77,7 @@ fn an_answer_that_comes_too_late_is_dropped() {
 }
 
 #[test]
-fn a_join_that_is_not_decided_in_time_is_refused() {
+fn undecided_join_is_refused_in_time() {
     let mut it = test_shard(deciding());
     let (_, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
@@ -93,7 +93,7 @@ fn a_join_that_is_not_decided_in_time_is_refused() {
 }
 
 #[test]
-fn a_socket_that_closes_waits_for_no_decision() {
+fn closing_socket_does_not_wait_for_a_decision() {
     let mut it = test_shard(deciding());
     let (_, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
@@ -109,7 +109,7 @@ fn a_socket_that_closes_waits_for_no_decision() {
 
 /// Its own state outlives the wait.
 #[test]
-fn a_socket_with_an_id_keeps_it_after_a_decision() {
+fn socket_keeps_its_id_after_a_decision() {
     let mut it = test_shard(deciding());
     let state = SocketState { id: Some("users:1".into()), ..SocketState::default() };
     let key = it.opens_with(Wire::V2, state);
@@ -124,7 +124,7 @@ fn a_socket_with_an_id_keeps_it_after_a_decision() {
 /// A socket that publishes too much while it waits is held for that when its join is decided:
 /// otherwise a client that joins and leaves could have any amount in flight.
 #[test]
-fn who_publishes_too_much_while_it_waits_is_not_read_after_it() {
+fn publisher_above_its_share_stays_paused_after_a_join() {
     for by_join in [true, false] {
         let config = Config { mailbox_bytes_max: 800, ..Config::default() };
         let long = || Payload::from_json(format!("\"{}\"", "x".repeat(100)));
@@ -167,7 +167,7 @@ fn who_publishes_too_much_while_it_waits_is_not_read_after_it() {
 }
 
 #[test]
-fn a_decision_does_not_release_who_published_too_much() {
+fn decision_does_not_resume_a_paused_publisher() {
     let config = Config { mailbox_bytes_max: 800, ..Config::default() };
     let mut it = TestShard::with(config, vec![deciding()]);
     let key = it.joined_as(JOIN);
@@ -182,7 +182,7 @@ fn a_decision_does_not_release_who_published_too_much() {
 
 /// The join function's effects wait with the channel, and none is lost.
 #[test]
-fn a_client_that_is_held_is_let_in_with_all_that_its_join_did() {
+fn paused_client_joins_with_all_effects_of_its_join() {
     let held = |payload: &str| match payload {
         "1" => Join::ok(scripted(standard)).after(async {}).after(async {}),
         "2" => Join::later(async { Join::ok(scripted(standard)).after(async {}) }),
