@@ -339,7 +339,7 @@ fn screen_of_120_columns_truncates_nothing() {
     for (keys, parts) in [
         ("2", vec!["connections", "longest"]),
         ("3", vec!["deliveries/s", "history"]),
-        ("4", vec!["12.345678.4294967295", "123.5 MB", "24 h", "rooms:last"]),
+        ("4", vec!["12.345678.4294967295", "123 MB", "1 d", "rooms:last"]),
         ("5", vec!["end-of-meaning"]),
         ("6", vec!["amber *", "presences", "CPU %", "clock", "other settings"]),
     ] {
