@@ -217,7 +217,7 @@ announce_joins_up_to = 5
     );
     refused(
         "[[channel]]\ntopic = \"a\"\njoin_reply = { at = 2026-01-01 }\n",
-        &["3: [[channel]] join_reply: \"$__toml_private_datetime\" is no name for a field"],
+        &["3: [[channel]] join_reply: \"$__toml_private_datetime\" cannot be the name"],
     );
 }
 

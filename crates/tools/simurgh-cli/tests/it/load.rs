@@ -137,7 +137,7 @@ fn servers_that_are_wrong_are_named_with_file_line_and_key() {
     for (file, line) in [
         ("none.toml", "none.toml:1: the top of the file: target is missing"),
         ("twice.toml", "twice.toml:5: url: the same server as on line 3"),
-        ("word.toml", "word.toml:1: spread: \"stiky\" is none of its words (did you mean sticky?)"),
+        ("word.toml", "word.toml:1: spread: \"stiky\" is not allowed (did you mean sticky?)"),
     ] {
         let ran = run(dir.path(), &["load", "check", file]);
         assert_eq!(ran.status.code(), Some(2), "{ran:?}");

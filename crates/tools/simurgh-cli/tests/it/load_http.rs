@@ -102,7 +102,7 @@ fn mistakes_are_named_and_nothing_is_sent() {
         (url, &["--sweep", "1,x"], "from 1 to"),
         (url, &["--sweep", "1,2", "-c", "3"], "cannot be used with"),
         (url, &["--html", "a.html"], "--sweep"),
-        ("https://127.0.0.1:1/", &["--roots", "no.pem"], "not a certificate"),
+        ("https://127.0.0.1:1/", &["--roots", "no.pem"], "no certificate"),
     ] {
         let ran = run(dir.path(), &http(url, flags));
         assert_eq!(ran.status.code(), Some(2), "{flags:?}: {ran:?}");

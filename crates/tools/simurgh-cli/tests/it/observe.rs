@@ -141,7 +141,7 @@ fn once_is_for_scripts() {
     assert_eq!(all["connections"]["total"], 1);
     let ran = run(dir.path(), &["observe", &server.addresses[0], "--once"]);
     assert!(ran.status.success());
-    for part in ["connections   1", "2 in 2 topics", "rooms:\\u{1b}[2J\\u{202e}<b>", "longest"] {
+    for part in ["connections   1", "channels      2", "rooms:\\u{1b}[2J\\u{202e}<b>", "longest"] {
         assert!(ran.stdout.contains(part), "{part:?} is not in\n{}", ran.stdout);
     }
     assert!(!ran.stdout.contains(|c: char| c.is_control() && c != '\n'), "{:?}", ran.stdout);

@@ -95,7 +95,7 @@ fn templates_make_key_and_meta_and_members_without_a_key_are_not_listed() {
     bob.expect_quiet();
     ann.expect_quiet();
 
-    let long = "a presence's key of 33 bytes is too long: 32 is the most";
+    let long = "a presence's key of 33 bytes is too long: the maximum is 32";
     let user = "u".repeat(33);
     eve.ask(topic, "phx_join", json!({"user": user}), "error", json!({"reason": long}));
     let named = json!({"user": "eve", "name": "n".repeat(100)});

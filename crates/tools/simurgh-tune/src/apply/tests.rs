@@ -139,7 +139,7 @@ fn files_that_are_none_are_refused_with_what_is_wrong() {
         assert!(why.contains(word) && why.contains("undo.json"), "{text}: {why}");
     }
     let why = undo(fake.root(), &fake.path("none.json")).unwrap_err();
-    assert!(why.contains("there is no") && why.contains("none.json"), "{why}");
+    assert!(why.contains("does not exist") && why.contains("none.json"), "{why}");
     assert_eq!(fake.snapshot(), before);
 }
 
