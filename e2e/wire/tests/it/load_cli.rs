@@ -182,7 +182,7 @@ fn a_server_that_is_not_there_is_told_with_what_to_do() {
     assert_eq!(report["errors"][0]["kind"], json!("connect_refused"));
     assert_eq!(report["errors"][0]["count"], json!(20));
     assert_eq!(report["warnings"][0]["code"], json!("server_refused"));
-    assert!(run.stdout.contains("see that it runs and listens there"), "{}", run.stdout);
+    assert!(run.stdout.contains("Is it running there?"), "{}", run.stdout);
 }
 
 /// The example is a scenario that passes against the server as it stands.
