@@ -181,7 +181,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_request_is_as_short_as_that_of_wrk() {
+    fn request_has_the_same_headers_as_one_of_wrk() {
         let text = request(plan("http://127.0.0.1:8080/a?b"));
         assert_eq!(text, "GET /a?b HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n");
         let mut post = plan("http://127.0.0.1/");
@@ -194,7 +194,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn user_and_password_of_the_url_are_sent_and_not_kept_for_reports() {
+    fn url_user_and_password_are_sent_but_left_out_of_reports() {
         let mut own = plan("HTTP://Aladdin:open%20sesame@127.0.0.1/a");
         let text = request(own.clone());
         let header = "Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n";
@@ -207,7 +207,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_before_anything_is_sent() {
+    fn invalid_plan_is_refused_before_any_request() {
         let with = |change: fn(&mut Plan)| {
             let mut plan = plan("http://127.0.0.1:1/");
             change(&mut plan);

@@ -31,7 +31,7 @@ fn in_steps(protocol: &str, steps: &str, word: &str) {
 }
 
 #[test]
-fn steps_have_to_be_possible() {
+fn impossible_steps_are_refused() {
     for (protocol, steps, word) in [
         ("phoenix", r#"{ connect = "/" }, { join = "t" }, { push = "e" }"#, ""),
         ("phoenix", r#"{ join = "t" }"#, "needs a connection"),
@@ -93,7 +93,7 @@ fn steps_have_to_be_possible() {
 }
 
 #[test]
-fn what_is_cut_and_resumes_has_to_be_possible() {
+fn impossible_drop_and_resume_settings_are_refused() {
     let session = |keys: &str, steps: &str| {
         format!(
             "{HEAD}[[session]]\nprotocol = \"phoenix\"\n{keys}\n\
@@ -134,7 +134,7 @@ fn what_is_cut_and_resumes_has_to_be_possible() {
 }
 
 #[test]
-fn answers_and_heartbeats_have_to_be_possible() {
+fn impossible_answer_and_heartbeat_settings_are_refused() {
     let own = "heartbeat = { every = \"1s\", send = \"2\" }";
     let pong = "answer = { when = \"2\", send = \"3\" }";
     let connect = "{ connect = \"/\" }";
@@ -169,7 +169,7 @@ fn answers_and_heartbeats_have_to_be_possible() {
 }
 
 #[test]
-fn the_whole_has_to_make_sense() {
+fn inconsistent_scenario_is_refused() {
     let steps = "[[session]]\nsteps = [{ get = \"/\" }]\n";
     assert_eq!(diagnostics(&format!("{HEAD}{steps}")), "");
     for (change, to, word) in [

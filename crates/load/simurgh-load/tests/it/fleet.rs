@@ -115,7 +115,7 @@ fn assert_all_well(record: &Record, users: u64) {
 }
 
 #[test]
-fn the_totals_of_two_agents_add_up_and_follow_the_weights() {
+fn totals_of_two_agents_add_up_and_follow_the_weights() {
     let agents = [TestAgent::start(), TestAgent::start()];
     let named =
         |a: f64, b: f64| [(agents[0].address.to_string(), a), (agents[1].address.to_string(), b)];
@@ -135,7 +135,7 @@ fn the_totals_of_two_agents_add_up_and_follow_the_weights() {
 }
 
 #[test]
-fn this_host_takes_part_when_it_is_named_and_only_then() {
+fn local_host_takes_part_only_if_it_is_named() {
     let agent = TestAgent::start();
     let agents = [("local".to_owned(), 1.0), (agent.address.to_string(), 1.0)];
     let (outcome, record) = go(prepare(scenario(&agents, PHASE, THINK)));
@@ -164,7 +164,7 @@ fn phases_wait_and_users_gather_across_hosts() {
 }
 
 #[test]
-fn a_user_on_one_host_can_end_the_run_everywhere() {
+fn user_on_one_host_can_end_the_run_on_all_hosts() {
     let agents = [TestAgent::start(), TestAgent::start()];
     let agents = agents.each_ref().map(|agent| (agent.address.to_string(), 1.0));
     let steps = "{ set = \"id\", value = \"{{user_id}}\" },\n\
@@ -218,7 +218,7 @@ impl Cable {
 }
 
 #[test]
-fn a_lost_agent_is_reported_with_its_users_and_the_rest_goes_on() {
+fn lost_agent_is_reported_with_its_users_and_the_run_continues() {
     let agents = [TestAgent::start(), TestAgent::start()];
     let cable = Cable::to(agents[1].address);
     let named = [(agents[0].address.to_string(), 1.0), (cable.address.to_string(), 1.0)];
@@ -249,7 +249,7 @@ fn a_lost_agent_is_reported_with_its_users_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_run_that_has_lost_all_agents_has_failed_and_is_recorded() {
+fn run_that_lost_all_agents_fails_and_is_recorded() {
     let agent = TestAgent::start();
     let cable = Cable::to(agent.address);
     let run = prepare(scenario(&[(cable.address.to_string(), 1.0)], PHASE, "{ think = \"1m\" }"));
@@ -296,7 +296,7 @@ impl Talk {
 }
 
 #[test]
-fn strangers_are_closed_with_one_line_each_and_hear_nothing() {
+fn agent_closes_unknown_clients_silently_and_logs_one_line_each() {
     let agent = TestAgent::start();
     let mut talk = Talk::to(agent.address);
     talk.stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -323,7 +323,7 @@ fn strangers_are_closed_with_one_line_each_and_hear_nothing() {
 }
 
 #[test]
-fn other_versions_are_named_on_both_sides() {
+fn version_mismatch_is_reported_by_agent_and_controller() {
     let agent = TestAgent::start();
     let mut talk = Talk::to(agent.address);
     talk.say(&Hello { version: "77.0.0".into(), ..Hello::new(TOKEN.into()) });
@@ -350,7 +350,7 @@ fn other_versions_are_named_on_both_sides() {
 }
 
 #[test]
-fn all_agents_that_cannot_take_part_are_named_with_the_next_step() {
+fn unusable_agents_are_all_reported_with_advice() {
     let agent = TestAgent::start();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     // Sends what no agent sends.
@@ -380,7 +380,7 @@ fn all_agents_that_cannot_take_part_are_named_with_the_next_step() {
 }
 
 #[test]
-fn an_agent_has_one_run_at_a_time_and_outlives_its_controllers() {
+fn agent_serves_one_run_at_a_time_and_survives_its_controllers() {
     let agent = TestAgent::start();
     let named = [(agent.address.to_string(), 1.0)];
     let run = prepare(scenario(&named, PHASE, THINK));

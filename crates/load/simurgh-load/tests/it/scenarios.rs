@@ -21,7 +21,7 @@ fn loaded(path: &Path, overrides: &Overrides) -> Loaded {
 }
 
 #[test]
-fn those_shipped_are_right_and_short() {
+fn shipped_scenarios_are_valid_and_short() {
     let paths = shipped();
     let names: Vec<_> =
         paths.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
@@ -55,7 +55,7 @@ fn those_shipped_are_right_and_short() {
 }
 
 #[test]
-fn those_shipped_do_what_they_say() {
+fn shipped_scenarios_do_what_they_describe() {
     let by_name = |name: &str| {
         let paths = shipped();
         let path = paths.iter().find(|path| path.ends_with(name)).unwrap();
@@ -103,7 +103,7 @@ fn those_shipped_do_what_they_say() {
 }
 
 #[test]
-fn flags_win_over_the_text() {
+fn command_line_flags_override_the_scenario() {
     let overrides = Overrides {
         users_max: Some(15_000),
         duration: Some(Duration::from_secs(60)),
@@ -122,7 +122,7 @@ fn flags_win_over_the_text() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn unreadable_scenario_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let overrides = Overrides::default();
     let path = dir.path().join("none.toml");
@@ -137,7 +137,7 @@ fn what_cannot_be_read_is_said() {
 }
 
 #[test]
-fn data_files_stand_beside_the_scenario() {
+fn data_files_are_read_from_the_directory_of_the_scenario() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("users.csv"), "ann;1\r\nbob;2\n\n").unwrap();
     let text = "[files]\nusers = \"users.csv\"\nnone = \"none.csv\"\n[target]\n\
@@ -155,7 +155,7 @@ fn data_files_stand_beside_the_scenario() {
 }
 
 #[test]
-fn files_of_tsung_are_converted_without_loss() {
+fn tsung_files_are_converted_without_loss() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tsung");
     let map = ["server_ip_address", "KEMAL_HOST_IP", "localhost"];
     let map = map.map(|host| (host.to_owned(), "127.0.0.1".to_owned())).to_vec();
