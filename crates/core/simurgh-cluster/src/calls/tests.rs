@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn piece_never_exceeds_the_bounds_of_its_body(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn piece_stays_within_its_body(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         if let Ok(it) = Piece::read(&mut Reader::new(&bytes)) {
             prop_assert!(it.at + it.bytes.len() <= it.whole && it.whole <= CALL_BYTES_MAX);
         }

@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn truncated_or_extended_presence_payloads_are_rejected(delta in deltas(), snapshot in snapshots()) {
+    fn truncated_or_extended_payloads_are_rejected(delta in deltas(), snapshot in snapshots()) {
         let delta = numbered(delta_drafts("t", &delta).unwrap());
         let snapshot = numbered(state_drafts("t", &snapshot).unwrap());
         let wholes = [(Kind::Presence, whole(&delta[0])), (Kind::State, whole(&snapshot[0]))];

@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_text_is_decoded_or_rejected(text in ".{0,40}", other in "[a-z:/.*@#?\\[\\]%&=+]{0,40}") {
+    fn any_text_is_decoded_or_rejected(text in ".{0,40}", other in "[a-z:/.*@#?\\[\\]%&=+]{0,40}") {
         for text in [&text, &other] {
             let _ = json::compact(text);
             let _ = json::unescape(text);

@@ -135,7 +135,7 @@ mod tests {
         }
 
         #[test]
-        fn presence_key_is_found_in_its_list(joins in entries(), leaves in entries(), key in "[a-c]{0,2}") {
+        fn key_is_found_in_its_list(joins in entries(), leaves in entries(), key in "[a-c]{0,2}") {
             let text = json!({"joins": joins, "leaves": leaves}).to_string();
             let is_in = |list, text: &str| lists(list, text, key.as_bytes());
             prop_assert_eq!(is_in(PresenceList::Joins, &text), joins.contains_key(&key));
