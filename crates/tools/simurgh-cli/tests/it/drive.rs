@@ -190,7 +190,7 @@ fn commands_are_read_from_standard_input() {
         (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap());
     assert_eq!(ran.status.code(), Some(1), "{out}{err}");
     assert!(out.contains("1 channels crashed") && out.contains("1: echo:a has crashed"), "{out}");
-    assert!(err.contains("standard input:5: \"x\" is no whole number"), "{err}");
+    assert!(err.contains("standard input:5: \"x\" is not a whole number"), "{err}");
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn broker_with_too_little_storage_is_reported() {
     let engine = Engine::start(little);
     let keys = "history_engine_bytes = \"1GiB\"\n".to_owned();
     let node = Plan { keys, ..plan("one", &engine.address()) }.start();
-    let words = [&format!("{STREAM} cannot be made: insufficient storage resources"), "ERROR"];
+    let words = [&format!("{STREAM} cannot be created: insufficient storage resources"), "ERROR"];
     is_refused(&node, &words.map(|it| it as &str));
 }
 
