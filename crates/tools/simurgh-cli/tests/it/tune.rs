@@ -178,5 +178,5 @@ fn invalid_tune_flags_are_named() {
     assert_eq!(ran.status.code(), Some(1));
     assert!(ran.stderr.contains("nothing.json does not exist; nothing was changed"));
     let help = tune(&fake, &["--help"]).stdout;
-    assert!(help.contains("3 something is too small") && !help.contains("--root"), "{help}");
+    assert!(help.contains("3 if something is too low") && !help.contains("--root"), "{help}");
 }
