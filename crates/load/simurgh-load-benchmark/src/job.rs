@@ -222,14 +222,14 @@ pub(super) mod tests {
             (with(|plan| plan.url = "ws://127.0.0.1:1/".to_owned()), "WebSocket"),
             (with(|plan| plan.url = "ftp://127.0.0.1/".to_owned()), "not of the schemes"),
             (with(|plan| plan.url = "http://no-such-host.invalid/".to_owned()), "has no address"),
-            (with(|plan| plan.rate = Some(f64::NAN)), "rate of NaN"),
-            (with(|plan| plan.rate = Some(-1.0)), "rate of -1"),
+            (with(|plan| plan.rate = Some(f64::NAN)), "--rate must be above 0 (got NaN)"),
+            (with(|plan| plan.rate = Some(-1.0)), "--rate must be above 0 (got -1)"),
             (with(|plan| plan.method = "GE T".to_owned()), "is not an HTTP method"),
             (with(|plan| plan.method = "CONNECT".to_owned()), "tunnel"),
-            (header("a b", "c"), "no name of a header"),
+            (header("a b", "c"), "is not the name of a header"),
             (header("a", "b\r\nc: d"), "control character"),
             (header("Content-Length", "7"), "follows from the body"),
-            (header("Upgrade", "h2c"), "not HTTP's usual"),
+            (header("Upgrade", "h2c"), "changes the form of the answer"),
         ] {
             assert!(why.contains(words), "{words:?} is not in {why:?}");
         }

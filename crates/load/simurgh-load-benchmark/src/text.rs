@@ -308,7 +308,7 @@ mod tests {
      max  491.00us        491.00us
   2075 requests in 1s, 0.00B read
   Little's law: rate x latency is 1.02 of 1 connections
-  Generator: 0% of 1 cores
+  Load generator: 0% of 1 cores
 Requests/sec:   2075.00
 Transfer/sec:       0.00B
 ";

@@ -378,7 +378,7 @@ mod tests {
         let text = explain(&scenario, &MACHINE);
         for expected in [
             "1,000 users per second, at random (Poisson): about 100,000 users",
-            "about 100,000 in all, at most 100,000 concurrently",
+            "about 100,000 users in all, at most 100,000 concurrently",
             "has ended after about 8 h 21 min",
             "sockets    100,000",
             "addresses  2: 64,511 ports each, taken from 127.0.0.0/8",

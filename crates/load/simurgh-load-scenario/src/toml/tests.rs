@@ -198,7 +198,7 @@ join_p99 = "< soon"
             ("line 8: duration: is of the wrong type (integer)", "\"500ms\""),
             ("line 9: rte: no such key in [[phase]]", "did you mean rate?"),
             ("line 12: rate: \"fortnight\" is not a unit", "60/min"),
-            ("line 13: arrivals: \"evenly\" is none", "even"),
+            ("line 13: arrivals: \"evenly\" is not allowed", "did you mean even?"),
             ("line 14: [[phase]]: duration is missing", ""),
             ("line 14: [[phase]]: rate and users exclude each other", ""),
             ("line 17: loby: there is no session \"loby\"", "did you mean lobby?"),
@@ -239,11 +239,11 @@ drop = "10s"
 steps = []
 "#,
         &[
-            ("line 1: follow_stamps: \"exactly\" is none of its words", "did you mean exact?"),
+            ("line 1: follow_stamps: \"exactly\" is not allowed", "did you mean exact?"),
             ("line 9: resume: is of the wrong type (string)", "true or false"),
             ("line 10: every: must be longer than 0", ""),
             ("line 10: for: \"-2s\": ", "\"500ms\""),
-            ("line 10: how: \"rest\" is none of its words", "did you mean rst?"),
+            ("line 10: how: \"rest\" is not allowed", "did you mean rst?"),
             ("line 10: phase: there is no phase \"clam\"", "did you mean calm?"),
             ("line 10: evry: no such key in drop", "did you mean every?"),
             ("line 13: drop: every is missing", "10s"),
@@ -309,10 +309,10 @@ fn every_mistake_in_the_steps_is_reported_with_its_line() {
             ("line 17: if: \"name\" is not a condition", "n >= 3"),
             ("line 18: steps: is of the wrong type (string)", "think"),
             ("line 19: wait: is not a match", "contains"),
-            ("line 20: abort: \"now\" is none of its words", "user or run"),
+            ("line 20: abort: \"now\" is not allowed", "user or run"),
             ("line 21: in: the variable \"list\" is never set", ""),
             ("line 22: wait: is not a match", "presence, key and topic"),
-            ("line 23: presence: \"here\" is none of its words", "state, joins or leaves"),
+            ("line 23: presence: \"here\" is not allowed", "state, joins or leaves"),
         ],
     );
 }
@@ -409,7 +409,7 @@ fn mistakes_in_servers_and_spread_are_reported_with_their_lines() {
     assert_eq!(ok(&against(&two)).spread, Spread::RoundRobin);
     assert!(super::spread("Sticky").unwrap_err().contains("round-robin, sticky, elsewhere"));
     let word = against(&format!("spread = \"stiky\"\n{two}"));
-    refused(&word, &[("line 1: spread: \"stiky\" is none of its words", "did you mean sticky?")]);
+    refused(&word, &[("line 1: spread: \"stiky\" is not allowed", "did you mean sticky?")]);
     let kind = against(&format!("spread = 3\n{two}"));
     refused(&kind, &[("line 1: spread: is of the wrong type", "elsewhere")]);
     refused(&against(""), &[("line 1: the top of the file: target is missing", "[target]")]);

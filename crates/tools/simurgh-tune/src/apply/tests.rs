@@ -54,7 +54,10 @@ fn undo_file_exists_before_any_setting_changes() {
     let file = fake.path("undo.json");
     std::fs::write(&file, "precious").unwrap();
     let why = apply(fake.root(), &changes, &file, false).unwrap_err();
-    assert!(why.contains("there already") && why.contains("--overwrite"), "{why}");
+    assert!(
+        why.contains("holds the values before an earlier --apply") && why.contains("--overwrite"),
+        "{why}"
+    );
     assert_eq!(fake.text("undo.json"), "precious");
     assert_eq!(fake.snapshot(), before);
     assert!(apply(fake.root(), &changes, &file, true).unwrap().undo_file_is_there);
@@ -125,7 +128,7 @@ fn invalid_undo_files_are_refused_with_the_reason() {
         format!("{{\"simurgh_tune_undo\": 1, \"changes\": [{{\"name\": \"{name}\", {values}}}]}}")
     };
     for (text, word) in [
-        (String::new(), "no undo file"),
+        (String::new(), "is not an undo file"),
         ("{}".to_owned(), "missing field"),
         ("{\"simurgh_tune_undo\": 2, \"changes\": []}".to_owned(), "version 2"),
         (entry("fs.file-max", "\"before\": [1], \"after\": [-1]"), "invalid value"),

@@ -196,7 +196,7 @@ fn every_reference_example_is_parsed_checked_explained_and_written() {
             if is_complete && let Err(wrong) = check(&scenario) {
                 panic!("{title} {key}: {wrong}\n{text}");
             }
-            assert!(explain(&scenario, &machine).contains("\nneeds, at most"), "{title} {key}");
+            assert!(explain(&scenario, &machine).contains("\nneeds at the peak"), "{title} {key}");
             let written = write(&scenario);
             let again = read(&written, &dir, &Overrides::default());
             let again = again.unwrap_or_else(|wrong| panic!("{title} {key}: {wrong}\n{written}"));
