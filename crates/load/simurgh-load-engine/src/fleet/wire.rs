@@ -140,7 +140,8 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read, bytes_max: usize) -> io::
     if from.take(length as u64).read_to_end(&mut frame)? < length {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    serde_json::from_slice(&frame).map_err(|error| invalid(&format!("not a message: {error}")))
+    serde_json::from_slice(&frame)
+        .map_err(|error| invalid(&format!("that is not a message: {error}")))
 }
 
 /// Encodes a message as a frame. Fails if it is longer than [`FRAME_BYTES_MAX`].
@@ -157,7 +158,7 @@ pub fn frame<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
 fn check_length(length: usize, bytes_max: usize) -> io::Result<()> {
     match length <= bytes_max {
         true => Ok(()),
-        false => Err(invalid(&format!("{length} bytes, the maximum is {bytes_max}"))),
+        false => Err(invalid(&format!("of {length} bytes, the maximum is {bytes_max}"))),
     }
 }
 

@@ -309,12 +309,12 @@ fn agent_closes_unknown_clients_silently_and_logs_one_line_each() {
     let mut talk = Talk::to(agent.address);
     talk.say(&Hello::new("another token".into()));
     assert_eq!(talk.hear::<Greeting>(), None);
-    agent.said("its token is another one");
+    agent.said("refused, wrong token");
     assert_eq!(agent.lines.lock().unwrap().len(), 3, "{:?}", agent.lines);
     // More than it accepts at a time: the others are closed at once, and it continues.
     let silent: Vec<TcpStream> =
         (0..40).map(|_| TcpStream::connect(agent.address).unwrap()).collect();
-    agent.said("have not said yet who they are");
+    agent.said("others have not authenticated yet");
     drop(silent);
     let named = [(agent.address.to_string(), 1.0)];
     eventually("a run", || {
@@ -330,7 +330,7 @@ fn version_mismatch_is_reported_by_agent_and_controller() {
     let greeting: Greeting = talk.hear().unwrap();
     assert!(is_this_version(greeting.protocol, &greeting.version) && greeting.busy.is_none());
     assert_eq!(talk.hear::<Greeting>(), None);
-    agent.said("it is simurgh 77.0.0");
+    agent.said("refused, it is simurgh 77.0.0");
     agent.said(&format!("this is {}", env!("CARGO_PKG_VERSION")));
     // An agent of another version.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -374,9 +374,12 @@ fn unusable_agents_are_all_reported_with_advice() {
     assert_eq!(why.len(), 4, "{why:?}");
     assert!(why[0].starts_with(&format!("agent {closed}: cannot connect: ")), "{why:?}");
     assert!(why[0].contains(&format!("--listen 0.0.0.0:{}", closed.port())), "{why:?}");
-    assert!(why[1].contains("its token is another one"), "{why:?}");
-    assert!(why[2].contains("see that it is `simurgh load agent`"), "{why:?}");
-    assert!(why[3].contains("NO_SUCH_VARIABLE_HERE"), "{why:?}");
+    assert!(
+        why[1].contains("wrong token. Use the token that the agent was started with"),
+        "{why:?}"
+    );
+    assert!(why[2].contains("the maximum is 4096; is it `simurgh load agent`?"), "{why:?}");
+    assert!(why[3].contains("NO_SUCH_VARIABLE_HERE is not set; set it"), "{why:?}");
 }
 
 #[test]
@@ -386,7 +389,7 @@ fn agent_serves_one_run_at_a_time_and_survives_its_controllers() {
     let run = prepare(scenario(&named, PHASE, THINK));
     let why = refused(&named);
     assert!(why[0].contains("busy with a run of"), "{why:?}");
-    agent.said("sent away, this agent is busy");
+    agent.said("refused, this agent is busy with a run of");
     // The controller closes without a message.
     drop(run);
     agent.said("its run was ended here");
@@ -397,7 +400,7 @@ fn agent_serves_one_run_at_a_time_and_survives_its_controllers() {
     let mut silent = Talk::to(agent.address);
     silent.say(&Hello::new(TOKEN.into()));
     assert_eq!(silent.hear::<Greeting>().unwrap().busy, None);
-    agent.said("it said nothing for 5 s");
+    agent.said("it sent nothing for 5 s");
     let (outcome, _) = go(prepare(scenario(&named, PHASE, THINK)));
     assert_eq!(outcome.ending, Ending::Finished);
 }

@@ -116,11 +116,11 @@ fn every_gap_reason_has_its_own_counter() {
 fn invalid_journal_is_refused_with_a_reason() {
     let whole = br#"{"format":1}"#;
     for (text, says) in [
-        (&b""[..], "no head"),
-        (b"{}", "no head"),
-        (b"\xFF\xFE", "no head"),
+        (&b""[..], "line 1 is not the head"),
+        (b"{}", "line 1 is not the head"),
+        (b"\xFF\xFE", "line 1 is not the head"),
         (br#"{"format":99,"anything":1}"#, "format 99"),
-        (&whole[..], "no head"),
+        (&whole[..], "line 1 is not the head"),
     ] {
         let error = Replay::new(text).map(|_| ()).unwrap_err();
         assert!(error.contains(says), "{error}");
@@ -198,7 +198,7 @@ fn full_disk_costs_one_warning_for_each_file_but_not_the_run() {
     assert_eq!(failed, 4, "{warnings:?}");
     assert_eq!(record.at_ms(), 25_400);
     assert!(!dir.path().join("report.json").exists());
-    assert!(report::summary(&record).contains("report.json could not be written"));
+    assert!(report::summary(&record).contains("cannot write report.json"));
 }
 
 #[test]

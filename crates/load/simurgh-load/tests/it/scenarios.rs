@@ -63,31 +63,34 @@ fn shipped_scenarios_do_what_they_describe() {
     };
     let machine = Machine { workers: 6, descriptors: 20_000, memory_bytes: None };
     for (name, expected) in [
-        ("lobby.toml", ["in all about 100,000 users, at a time at most about 100,000"].as_slice()),
-        ("one-channel.toml", &["in all about 1,000 users, at a time at most about 1,000"]),
-        ("many-channels.toml", &["in all about 10,000 users, at a time at most about 10,000"]),
+        ("lobby.toml", ["about 100,000 users in all, at most 100,000 concurrently"].as_slice()),
+        ("one-channel.toml", &["about 1,000 users in all, at most 1,000 concurrently"]),
+        ("many-channels.toml", &["about 10,000 users in all, at most 10,000 concurrently"]),
         ("several-servers.toml", &["127.0.0.1:4000, 75 % of the users", "127.0.0.1:4001, 25 %"]),
         (
             "cluster-rooms.toml",
             &[
-                "about 18,000 users, at a time at most about 18,000",
+                "about 18,000 users in all, at most 18,000 concurrently",
                 "the run ends after 1 min 55 s",
             ],
         ),
-        ("cluster-kill.toml", &["about 3,000 users", "comes back after 100 ms to 2 s, and joins"]),
+        (
+            "cluster-kill.toml",
+            &["about 3,000 users", "reconnects a lost connection after 100 ms to 2 s, and joins"],
+        ),
         ("lifelike-chat.toml", &["10 users per second, at random (Poisson)"]),
         (
             "drops.toml",
             &[
                 "about 10,010 users",
-                "every 10 s of phase cuts its connection is cut for 2 s, by a reset or in silence",
+                "every 10 s of phase cuts drops its connection for 2 s, by a reset or in silence",
                 "reconnects 0 s to 1 s later",
                 "joins ask for the messages since the last one",
             ],
         ),
         (
             "drops-cluster.toml",
-            &["about 10,010 users", "of phase cuts its connection is cut for 2 s", "1 min 50 s"],
+            &["about 10,010 users", "of phase cuts drops its connection for 2 s", "1 min 50 s"],
         ),
         ("longpoll.toml", &["about 5,005 users", "sockets    10,010", "by long polling"]),
         (

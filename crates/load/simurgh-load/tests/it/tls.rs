@@ -252,8 +252,8 @@ fn certificate_advice_leaves_out_steps_already_taken() {
     let good = || authority.server(&["a.test"], 2100);
     let expired = || authority.server(&["a.test"], 2001);
     for (client, server, has, has_not) in [
-        (web(), good(), "name its root in [tls] roots", "none of the named"),
-        (other.client("a.test"), good(), "none of the named roots has signed it", "[tls]"),
+        (web(), good(), "name its root in [tls] roots", "none of the given"),
+        (other.client("a.test"), good(), "none of the given roots has signed it", "[tls]"),
         (authority.client("a.test"), expired(), "renew it", "root"),
         (authority.client("b.test"), good(), "--map NAME=ADDR", "root"),
     ] {
@@ -289,7 +289,7 @@ fn self_signed_certificate_is_accepted_as_a_root() {
     assert!(error.to_string().contains("not valid for name"), "{error}");
     let (error, _) = refusal(client("a.test", Authority::new().pem), server());
     assert!(matches!(error, TlsError::Certificate(..)), "{error}");
-    assert!(error.to_string().contains("or self-signed (none of the named roots"), "{error}");
+    assert!(error.to_string().contains("or self-signed (none of the given roots"), "{error}");
 }
 
 #[test]

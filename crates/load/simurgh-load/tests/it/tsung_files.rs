@@ -173,7 +173,10 @@ fn unknown_hosts_of_a_tsung_file_are_reported_with_advice() {
     let parts = read(&text, &fixtures(), &Overrides::default()).unwrap_err();
     let found = lines(&parts.0);
     let [first, second, third, server] = found.as_slice() else { panic!("{found:?}") };
-    assert!(first.starts_with("line 5: the client phoenix1 is another host (`--local`"), "{first}");
+    assert!(
+        first.starts_with("line 5: the client phoenix1 is another host (add `--local`"),
+        "{first}"
+    );
     assert!(second.starts_with("line 6: the client phoenix2"), "{second}");
     assert!(third.starts_with("line 7: the client phoenix3"), "{third}");
     let wanted = "line 11: the host server_ip_address is not known (say what it is with `--map \

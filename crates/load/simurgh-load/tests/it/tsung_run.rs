@@ -50,7 +50,9 @@ fn rates() {
         "line 6: <users> has both `arrivalrate` and `interarrival` (one of them is wanted)";
     assert_eq!(wrong(&users(both)), [wanted]);
     assert!(wrong(&users("<users unit=\"second\"/>"))[0].contains("has neither"));
-    assert!(wrong(&users("<users arrivalrate=\"0\" unit=\"second\"/>"))[0].contains("no rate"));
+    assert!(
+        wrong(&users("<users arrivalrate=\"0\" unit=\"second\"/>"))[0].contains("an invalid rate")
+    );
     assert!(wrong(&users(""))[0].contains("no users arrive in the phase 1"));
 }
 

@@ -48,7 +48,7 @@ fn tsung_think_times_are_converted() {
     assert_eq!(one(&var), Think::Var(VarId(0), false));
     let made = format!("{set}<thinktime value=\"1%%_t%%\"/>");
     assert_eq!(one(&made), Think::Var(VarId(1), false), "set to `1%%_t%%` before");
-    assert!(wrong_steps("ts_http", "<thinktime value=\"soon\"/>")[0].contains("no number"));
+    assert!(wrong_steps("ts_http", "<thinktime value=\"soon\"/>")[0].contains("is not a number"));
     assert!(wrong_steps("ts_http", "<thinktime min=\"3\" max=\"2\"/>")[0].contains("is greater"));
     assert!(wrong_steps("ts_http", "<thinktime value=\"1e9\"/>")[0].contains("too long"));
 }
@@ -202,7 +202,7 @@ fn invalid_tsung_variables_are_refused() {
         ("eval\" code=\"fun(X) -> os:cmd(X) end.\"", "the code of <setdynvars> is not"),
         ("file\" fileid=\"x\"", "there is no file with the id `x`"),
         ("random_number\" start=\"5\" end=\"4\"", "5 is above 4"),
-        ("random_number\" start=\"x\"", "no whole number"),
+        ("random_number\" start=\"x\"", "is not a whole number"),
         ("jsonpath\" jsonpath=\"a\"", "needs a value for `from`"),
     ] {
         let found = wrong(&with_users(&set(&format!("sourcetype=\"{source}"))));
@@ -251,7 +251,7 @@ fn substitution() {
     assert_eq!(path("all_except_body", "%%_tsung_userid%%").0, [id]);
     let (parts, warnings) = path("false", "/%%_x%%");
     assert_eq!(parts, literal("/%%_x%%").parts);
-    assert!(warnings[0].contains("is sent as it is (give the request subst"), "{warnings:?}");
+    assert!(warnings[0].contains("is sent unchanged (give the request subst"), "{warnings:?}");
     let (parts, warnings) = path("true", "/100%%/rest");
     assert_eq!(parts, literal("/100%%/rest").parts, "nothing is swallowed");
     assert!(warnings[0].contains("begins neither a variable nor a function"), "{warnings:?}");
@@ -354,7 +354,7 @@ fn tsung_http_requests_are_converted() {
     assert_eq!(http.cookies, [("k".to_owned(), literal("v"))]);
     let auth = http.auth.unwrap();
     assert_eq!((auth.digest, auth.user, auth.password), (false, literal("u"), literal("p")));
-    assert!(warnings[0].contains("is sent as it is"), "the body is not substituted: {warnings:?}");
+    assert!(warnings[0].contains("is sent unchanged"), "the body is not substituted: {warnings:?}");
     let (http, _) = one(
         "<request><http url=\"/\" method=\"POST\" contents_from_file=\"bytes.bin\"/></request>",
     );
@@ -444,7 +444,7 @@ fn tsung_websocket_messages_are_converted() {
     let (_, steps, _) = steps("ts_websocket", global);
     assert_eq!(steps[2].act, Act::Gather { users: 100, timeout: None });
     let lone = "<request><websocket type=\"message\" ack=\"match\">x</websocket></request>";
-    assert!(wrong_steps("ts_websocket", lone)[0].contains("no <match> to tell the reply by"));
+    assert!(wrong_steps("ts_websocket", lone)[0].contains("no <match> that recognizes the reply"));
 }
 
 #[test]
