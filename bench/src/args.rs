@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn suites_have_their_usual_rows_unless_some_are_named() {
+    fn suites_run_their_default_rows_unless_some_are_selected() {
         for (line, name, rows, runs) in [
             ("", "server", 7, 5),
             ("--clients 2_000 --only=burst", "server", 1, 5),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn helpers_take_their_flags() {
+    fn helper_programs_parse_their_flags() {
         let core = Some(1);
         let program = ["serve", "--listen", "x"].map(Into::into).into();
         let exec = Helper::Exec { core, address_space: None, program };
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn argument_errors_name_the_mistake() {
         for (line, part) in [
             ("--client 5", "--client"),
             ("--only speed", "--only takes"),

@@ -26,7 +26,7 @@ fn sample(row: &'static str, figure: &str, value: f64) -> Sample {
 }
 
 #[test]
-fn ratio_is_judged_by_its_median_and_a_count_by_each_run() {
+fn ratio_is_checked_by_its_median_and_count_in_each_run() {
     let suite = &presence::SUITE;
     let ratios = [0.9, 1.0, 1.3].map(|it| sample("leave", "leave_ratio", it));
     let all = rows(suite, &options(&["leave"]), &ratios).unwrap();

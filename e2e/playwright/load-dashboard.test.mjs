@@ -173,7 +173,7 @@ test("the report is one file that fetches nothing", async (t) => {
   await state(page, "over");
   assert.match(await page.getByTestId("notice-passed").textContent(), /errors was 217/);
   await page.getByTestId("notice-trust").waitFor(WAIT);
-  assert.match(await page.getByTestId("notice-cpu_bound").textContent(), /use more workers/);
+  assert.match(await page.getByTestId("notice-cpu_bound").textContent(), /Use more workers/);
   const heads = await page.getByTestId("table-latency").locator("thead th").allTextContents();
   assert.deepEqual(heads.slice(4), ["p50", "p90", "p95", "p99", "p99.9", "p99.99", "p99.999",
     "Max"]);

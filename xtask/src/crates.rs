@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_and_all_it_is_made_of_are_published() {
+    fn library_and_all_its_dependencies_are_published() {
         let published = published().unwrap();
         let names: Vec<&str> = published.packages.iter().map(|it| it.name.as_str()).collect();
         for part in [
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_are_news_unless_they_are_known() {
+    fn warnings_are_reported_unless_they_are_known() {
         assert!(is_news("warning: readme `READ` does not appear to exist"));
         assert!(!is_news(
             "warning: ignoring test `a` as `a` is not included in the published package"
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_of_elsewhere_is_noticed() {
+    fn crate_from_another_source_is_detected() {
         let package = Package { name: "simurgh".into(), version: "0.1.0".into(), publish: None };
         let published = Published { packages: vec![package], target: PathBuf::new() };
         let lock = |rest: &str| format!("[[package]]\nname = \"simurgh\"\n{rest}");

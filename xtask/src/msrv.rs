@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_promised_version_verifies_it() {
+    fn msrv_is_verified_only_by_the_promised_rust_version() {
         let promised = value("Cargo.toml", "rust-version").unwrap();
         let same = format!("rustc {promised}.0 (abc 2026-01-01)");
         assert_eq!(judge(&promised, &same).unwrap(), Outcome::passed(1));

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_python_unittests() {
+    fn python_unittest_results_are_parsed() {
         let fine = "test_a (m.T.test_a) ... ok\n\n-----\nRan 6 tests in 0.474s\n\nOK\n";
         assert_eq!(of_unittest(fine), Outcome::passed(6));
         let failed = "ERROR: test_b (m.T.test_b)\nTraceback\nFAIL: test_a (m.T.test_a)\n\
@@ -244,7 +244,7 @@ test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; 
     }
 
     #[test]
-    fn node_counts_are_read_in_both_forms() {
+    fn node_test_counts_are_parsed_in_both_forms() {
         let spec = "✔ pass 9 of them\nℹ tests 12\nℹ pass 9\nℹ fail 1\nℹ cancelled 1\nℹ skipped 1\n";
         let tap = "# tests 12\n# pass 9\n# fail 1\n# cancelled 1\n# skipped 1\n# todo 0\n";
         for output in [spec, tap] {
@@ -254,7 +254,7 @@ test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; 
     }
 
     #[test]
-    fn some_names_are_named() {
+    fn first_failed_test_names_are_listed() {
         let list = "✖ here (1ms)\n✖ failing tests:\n\n✖ a (b) (1ms)\n  Error\n✖ c (2.5ms)\n";
         assert_eq!(of_node_test(list).note, "a (b); c");
         let names = |count: usize| (0..count).map(|n| n.to_string()).collect();
@@ -263,7 +263,7 @@ test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; 
     }
 
     #[test]
-    fn parts_of_a_step_are_added() {
+    fn outcomes_of_a_step_are_summed() {
         let mut sum = Outcome::passed(2);
         sum.add(Outcome::failed("one"));
         sum.add(Outcome::passed(1));
@@ -273,14 +273,14 @@ test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; 
     }
 
     #[test]
-    fn slow_parts_are_named_slowest_first() {
+    fn slow_parts_are_listed_slowest_first() {
         let parts = [("a", 999), ("long", 1_000), ("b", 61_000)];
         let parts = parts.map(|(name, ms)| (name.to_owned(), Duration::from_millis(ms)));
         assert_eq!(slowest(&parts), "b       61.0 s\nlong     1.0 s\n");
     }
 
     #[test]
-    fn the_last_line_of_the_summary_is_the_sum() {
+    fn last_line_of_the_summary_is_the_sum() {
         let second = Duration::from_secs(1);
         let steps = [
             ("tests", Outcome { passed: 7, skipped: 2, ..Outcome::default() }, second),

@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_output_and_exit_code() {
+    fn process_output_and_exit_code_are_captured() {
         let done = Task::new("sh", &["-c", "echo out; echo err >&2; exit 3"], 1).quiet().run();
         assert_eq!(done.code, Some(3));
         assert!(done.output.contains("out\n") && done.output.contains("err\n"));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_a_child_and_what_it_started() {
+    fn child_process_is_ended_with_its_descendants() {
         let task = Task::new("sh", &["-c", "sleep 60 & sleep 60"], 1).quiet();
         let task = task.within(Duration::from_millis(200));
         let start = Instant::now();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_does_not_start() {
+    fn error_names_the_program_that_does_not_start() {
         let done = Task::new("no-such-program-here", &[] as &[&str], 1).quiet().run();
         assert!(done.reason().starts_with("`no-such-program-here` does not start"));
     }

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_programs_are_found_among_the_messages_of_cargo() {
+    fn test_programs_are_found_in_cargo_messages() {
         let message = |kind: &str, name: &str, test: bool, executable: &str| {
             format!(
                 "{{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/r/crates/a/Cargo.toml\",\

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broadcast_is_as_long_as_it_is_said_to_be() {
+    fn broadcast_has_the_declared_length() {
         assert_eq!(broadcast(7).len(), BROADCAST_LEN);
         for reply in [JOIN_REPLY, HEARTBEAT_REPLY] {
             assert!(reply.len() < 126);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_exact_broadcast_counts() {
+    fn only_the_exact_broadcast_is_classified_as_one() {
         assert_eq!(classify(&broadcast(42)), Kind::Broadcast(42));
         let mut odd = broadcast(42);
         odd[56] = b'x';
@@ -277,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_gets_the_accept_value_of_its_key() {
+    fn upgrade_response_has_the_accept_value_of_its_key() {
         assert_eq!(accept_value(UPGRADE_KEY), UPGRADE_ACCEPT);
         let answer = String::from_utf8(switching(UPGRADE_KEY)).unwrap();
         assert!(answer.ends_with(&format!(" {UPGRADE_ACCEPT}\r\n\r\n")), "{answer}");
     }
 
     #[test]
-    fn frames_are_found_only_when_whole() {
+    fn frames_are_found_only_when_complete() {
         let one = plain(&broadcast(1));
         for cut in 0..one.len() {
             assert_eq!(frame(&one[..cut]), None);

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_has_a_short_name() {
+    fn machine_description_has_a_short_name() {
         let named = |processor: &str| Machine { processor: processor.into(), ..Machine::default() };
         assert_eq!(named("AMD EPYC").slug(), "amd-epyc");
         let intel = "Intel(R) Xeon(R) CPU E5-2676 v3 @ 2.40GHz";
@@ -93,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_as_proc_writes_them() {
+    fn proc_fields_are_parsed() {
         assert_eq!(field("model name\t: AMD EPYC\n", "model name"), Some("AMD EPYC".into()));
         assert_eq!(field("MemTotal:       24683 kB\n", "MemTotal"), Some("24683 kB".into()));
         assert_eq!(field("x", "y"), None);
     }
 
     #[test]
-    fn this_machine_is_known() {
+    fn own_machine_is_described() {
         let here = Machine::here();
         assert!(here.cores > 0 && here.memory > 0 && !here.slug().is_empty());
         assert_eq!(date().len(), 10);

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_and_quantiles() {
+    fn medians_and_quantiles_are_computed() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_counts_only_what_ran_in_between() {
+    fn cpu_time_counts_only_the_measured_interval() {
         let before = Cpu(BTreeMap::from([(1, 100), (2, 50)]));
         let after = Cpu(BTreeMap::from([(1, 175), (3, 5)]));
         assert_eq!(after.since(&before), (80, 1));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn listing_is_told_from_sockets() {
+    fn directory_listing_memory_is_separated_from_socket_memory() {
         let moved =
             BTreeMap::from([("proc_inode_cache".to_owned(), 696_000), ("TCP".to_owned(), 99)]);
         assert!((listing_bytes(&moved) - 928_000.0).abs() < 1.0);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn own_process_can_be_read() {
+    fn statistics_of_the_own_process_are_readable() {
         let pid = std::process::id();
         assert!(resident(pid).unwrap() > 100_000);
         let (now, most) = resident_quickly(pid).unwrap();

@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chat_is_the_built_in_one_without_history() {
+    fn chat_benchmark_config_is_the_built_in_chat_without_history() {
         let lines = |text: &str| -> Vec<String> {
             let channel = text.lines().skip_while(|line| *line != "[[channel]]");
             let lines = channel.filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_found_by_their_whole_name() {
+    fn metrics_are_found_by_their_full_name() {
         let lines = [
             "simurgh_shard_turn_max_seconds_total 9".to_owned(),
             "simurgh_shard_turn_max_seconds{shard=\"0\"} 0.00125".to_owned(),

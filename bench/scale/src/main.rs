@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_change_a_load_and_mistakes_are_named() {
+    fn arguments_change_a_load_and_errors_name_the_mistake() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let changed = load(&words("rate=2.5 nodes=7 clients=5_000_000")).unwrap();
         let plan = Plan::new(&changed, &Prices::read().unwrap());

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_million_on_one_node_costs_what_was_measured() {
+    fn million_idle_clients_on_one_node_cost_the_measured_memory() {
         let (plan, prices) = plan("chat clients=1e6 rooms=20_000 nodes=1 rate=0 presence=0");
         let clients: f64 = plan.memory.iter().take(3).map(|part| part.1).sum();
         assert!((clients - 1e6 * 4323.0).abs() < 1.0, "{clients}");
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn hundred_thousand_topics_make_as_many_buckets_whole_as_were_measured() {
+    fn hundred_thousand_topics_need_the_measured_number_of_whole_buckets() {
         // Measured by the row `topics` of `cluster`: 3,914 of 4,096 buckets.
         let share = whole(100_000.0, 0.0, &Prices::read().unwrap());
         assert!((share * 4096.0 / 3914.0 - 1.0).abs() < 0.01, "{share}");
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn plan_without_nodes_keeps_its_own_bounds() {
+    fn plan_without_node_count_stays_within_its_bounds() {
         for name in ["lobby", "chat", "notifications", "pages"] {
             let (plan, prices) = plan(name);
             assert!((sum(&plan.cpu) + sum(&plan.memory)).is_finite(), "a price is missing");

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotation_of_a_measured_price_is_in_its_source() {
+    fn quoted_measurement_exists_in_its_source() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let file: toml::Table = toml::from_str(FILE).unwrap();
         for price in file["price"].as_array().unwrap() {

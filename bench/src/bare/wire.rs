@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ref_of_a_heartbeat_comes_back() {
+    fn heartbeat_reply_has_the_ref_of_its_request() {
         let heartbeat = message(b"[null,\"4711\",\"phoenix\",\"heartbeat\",{}]").unwrap();
         assert_eq!((heartbeat.join_ref, heartbeat.reference), (&b"null"[..], &b"\"4711\""[..]));
         let mut out = b"what was there".to_vec();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn joins_and_pushes_are_taken_apart() {
+    fn joins_and_pushes_are_parsed() {
         let join = message(frames::JOIN).unwrap();
         assert_eq!((join.topic, join.event), (&b"rooms:lobby"[..], &b"phx_join"[..]));
         let mut out = Vec::new();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_unmasked_when_they_are_whole() {
+    fn frames_are_unmasked_when_complete() {
         for length in [0, 3, 125, 126, 10_000, 65_535] {
             let payload: Vec<u8> = (0..=u8::MAX).cycle().take(length).collect();
             let mut bytes = Vec::new();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_told_apart_when_they_are_whole() {
+    fn requests_are_classified_when_complete() {
         let upgrade = frames::upgrade_request("/socket/websocket?vsn=2.0.0", "here", "");
         for cut in 0..upgrade.len() {
             assert_eq!(request(&upgrade[..cut]).unwrap(), None);

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_broadcast_has_its_number_and_nothing_else_has() {
+    fn only_broadcasts_yield_a_message_number() {
         let message = br#"[null,null,"rooms:a","new:msg",{"n":1207,"body":"x"}]"#;
         assert_eq!(number(message), Some(1_207));
         for other in [
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn each_number_was_due_in_its_millisecond() {
+    fn message_numbers_are_due_in_their_millisecond() {
         let began = Instant::now();
         let published = Published::every_ms(began, 2, 10);
         assert_eq!(

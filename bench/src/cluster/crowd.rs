@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leaves_are_counted_in_whole_diffs_alone() {
+    fn leaves_are_counted_only_in_complete_diffs() {
         let diff =
             br#"[null,null,"rooms:0","presence_diff",{"joins":{"c":{}},"leaves":{"a":{},"b":{}}}]"#;
         let said = br#"[null,null,"rooms:0","new:msg",{"leaves":{"d":{}}}]"#;

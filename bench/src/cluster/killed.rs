@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_twice_or_late_is_told_apart() {
+    fn lost_repeated_and_reordered_messages_are_counted_separately() {
         let began = Instant::now();
         let published = Published::every_ms(began, 5, 2);
         let received = [0, 1, 4, 4, 7, 6].map(|number| Received { number, at: began });

@@ -114,13 +114,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_record_is_made_found_and_walked_over() {
+    fn every_record_is_created_found_and_visited() {
         // Numbers 1 to 100 once when found, and once in each walk.
         assert_eq!(work(100), 5050 * (1 + u64::from(WALKS)));
     }
 
     #[test]
-    fn report_of_drive_is_read() {
+    fn report_of_the_drive_tool_is_parsed() {
         let text = "created and joined  9.0 ms   16.2 ms   0.81 µs   2,231,955  25.8 MB  1,241 B\n";
         let found = quantities(text, "created").unwrap();
         assert_eq!(found, [9e6, 16.2e6, 810.0, 25.8e6, 1241.0]);

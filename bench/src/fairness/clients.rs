@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn each_publisher_is_followed_by_its_own_numbers() {
+    fn each_publisher_is_tracked_by_its_own_numbers() {
         let broadcast = |from, number, body| Message::Broadcast { from, number, body };
         let all = received(&[
             broadcast(1, 0, 1),
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_in_order_and_a_refusal_takes_the_place_of_one() {
+    fn replies_are_matched_in_order_and_a_refusal_replaces_one() {
         let answered = |number| Message::Answered { number, body: 7 };
         let all = received(&[answered(0), Message::Refused, answered(2), Message::Heartbeat]);
         assert_eq!((all.answered, all.refused, all.wrong), (2, 1, 0));

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broadcast_is_read_to_the_byte_and_nothing_else_is() {
+    fn only_exact_broadcasts_are_parsed() {
         for serializer in Serializer::ALL {
             let room = room(serializer, Event::Say);
             let payload = r#"{"from":"000003","number":"000009","body":"xxxxx"}"#;
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart() {
+    fn replies_are_classified() {
         let room = room(Serializer::V2, Event::Chat);
         let answer = |response: &str| room.read(&room.answer_text(41, response));
         assert_eq!(answer("{}"), Message::Answered { number: 41, body: 0 });

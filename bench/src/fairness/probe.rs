@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_those_that_were_due_meanwhile() {
+    fn latencies_include_only_waits_due_in_the_interval() {
         let begun = Instant::now();
         let ms = Duration::from_millis;
         let wait = |at, took| Wait { due: begun + ms(at), took: ms(took) };
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_waits_for_answer_and_message() {
+    fn publisher_waits_for_its_reply_and_its_broadcast() {
         let begun = Instant::now();
         let answered = |number| Message::Answered { number, body: 0 };
         let broadcast = |number, body| Message::Broadcast { from: 0, number, body };

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filler_is_a_header_and_no_more() {
+    fn nginx_filler_adds_only_a_header() {
         let plain = Site { directory: "/nowhere".into(), filler: None };
         let filled = Site { filler: Some(3), ..plain.clone() };
         let (plain, filled) = (plain.configuration(), filled.configuration());

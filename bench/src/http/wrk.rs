@@ -46,7 +46,7 @@ mod tests {
     const TIME: Duration = Duration::from_secs(2);
 
     #[test]
-    fn what_wrk_prints_is_read() {
+    fn wrk_output_is_parsed() {
         let text = format!("{OUTPUT}Requests/sec:  24270.07\nTransfer/sec:     63.36MB\n");
         let found = parse(&text, TIME).unwrap();
         assert_eq!((found.requests, found.p50_us, found.p99_us), (50_968.0, 312.0, 1_070.0));
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn percentages_of_the_first_table_are_no_quantiles() {
+    fn percentages_of_the_first_wrk_table_are_not_quantiles() {
         let text = format!("{OUTPUT}Requests/sec:  1.0\n").replace("98.43%", "98.50%");
         let text = text.replace("80.95%", "80.99%");
         let times = parse(&text, TIME).map(|it| (it.p50_us, it.p99_us));

@@ -211,7 +211,7 @@ mod tests {
     use crate::args::{Command, Helper, parse};
 
     #[test]
-    fn clients_come_at_their_rate_and_leave() {
+    fn clients_connect_at_their_rate_and_leave() {
         let line = "bare-server --listen 127.77.0.5:0 --shards 1";
         let Ok(Command::Help(Helper::BareServer(options))) = parse(line.split(' ').map(Into::into))
         else {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_have_one_length() {
+    fn generated_messages_have_equal_length() {
         let length = message(9).len();
         assert!(message(0).contains(&format!("\"{}\"", "0".repeat(44))));
         assert_eq!(message(5).len(), length);

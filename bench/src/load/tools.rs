@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_read_by_name() {
+    fn load_reports_are_parsed_by_field_name() {
         let report = Report(serde_json::json!({
             "counts": { "joins": 5 },
             "metrics": [{ "name": "join", "p99": 7 }, { "name": "push", "p99": 9 }],

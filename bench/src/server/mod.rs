@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn run_is_divided_by_the_baselines_around_it() {
+    fn run_is_divided_by_the_surrounding_baseline_runs() {
         // The second run is slower by half than the first; the ratio is not.
         let bases = [figures(90.0, 0.0), figures(110.0, 0.0), figures(190.0, 0.0)];
         let samples = [

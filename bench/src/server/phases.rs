@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn joins_stay_inside_the_fan_out() {
+    fn joins_start_within_the_fan_out() {
         let fan_out = Duration::from_millis(100);
         for round in 0..20 {
             let offsets = offsets(round, fan_out);

@@ -282,7 +282,7 @@ mod tests {
 
     /// The log of a load generator that is `off_us` late with its second request.
     #[test]
-    fn a_request_that_is_late_is_found() {
+    fn late_request_is_detected() {
         let steps = vec![
             Step::Ask { name: 1, delay: 1_000, push: None },
             Step::Loop(3, vec![Step::Think(2_000)]),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn scenarios_follow_from_the_seed_and_are_short() {
+    fn scenarios_are_short_and_determined_by_the_seed() {
         let mut random = Random(1);
         assert!((0..100).all(|_| (3..=5).contains(&random.within(3, 5))));
         let (one, other) = (Scenario::random(3, 1), Scenario::random(3, 1));

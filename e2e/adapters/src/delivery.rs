@@ -11,7 +11,7 @@ use super::cluster::{TestCluster, exact, prefix, whole, yes};
 use super::{Harness, Tried};
 
 /// Without an interest nothing is received.
-pub fn only_what_is_wanted_is_heard(harness: &mut dyn Harness) -> Tried {
+pub fn node_without_an_interest_receives_nothing(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("rooms:1"))]);
     for topic in ["rooms:1", "rooms:2", "rooms:1", "rooms:12", "rooms"] {
@@ -24,7 +24,7 @@ pub fn only_what_is_wanted_is_heard(harness: &mut dyn Harness) -> Tried {
 }
 
 /// All nodes except the publisher receive it, by exact and by whole interests.
-pub fn all_who_want_it_hear_it(harness: &mut dyn Harness) -> Tried {
+pub fn all_interested_nodes_receive_a_message(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 5);
     for node in 0..4 {
         it.want(node, &[yes(if node % 2 == 0 { exact("a") } else { whole("a") })]);
@@ -45,7 +45,7 @@ pub fn all_who_want_it_hear_it(harness: &mut dyn Harness) -> Tried {
 }
 
 /// By any kind of interest.
-pub fn nobody_hears_himself(harness: &mut dyn Harness) -> Tried {
+pub fn publisher_does_not_receive_its_own_message(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let own = Interest::Node(it.nodes[0].id);
     it.want(0, &[yes(exact("a")), yes(whole("b")), yes(Interest::Nodes), yes(own)]);
@@ -62,7 +62,7 @@ pub fn nobody_hears_himself(harness: &mut dyn Harness) -> Tried {
 }
 
 /// One topic in both spaces is wanted in one of them, or by its bucket in one of them.
-pub fn broadcasts_and_presences_are_apart(harness: &mut dyn Harness) -> Tried {
+pub fn broadcast_and_presence_interests_are_separate(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 5);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(Interest::Exact(Space::Presence, "a".into()))]);
@@ -86,7 +86,7 @@ pub fn broadcasts_and_presences_are_apart(harness: &mut dyn Harness) -> Tried {
 }
 
 /// `Interest::Nodes` and `Interest::Node` are apart from each other, and from topics.
-pub fn what_is_for_all_nodes_and_for_one_is_heard_by_those(harness: &mut dyn Harness) -> Tried {
+pub fn messages_to_all_nodes_or_to_one_reach_only_those_nodes(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 4);
     let ids = [0, 1, 2, 3].map(|node| it.nodes[node].id);
     it.want(1, &[yes(Interest::Nodes), yes(Interest::Node(ids[1]))]);
@@ -114,7 +114,7 @@ pub fn what_is_for_all_nodes_and_for_one_is_heard_by_those(harness: &mut dyn Har
 }
 
 /// 100,000 are far more than may be in flight; on three topics.
-pub fn a_hundred_thousand_are_heard_in_order(harness: &mut dyn Harness) -> Tried {
+pub fn hundred_thousand_messages_arrive_in_order(harness: &mut dyn Harness) -> Tried {
     const COUNT: u64 = 100_000;
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a")), yes(exact("b")), yes(whole("c"))]);
@@ -132,7 +132,7 @@ pub fn a_hundred_thousand_are_heard_in_order(harness: &mut dyn Harness) -> Tried
 }
 
 /// There is no order between publishers, but each has its own.
-pub fn each_of_many_publishers_is_heard_in_order(harness: &mut dyn Harness) -> Tried {
+pub fn messages_of_each_publisher_arrive_in_order(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 5);
     for node in 0..5 {
         it.want(node, &[yes(exact("a")), yes(exact("b"))]);
@@ -160,7 +160,7 @@ pub fn each_of_many_publishers_is_heard_in_order(harness: &mut dyn Harness) -> T
 }
 
 /// Each of 256 bytes, all of them, and none: envelopes need not be valid.
-pub fn every_byte_and_no_byte_arrive_as_they_were(harness: &mut dyn Harness) -> Tried {
+pub fn envelopes_of_any_bytes_and_empty_ones_arrive_unchanged(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     let to = it.prefix.topic(Space::Broadcast, "a");
@@ -196,7 +196,7 @@ pub fn the_largest_envelope_arrives(harness: &mut dyn Harness) -> Tried {
 }
 
 /// `a` and `ab` are on one engine, with everything wanted in both.
-pub fn prefixes_that_begin_alike_are_apart(harness: &mut dyn Harness) -> Tried {
+pub fn similar_prefixes_are_isolated(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::empty(harness);
     for name in ["a", "a", "ab", "ab"] {
         it.prefix = prefix(name);

@@ -9,7 +9,7 @@ use super::cluster::{TestCluster, exact, once, yes};
 use super::{Fault, Harness, Tried};
 
 /// As many as allowed are taken, no call blocks, and all arrive once the engine continues.
-pub fn a_frozen_engine_is_full_and_never_waits(harness: &mut dyn Harness) -> Tried {
+pub fn publishing_to_a_frozen_broker_fills_up_and_never_blocks(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     it.harness.inject(Fault::Freeze)?;
@@ -31,7 +31,7 @@ pub fn a_frozen_engine_is_full_and_never_waits(harness: &mut dyn Harness) -> Tri
 }
 
 /// Fewer large ones are taken, but at least one.
-pub fn large_envelopes_fill_by_their_bytes(harness: &mut dyn Harness) -> Tried {
+pub fn large_envelopes_are_limited_by_bytes(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     it.harness.inject(Fault::Freeze)?;
@@ -52,7 +52,7 @@ pub fn large_envelopes_fill_by_their_bytes(harness: &mut dyn Harness) -> Tried {
 }
 
 /// `Room` is reported once each time that it was full, and only then.
-pub fn room_is_said_once(harness: &mut dyn Harness) -> Tried {
+pub fn room_is_reported_once_after_each_full(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     for round in 1..=5 {
         it.harness.inject(Fault::Freeze)?;
@@ -69,7 +69,7 @@ pub fn room_is_said_once(harness: &mut dyn Harness) -> Tried {
 }
 
 /// Whether or not any node receives it, and even if no further message is published.
-pub fn what_is_under_way_comes_to_nothing(harness: &mut dyn Harness) -> Tried {
+pub fn messages_in_flight_return_to_zero(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     assert_eq!(it.nodes[0].in_flight(), 0);
@@ -84,7 +84,7 @@ pub fn what_is_under_way_comes_to_nothing(harness: &mut dyn Harness) -> Tried {
 }
 
 /// So long that its links count as dead: messages that the engine has may come twice, in order.
-pub fn an_engine_frozen_for_long_swallows_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
+pub fn broker_frozen_for_long_loses_no_message_unreported(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     it.harness.inject(Fault::Freeze)?;

@@ -6,7 +6,7 @@ use super::cluster::{TestCluster, exact, mates, no, whole, yes};
 use super::{Harness, Tried};
 
 /// Its topics need not be named.
-pub fn a_bucket_hears_its_topics_and_no_other(harness: &mut dyn Harness) -> Tried {
+pub fn bucket_interest_receives_its_topics_and_no_others(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let topics = mates(4);
     let next = Bucket::new(Bucket::of("rooms:0").number() as u16 + 1);
@@ -24,7 +24,7 @@ pub fn a_bucket_hears_its_topics_and_no_other(harness: &mut dyn Harness) -> Trie
 }
 
 /// Once the end is in force; before that it may receive messages, in order.
-pub fn an_interest_that_ended_hears_nothing(harness: &mut dyn Harness) -> Tried {
+pub fn ended_interest_receives_nothing(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     for (interest, topic) in [(exact("a"), "a"), (whole("b"), "b")] {
         it.forget();
@@ -51,7 +51,7 @@ pub fn an_interest_that_ended_hears_nothing(harness: &mut dyn Harness) -> Tried 
 }
 
 /// Interests are a set: one end ends an interest, and an end without an interest changes nothing.
-pub fn wanted_twice_is_wanted_once(harness: &mut dyn Harness) -> Tried {
+pub fn interest_added_twice_ends_with_one_removal(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[no(exact("a")), no(whole("b"))]);
     it.want(1, &[yes(exact("a")), yes(exact("a")), yes(whole("b"))]);
@@ -72,7 +72,7 @@ pub fn wanted_twice_is_wanted_once(harness: &mut dyn Harness) -> Tried {
 }
 
 /// A topic and all of its bucket: when one ends, the other continues.
-pub fn exact_and_whole_at_once_hear_once(harness: &mut dyn Harness) -> Tried {
+pub fn exact_and_bucket_interest_together_receive_once(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let topics = mates(2);
     let (named, unnamed) = (&topics[0], &topics[1]);
@@ -105,7 +105,7 @@ pub fn exact_and_whole_at_once_hear_once(harness: &mut dyn Harness) -> Tried {
 }
 
 /// Also empty changes, many at once, and changes before there is a link.
-pub fn every_change_comes_in_force(harness: &mut dyn Harness) -> Tried {
+pub fn every_interest_change_takes_effect(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::empty(harness);
     it.add();
     for expected in 1..=3 {
@@ -128,7 +128,7 @@ pub fn every_change_comes_in_force(harness: &mut dyn Harness) -> Tried {
 }
 
 /// At once, from every other node, for every kind of interest.
-pub fn what_is_published_after_in_force_is_heard(harness: &mut dyn Harness) -> Tried {
+pub fn messages_published_after_an_interest_took_effect_arrive(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     for round in 0..40 {
         let topic = format!("t:{round}");
@@ -143,7 +143,7 @@ pub fn what_is_published_after_in_force_is_heard(harness: &mut dyn Harness) -> T
 }
 
 /// They begin in one call and end in one call, and each message comes once.
-pub fn ten_thousand_interests_are_heard_each(harness: &mut dyn Harness) -> Tried {
+pub fn each_of_ten_thousand_interests_receives_its_message(harness: &mut dyn Harness) -> Tried {
     const COUNT: usize = 10_000;
     let mut it = TestCluster::new(harness, 2);
     let topics: Vec<String> = (0..COUNT).map(|it| format!("topic:{it}")).collect();
@@ -168,7 +168,7 @@ pub fn ten_thousand_interests_are_heard_each(harness: &mut dyn Harness) -> Tried
 }
 
 /// Of several changes in one call.
-pub fn of_one_interest_the_last_change_counts(harness: &mut dyn Harness) -> Tried {
+pub fn last_change_of_an_interest_in_one_call_counts(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a")), no(exact("a")), no(exact("b")), yes(exact("b"))]);
     it.want(1, &[yes(whole("c")), no(whole("c")), yes(whole("c"))]);

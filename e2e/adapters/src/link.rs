@@ -9,7 +9,7 @@ use super::cluster::{TestCluster, TestMessage, exact, mates, no, once, whole, ye
 use super::{Fault, Harness, Tried};
 
 /// Each is reported once; the other nodes notice nothing.
-pub fn a_cut_and_a_mend_are_one_down_and_one_up(harness: &mut dyn Harness) -> Tried {
+pub fn link_failure_and_repair_are_reported_once_each(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     for round in 1..=3 {
         let before = it.nodes[1].session;
@@ -30,7 +30,7 @@ pub fn a_cut_and_a_mend_are_one_down_and_one_up(harness: &mut dyn Harness) -> Tr
 }
 
 /// Interests of every kind: messages published once it is up are received, and no others.
-pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Tried {
+pub fn interests_are_active_again_when_the_link_is_up(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let presence = Interest::Exact(Space::Presence, "p".into());
     it.want(1, &[yes(exact("a")), yes(whole("b")), yes(presence), yes(Interest::Nodes)]);
@@ -52,7 +52,9 @@ pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Tried {
 }
 
 /// As if it had been changed before; its generation is reported after that.
-pub fn what_changed_while_down_is_in_force_at_up(harness: &mut dyn Harness) -> Tried {
+pub fn interest_changes_while_down_are_active_when_the_link_is_up(
+    harness: &mut dyn Harness,
+) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let topics = mates(2);
     it.want(1, &[yes(exact("a")), yes(exact("b")), yes(exact(&topics[0]))]);
@@ -80,7 +82,7 @@ pub fn what_changed_while_down_is_in_force_at_up(harness: &mut dyn Harness) -> T
 }
 
 /// None of them was sent before, so none comes twice.
-pub fn what_is_published_while_down_is_heard_in_order_after_up(harness: &mut dyn Harness) -> Tried {
+pub fn messages_published_while_down_arrive_in_order_after_up(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     it.publish(0, "a", "before");
@@ -108,7 +110,7 @@ pub fn what_is_published_while_down_is_heard_in_order_after_up(harness: &mut dyn
 }
 
 /// It is full, and has room once there is a link.
-pub fn without_a_link_publishing_fills_and_then_all_is_heard(harness: &mut dyn Harness) -> Tried {
+pub fn publishing_without_a_link_fills_up_and_all_arrive_later(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     cut_until_down(&mut it, 0)?;
@@ -130,7 +132,9 @@ pub fn without_a_link_publishing_fills_and_then_all_is_heard(harness: &mut dyn H
 }
 
 /// The cut is noticed late. Messages published meanwhile are not lost, as no other link ended.
-pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(harness: &mut dyn Harness) -> Tried {
+pub fn messages_a_publisher_lost_in_a_link_failure_are_sent_again(
+    harness: &mut dyn Harness,
+) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(whole("a"))]);
@@ -163,7 +167,7 @@ pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(harness: &mut dyn Harne
 
 /// A listener's link is cut: it may miss messages, since it is up again after it was down. It
 /// receives all messages that are published once it is up.
-pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Tried {
+pub fn node_that_missed_messages_is_notified(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(exact("a"))]);
@@ -193,7 +197,7 @@ pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Tried {
 }
 
 /// Both links work again before the cut is noticed: all arrives, or a loss is reported.
-pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
+pub fn short_link_failure_loses_no_message_unreported(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     for cut in [1, 0, 1, 0] {
@@ -221,9 +225,7 @@ pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
 }
 
 /// Ten times, and only the publisher's link.
-pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
-    harness: &mut dyn Harness,
-) -> Tried {
+pub fn publisher_whose_link_ends_in_a_stream_loses_no_message(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(whole("a"))]);
@@ -250,7 +252,7 @@ pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
 }
 
 /// Each link is down once and up once; interests are in force, and streams continue in order.
-pub fn all_links_are_up_again_after_the_engine_was_killed(harness: &mut dyn Harness) -> Tried {
+pub fn all_links_are_up_again_after_the_broker_was_killed(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     for node in 0..3 {
         it.want(node, &[yes(exact("a")), yes(whole("b"))]);
@@ -295,7 +297,7 @@ pub fn all_links_are_up_again_after_the_engine_was_killed(harness: &mut dyn Harn
 }
 
 /// A node that starts before its engine is down, accepts interests and envelopes, and then is up.
-pub fn without_an_engine_it_is_down_and_then_up(harness: &mut dyn Harness) -> Tried {
+pub fn node_started_before_its_broker_is_down_and_then_up(harness: &mut dyn Harness) -> Tried {
     harness.inject(Fault::Kill)?;
     let mut it = TestCluster::empty(harness);
     it.add();
@@ -315,7 +317,7 @@ pub fn without_an_engine_it_is_down_and_then_up(harness: &mut dyn Harness) -> Tr
 }
 
 /// A node that does not poll loses messages and is notified; it receives later ones.
-pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Tried {
+pub fn slow_node_is_notified_of_lost_messages(harness: &mut dyn Harness) -> Tried {
     let count = harness.overrun()? as u64;
     let mut it = TestCluster::new(harness, 3);
     let payload = "x".repeat(100 - 23);
@@ -349,7 +351,7 @@ pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Tried {
 }
 
 /// The other nodes continue, and another node takes its place.
-pub fn a_node_that_is_gone_disturbs_nobody(harness: &mut dyn Harness) -> Tried {
+pub fn removed_node_does_not_disturb_other_nodes(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     let all: Vec<(Interest, Wanted)> = vec![yes(exact("a")), yes(whole("b"))];
     (0..3).for_each(|node| it.want(node, &all));

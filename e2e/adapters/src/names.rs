@@ -39,7 +39,7 @@ fn odd_topics() -> Vec<String> {
 }
 
 /// One node wants every second topic, another one the rest.
-pub fn every_odd_topic_is_heard_by_its_listeners_alone(harness: &mut dyn Harness) -> Tried {
+pub fn unusual_topics_reach_only_nodes_with_an_exact_interest(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     let topics = odd_topics();
     let wanted = |node: usize, wanted: Wanted| -> Vec<(Interest, Wanted)> {
@@ -75,7 +75,9 @@ pub fn every_odd_topic_is_heard_by_its_listeners_alone(harness: &mut dyn Harness
 }
 
 /// By interests in whole buckets.
-pub fn every_odd_topic_is_heard_by_who_wants_its_bucket(harness: &mut dyn Harness) -> Tried {
+pub fn unusual_topics_reach_nodes_with_an_interest_in_their_bucket(
+    harness: &mut dyn Harness,
+) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let topics = odd_topics();
     let buckets: Vec<_> = topics.iter().map(|topic| yes(whole(topic))).collect();

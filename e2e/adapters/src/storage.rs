@@ -13,7 +13,7 @@ fn after(subject: Subject, seq: u64, count: u32, bytes: usize) -> Fetch {
 }
 
 /// The publisher receives it as well, and numbers grow.
-pub fn what_is_stored_is_heard_by_all_in_one_order(harness: &mut dyn Harness) -> Tried {
+pub fn stored_messages_reach_all_nodes_in_one_order(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 4)?;
     (0..3).for_each(|node| it.want(node, &[yes(exact("a"))]));
     it.want(3, &[yes(whole("a"))]);
@@ -44,7 +44,7 @@ pub fn what_is_stored_is_heard_by_all_in_one_order(harness: &mut dyn Harness) ->
 }
 
 /// By any node; it is not delivered again.
-pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Tried {
+pub fn message_with_the_same_id_is_stored_once(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     let first = it.stored(0, "a", "id", "one");
@@ -67,7 +67,7 @@ pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Tried {
 }
 
 /// On its own topic, whatever came on others: so a missing one is noticed.
-pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Tried {
+pub fn each_stored_message_names_its_predecessor(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let topics = ["a", "b", "c"];
     it.want(1, &topics.map(|topic| yes(exact(topic))));
@@ -91,7 +91,7 @@ pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Tried {
 }
 
 /// Also by a node that did not receive it; after the last there is nothing.
-pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Tried {
+pub fn fetch_returns_the_messages_after_a_number(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut stored = Vec::new();
     for n in 0..10 {
@@ -117,7 +117,7 @@ pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Tried {
 }
 
 /// At whichever comes first, but not before the first envelope.
-pub fn a_fetch_ends_at_its_count_and_at_its_bytes(harness: &mut dyn Harness) -> Tried {
+pub fn fetch_ends_at_its_count_or_byte_limit(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let payload = "x".repeat(977);
     for n in 0..10 {
@@ -142,7 +142,7 @@ pub fn a_fetch_ends_at_its_count_and_at_its_bytes(harness: &mut dyn Harness) -> 
 }
 
 /// Oldest first; subjects without messages are left out.
-pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Tried {
+pub fn last_messages_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut last = Vec::new();
     for n in 0..50 {
@@ -168,7 +168,7 @@ pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Tried
 }
 
 /// This many of each; each of them still names the one before it.
-pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Tried {
+pub fn only_the_newest_messages_of_each_subject_stay_stored(harness: &mut dyn Harness) -> Tried {
     let max = harness.kept_max();
     let mut it = TestCluster::keeping(harness, 1)?;
     it.want(0, &[yes(exact("a"))]);
@@ -188,7 +188,7 @@ pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Tried {
 }
 
 /// Only on its subject; the next one names no predecessor.
-pub fn what_is_purged_is_gone_and_numbers_go_on(harness: &mut dyn Harness) -> Tried {
+pub fn purge_removes_messages_and_numbers_continue(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     for n in 0..5 {
@@ -209,7 +209,7 @@ pub fn what_is_purged_is_gone_and_numbers_go_on(harness: &mut dyn Harness) -> Tr
 }
 
 /// The message with this number and newer ones stay, and still name their predecessors.
-pub fn what_is_before_a_number_is_purged_and_the_rest_stays(harness: &mut dyn Harness) -> Tried {
+pub fn purge_before_a_number_retains_later_messages(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     let seqs: Vec<u64> =
@@ -232,7 +232,7 @@ pub fn what_is_before_a_number_is_purged_and_the_rest_stays(harness: &mut dyn Ha
 }
 
 /// A message without an age stays.
-pub fn what_is_older_than_its_age_is_forgotten(harness: &mut dyn Harness) -> Tried {
+pub fn messages_older_than_their_age_are_removed(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let young = Some(Duration::from_millis(1));
     let old = Some(Duration::from_secs(100));
@@ -251,7 +251,7 @@ pub fn what_is_older_than_its_age_is_forgotten(harness: &mut dyn Harness) -> Tri
 }
 
 /// By the engine's clock, the same when it is received and when it is fetched.
-pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Tried {
+pub fn stored_message_has_the_time_of_the_broker(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     it.publish(0, "a", "not stored");
@@ -282,7 +282,7 @@ pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Tried {
 }
 
 /// Up to that number no message after the fetched ones is missing.
-pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Tried {
+pub fn fetch_reports_the_number_up_to_which_it_is_complete(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let seqs: Vec<u64> = (0..5).map(|n| it.stored(0, "a", &format!("{n}"), "x")).collect();
     let subject = it.prefix.topic(Space::Store, "a");
@@ -306,7 +306,7 @@ pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Tri
 }
 
 /// On any subject: no older message has a higher number, and no younger one a lower.
-pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Tried {
+pub fn fetch_by_age_returns_the_number_before_younger_messages(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "never");
     let since = |it: &mut TestCluster<'_>, ms| {
@@ -339,7 +339,7 @@ pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Tried {
 }
 
 /// At the moment of the answer, for every node, and with its head.
-pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Tried {
+pub fn leader_has_all_confirmed_messages(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "a");
     let mut last = 0;
@@ -359,7 +359,7 @@ pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Tried
 }
 
 /// However often its link ends, all are stored in the end, each once.
-pub fn what_a_broken_link_swallowed_is_stored_once(harness: &mut dyn Harness) -> Tried {
+pub fn message_lost_with_a_link_is_stored_once(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut tickets = Vec::new();
     for n in 0..60 {
@@ -384,7 +384,7 @@ pub fn what_a_broken_link_swallowed_is_stored_once(harness: &mut dyn Harness) ->
 }
 
 /// Each once, in time, including those from before the engine ended.
-pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> Tried {
+pub fn every_ticket_is_answered_without_a_broker(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let subject = it.prefix.topic(Space::Store, "a");
     let fetch = |it: &mut TestCluster<'_>| {
@@ -432,7 +432,7 @@ pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> 
 }
 
 /// All confirmed messages; those stored meanwhile are confirmed, too, or answered as unconfirmed.
-pub fn an_engine_that_was_killed_has_what_it_confirmed(harness: &mut dyn Harness) -> Tried {
+pub fn killed_broker_has_all_confirmed_messages(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let epoch = it.nodes[0].kept;
     assert!(epoch.is_some(), "it keeps something");
@@ -464,7 +464,7 @@ pub fn an_engine_that_was_killed_has_what_it_confirmed(harness: &mut dyn Harness
 }
 
 /// The epoch stays until the data is lost again; numbers may begin at 1 again.
-pub fn an_engine_without_its_data_has_another_epoch(harness: &mut dyn Harness) -> Tried {
+pub fn broker_without_its_data_has_a_new_epoch(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut epochs = vec![it.nodes[0].kept];
     for round in 0..2 {
@@ -485,7 +485,7 @@ pub fn an_engine_without_its_data_has_another_epoch(harness: &mut dyn Harness) -
 }
 
 /// Too many at once are refused, and `Room` is reported.
-pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Tried {
+pub fn number_of_open_tickets_is_limited(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     it.harness.inject(Fault::Freeze)?;
     let subject = it.prefix.topic(Space::Store, "a");

@@ -72,7 +72,7 @@ impl<'a> Stream<'a> {
 }
 
 /// Messages are published before, during and after the change.
-pub fn exact_becomes_whole_without_a_hole(harness: &mut dyn Harness) -> Tried {
+pub fn change_from_exact_to_bucket_interest_loses_no_message(harness: &mut dyn Harness) -> Tried {
     let mut stream = Stream::new(harness);
     let wanted = stream.exact(Wanted::Yes);
     stream.it.want(1, &wanted);
@@ -91,7 +91,7 @@ pub fn exact_becomes_whole_without_a_hole(harness: &mut dyn Harness) -> Tried {
 }
 
 /// In the other direction.
-pub fn whole_becomes_exact_without_a_hole(harness: &mut dyn Harness) -> Tried {
+pub fn change_from_bucket_to_exact_interest_loses_no_message(harness: &mut dyn Harness) -> Tried {
     let mut stream = Stream::new(harness);
     let bucket = whole(&stream.topics[0]);
     stream.it.want(1, &[yes(bucket)]);
@@ -111,7 +111,9 @@ pub fn whole_becomes_exact_without_a_hole(harness: &mut dyn Harness) -> Tried {
 }
 
 /// Twenty times, without waiting for the changes.
-pub fn to_and_fro_under_a_stream_is_without_a_hole(harness: &mut dyn Harness) -> Tried {
+pub fn repeated_interest_changes_during_a_stream_lose_no_message(
+    harness: &mut dyn Harness,
+) -> Tried {
     let mut stream = Stream::new(harness);
     let wanted = stream.exact(Wanted::Yes);
     stream.it.want(1, &wanted);
@@ -129,7 +131,7 @@ pub fn to_and_fro_under_a_stream_is_without_a_hole(harness: &mut dyn Harness) ->
 }
 
 /// Interests before and after a call hold throughout.
-pub fn ended_and_wanted_in_one_call_is_without_a_hole(harness: &mut dyn Harness) -> Tried {
+pub fn interest_ended_and_added_in_one_call_loses_no_message(harness: &mut dyn Harness) -> Tried {
     let mut stream = Stream::new(harness);
     let wanted = stream.exact(Wanted::Yes);
     stream.it.want(1, &wanted);

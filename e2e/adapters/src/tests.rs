@@ -80,7 +80,7 @@ fn configs() -> Vec<NetworkConfig> {
 }
 
 #[test]
-fn the_contract_holds_on_networks_of_many_kinds() {
+fn in_process_network_fulfils_the_contract_in_every_configuration() {
     for (number, config) in configs().into_iter().enumerate() {
         for seed in 0..3 {
             for (name, case) in CASES {
@@ -104,7 +104,7 @@ impl Drop for Named {
 }
 
 #[test]
-fn there_are_as_many_cases_as_were_agreed() {
+fn contract_has_at_least_24_cases_with_unique_names() {
     assert!(CASES.len() >= 24, "{}", CASES.len());
     let mut names: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
     names.sort_unstable();
@@ -126,7 +126,7 @@ impl Harness for Limited {
 }
 
 #[test]
-fn what_cannot_be_tried_is_said() {
+fn unsupported_cases_are_reported_as_skipped() {
     let mut skipped = 0;
     for (name, case) in CASES {
         let network = NetworkConfig { kept: None, ..NetworkConfig::default() };
@@ -217,7 +217,7 @@ proptest! {
     /// After any faults messages are in order, and complete for nodes that were not notified.
     /// (Other conditions, such as alternating up and down, are checked at every event.)
     #[test]
-    fn whatever_happens_what_is_lost_is_said(
+    fn every_message_loss_after_any_faults_is_reported(
         seed: u64,
         far: bool,
         ops in prop::collection::vec(op(), 1..60),

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blanks_count_only_outside_strings() {
+    fn compact_json_has_no_whitespace_outside_strings() {
         assert!(is_compact(r#"["a b","\" c",{"d":1}]"#));
         assert!(!is_compact(r#"["a", "b"]"#));
         assert!(!is_compact("[1\n]"));
@@ -235,18 +235,18 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "five elements")]
-    fn a_v2_message_of_six_is_refused() {
+    fn v2_message_of_six_elements_is_refused() {
         Msg::parse(Vsn::V2, r#"[null,null,"t","e",{},1]"#);
     }
 
     #[test]
     #[should_panic(expected = "wanted")]
-    fn a_ref_that_became_a_string_is_noticed() {
+    fn ref_changed_to_a_string_is_detected() {
         Msg::parse(Vsn::V2, r#"["7","7","t","e",{}]"#).expect(7, 7, "t", "e", json!({}));
     }
 
     #[test]
-    fn binary_push_layout() {
+    fn binary_push_has_the_documented_layout() {
         let fields = BinaryFields { join_ref: "1", msg_ref: "23", topic: "t:a", event: "ev" };
         assert_eq!(binary_push(fields, b"xy"), b"\x00\x01\x02\x03\x02123t:aevxy");
     }

@@ -519,7 +519,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_of_all_three_length_forms_come_back() {
+    fn frames_of_all_three_length_forms_round_trip() {
         for length in [0, 1, 125, 126, 65_535, 65_536] {
             let mut sent = frame(opcode::BINARY, vec![7; length]);
             sent.masked = false;

@@ -59,7 +59,7 @@ mod tests {
 
     /// The page names its files; a missing one would break the page.
     #[test]
-    fn every_file_the_page_asks_for_is_served() {
+    fn every_file_named_in_the_page_is_served() {
         let named: Vec<_> = include_str!("../static/index.html")
             .split_whitespace()
             .filter_map(|word| word.strip_prefix("href=\"").or(word.strip_prefix("src=\"")))

@@ -5,7 +5,7 @@ use simurgh::json;
 use simurgh_testing::*;
 
 #[test]
-fn all_members_hear_who_enters_and_the_newcomer_too() {
+fn new_member_is_announced_to_all_members_and_itself() {
     let server = TestServer::start(user_socket());
     let (ann, bob) = (server.connect(()), server.connect(()));
     ann.join("rooms:1", json!({"user": "ann"}));
@@ -17,7 +17,7 @@ fn all_members_hear_who_enters_and_the_newcomer_too() {
 }
 
 #[test]
-fn what_is_said_is_passed_on_as_it_came_and_its_body_is_answered() {
+fn message_is_broadcast_unchanged_and_its_body_is_the_reply() {
     let server = TestServer::start(user_socket());
     let (ann, bob, eve) = (server.connect(()), server.connect(()), server.connect(()));
     let room = ann.join("rooms:1", json!({}));
@@ -31,7 +31,7 @@ fn what_is_said_is_passed_on_as_it_came_and_its_body_is_answered() {
 }
 
 #[test]
-fn a_message_without_a_body_is_refused_and_nobody_hears_it() {
+fn message_without_a_body_is_refused_and_not_broadcast() {
     let room =
         TestServer::start(user_socket()).connect(()).subscribe_and_join("rooms:1", json!({}));
     assert_broadcast!(room, "user:entered");
@@ -43,7 +43,7 @@ fn a_message_without_a_body_is_refused_and_nobody_hears_it() {
 }
 
 #[test]
-fn an_unknown_event_ends_the_channel_for_who_sent_it() {
+fn unknown_event_ends_only_the_channel_of_its_sender() {
     let server = TestServer::start(user_socket());
     let (ann, bob) = (server.connect(()), server.connect(()));
     let (here, there) = (ann.join("rooms:1", json!({})), bob.join("rooms:1", json!({})));
@@ -56,7 +56,7 @@ fn an_unknown_event_ends_the_channel_for_who_sent_it() {
 }
 
 #[test]
-fn large_rooms_announce_nobody() {
+fn large_rooms_do_not_announce_joins() {
     let server = TestServer::start(user_socket());
     let (first, last) = (server.connect(()), server.connect(()));
     first.join("rooms:1", json!({}));
@@ -71,7 +71,7 @@ fn large_rooms_announce_nobody() {
 }
 
 #[test]
-fn who_joins_with_a_name_for_it_is_present_until_it_leaves() {
+fn member_that_joins_with_a_presence_name_is_listed_until_it_leaves() {
     let server = TestServer::start(user_socket());
     let (ann, bob, eve) = (server.connect(()), server.connect(()), server.connect(()));
     ann.join("rooms:1", json!({"user": "ann", "presence": "ann"}));

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_comes_back_as_it_was_set() {
+    fn session_round_trips_through_its_cookie() {
         let secret = Secret::random();
         let (mut session, is_new) = Session::of(&HeaderMap::new(), &secret);
         assert!(is_new);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_was_changed_or_signed_by_others_is_none() {
+    fn altered_or_foreign_session_cookie_is_ignored() {
         let (secret, other) = (Secret::random(), Secret::random());
         let header = Session::new().to_header(&secret).unwrap();
         assert!(Session::of(&sent_back(&header), &other).1);
@@ -181,7 +181,7 @@ mod tests {
 
     /// Interoperability: the `cookie` crate has the same in signed jars.
     #[test]
-    fn cookies_are_those_of_other_signers() {
+    fn session_cookies_are_compatible_with_the_cookie_crate() {
         let secret = Secret::of(&[7; 32]);
         let key = cookie::Key::from(&[7; 64]);
         let session = Session { csrf_token: [9; TOKEN_BYTES], flash: Some("a&b=c; ü".into()) };
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_masked_token_is_new_each_time_and_known_again() {
+    fn masked_token_differs_each_time_and_is_accepted() {
         let session = Session::new();
         let (first, second) = (session.masked_token([1; 18]), session.masked_token([2; 18]));
         let (first, second) = (first.as_str(), second.as_str());

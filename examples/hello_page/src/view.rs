@@ -92,7 +92,7 @@ mod tests {
 
     /// At each place of a block and of the rest after the last one.
     #[test]
-    fn text_is_escaped_as_askama_escapes_it() {
+    fn html_escaping_equals_that_of_askama() {
         for filler in ["a", "ü", "鳥"] {
             for before in 0..40 {
                 for special in ["", "<", ">", "&", "\"", "'", "<b>&\"'</b>"] {

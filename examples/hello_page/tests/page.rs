@@ -51,7 +51,7 @@ fn ask(server: &Endpoint, request: &str, body: &str) -> Answer {
 }
 
 #[test]
-fn the_page_is_whole_and_of_the_usual_size() {
+fn page_is_complete_and_has_the_expected_size() {
     let server = server();
     let page = ask(&server, "GET /", "");
     assert_eq!(page.status, 200);
@@ -74,7 +74,7 @@ fn the_page_is_whole_and_of_the_usual_size() {
 }
 
 #[test]
-fn the_page_has_the_headers_of_a_page() {
+fn page_has_cache_and_security_headers() {
     let server = server();
     let page = ask(&server, "GET /", "");
     for (name, value) in [
@@ -96,7 +96,7 @@ fn the_page_has_the_headers_of_a_page() {
 
 /// Two requests get two pages: the token is masked anew.
 #[test]
-fn the_page_is_rendered_for_each_request() {
+fn page_is_rendered_anew_for_each_request() {
     let server = server();
     let first = ask(&server, "GET /", "");
     let again = ask(&server, &format!("GET /\ncookie: {}\r\n", first.cookie()), "");
@@ -106,7 +106,7 @@ fn the_page_is_rendered_for_each_request() {
 }
 
 #[test]
-fn a_form_of_this_session_is_taken_and_its_flash_is_shown_once() {
+fn form_of_this_session_is_accepted_and_flash_is_shown_once() {
     let server = server();
     let page = ask(&server, "GET /", "");
     let form = format!("_csrf_token={}&name=Ada+%3Cb%3E", page.token());

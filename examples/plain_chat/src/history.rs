@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_messages_are_kept() {
+    fn history_stores_only_the_newest_messages() {
         let mut history = History::new(3);
         for n in 0..10 {
             history.add(&n.to_string());
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_bytes_are_kept_but_always_the_newest() {
+    fn history_is_limited_by_bytes_but_stores_the_newest_message() {
         let mut history = History::new(1000);
         let half = "x".repeat(BYTES_MAX / 2);
         for _ in 0..5 {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_may_wait_is_refused() {
+    fn message_above_the_queue_limit_is_refused() {
         let (keeper, kept) = keeper();
         let message = Payload::from_json("\"m\"");
         let taken = (0..=WAITING_MAX).filter(|_| keeper.keep(&message).is_ok()).count();

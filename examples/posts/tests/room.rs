@@ -15,7 +15,7 @@ fn start() -> (TestServer, TempDir) {
 }
 
 #[test]
-fn a_post_is_kept_answered_and_heard_by_everybody_in_its_room() {
+fn post_is_stored_answered_and_sent_to_all_members_of_its_room() {
     let (server, folder) = start();
     let (ann, bob, eve) = (server.connect(()), server.connect(()), server.connect(()));
     let room = ann.join("room:lobby", json!({}));
@@ -31,7 +31,7 @@ fn a_post_is_kept_answered_and_heard_by_everybody_in_its_room() {
 }
 
 #[test]
-fn a_message_of_another_shape_is_answered_with_what_is_wrong_and_not_kept() {
+fn message_of_wrong_shape_gets_the_reason_and_is_not_stored() {
     let (server, folder) = start();
     let room = server.connect(()).subscribe_and_join("room:lobby", json!({}));
     let wrong = json!({"reason": "wrong payload: missing field `body` at line 1 column 13"});
@@ -43,7 +43,7 @@ fn a_message_of_another_shape_is_answered_with_what_is_wrong_and_not_kept() {
 }
 
 #[test]
-fn only_rooms_that_there_are_can_be_joined() {
+fn only_existing_rooms_can_be_joined() {
     let (server, folder) = start();
     fs::write(folder.path().with_extension("jsonl"), "not a room").unwrap();
     let name = folder.path().file_name().unwrap().to_str().unwrap();
@@ -56,7 +56,7 @@ fn only_rooms_that_there_are_can_be_joined() {
 }
 
 #[test]
-fn what_is_wrong_with_the_database_is_not_told() {
+fn database_error_is_not_shown_to_the_client() {
     let (server, folder) = start();
     let room = server.connect(()).subscribe_and_join("room:lobby", json!({}));
     fs::remove_file(folder.path().join("lobby.jsonl")).unwrap();
@@ -75,7 +75,7 @@ fn an_unknown_event_ends_the_channel() {
 
 /// `docs/CHANNELS.md` shows this program unchanged.
 #[test]
-fn the_document_of_channels_shows_it_as_it_is() {
+fn channels_document_contains_this_program_unchanged() {
     let document = include_str!("../../../docs/CHANNELS.md");
     let shown = format!("```rust,ignore\n{}```\n", include_str!("../src/lib.rs"));
     assert!(document.contains(&shown), "docs/CHANNELS.md is to have src/lib.rs word for word");

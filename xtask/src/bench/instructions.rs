@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn up_to_three_percent_more_is_as_before() {
+    fn increase_up_to_three_percent_counts_as_unchanged() {
         let baseline = counts(&[("a", 1000), ("b", 500)]);
         assert_eq!(judge(&baseline, &counts(&[("a", 1029), ("b", 301)]), true), Verdict::Fine(2));
         let lines = worse(&baseline, &counts(&[("a", 1031), ("b", 500)]));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_counted_any_more_is_no_improvement() {
+    fn missing_or_partial_measurement_is_no_improvement() {
         let baseline = counts(&[("a", 1000)]);
         assert!(worse(&baseline, &counts(&[("a", 0)]))[0].contains("nothing was counted"));
         assert!(worse(&baseline, &counts(&[("a", 599)]))[0].contains("still counted"));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_item_wants_a_baseline() {
+    fn new_measurement_needs_a_baseline() {
         assert!(worse(&counts(&[]), &counts(&[("a", 1)]))[0].ends_with(ACCEPT));
     }
 
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_files_are_read() {
+    fn measurement_lists_and_files_are_parsed() {
         let program = Path::new("program");
         let read = item(program, "a-b\t100\tf*\t*g").unwrap();
         assert_eq!((read.name.as_str(), read.times, read.inside.len()), ("a-b", 100, 2));
@@ -308,7 +308,7 @@ mod tests {
 
     /// The committed baseline must be usable with the compiler that the sources name.
     #[test]
-    fn the_baseline_is_of_the_compiler_that_the_sources_name() {
+    fn instruction_baseline_matches_the_pinned_compiler() {
         let named = include_str!("../../../rust-toolchain.toml");
         let toolchain = baseline().unwrap().toolchain;
         let version = toolchain[RUSTC].as_str().unwrap().split(' ').nth(1).unwrap();

@@ -92,7 +92,7 @@ fn sums(release: &Release) -> Result<()> {
 mod tests {
     /// All documentation of Docker must name the directory that `dist` makes.
     #[test]
-    fn all_who_tell_of_docker_name_the_directory_that_is_made() {
+    fn docker_documentation_names_the_directory_that_dist_makes() {
         let mut named = Vec::new();
         for file in ["packaging/Dockerfile", "docs/DEPLOYMENT.md", "docs/RELEASE.md"] {
             let text = std::fs::read_to_string(crate::root().join(file)).unwrap();

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_config_becomes_comments_and_no_comment_twice() {
+    fn configuration_lines_are_commented_out_exactly_once() {
         assert_eq!(
             commented("# about\na = 1\n#b = 2\n\n[[c]]\n"),
             "# about\n#a = 1\n#b = 2\n\n#[[c]]\n"

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_release_left_is_removed() {
+    fn only_directories_of_earlier_releases_are_emptied() {
         let dir = std::env::temp_dir().join(format!("simurgh-dist-{}", std::process::id()));
         files::write(&dir.join("letters"), "to be kept", 0o644).unwrap();
         let refused = empty(&dir);

@@ -150,7 +150,7 @@ artifact_prefix='x/'; Test unit written to fuzz/artifacts/origin/crash-0a1b
 ";
 
     #[test]
-    fn what_a_program_says_is_read() {
+    fn fuzzer_output_is_parsed() {
         let seen = Seen::read(OUTPUT);
         let artifact = Some("fuzz/artifacts/origin/crash-0a1b".into());
         let wanted = Seen { executions: 262_345, edges: 323, artifact };

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_is_built_on_lower_ones_only() {
+    fn layer_depends_only_on_lower_layers() {
         let wrong = ["simurgh-proto may not depend on simurgh-reactor"];
         assert_eq!(texts("[dependencies]\nsimurgh-reactor.workspace = true"), wrong);
         assert_eq!(texts("[dependencies]\nr = { package = \"simurgh-reactor\" }"), wrong);
@@ -101,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn tests_and_foreign_crates_are_free() {
+    fn tests_and_external_crates_are_exempt_from_layer_rules() {
         assert_eq!(texts("[dev-dependencies]\nsimurgh-reactor = \"1\""), [""; 0]);
         assert_eq!(texts("[dependencies]\nserde = \"1\""), [""; 0]);
     }
 
     #[test]
-    fn a_new_folder_must_be_given_its_place() {
+    fn new_folder_must_be_assigned_to_a_layer() {
         let found = check(&[package("crates/new/a/Cargo.toml", "a", "")]).unwrap();
         assert!(found[0].text.starts_with("new has no place among the layers"));
         assert_eq!(check(&[package("examples/new/Cargo.toml", "new", "")]).unwrap(), []);

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cited_has_to_be_there() {
+    fn cited_section_or_row_must_exist() {
         let test = "fn row_01_it_is_so() {";
         for text in ["// % §2 and 5", "see %\n/// §2.1", "% rows 1–2", "Code::% => 5", "MY_% §9"]
         {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn each_behaviour_has_a_test_and_each_test_a_behaviour() {
+    fn behaviours_and_tests_must_cite_each_other() {
         let found = found("", "fn row_03_new() {");
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("row 1 names the test `row_01_it_is_so`"), "{found:?}");

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_code_headings_and_tests_are_not() {
+    fn questions_code_headings_and_tests_are_not_counted() {
         let text = "# What is told\n```\nWho is it.\n```\nWho may join? Tokens decide.\n";
         assert_eq!(found("docs/a.md", text), 0);
         assert_eq!(found("crates/load/a/tests/b.rs", "/// It is told.\n"), 0);

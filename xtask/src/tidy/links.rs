@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_leads_to_a_file_and_a_heading() {
+    fn link_must_lead_to_an_existing_file_and_heading() {
         let a =
             file("docs/a.md", "[b](../b.md#two-words) [c](c.md) [b](../b.md#none) [x](http://x)");
         let b = file("b.md", "# `Two` words\n[a](docs/a.md) [here](#two-words) [docs](docs)\n");

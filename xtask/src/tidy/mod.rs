@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_names_its_place_and_rule() {
+    fn finding_names_its_place_and_rule() {
         let found = file("a/b.rs", "").finding("width", 7, "too wide");
         assert_eq!(found.to_string(), "a/b.rs:7: too wide [width]");
     }

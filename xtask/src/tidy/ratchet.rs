@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_may_shrink_and_never_grow() {
+    fn exception_may_shrink_but_never_grow() {
         let exceptions = parse(LONG).unwrap();
         assert_eq!(apply(vec![long(700)], &exceptions), []);
         assert_eq!(apply(vec![long(650)], &exceptions), []);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_that_is_not_needed_is_a_finding() {
+    fn unneeded_exception_is_a_finding() {
         let left = apply(Vec::new(), &parse(LONG).unwrap());
         assert_eq!((left.len(), left[0].rule), (1, "ratchet"));
     }

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_opens_with_what_it_is() {
+    fn module_must_start_with_a_doc_comment() {
         for (text, count) in [
             ("use std::fmt;\n", 1),
             ("// Not a doc comment.\n", 1),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn budget_of_a_file_is_without_its_tests() {
+    fn line_budget_of_a_file_excludes_its_tests() {
         let code = |lines: usize| "const A: u8 = 0;\n".repeat(lines);
         for (path, max) in [(PRODUCT, 599), (ROOM, 399)] {
             assert_eq!(found(path, &code(max)), []);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_and_panics_are_allowed_where_and_why() {
+    fn unsafe_code_and_panics_need_an_allowed_place_and_reason() {
         // In halves, so that this file has none.
         let of_unsafe = &["\n#![allow", "(unsafe_code)]\n"].concat();
         assert_eq!(found(PRODUCT, of_unsafe), [("unsafe-home", 3)]);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn budget_of_a_crate_is_without_its_tests() {
+    fn line_budget_of_a_crate_excludes_its_tests() {
         let code = format!("//! Top.\n{}", "const A: u8 = 0;\n".repeat(599));
         let path = |n: usize| format!("crates/server/simurgh/src/a{n}.rs");
         let mut files: Vec<File> = (0..20).map(|n| file(&path(n), &code)).collect();

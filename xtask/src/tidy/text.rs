@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn width_counts_characters_of_what_is_written_by_hand() {
+    fn line_width_counts_characters_of_handwritten_files() {
         let wide = format!("ok\n{}\n", "é".repeat(101));
         assert_eq!(rules("a.rs", &wide), [("width", 2)]);
         assert_eq!(rules("a.rs", &"é".repeat(100)), []);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_one_machine_are_banned_everywhere() {
+    fn machine_specific_paths_are_banned_everywhere() {
         let path = BANNED[0].concat();
         assert_eq!(rules("notes.md", &format!("see {path}x\n")), [("banned", 1)]);
         assert_eq!(rules("a.rs", &format!("\n\"{path}x\"\n")), [("banned", 2)]);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_script_is_over_budget_by_its_size() {
+    fn script_above_600_lines_is_over_budget() {
         let found = check(&file("a.mjs", &"x\n".repeat(601)));
         assert_eq!((found[0].rule, found[0].amount), ("file-lines", 601));
         assert_eq!(check(&file("a.mjs", &"x\n".repeat(600))), []);

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_found_once_and_whole_however_they_are_cut() {
+    fn split_frames_are_found_once_and_complete() {
         let long = format!("[\"1\",null,\"rooms:1\",\"presence_state\",{{\"a\":\"{:0>300}\"}}]", 0);
         let messages = [
             "[\"1\",\"1\",\"rooms:1\",\"phx_reply\",{\"status\":\"ok\",\"response\":{}}]",
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_text_is_not_taken_for_an_event() {
+    fn incomplete_or_non_text_frames_are_not_events() {
         let text = b"[null,null,\"rooms:1\",\"presence_diff\",{}]";
         for first in [0x01, 0x80, 0x82, 0x88] {
             let mut frame = frames::plain(text);

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_a_repeat_and_a_swap_are_noticed() {
+    fn gaps_repeats_and_swaps_are_detected() {
         let mut clients = clients();
         for seq in [0, 1, 1, 4, 3] {
             receive(&mut clients, &frames::plain(&frames::broadcast(seq)));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn announcements_and_closes_are_counted_apart() {
+    fn announcements_and_closes_are_counted_separately() {
         let mut clients = clients();
         let entered = b"[null,null,\"rooms:lobby\",\"user:entered\",{\"user\":\"b\"}]";
         receive(&mut clients, &frames::plain(entered));

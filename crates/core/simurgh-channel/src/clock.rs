@@ -71,14 +71,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lifetime_is_rounded_up_and_has_a_limit() {
+    fn lifetime_is_rounded_up_and_capped() {
         let ticks = |ns| Lifetime::from(Duration::from_nanos(ns)).ticks;
         assert_eq!([ticks(0), ticks(1), ticks(100_000_000), ticks(100_000_001)], [0, 1, 1, 2]);
         assert_eq!(Lifetime::from(Duration::MAX).ticks, LIFETIME_TICKS_MAX);
     }
 
     #[test]
-    fn a_lifetime_is_not_over_before_its_time_wherever_in_a_tick_it_begins() {
+    fn lifetime_never_ends_early_whatever_its_start_within_a_tick() {
         let tick = nanoseconds(TICK);
         for (begins, time) in [(0, 1), (1, 1), (0, tick), (1, tick), (tick - 1, tick), (tick, 7)] {
             let now = Now::from_ns(begins);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_nobody_is_served_is_part_of_a_lifetime() {
+    fn lifetime_includes_time_in_which_no_request_is_served() {
         let now = Now { ns: 50 * nanoseconds(TICK), tick: 20 };
         assert_eq!(Lifetime::from(5 * TICK).after(now), 55);
         assert!(has_passed(55, wall_tick(Now { ns: 55 * nanoseconds(TICK), tick: 21 })));

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_count_until_the_last_shard_is_done() {
+    fn bytes_are_counted_until_the_last_shard_drops_its_charge() {
         let flow = Arc::<Flow>::default();
         let charge = flow.charge(100);
         let elsewhere = Arc::clone(&charge);

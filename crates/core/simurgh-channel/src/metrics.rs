@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_fall_into_the_bucket_of_the_first_bound_that_they_do_not_exceed() {
+    fn time_is_counted_in_first_bucket_whose_bound_it_does_not_exceed() {
         let times = Histogram::default();
         for ns in [0, 50_000, 50_001, 10_000_000_000, 10_000_000_001] {
             times.add(ns);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn each_gap_has_a_counter_with_its_word() {
+    fn each_gap_reason_has_its_own_counter() {
         let metrics = ShardMetrics::default();
         let counted = |name: &str| {
             let found = ShardMetrics::ALL.iter().find(|(it, ..)| *it == name);

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_hold_a_permit_than_there_are_and_all_get_one() {
+    fn number_of_permit_holders_is_bounded_and_every_shard_gets_one() {
         const SHARDS: usize = 20;
         const PERMITS: usize = 2;
         let permits = Arc::new(FanoutPermits::of(SHARDS, PERMITS));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_ended_is_passed_by() {
+    fn ended_shard_is_skipped_when_a_permit_is_passed_on() {
         let permits = FanoutPermits::of(3, 1);
         let now_ns = 0;
         assert_eq!(permits.take(0, now_ns), Permit::Held(now_ns));
@@ -195,7 +195,7 @@ mod tests {
 
     /// A shard that is queued behind the search gets the permit all the same.
     #[test]
-    fn one_that_comes_into_the_line_too_late_is_found() {
+    fn shard_queued_during_the_search_still_gets_the_permit() {
         let permits = FanoutPermits::of(3, 1);
         assert_eq!(permits.take(0, 0), Permit::Held(0));
         assert_eq!(permits.take(2, 0), Permit::Queued);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_with_a_core_each_need_none() {
+    fn shards_with_one_core_each_need_no_permits() {
         assert!(FanoutPermits::of(2, 2).0.is_none() && FanoutPermits::of(3, 2).0.is_some());
         let permits = FanoutPermits::new(2, 2);
         let now_ns = 0;

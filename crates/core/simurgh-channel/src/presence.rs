@@ -226,7 +226,7 @@ mod tests {
     use super::home_shard;
 
     #[test]
-    fn numbered_topics_are_spread_over_all_shards() {
+    fn numbered_topics_are_distributed_over_all_shards() {
         for (shards, topics) in [(2, 16), (4, 64), (7, 200), (64, 6_400)] {
             let mut kept = vec![0; shards];
             (0..topics).for_each(|n| kept[home_shard(&format!("room:{n}"), shards)] += 1);

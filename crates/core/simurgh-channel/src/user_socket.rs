@@ -132,7 +132,7 @@ mod tests {
     use crate::channel::Join;
 
     #[test]
-    fn the_first_declared_match_counts() {
+    fn first_declared_matching_channel_is_used() {
         let join: JoinFn = Arc::new(|_, _| Join::error(Payload::NULL));
         let limits = ChannelLimits::default();
         let route = |pattern| {

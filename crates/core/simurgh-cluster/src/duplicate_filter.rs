@@ -72,7 +72,7 @@ mod tests {
         /// Whatever is lost, and whenever links break: each bucket is received in order, and
         /// nothing is missing that was neither lost nor sent again.
         #[test]
-        fn what_comes_again_after_a_broken_link_is_heard_once_and_in_order(
+        fn messages_resent_after_a_broken_link_are_delivered_once_in_order(
             losses in prop::collection::vec(0..10u8, 1..300),
             breaks in prop::collection::btree_set(1..300usize, 0..6),
         ) {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_and_what_is_for_one_node_are_apart() {
+    fn buckets_and_direct_messages_are_numbered_separately() {
         let mut seen = DuplicateFilter::default();
         assert!(seen.take(Some(Bucket::new(0)), 9) && seen.take(None, 5));
         assert!(seen.take(Some(Bucket::new(4095)), 3));

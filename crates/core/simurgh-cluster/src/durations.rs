@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_falls_into_the_bucket_of_the_first_bound_that_it_does_not_exceed() {
+    fn duration_is_counted_in_first_bucket_whose_bound_it_does_not_exceed() {
         let mut all = Durations::default();
         for ns in [0, 50_000, 50_001, 10_000_000_000, 10_000_000_001] {
             all.add(Duration::from_nanos(ns));

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_spread_over_the_whole_width_and_not_beyond() {
+    fn random_values_cover_the_whole_range_and_nothing_beyond() {
         let mut chance = SplitMix64::new(7);
         let all: Vec<u64> = (0..10_000).map(|_| chance.around(1000, 25)).collect();
         let (min, max) = (all.iter().min().unwrap(), all.iter().max().unwrap());

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again_and_every_cut_is_seen() {
+    fn written_values_are_read_back_and_every_truncation_is_detected() {
         let mut out = vec![7];
         out.extend_from_slice(&0x0102_u16.to_le_bytes());
         out.extend_from_slice(&u32::MAX.to_le_bytes());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_for_its_length_is_not_written() {
+    fn text_too_long_for_its_length_field_is_not_written() {
         let mut out = Vec::new();
         assert!(!put_text8(&mut out, "abc", 2) && !put_text8(&mut out, &"x".repeat(256), 255));
         assert!(!put_text16(&mut out, &"x".repeat(65_536)));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_none_is_refused() {
+    fn text_that_is_not_utf8_is_rejected() {
         assert_eq!(Reader::new(&[1, 0xff]).text8(), Err(EnvelopeError::NotUtf8));
         assert_eq!(Reader::new(&[1, 0, 0xc3]).text16(), Err(EnvelopeError::NotUtf8));
     }

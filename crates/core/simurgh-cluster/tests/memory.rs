@@ -177,7 +177,7 @@ fn bytes_followed(topics: usize, wants: Option<Retention>) -> usize {
 
 /// One test: the allocator counts for the whole process.
 #[test]
-fn a_topic_costs_what_is_promised_and_an_outbox_is_bounded() {
+fn topic_memory_meets_its_limit_and_outbox_memory_is_bounded() {
     let _profiler = dhat::Profiler::builder().testing().build();
     // The table of names doubles at seven eighths of 131,072.
     for topics in [100_000, 114_689] {

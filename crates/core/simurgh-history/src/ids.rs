@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_remembered_for_its_time() {
+    fn id_is_remembered_for_its_lifetime() {
         let mut ids = Ids::new(7);
         assert_eq!((ids.check("a", 0), ids.is_empty(), heap_bytes(&ids)), (None, true, 0));
         ids.remember("a", Place::new(1), 1_000);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_stays_where_it_is() {
+    fn remembered_id_keeps_its_place_until_it_expires() {
         let mut ids = Ids::new(7);
         ids.remember("a", Place::new(1), 0);
         ids.remember("a", Place::new(2), Ids::AGE_MS - 1);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_have_a_length() {
+    fn id_length_is_1_to_128_bytes() {
         let mut ids = Ids::new(7);
         for (count, is_id) in [(0, false), (1, true), (128, true), (129, false)] {
             let id = "x".repeat(count);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_the_oldest_go() {
+    fn oldest_ids_are_dropped_beyond_the_maximum() {
         let mut ids = Ids::new(7);
         let count = Ids::COUNT_MAX as u64;
         let id = |n: u64| format!("id {n}");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_returned_once_most_of_it_is_not_used() {
+    fn id_memory_is_released_once_most_of_it_is_unused() {
         let mut ids = Ids::new(7);
         let id = |n: u64| format!("{n:04}");
         for n in 0..1_000 {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_wrap_around() {
+    fn id_numbers_wrap_around() {
         let mut ids = Ids::new(7);
         let memory = Memory { first: u32::MAX - 1, ..Memory::default() };
         ids.memory = Some(Box::new(memory));

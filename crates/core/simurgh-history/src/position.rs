@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_are_a_letter_and_five_more() {
+    fn epoch_text_is_a_letter_and_five_characters() {
         for (number, text) in [
             (0, "a00000"),
             (35, "a0000z"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_are_written_and_read() {
+    fn positions_are_formatted_and_parsed() {
         for (given, text) in [
             (position(0, 0, 0), "a00000.0"),
             (position(1, 9, 1), "a00001.9-1"),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_spelling_is_read() {
+    fn only_the_canonical_position_text_is_parsed() {
         for text in [
             "",
             ".",

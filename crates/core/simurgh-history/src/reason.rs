@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_a_word_of_its_own() {
+    fn each_gap_reason_has_its_own_name() {
         for &reason in GapReason::ALL {
             assert_eq!(GapReason::parse(reason.as_str()), Some(reason));
         }

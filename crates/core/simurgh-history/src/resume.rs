@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_without_the_member() {
+    fn payload_without_the_simurgh_member_requests_no_resume() {
         for payload in [
             "{}",
             "[]",
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_read_and_may_be_absent() {
+    fn every_resume_field_is_parsed_and_optional() {
         let nothing = Resume { id: None, since: Since::Now, seen: None, partial: true, key: None };
         assert_eq!(parse("{}"), Ok(Some(nothing.clone())));
         assert_eq!(parse(r#"{"partial":true}"#), Ok(Some(nothing.clone())));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn any_string_is_a_position_or_unknown() {
+    fn since_accepts_any_string_as_a_position_or_unknown() {
         let long = format!("\"{}\"", "9".repeat(100_000));
         for text in ["\"\"", "\"a00000.01\"", "\"a00000\"", r#""\ud83d\ude00\u0000""#, &long] {
             assert_eq!(since(text), Since::Unknown, "{text}");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn other_shapes_are_named() {
+    fn malformed_resume_fields_are_named_in_the_error() {
         let id = |count| format!(r#"{{"id":"{}"}}"#, "é".repeat(count));
         let key = |count| format!(r#"{{"key":"{}"}}"#, "é".repeat(count));
         for good in [id(8), id(64), key(0), key(128)] {
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_json() {
+    fn resume_answers_and_gaps_are_json() {
         let text = |gap, count, key| {
             let mut out = Vec::new();
             encode_resumed(&mut out, gap, count, key);

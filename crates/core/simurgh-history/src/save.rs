@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_read() {
+    fn saved_topics_are_read_back() {
         let bytes = save();
         let read = saved(&bytes, 9, decode).unwrap();
         assert_eq!(read.len(), 3);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_may_be_taken_away_one_by_one() {
+    fn topics_saved_one_by_one_equal_a_whole_save() {
         let (mut saver, mut whole, mut out) = (Saver::new(), vec![], vec![]);
         for (name, topic) in &topics() {
             saver.topic(&mut out, name, topic, encode);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_anywhere_it_is_refused() {
+    fn save_truncated_anywhere_is_rejected() {
         let bytes = save();
         for len in 0..bytes.len() {
             let expected = if len < 13 { SaveError::Cut } else { SaveError::Checksum };
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn each_changed_byte_is_noticed() {
+    fn any_changed_byte_of_a_save_is_detected() {
         let bytes = save();
         for at in 0..bytes.len() {
             for change in 1..=255 {
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_writes_is_refused() {
+    fn save_with_impossible_content_is_rejected() {
         let topic = |rest: &[u8]| [&[1, 1, b't', 7], rest, &[0, 1]].concat();
         // Head 5, floor 3, expired, never purged.
         let marks = [5, 0, 3, 0, 7, b'e', b'x', b'p', b'i', b'r', b'e', b'd', 0, 0];

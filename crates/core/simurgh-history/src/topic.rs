@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn values_get_the_next_place() {
+    fn stored_values_get_the_next_place() {
         let mut topic = topic();
         let none = Dropped::default();
         assert!(topic.is_empty());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_stored_once() {
+    fn message_with_a_known_id_is_stored_once() {
         let mut topic = topic();
         let none = Dropped::default();
         let id = Some("order 1");

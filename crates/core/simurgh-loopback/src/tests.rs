@@ -93,7 +93,7 @@ fn node_that_cannot_receive_sends_its_messages_again() {
 }
 
 #[test]
-fn partitioned_engine_delivers_within_groups_and_stores_in_one() {
+fn partitioned_broker_delivers_within_groups_and_stores_in_one() {
     let (network, mut nodes) = cluster(1, NetworkConfig::default(), 4);
     network.partition(&[&[0, 1], &[2, 3]]);
     publish(&mut nodes[0], "zero");
@@ -122,7 +122,7 @@ fn partitioned_engine_delivers_within_groups_and_stores_in_one() {
 }
 
 #[test]
-fn publishers_overtake_each_other_and_not_themselves() {
+fn messages_keep_order_within_but_not_across_publishers() {
     let config = NetworkConfig { reorder_per_million: 500_000, ..NetworkConfig::default() };
     let (network, mut nodes) = cluster(1, config, 4);
     for n in 0..200 {
@@ -140,7 +140,7 @@ fn publishers_overtake_each_other_and_not_themselves() {
 }
 
 #[test]
-fn copy_lags_behind_the_leader() {
+fn replica_lags_behind_the_leader() {
     let lag_ns = 200 * MS..=400 * MS;
     let (network, mut nodes) = cluster(1, NetworkConfig { lag_ns, ..NetworkConfig::default() }, 1);
     let subject = prefix().topic(Space::Store, "a");

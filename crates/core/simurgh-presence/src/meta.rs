@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_tables_to_say_is_dropped_however_it_is_spelled() {
+    fn reserved_phx_ref_members_are_dropped_in_any_spelling() {
         for (text, kept) in [
             ("{}", "{}"),
             (" {\n} ", "{}"),
@@ -211,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_as_they_were_written() {
+    fn numbers_in_metadata_keep_their_spelling() {
         let text = r#"{"a":1e999,"b":-0.0,"c":123456789012345678901234567890,"d":1.50}"#;
         assert_eq!(meta(text), text);
         assert_eq!(meta(&text.replace(':', " :\t").replace(',', "\r\n, ")), text);
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn metadata_errors_name_the_problem_and_its_position() {
         let said = |text: &[u8]| alloc::format!("{}", Meta::parse(text).unwrap_err());
         assert_eq!(said(b"[]"), "not a JSON object");
         assert_eq!(said(b"null"), "not a JSON object");

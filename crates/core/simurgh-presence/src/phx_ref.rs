@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_ref_comes_twice_when_the_clock_stands_or_goes_back() {
+    fn refs_stay_unique_when_the_clock_stops_or_goes_back() {
         let mut refs = PhxRefs::new(Owner(0));
         let mut last = PhxRef::NONE;
         for now in [0, 0, 5, 5, 4, 0, 6, u64::from(COUNTERS), 1] {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_read_again() {
+    fn phx_ref_text_is_parsed_back() {
         let it = PhxRef([0xff, 0xef, 0xbe, 0, 1, 2, 3, 4, 5, 6, 7, 255]);
         assert_eq!(it.to_string(), "_---AAECAwQFBgf_");
         assert_eq!(it.to_string().parse(), Ok(it));

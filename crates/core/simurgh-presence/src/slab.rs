@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stay_and_are_used_again() {
+    fn slab_numbers_are_stable_and_reused() {
         let mut slab = Slab::new();
         let at: Vec<u32> = (0..100).map(|n| slab.insert(n)).collect();
         assert_eq!(at, (0..100).collect::<Vec<u32>>());

@@ -43,7 +43,7 @@ mod corpus;
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_the_fuzzer_kept_is_served() {
+    fn stored_fuzz_inputs_run_through_the_core() {
         super::corpus::run("core", super::fuzz);
     }
 }

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_is_a_limit_of_the_core() {
+    fn random_limits_are_all_passed_to_the_core() {
         for seed in 0..2_000 {
             let limits = Limits::of(&mut Rng::with_seed(seed));
             let drawn = limits.socket.iter().chain(&limits.channel).flatten().count();

@@ -56,7 +56,7 @@ fn check_seeds(kind: Kind, seeds: u64, steps: usize, met: &[&str]) -> Counts {
 }
 
 #[test]
-fn seeds_of_one_node_pass_and_meet_everything() {
+fn single_node_seeds_pass_and_cover_every_feature() {
     let met = [
         "answers to polls lost",
         "broadcasts by handles",
@@ -86,7 +86,7 @@ fn seeds_of_one_node_pass_and_meet_everything() {
 }
 
 #[test]
-fn seeds_with_a_history_pass_and_meet_everything() {
+fn history_seeds_pass_and_cover_every_feature() {
     let met = [
         "gaps: epoch",
         "gaps: evicted",
@@ -108,7 +108,7 @@ fn seeds_with_a_history_pass_and_meet_everything() {
 }
 
 #[test]
-fn seeds_of_several_nodes_pass_and_meet_everything() {
+fn cluster_seeds_pass_and_cover_every_feature() {
     let met = [
         "certain",
         "diffs",
@@ -130,7 +130,7 @@ fn seeds_of_several_nodes_pass_and_meet_everything() {
 }
 
 #[test]
-fn seeds_of_several_nodes_with_a_history_pass_and_meet_everything() {
+fn cluster_history_seeds_pass_and_cover_every_feature() {
     let met = [
         "complete",
         "gaps of epochs",
@@ -167,7 +167,7 @@ fn check_planted(kind: Kind, seeds: u64, steps: usize, rows: &[Row]) {
 const UNMET: &[&str] = &["callback", "metrics", "unexpected", "order", "presence"];
 
 #[test]
-fn planted_faults_of_one_node_are_noticed() {
+fn planted_faults_of_one_node_are_detected() {
     let rows: &[Row] = &[
         (Fault::Absent, 3, &["presence", "rest"]),
         (Fault::Deafen, 3, &["listener"]),
@@ -198,7 +198,7 @@ fn planted_faults_of_one_node_are_noticed() {
 }
 
 #[test]
-fn planted_faults_of_histories_are_noticed() {
+fn planted_faults_of_history_are_detected() {
     let rows: &[Row] = &[
         (Fault::Amnesia, 0, &["resumed", "stored"]),
         (Fault::Believe, 0, &["resumed"]),
@@ -212,7 +212,7 @@ fn planted_faults_of_histories_are_noticed() {
 }
 
 #[test]
-fn planted_faults_of_several_nodes_are_noticed() {
+fn planted_faults_of_a_cluster_are_detected() {
     let own = &["own", "lost", "present", "left", "disconnect", "rest", "interests"];
     let rows: &[Row] = &[
         (Fault::DoubleMail, 3, &["order", "bytes", "diff", "presence"]),
@@ -225,7 +225,7 @@ fn planted_faults_of_several_nodes_are_noticed() {
 }
 
 #[test]
-fn planted_faults_of_several_nodes_with_a_history_are_noticed() {
+fn planted_faults_of_cluster_history_are_detected() {
     let rows: &[Row] = &[
         (Fault::Double, 3, &["twice", "resumed", "present", "diff", "reply"]),
         (Fault::HideGap, 3, &["lost", "page", "rest", "resumed", "read"]),

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_this_host_are_taken() {
+    fn only_names_of_this_host_are_accepted() {
         for host in ["127.0.0.1:8091", "localhost:9000", "LOCALHOST", "[::1]:80", "[::1]"] {
             assert!(names_this_host(&headers(&[("host", host)])), "{host}");
         }
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_the_hosts_own_or_foreign() {
+    fn origin_is_classified_as_own_or_foreign() {
         let host = ("host", "127.0.0.1:8091");
         let check = |origin| is_own_origin(&headers(&[host, ("origin", origin)]));
         assert!(check("http://127.0.0.1:8091") && check("https://127.0.0.1:8091"));

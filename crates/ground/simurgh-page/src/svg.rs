@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_stays_within_the_chart() {
+    fn drawn_values_stay_within_the_chart() {
         let mut chart = Chart::new("a < \"b\"", 320.0);
         chart.grid(0.5, "1 & 2");
         chart.tick(1.0, "end");

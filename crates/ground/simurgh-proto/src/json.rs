@@ -408,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepts_json() {
+    fn valid_json_is_accepted() {
         let deep = format!("{}0{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
         let long = format!("-{}.{}E+{}", "9".repeat(400), "0".repeat(400), "7".repeat(40));
         for text in [
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_json() {
+    fn invalid_json_is_rejected() {
         for text in [
             "",
             " ",
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn says_where_and_how_deep() {
+    fn errors_give_the_position_and_nesting_is_limited() {
         assert_eq!(validate("[1,x]"), Err(JsonError::Syntax { at: 3 }));
         for (open, inner, close) in [("[", "0", "]"), ("[", "[]", "]"), ("{\"a\":", "{}", "}")] {
             let levels = DEPTH_MAX + usize::from(inner == "0");
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn compacts_outside_of_strings_only() {
+    fn whitespace_is_removed_only_outside_strings() {
         assert_eq!(
             compact(" { \"a b\" :\t[ 1 ,\r\n2 ] , \"\\\" \" : \" x \\\\\" } "),
             r#"{"a b":[1,2],"\" ":" x \\"}"#
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_give_their_members_in_order() {
+    fn object_members_are_listed_in_order() {
         let mut seen = Vec::new();
         let text = r#"{ "a" : 1 , "\u0062":{"c": [ ]},"":"x" }"#;
         let mut scanner = Scanner::new(text);
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_those_of_one_object() {
+    fn members_are_listed_for_exactly_one_object() {
         let mut seen = Vec::new();
         members(" { \"a\\n\": [ 1 ],\"a\":\"x\" } ", |key, value| {
             seen.push(format!("{key}={value}"));

@@ -410,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owned_refs_give_back_what_went_in() {
+    fn owned_refs_preserve_their_text() {
         for raw in ["null", "7", "0", "\"\"", "\"123456789012\"", "\"1234567890123\"", "[1,{}]"] {
             let kept = OwnedRef::from(&Ref::from_json(raw));
             assert_eq!(kept.as_ref().raw(), raw);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn binary_fields_of_refs() {
+    fn refs_convert_to_binary_fields() {
         assert_eq!(Ref::Null.field(), "");
         assert_eq!(Ref::from_json("12").field(), "12");
         assert_eq!(Ref::from_json("\"12\"").field(), "12");

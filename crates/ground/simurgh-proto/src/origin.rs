@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn no_origin_is_allowed_and_no_host_is_not() {
+    fn missing_origin_is_allowed_and_origin_without_host_is_rejected() {
         for check in [CheckOrigin::Conn, CheckOrigin::list(["//h.com"]).unwrap()] {
             assert!(check.allows(None, OWN));
             for origin in
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_allow_what_they_name() {
+    fn origin_entries_allow_exactly_the_named_origins() {
         assert!(
             allowed("https://h.com", "https://h.com")
                 && allowed("https://h.com", "https://h.com:443")
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_is_the_domain_and_what_is_below_it() {
+    fn wildcard_matches_the_domain_and_its_subdomains() {
         for origin in ["http://h.com", "https://a.h.com", "http://a.b.h.com:1"] {
             assert!(allowed("//*.h.com", origin), "{origin}");
         }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn conn_compares_with_the_request_itself() {
+    fn conn_check_compares_with_the_requests_own_origin() {
         let allows = |origin, own| CheckOrigin::Conn.allows(Some(origin), own);
         assert!(allows("http://h.com:4000", OWN));
         assert!(!allows("https://h.com:4000", OWN) && !allows("http://h.com", OWN));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn local_is_this_machine_and_the_host_that_was_asked() {
+    fn local_check_allows_this_machine_and_the_requested_host() {
         let allows = |origin| CheckOrigin::Local.allows(Some(origin), OWN);
         for origin in [
             "http://localhost",
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_mean_nothing_are_refused() {
+    fn meaningless_origin_patterns_are_rejected() {
         for text in [
             "h.com",
             "",
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_no_browser_sends_are_refused() {
+    fn origin_patterns_that_no_browser_sends_are_rejected() {
         use OriginPatternError::{Form, NotAscii, WebSocket};
         for (text, error) in [
             ("wss://h.com", WebSocket),

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn names_nest_by_brackets() {
+    fn bracketed_parameter_names_are_nested() {
         assert_eq!(json(""), "{}");
         assert_eq!(json("a=1&b=2&vsn=2.0.0"), r#"{"a":"1","b":"2","vsn":"2.0.0"}"#);
         assert_eq!(json("a[b]=c&a[d][e]=f"), r#"{"a":{"b":"c","d":{"e":"f"}}}"#);
@@ -211,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn names_and_values_are_decoded_first() {
+    fn parameter_names_and_values_are_decoded_before_nesting() {
         assert_eq!(json("a%5Bb%5D=c%20d+e%2Bf"), r#"{"a":{"b":"c d e+f"}}"#);
         assert_eq!(json("%C3%A9=%F0%9F%98%80&x=a%3Db%26c=d"), r#"{"x":"a=b&c=d","é":"😀"}"#);
         assert_eq!(json("a%00=%22"), r#"{"a\u0000":"\""}"#);
     }
 
     #[test]
-    fn what_is_encoded_is_what_is_decoded() {
+    fn encoded_parameters_decode_to_the_same_value() {
         let params: Value = serde_json::from_str(
             r#"{"a":{"b":"c d&e=f","d":{"é":"%"}},"l":["1","","3"],"o":[{"x":"1"},{"x":"2"}]}"#,
         )
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_names_are_names() {
+    fn unusual_parameter_names_are_accepted() {
         assert_eq!(json("a&b=&=c&&"), r#"{"":"c","a":"","b":""}"#);
         assert_eq!(
             json("a[b=1&c]=2&[d]=3&a[b]c=4"),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_two_contradicting_pairs_counts() {
+    fn last_of_two_conflicting_pairs_wins() {
         assert_eq!(json("a=1&a=2"), r#"{"a":"2"}"#);
         assert_eq!(json("a=1&a[b]=2"), r#"{"a":{"b":"2"}}"#);
         assert_eq!(json("a[b]=2&a=1"), r#"{"a":"1"}"#);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn undecodable_parameters_are_rejected() {
         for query in ["a=%", "a=%4", "a=%zz", "%g1=1", "a=%+1"] {
             assert_eq!(decode(query), Err(ParamsError::Malformed), "{query}");
         }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn vsn_is_found_wherever_it_stands() {
+    fn vsn_is_found_at_any_position() {
         let vsn = |query| vsn(query).map(|vsn| vsn.unwrap_or("none".into()));
         assert_eq!(vsn("").unwrap(), "none");
         assert_eq!(vsn("a=1&xvsn=3&vsnx=4").unwrap(), "none");

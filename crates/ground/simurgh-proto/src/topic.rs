@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_literal_is_one_topic_and_a_prefix_many() {
+    fn topic_pattern_literal_matches_one_topic_and_prefix_many() {
         let exact = Pattern::parse("exact").unwrap();
         assert!(exact.matches("exact"));
         assert!(!exact.matches("exact1") && !exact.matches("exac") && !exact.matches(""));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_at_the_end_only() {
+    fn star_is_allowed_only_at_the_end_of_a_pattern() {
         for text in ["*a", "a*b", "a**", "**", "a:*:b"] {
             assert_eq!(Pattern::parse(text), Err(PatternError), "{text}");
         }

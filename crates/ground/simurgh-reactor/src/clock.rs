@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tick_is_a_tenth_of_a_second() {
+    fn tick_is_a_tenth_of_a_second() {
         assert_eq!(Now::from_ns(99_999_999).tick, 0);
         assert_eq!(Now::from_ns(100_000_000).tick, 1);
         assert_eq!(Now::from_ns(3_600_000_000_000).tick, 36_000);

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_wishes_the_sooner_holds() {
+    fn sooner_of_two_requested_times_wins() {
         let now = Now::from_ns(1_000_000);
         let after = |ns| Next::After(Duration::from_nanos(ns));
         let rising = [Next::Now, Next::At(999_999), after(5), Next::At(1_000_006), after(7)];

@@ -71,7 +71,7 @@ mod tests {
 
     /// mimalloc 2 waits for 10 ms by default, 3 for 1,000; only this option has either value.
     #[test]
-    fn the_option_is_that_of_the_delay() {
+    fn purge_delay_option_number_matches_mimalloc() {
         // SAFETY: options are read at any time.
         let read = |option| unsafe { libmimalloc_sys::mi_option_get(option) };
         assert!([10, 1_000].contains(&read(PURGE_DELAY)), "{}", read(PURGE_DELAY));

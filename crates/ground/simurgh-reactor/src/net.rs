@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_do_not_delay_and_no_program_inherits_them() {
+    fn sockets_disable_delay_and_are_not_inherited() {
         let (_reserved, address) = reserve(([127, 0, 0, 1], 0).into()).unwrap();
         let listener = listen(address, 1, false).unwrap();
         let how = ConnectOptions {

@@ -222,7 +222,7 @@ mod tests {
     const KEY: Key = Key { slot: 7, generation: 3 };
 
     #[test]
-    fn spans_chain_in_order_and_neighbours_grow_together() {
+    fn spans_are_chained_in_order_and_adjacent_ones_merge() {
         let (mut outbox, mut entry, mut other) = (Outbox::default(), 0, 0);
         outbox.arena.extend(b"ab");
         outbox.add_written(&mut entry, KEY, 0);

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_kept_and_dropped_once() {
+    fn page_records_are_dropped_exactly_once() {
         let witness = Rc::new(());
         let mut page = Page::new();
         assert!(page.is_empty());

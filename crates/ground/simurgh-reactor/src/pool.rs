@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_kept_until_they_are_given_back() {
+    fn pooled_memory_is_reused_until_it_is_returned() {
         let pieces: Vec<NonNull<u8>> = (0..1000).map(|_| take(BYTES).unwrap()).collect();
         for (at, piece) in pieces.iter().enumerate() {
             // SAFETY: the piece is ours, and so long.

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_keeps_order_and_refers_to_shared_frames() {
+    fn queue_preserves_order_and_references_shared_frames() {
         let (_, shared) = run(&["shared"]);
         let mut queue = Queue::new(0);
         queue.push(Piece::Run(&shared), 2);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_in_a_chain_makes_a_queue_no_longer() {
+    fn consecutive_frames_of_a_chain_share_one_queue_entry() {
         let (frames, _) = run(&["a", "bb", "ccc", "dddd"]);
         let mut queue = Queue::new(0);
         let mut first = Run::of(&frames[0]);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_finishes_what_has_begun_and_nothing_else() {
+    fn closing_a_queue_finishes_only_the_frame_in_progress() {
         let mut begun = Queue::new(0);
         begun.push(Piece::Bytes(b"first"), 2);
         begun.push(Piece::Bytes(b"second"), 0);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_keeps_all_parts_of_what_has_begun() {
+    fn closing_a_queue_keeps_all_parts_of_the_frame_in_progress() {
         let part = |text: &str| Shared::from(text.as_bytes().to_vec());
         let (head, body, tail, next) = (part("<"), part("body"), part(">"), part("next"));
         head.go_on_in(&body);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_now_and_then_is_no_progress() {
+    fn occasional_single_bytes_do_not_count_as_progress() {
         let mut queue = Queue::new(5);
         queue.push(Piece::Bytes(&vec![7; 1 << 20]), 0);
         queue.advance(1, 1_000);

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_grows_by_what_follows_and_by_nothing_else() {
+    fn run_is_extended_only_by_its_next_frame() {
         let frames = chain(5, &Rc::default());
         let mut run = Run::of(&frames[0]);
         assert!(run.single().is_some());
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_in_parts_is_taken_whole() {
+    fn frame_in_parts_is_added_to_a_run_as_a_whole() {
         let count = Rc::default();
         let part = |text: &'static str| Shared::counted(text, &count);
         let (head, body, tail) = (part("<"), part("body"), part(">"));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_behind_keeps_what_follows_and_nothing_before() {
+    fn slow_reader_retains_following_frames_but_no_earlier_ones() {
         let count = Rc::default();
         let mut frames = chain(10, &count);
         let run = Run::of(&frames[4]);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_chain_goes_without_a_deep_stack() {
+    fn long_chain_is_dropped_without_deep_recursion() {
         let count = Rc::default();
         let mut frames = chain(300_000, &count);
         let first = frames.swap_remove(0);

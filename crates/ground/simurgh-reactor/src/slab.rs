@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_slot_does_not_answer_to_the_old_key() {
+    fn reused_slot_rejects_the_old_key() {
         let mut slab = Slab::new();
         let old = add(&mut slab, 1);
         assert_eq!(slab.remove(old).unwrap().data, 1);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_leaves_no_pages_behind_and_its_keys_stay_old() {
+    fn pages_are_released_after_many_removals_and_old_keys_stay_invalid() {
         let mut slab = Slab::new();
         let keys: Vec<Key> = (0..5000).map(|data| add(&mut slab, data)).collect();
         for key in &keys {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_slot_is_nobody_elses() {
+    fn reserved_slot_is_given_to_no_other_connection() {
         let mut slab = Slab::new();
         let reserved = slab.reserve().unwrap();
         let other = add(&mut slab, 1);

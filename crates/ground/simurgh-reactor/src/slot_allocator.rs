@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_taken_once_and_pages_come_and_go() {
+    fn slots_are_allocated_once_and_pages_are_added_and_released() {
         for seed in 0..20 {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut slots = SlotAllocator::new();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_comes_and_goes_makes_no_page_each_time() {
+    fn repeated_connect_and_disconnect_reuses_one_page() {
         let mut slots = SlotAllocator::new();
         let (place, is_new) = slots.allocate().unwrap();
         assert!(is_new);

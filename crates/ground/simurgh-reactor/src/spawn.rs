@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_shards_hold_what_they_were_chosen_for() {
+    fn chosen_number_of_shards_holds_the_connections() {
         for connections in [1_000, 15_000, 100_000, 2_000_000] {
             for descriptors in [4_096, 20_000, 1 << 20] {
                 let shards = shards_for(connections, descriptors);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_is_a_sixteenth_but_at_most_64() {
+    fn descriptor_reserve_is_a_sixteenth_but_at_most_64() {
         assert_eq!(Room::within(20_000, 10), Room { capacity: 19_926, open_max: 19_974 });
         assert_eq!(Room::within(256, 10), Room { capacity: 230, open_max: 242 });
         assert_eq!(Room::within(8, 10).capacity, 1);

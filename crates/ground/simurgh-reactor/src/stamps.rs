@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_distance_of_the_clocks_is_steady() {
+    fn distance_between_the_clocks_is_stable() {
         let clock = Clock::new();
         let distances: Vec<i64> = (0..100).map(|_| ahead_ns(clock)).collect();
         let spread = distances.iter().max().unwrap() - distances.iter().min().unwrap();

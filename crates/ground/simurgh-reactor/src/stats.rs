@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_fall_into_their_buckets_and_are_published() {
+    fn turn_durations_are_counted_in_buckets_and_published() {
         let mut counts = Counts::default();
         for ns in [0, 249_999, 250_000, 999_999, 1_999_999, 3_000_000, 9_999_999, 10_000_000] {
             counts.count_turn(ns, ns / 2);

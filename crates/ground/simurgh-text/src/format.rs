@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_have_their_thousands_apart() {
+    fn counts_have_thousands_separators() {
         let all = [0, 999, 1_000, 12_345, 1_234_567].map(grouped);
         assert_eq!(all, ["0", "999", "1,000", "12,345", "1,234,567"]);
     }
@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn units_have_the_prefix_that_suits_them() {
+    fn units_have_a_suitable_prefix() {
         let all = [0.0, 153.0, 2_048.0, 999_900.0, 4.25e9, 2e18].map(bytes);
         assert_eq!(all, ["0 B", "153 B", "2.05 kB", "1 MB", "4.25 GB", "2,000 PB"]);
         assert_eq!((scaled(1e8, ""), scaled(7.0, "")), ("100 M".into(), "7".into()));
     }
 
     #[test]
-    fn nearly_all_is_not_all() {
+    fn share_slightly_below_100_percent_is_not_rounded_up() {
         let all = [0.0, 0.000_04, 0.29, 0.5, 0.999_999_9, 1.0].map(percent);
         assert_eq!(all, ["0 %", "0.004 %", "29 %", "50 %", "99.999 %", "100 %"]);
     }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_stand_below_each_other() {
+    fn table_columns_are_aligned() {
         let rows = [["a", "1"], ["bcd", "20"]].map(|row| row.map(str::to_owned).to_vec());
         assert_eq!(aligned(&rows, |column| column == 0), "a     1\nbcd  20\n");
     }

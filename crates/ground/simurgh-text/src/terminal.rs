@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_seen_is_shown_by_its_number() {
+    fn invisible_characters_are_shown_by_their_number() {
         assert_eq!(visible("a\x1b[2J\n\u{202e}<b>é"), "a\\u{1b}[2J\\u{a}\\u{202e}<b>é");
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!(cut("abcd", 4), "abcd");

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read() {
+    fn byte_sizes_are_parsed() {
         for (text, bytes) in [
             ("0", 0),
             ("1500", 1_500),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn invalid_sizes_are_rejected() {
         for text in ["", "-1", "KiB", "64 potatoes", "1.MB", ".5MB", "1.2.3B", "99999999999TiB"] {
             assert!(parse_bytes(text).is_err(), "{text}");
         }

@@ -181,7 +181,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_request_is_as_short_as_that_of_wrk() {
+    fn request_has_the_same_headers_as_one_of_wrk() {
         let text = request(plan("http://127.0.0.1:8080/a?b"));
         assert_eq!(text, "GET /a?b HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n");
         let mut post = plan("http://127.0.0.1/");
@@ -194,7 +194,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn user_and_password_of_the_url_are_sent_and_not_kept_for_reports() {
+    fn url_user_and_password_are_sent_but_left_out_of_reports() {
         let mut own = plan("HTTP://Aladdin:open%20sesame@127.0.0.1/a");
         let text = request(own.clone());
         let header = "Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n";
@@ -207,7 +207,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_before_anything_is_sent() {
+    fn invalid_plan_is_refused_before_any_request() {
         let with = |change: fn(&mut Plan)| {
             let mut plan = plan("http://127.0.0.1:1/");
             change(&mut plan);
@@ -222,14 +222,14 @@ pub(super) mod tests {
             (with(|plan| plan.url = "ws://127.0.0.1:1/".to_owned()), "WebSocket"),
             (with(|plan| plan.url = "ftp://127.0.0.1/".to_owned()), "not of the schemes"),
             (with(|plan| plan.url = "http://no-such-host.invalid/".to_owned()), "has no address"),
-            (with(|plan| plan.rate = Some(f64::NAN)), "rate of NaN"),
-            (with(|plan| plan.rate = Some(-1.0)), "rate of -1"),
+            (with(|plan| plan.rate = Some(f64::NAN)), "--rate must be above 0 (got NaN)"),
+            (with(|plan| plan.rate = Some(-1.0)), "--rate must be above 0 (got -1)"),
             (with(|plan| plan.method = "GE T".to_owned()), "is not an HTTP method"),
             (with(|plan| plan.method = "CONNECT".to_owned()), "tunnel"),
-            (header("a b", "c"), "no name of a header"),
+            (header("a b", "c"), "is not the name of a header"),
             (header("a", "b\r\nc: d"), "control character"),
             (header("Content-Length", "7"), "follows from the body"),
-            (header("Upgrade", "h2c"), "not HTTP's usual"),
+            (header("Upgrade", "h2c"), "changes the form of the answer"),
         ] {
             assert!(why.contains(words), "{words:?} is not in {why:?}");
         }

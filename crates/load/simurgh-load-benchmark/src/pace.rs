@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_share_a_rate_evenly_and_miss_nothing() {
+    fn workers_share_a_rate_evenly_without_missing_a_request() {
         for of in 1..5 {
             let mut due = Vec::new();
             for index in 0..of {
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_late_is_still_due_at_its_time() {
+    fn late_request_keeps_its_original_due_time() {
         let mut pace = Pace::new(10.0, 0, 1);
         pace.start(0);
         assert_eq!(pace.take(350_000_000), Some(0));

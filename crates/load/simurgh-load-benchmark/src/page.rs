@@ -96,7 +96,7 @@ mod tests {
     use super::super::sweep::tests::page_benchmark;
 
     #[test]
-    fn the_page_is_whole_runs_nothing_and_fetches_nothing() {
+    fn benchmark_page_is_complete_without_scripts_or_external_files() {
         let page = page_benchmark().page("127.0.0.1/<script>{{rows}}", "{{title}} & 10s each");
         assert_eq!(page.matches("<tr>").count() + page.matches("<tr class").count(), 10);
         assert_eq!(page.matches("<svg").count(), 2);

@@ -195,7 +195,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_still_grows_is_not_saturated() {
+    fn growing_rate_is_not_saturated() {
         let mut sweep = Sweep::default();
         assert_eq!((sweep.saturates_at(), sweep.predict(5)), (None, None));
         for (connections, rate) in [(1, 100), (2, 200), (4, 390)] {

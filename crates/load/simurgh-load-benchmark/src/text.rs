@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_reads_like_one_of_wrk() {
+    fn run_report_has_the_format_of_wrk() {
         let text = outcome(&run(1, 2_075, 491));
         let wanted = "  1 threads and 1 connections
   Thread Stats   Avg      Stdev     Max   +/- Stdev
@@ -308,7 +308,7 @@ mod tests {
      max  491.00us        491.00us
   2075 requests in 1s, 0.00B read
   Little's law: rate x latency is 1.02 of 1 connections
-  Generator: 0% of 1 cores
+  Load generator: 0% of 1 cores
 Requests/sec:   2075.00
 Transfer/sec:       0.00B
 ";
@@ -316,7 +316,7 @@ Transfer/sec:       0.00B
     }
 
     #[test]
-    fn units_change_where_those_of_wrk_do() {
+    fn units_change_at_the_same_values_as_in_wrk() {
         let times = [491.16, 849.0, 850.0, 12_860.0, 850_000.0, 61_000_000.0].map(microseconds);
         assert_eq!(times, ["491.16us", "849.00us", "0.85ms", "12.86ms", "0.85s", "61.00s"]);
         assert_eq!([10.0, 60.0, 90.0, 4000.0].map(seconds), ["10s", "1m", "1.50m", "1.11h"]);
@@ -325,7 +325,7 @@ Transfer/sec:       0.00B
     }
 
     #[test]
-    fn the_table_and_the_chart_have_a_line_for_each_row() {
+    fn table_and_chart_have_one_line_for_each_row() {
         let table = sweep(&page_benchmark());
         let widths: Vec<usize> =
             table.lines().filter(|it| it.starts_with('|')).map(|it| it.chars().count()).collect();

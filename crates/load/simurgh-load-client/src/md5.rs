@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn md5_is_that_of_rfc_1321() {
+    fn md5_matches_the_examples_of_rfc_1321() {
         assert_eq!(md5_hex(b""), "d41d8cd98f00b204e9800998ecf8427e");
         assert_eq!(md5_hex(b"message digest"), "f96b697d7cb7938d525a2f31aaf161d0");
     }

@@ -72,7 +72,7 @@ mod tests {
 
     /// Also where the resolver knows one of them alone.
     #[test]
-    fn localhost_is_the_one_of_its_two_addresses_that_accepts() {
+    fn localhost_resolves_to_the_address_that_accepts_connections() {
         for ip in ["127.0.0.1", "::1"] {
             let Ok(listener) = TcpListener::bind((ip, 0)) else { continue };
             let address = listener.local_addr().unwrap();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_wins_and_may_name_a_port() {
+    fn mapped_address_overrides_the_resolver_and_may_have_a_port() {
         let map = |to: &str| vec![("server_ip_address".to_owned(), to.to_owned())];
         for (to, expected) in [
             ("127.0.0.1", "127.0.0.1:4000"),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_an_address_says_what_to_do() {
+    fn error_for_an_unresolvable_name_says_what_to_do() {
         let error = resolve("no-such-host.invalid", 80, &[]).unwrap_err();
         assert!(error.contains("--map no-such-host.invalid=ADDRESS"), "{error}");
     }

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_workers_have_addresses_of_their_own() {
+    fn each_loopback_worker_has_its_own_source_addresses() {
         let sources = Sources::default();
         let mut seen = std::collections::HashSet::new();
         for index in 0..200 {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn given_addresses_are_all_used_and_no_other() {
+    fn exactly_the_given_source_addresses_are_used() {
         let addresses = vec![range("10.0.0.1", "10.0.0.3"), range("10.0.1.9", "10.0.1.9")];
         let mut pool = SourcePool::new(&Sources { addresses, ..Sources::default() }, 0, 1);
         let target = "10.9.9.9".parse().unwrap();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_another_machine_is_refused() {
+    fn source_address_of_another_machine_is_refused() {
         let of = |range| Sources { addresses: vec![range], ..Sources::default() }.check();
         assert_eq!(of(range("127.0.0.1", "127.0.0.9")), Ok(()));
         let why = of(range("127.0.0.1", "203.0.113.7")).unwrap_err();

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choices_follow_the_weights_and_never_take_a_weight_of_zero() {
+    fn choices_follow_the_weights_and_skip_weight_zero() {
         let sums = sums([1.0, 0.0, 3.0].into_iter());
         let mut counts = [0_u32; 3];
         for number in 0..40_000 {

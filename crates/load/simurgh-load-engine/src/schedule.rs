@@ -196,7 +196,7 @@ mod tests {
     const WHOLE: Share = Share { index: 0, of: 1 };
 
     #[test]
-    fn even_arrivals_are_exact() {
+    fn evenly_spaced_arrivals_come_at_exact_times() {
         for rate in [0.3, 1.0, 7.0, 100.0, 333.0, 1000.0, 9_999.5] {
             let arrivals = all(&load(rate, rate, false, 10), WHOLE, 1.0);
             assert_eq!(arrivals.len() as f64, (rate * 10.0).ceil(), "{rate}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_brings_what_its_area_says() {
+    fn ramp_starts_as_many_users_as_the_area_below_its_rate() {
         let arrivals = all(&load(0.0, 1000.0, false, 10), WHOLE, 1.0);
         assert_eq!(arrivals.len(), 5000);
         let half = arrivals.iter().filter(|arrival| arrival.at_ns < 5_000_000_000).count();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_share_without_loss_whatever_their_number() {
+    fn any_number_of_workers_shares_all_arrivals_without_loss() {
         for poisson in [false, true] {
             let load = load(50.0, 400.0, poisson, 20);
             let whole = all(&load, WHOLE, 1.5);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caps_hold_exactly() {
+    fn arrivals_stop_exactly_at_the_maximum_of_users() {
         for poisson in [false, true] {
             let mut load = load(100.0, 100.0, poisson, 10);
             load.phases[0].users_max = Some(137);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_looked_for_when_nobody_comes_any_more() {
+    fn schedule_ends_after_the_last_arrival() {
         let mut capped = load(100.0, 100.0, false, 10);
         capped.phases[0].users_max = Some(137);
         for (load, bins) in [(capped, 14), (load(0.0, 0.0, true, 10), 0)] {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_phase_goes_evenly_from_one_number_to_the_other() {
+    fn closed_phase_changes_its_number_of_users_linearly() {
         let mut load = load(0.0, 0.0, false, 10);
         load.phases[0].arrivals = Arrivals::Closed { from: 10, to: 110 };
         let wanted = |at_s: u64, share| {

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_spread_evenly_whoever_starts_them() {
+    fn users_are_spread_evenly_whichever_worker_starts_them() {
         let three = turns(Spread::RoundRobin, &[1.0; 3]);
         assert_eq!(counted(&three, 1..=3_000, 3), [1_000; 3]);
         // Another worker computes the same without communication.
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_that_users_take_in_turn_is_at_all_servers() {
+    fn every_channel_of_round_robin_users_has_members_on_all_servers() {
         let three = turns(Spread::RoundRobin, &[1.0; 3]);
         for room in 1..=600 {
             let mut counts = [0; 3];
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_round_robin_takes_another_turn_for_another_connection() {
+    fn only_round_robin_changes_the_server_for_each_connection() {
         for spread in [Spread::Random, Spread::Sticky, Spread::Elsewhere] {
             let mut turns = turns(spread, &[1.0; 3]);
             let mut choice = turns.first(1);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_reconnects_elsewhere_leaves_a_server_that_broke() {
+    fn only_spread_elsewhere_leaves_a_broken_server() {
         let elsewhere = turns(Spread::Elsewhere, &[2.0, 0.0, 1.0, 1.0]);
         let mut choice = ServerChoice::new(0);
         assert!(choice.begin() && !choice.begin());
@@ -252,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_round_follows_the_weights(weights in proptest::collection::vec(0_u16..40, 1..9)) {
+        fn round_robin_follows_the_weights(weights in proptest::collection::vec(0_u16..40, 1..9)) {
             let weights: Vec<f64> = weights.into_iter().map(f64::from).collect();
             let all: f64 = weights.iter().sum();
             prop_assume!(all > 0.0);

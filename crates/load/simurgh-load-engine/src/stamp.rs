@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_found_anywhere_and_again_where_it_was() {
+    fn stamp_is_found_at_any_offset() {
         let text = written(STAMP);
         assert_eq!(text.len(), STAMP_BYTES);
         let mut stamps = Stamps::new(STAMP.run);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_read_where_there_is_one() {
+    fn optional_stamp_index_is_parsed() {
         for index in [1, 0xabc_def0, u32::MAX] {
             let stamp = Stamp { index, ..STAMP };
             let mut text = written(stamp);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_of_other_runs_and_torn_ones_are_none() {
+    fn stamps_of_other_runs_and_torn_stamps_are_ignored() {
         let mut stamps = Stamps::new(1);
         let text = written(STAMP);
         assert_eq!(stamps.find(&text), None);

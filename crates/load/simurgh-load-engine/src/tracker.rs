@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_bounded_and_none_is_lost_from_the_sums() {
+    fn gaps_in_memory_are_bounded_and_the_sums_stay_exact() {
         let mut tracker = StreamTracker::from(1);
         let (mut expected, mut missing, mut came) = (0, 0, 0);
         for n in (2..=6000).step_by(2) {
@@ -140,7 +140,7 @@ mod tests {
     proptest! {
         /// Losses, repeats and swaps, against a plain set of numbers.
         #[test]
-        fn it_counts_as_a_set_does(
+        fn tracker_counts_the_same_as_a_set_of_numbers(
             start in 1_u32..20,
             came in proptest::collection::vec(1_u32..80, 0..200),
             due in 0_u32..90,
@@ -168,7 +168,7 @@ mod tests {
 
         /// Mostly in order, as on a real network: few holes, so little memory.
         #[test]
-        fn absences_cost_a_hole_each(
+        fn tracker_stores_at_most_one_gap_for_each_absence(
             absences in proptest::collection::vec((1_u32..50, 1_u32..50), 0..40),
         ) {
             let mut tracker = StreamTracker::from(1);

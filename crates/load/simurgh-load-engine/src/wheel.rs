@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn users_run_exactly_at_their_time_whatever_the_steps() {
+    fn timers_fire_exactly_at_their_tick_for_any_step_of_the_clock() {
         for seed in 0..20 {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut wheel = Wheel::new();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_wheel_says_when_to_look_again() {
+    fn idle_timer_wheel_returns_the_next_tick_to_check() {
         let (mut wheel, mut table) = (Wheel::new(), Table(vec![Link::UNSET; 2]));
         assert_eq!(wheel.next_tick(), None);
         wheel.set(&mut table, 0, 30_000);

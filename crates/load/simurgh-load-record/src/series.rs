@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn rolling_up_keeps_totals_order_and_peaks() {
+    fn rolling_up_preserves_totals_order_and_peaks() {
         for seconds in 1..200 {
             let mut series = Series::with_points_max(8);
             let mut sums = (0, 0);

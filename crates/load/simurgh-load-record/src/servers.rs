@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_told_is_not_told_again_and_connections_stay() {
+    fn server_counters_are_taken_once_and_connection_totals_remain() {
         let mut seen = ServerCounters::default();
         *seen.at(3) = OfServer { users: 2, connected: 2, ..OfServer::default() };
         assert_eq!(seen.take().get(&3).map(|of| (of.users, of.connected)), Some((2, 2)));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_a_lost_worker_are_not_counted_any_more() {
+    fn connections_of_a_lost_worker_are_subtracted() {
         let worker = |thread| WorkerId { host: 0, thread };
         let with = |connected| [(0, OfServer { connected, ..OfServer::default() })].into();
         let (mut connected, mut total) = (Connected::default(), BTreeMap::new());

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_arrive_in_order_and_all_controls_have_the_same_state() {
+    fn commands_arrive_in_order_and_cloned_controls_share_state() {
         let (control, commands) = Control::new();
         let other = control.clone();
         control.pause();

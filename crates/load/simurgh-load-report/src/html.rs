@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_whole_and_holds_its_data_safely() {
+    fn html_report_is_complete_and_escapes_its_data() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("scenario.xml"), HOSTILE).unwrap();
         HtmlReport::new(folder.path()).finish(&record()).unwrap();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_of_urls_are_left_out() {
+    fn html_report_leaves_out_url_passwords() {
         let folder = tempfile::tempdir().unwrap();
         let text = "[target]\nurl = \"http://user:secret@a\"\n";
         std::fs::write(folder.path().join("scenario.toml"), text).unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_has_a_nonce_of_its_own_and_needs_its_directory() {
+    fn each_html_report_has_its_own_nonce_and_needs_its_directory() {
         let folder = tempfile::tempdir().unwrap();
         let mut report = HtmlReport::new(&folder.path().join("gone"));
         assert_ne!(report.render(&record()).unwrap(), report.render(&record()).unwrap());

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_gets_a_line_now_and_then_and_one_for_each_event() {
+    fn log_has_a_periodic_progress_line_and_one_line_for_each_event() {
         let mut log = log(false);
         assert!(log.is_due());
         let first = log.lines(80);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_has_one_line_that_fits_and_events_above_it() {
+    fn terminal_shows_one_fitting_progress_line_below_the_events() {
         let mut log = log(true);
         let first = log.lines(40);
         let (warning, line) = first.rsplit_once('\n').unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_written_when_the_view_ends() {
+    fn last_progress_line_is_written_when_the_view_ends() {
         for is_terminal in [false, true] {
             let (stop, stopped) = channel::<()>();
             drop(stop);

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_follow_the_weights_and_every_host_has_one() {
+    fn workers_follow_the_host_weights_with_at_least_one_each() {
         assert_eq!(split(10, None, &rooms(&[1.0, 1.0])), [1, 1]);
         assert_eq!(split(10, None, &rooms(&[1.0, 2.0])), [1, 2]);
         assert_eq!(split(10, None, &rooms(&[1.0, 4.0, 0.5])), [2, 8, 1]);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn users_that_need_more_tables_get_more_workers() {
+    fn more_users_than_a_worker_can_hold_get_more_workers() {
         assert_eq!(split(100_000, None, &rooms(&[1.0, 1.0])), [4, 4]);
         assert_eq!(split(300_000, None, &rooms(&[1.0, 1.0])), [9, 9]);
         let small = Room { weight: 1.0, cores: 1, capacity: 1000 };
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_wants_is_what_he_gets() {
+    fn requested_number_of_workers_is_used() {
         assert_eq!(split(1_000_000, Some(4), &rooms(&[1.0, 1.0])), [2, 2]);
         assert_eq!(split(10, Some(7), &rooms(&[1.0, 2.0])), [2, 5]);
         assert_eq!(split(10, Some(1), &rooms(&[1.0, 1.0, 1.0])), [1, 1, 1]);

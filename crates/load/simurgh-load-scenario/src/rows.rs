@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_keep_their_bytes() {
+    fn data_rows_keep_their_bytes_unchanged() {
         let rows = rows_of(b"a;1\r\n\xe9\n\n \n\n");
         assert_eq!(rows[..1], ["a;1\r"]);
         assert_eq!(

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn literals_are_joined() {
+    fn adjacent_template_literals_are_joined() {
         let literal = |text: &str| Part::Literal(text.as_bytes().to_vec());
         let id = Part::Value(Generated::UserId);
         let parts = [literal("a"), literal(""), literal("b"), id.clone(), literal("")];

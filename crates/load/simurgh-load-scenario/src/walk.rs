@@ -244,7 +244,7 @@ mod tests {
     ];
 
     #[test]
-    fn variables_are_found_in_all_their_places() {
+    fn variables_are_found_in_every_place_of_a_session() {
         let vars = |session: &str| {
             let text =
                 format!("vars = 'v'\ntarget.url = 'ws://127.0.0.1:1'\n[[session]]\n{session}");

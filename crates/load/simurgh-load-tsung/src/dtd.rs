@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_models_take_children_in_order() {
+    fn content_models_require_children_in_order() {
         for (model, children, wanted) in [
             ("(a?,b,(c|d))", "b d", true),
             ("(a?,b,(c|d))", "a b", false),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_whole() {
+    fn dtd_table_has_every_element_and_attribute_of_tsung() {
         let rules = RULES.lines().filter(|line| !line.starts_with('#')).count();
         assert_eq!(rules, 67, "elements of Tsung 1.7.0");
         assert_eq!(TABLE.len(), rules, "none twice");

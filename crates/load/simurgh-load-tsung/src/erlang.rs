@@ -417,21 +417,21 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_with_text_behind_it() {
+    fn erlang_lookup_followed_by_text_is_evaluated() {
         let code = "fun({Pid,DynVars})-> {ok,V}=ts_dynvars:lookup(user,DynVars), \
                     binary_to_list(V) ++ \"!\" end.";
         assert_eq!(one(code), Some(vec![lookup("user"), text("!")]));
     }
 
     #[test]
-    fn the_example_of_the_manual() {
+    fn erlang_example_of_the_tsung_manual_is_evaluated() {
         let code = "fun({Pid,DynVars})->\n  {ok,Val}=ts_dynvars:lookup(md5data,DynVars),\n  \
                     ts_digest:md5hex(Val) end.";
         assert_eq!(one(code), Some(vec![Value::Md5(vec![lookup("md5data")])]));
     }
 
     #[test]
-    fn several_lookups_and_calls() {
+    fn several_erlang_lookups_and_calls_are_evaluated() {
         let code = "fun({_Pid, D}) -> {ok, A} = ts_dynvars:lookup('a b', D), \
                     {ok, B} = ts_dynvars:lookup(b, D), C = A ++ \"-\\\"\", \
                     <<\"x\">> ++ C ++ integer_to_list(rand:uniform(9)) ++ \
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_evaluated() {
+    fn erlang_literals_are_evaluated() {
         for (code, wanted) in [
             ("\"x y\"", "x y"),
             ("42", "42"),
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_have_elements() {
+    fn erlang_lists_evaluate_to_their_elements() {
         let of = |code: &str| evaluate(&format!("fun(_) -> {code} end.")).unwrap().elements();
         let all = |texts: &[&str]| Some(texts.iter().map(|one| vec![text(one)]).collect());
         assert_eq!(of("[\"a\", \"b\"]"), all(&["a", "b"]));
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn other_code_is_refused() {
+    fn unsupported_erlang_code_is_refused() {
         for code in [
             "",
             "fun(X) -> os:cmd(\"ls\") end.",

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_comments_hide_brackets() {
+    fn brackets_in_quotes_and_comments_are_ignored() {
         let found = cut("<!-- <a> --><a x='>'>é < 1</a><b y=\"/>\"/><![CDATA[<c>]]>");
         let kinds: Vec<Kind> = found.iter().map(|piece| piece.0).collect();
         use Kind::{Close, Empty, Open, Other, Text};
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_ends_with_the_text() {
+    fn unterminated_markup_ends_with_the_text() {
         for text in ["<", "<a", "<a b=\"", "<!--", "<![CDATA[", "<?x", "<!DOCTYPE [", "</", "<é"] {
             cut(text);
         }

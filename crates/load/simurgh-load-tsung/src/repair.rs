@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn sound_text_is_left_alone() {
+    fn valid_xml_is_not_repaired() {
         let text = "<?xml version=\"1.0\"?>\n<a b=\"“x”\">z/a> “y” <b c='d'/><!-- /a> --></a>\n";
         let text = text.to_owned();
         assert_eq!(repaired(&text), (text.clone(), vec![]));
     }
 
     #[test]
-    fn lead_is_load() {
+    fn element_lead_is_repaired_to_load() {
         let (text, warnings) = repaired("<t>\n<lead a=\"1\">x</load>\n<lead/></t>");
         assert_eq!(text, "<t>\n<load a=\"1\">x</load>\n<load/></t>");
         let what = "<lead> is not an element of Tsung; <load> is meant (repaired)";
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_without_its_bracket_gets_it() {
+    fn end_tag_without_its_bracket_is_repaired() {
         let (text, warnings) = repaired("<t><clients>\n<client/>\n/clients>\n<x/></t>");
         assert_eq!(text, "<t><clients>\n<client/>\n</clients>\n<x/></t>");
         assert_eq!(warnings, ["line 3: `/clients>` lacks its `<` (repaired)"]);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_tail_is_cut_off() {
+    fn end_tags_after_the_end_of_the_scenario_are_removed() {
         let (text, warnings) = repaired("<t><s>\n</s></t>\n</s>\n</t>\n");
         assert_eq!(text, "<t><s>\n</s></t>\n\n\n");
         assert_eq!(warnings, ["line 3: </s> is after the end of the scenario (repaired)"]);
@@ -249,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn blanks_before_the_declaration_go() {
+    fn blanks_before_the_xml_declaration_are_removed() {
         let (text, warnings) = repaired("\n <?xml version=\"1.0\"?>\n<a/>");
         assert_eq!(text, "\n\n<a/>");
         assert_eq!(warnings.len(), 1);
     }
 
     #[test]
-    fn json_with_curly_quotes_is_meant_straight() {
+    fn curly_quotes_in_json_are_straightened() {
         assert_eq!(json_quotes("{“a”: %%_n%%}").as_deref(), Some("{\"a\": %%_n%%}"));
         assert_eq!(json_quotes("{\"a\": \"“b”\"}"), None);
         assert_eq!(json_quotes("he said “no”"), None);

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut() {
+    fn tsung_text_is_split_at_its_substitutions() {
         let (found, lone) = pieces("a%%_b%%%%c:d%%é%%_e[2]%%");
         let wanted = [
             Piece::Text("a"),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_pair_is_text() {
+    fn lone_percent_pair_is_literal_text() {
         assert_eq!(pieces("100%% and"), (vec![Piece::Text("100%% and")], true));
         let wanted = vec![Piece::Text("1%% x "), Piece::Var("y", None)];
         assert_eq!(pieces("1%% x %%_y%%"), (wanted, true));

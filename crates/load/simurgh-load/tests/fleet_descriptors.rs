@@ -49,7 +49,7 @@ fn settled() -> (usize, usize) {
 }
 
 #[test]
-fn twenty_runs_leave_no_descriptor_open_and_show_none_to_workers() {
+fn twenty_runs_leave_no_descriptor_open_or_visible_to_workers() {
     let any = "127.0.0.1:0".parse().unwrap();
     let agent = Agent::bind(any, "t".into(), Arc::new(|_: &str| ())).unwrap();
     let address = agent.address().unwrap();

@@ -42,7 +42,7 @@ fn carry(client: &mut TlsClient, server: &mut ServerConnection, sent: &mut Vec<u
 }
 
 #[test]
-fn an_idle_connection_owns_no_buffer() {
+fn idle_tls_connection_owns_no_buffer() {
     let _profiler = dhat::Profiler::builder().testing().build();
     let key = rcgen::KeyPair::generate().unwrap();
     let names = vec!["a.test".to_owned()];

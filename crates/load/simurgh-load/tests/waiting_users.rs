@@ -76,7 +76,7 @@ fn heap_of(session: &str) -> usize {
 }
 
 #[test]
-fn who_reconnects_and_waits_for_one_thing_holds_no_more_than_who_stays() {
+fn reconnecting_waiting_user_needs_no_more_memory_than_an_idle_one() {
     let _profiler = dhat::Profiler::builder().testing().build();
     let stay = "steps = [{ connect = \"/\" }, { join = \"a\" }, { receive = \"end\" }]";
     let wait = "reconnect = { min = \"20ms\", max = \"200ms\" }\n\

@@ -77,13 +77,13 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         command(Channels::Declared, &Program::simurgh()).debug_assert();
         command(Channels::InRust, &Program::unnamed()).debug_assert();
     }
 
     #[test]
-    fn only_what_was_typed_is_kept() {
+    fn settings_contain_only_the_given_flags() {
         // Only the environment may add a setting, the token.
         let api_token = std::env::var("SIMURGH_API_TOKEN").ok();
         let expected = PartialSettings { api_token, ..PartialSettings::default() };
@@ -91,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn switches_take_a_value_to_win_over_the_file() {
+    fn switches_take_a_value_that_overrides_the_file() {
         assert_eq!(parse("--pin-shards").unwrap().pin_shards, Some(true));
         assert_eq!(parse("--pin-shards=false").unwrap().pin_shards, Some(false));
         assert!(parse("--pin-shards=maybe").is_err());
     }
 
     #[test]
-    fn lists_are_repeated_or_have_commas() {
+    fn list_flags_are_repeated_or_separated_by_commas() {
         let two = parse("--listen 127.0.0.1:1 --listen [::1]:2").unwrap().listen;
         assert_eq!(two.map(|list| list.len()), Some(2));
         let two = parse("--trusted-proxies 10.0.0.0/8,::1").unwrap().trusted_proxies;

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_lines_are_left_out_and_their_number_is_told() {
+    fn repeated_log_lines_are_omitted_and_counted() {
         let now = Instant::now();
         let mut lines = Lines { since: now, count: 0 };
         for n in 1..=Lines::MAX {

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watchdog_is_for_the_process_it_names_and_for_a_time() {
+    fn watchdog_needs_a_valid_interval_and_the_own_process_id() {
         let text = |text: &str| Some(text.to_owned());
         let own = std::process::id();
         let minute = Some(Duration::from_secs(60));

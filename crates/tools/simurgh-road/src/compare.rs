@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_are_compared() {
+    fn comparison_uses_medians() {
         let compared = Comparison::of(&results(&[9.0, 2.0, 4.0]), results(&[1.0, 3.0])).unwrap();
         assert_eq!((compared.nodes.server_us, compared.one.server_us), (4.0, 2.0));
         assert_eq!((compared.server_us_ratio, compared.one.broadcasts), (2.0, 2));

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_nats_server_is_one() {
+    fn only_nats_server_is_accepted_as_broker_program() {
         assert_eq!(version("nats-server: v2.15.2\n").as_deref(), Some("2.15.2"));
         for other in ["", "nats-server: vx", "true 9.1", "v2.15.2"] {
             assert_eq!(version(other), None, "{other}");

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn table_has_a_line_for_each_milestone_and_the_figures_of_2015() {
+    fn table_has_one_line_per_milestone_and_the_2015_figures() {
         let text = results().markdown();
         assert!(text.contains("| 2,000,000 |") && text.contains("41.9 kB each"), "{text}");
         let widths: Vec<usize> = text
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_shows_all_and_fetches_nothing() {
+    fn report_page_shows_all_figures_and_makes_no_requests() {
         let page = results().page();
         assert!(page.contains("&lt;x&gt;") && page.contains("it &amp; ended"));
         assert_eq!(page.matches("<tr>").count(), 3);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_read_well() {
+    fn times_and_axis_steps_are_rounded_for_readers() {
         assert_eq!([900, 25_000, 2_500_000].map(time), ["0.90 ms", "25 ms", "2.50 s"]);
         assert_eq!([0.5, 1.5, 30.0, 400_000.0].map(round_step), [1.0, 2.0, 50.0, 500_000.0]);
     }

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn milestones_are_those_of_the_seeds_and_then_even_steps() {
+    fn milestones_follow_the_2015_benchmark_and_then_even_steps() {
         assert_eq!(milestones(5), [5]);
         assert_eq!(milestones(60_000), [10_000, 60_000]);
         assert_eq!(milestones(2_000_000), MILESTONES);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scenarios_are_sound_and_bring_exactly_so_many() {
+    fn generated_scenarios_are_valid_and_start_the_exact_number_of_users() {
         let server = SocketAddr::from(([127, 0, 0, 1], 4000));
         let read = |text: &str| match toml::read(text, Path::new(""), &Overrides::default()) {
             Ok(loaded) => loaded.scenario,

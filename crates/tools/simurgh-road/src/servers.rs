@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lobby_is_that_of_the_benchmarks() {
+    fn lobby_settings_equal_those_of_bench_chat_toml() {
         let keys = |text: &str| -> Vec<String> {
             let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
             lines.map(str::to_owned).collect()

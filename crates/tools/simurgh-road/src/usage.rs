@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_found_by_name() {
+    fn memory_and_socket_figures_are_parsed_by_name() {
         let meminfo = "MemTotal: 9 kB\nMemFree: 7 kB\nMemAvailable: 8 kB\nSlab: 2 kB\n\
                        SReclaimable: 1 kB\n";
         let sockstat = "sockets: used 9\nTCP: inuse 5 orphan 1 tw 2 alloc 6 mem 3\nUDP: inuse 1\n";

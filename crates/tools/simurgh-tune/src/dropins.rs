@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_those_needed_or_those_there() {
+    fn printed_settings_are_the_needed_or_the_current_values() {
         let fake = FakeMachine::usual();
         fake.remove("proc/sys/kernel/pid_max");
         let text = sysctl(&report_of(&fake, 1_000_000));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_packages_bring_as_an_example_is_what_is_printed() {
+    fn packaged_sysctl_example_equals_the_printed_settings() {
         let fake = FakeMachine::usual();
         let printed = sysctl(&report_of(&fake, 1_000_000));
         let example = include_str!("../../../../packaging/sysctl.conf");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_hard_ones_and_never_above_what_a_login_may_have() {
+    fn printed_limits_are_hard_limits_within_nr_open() {
         let fake = FakeMachine::usual();
         let text = limits(&report_of(&fake, 1_000_000));
         assert!(text.contains("\n*     hard  nofile  1048576\nroot  hard  nofile  1048576\n"));

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn all_values_of_a_usual_machine_are_read() {
+    fn all_values_of_a_typical_machine_are_read() {
         let machine = read(&FakeMachine::usual());
         assert_eq!(machine.sysctl("net.ipv4.tcp_mem"), Ok([287_901, 383_868, 575_802].as_slice()));
         assert_eq!(machine.number("fs.file-nr"), Ok(544));
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_garbage_is_named() {
+    fn missing_or_malformed_values_are_named() {
         let fake = FakeMachine::usual();
         fake.remove("proc/sys/fs/file-max");
         fake.set("proc/sys/fs/nr_open", "many\n");
@@ -462,14 +462,14 @@ mod tests {
     }
 
     #[test]
-    fn without_proc_nothing_is_guessed() {
+    fn missing_proc_leaves_values_unknown() {
         let empty = tempfile::tempdir().unwrap();
         let why = Machine::read(empty.path(), 1).unwrap_err();
         assert!(why.contains("proc/sys") && why.contains("mount proc"), "{why}");
     }
 
     #[test]
-    fn a_file_without_an_end_is_not_read_for_ever() {
+    fn reading_an_endless_file_stops() {
         let fake = FakeMachine::usual();
         fake.remove("proc/sys/fs/file-max");
         let link = fake.path("proc/sys/fs/file-max");
@@ -478,14 +478,14 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_table_of_connections_has_a_negative_size() {
+    fn negative_hash_table_size_is_read_as_its_absolute_value() {
         let fake = FakeMachine::usual();
         fake.set("proc/sys/net/ipv4/tcp_ehash_entries", "-262144\n");
         assert_eq!(read(&fake).established_entries, Ok(262_144));
     }
 
     #[test]
-    fn groups_of_version_2_are_walked_up() {
+    fn cgroup_v2_limits_of_parent_groups_are_found() {
         let fake = FakeMachine::usual();
         groups_v2(&fake, "/a/b", "/");
         fake.set("sys/fs/cgroup/a/b/memory.max", "max\n");
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_sees_its_own_group_as_the_top() {
+    fn cgroup_of_a_container_is_read_as_root() {
         for (own, root) in [("/", "/"), ("/docker/abc", "/docker/abc"), ("/../elsewhere", "/x")] {
             let fake = FakeMachine::usual();
             groups_v2(&fake, own, root);
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_version_1_are_found_by_controller() {
+    fn cgroup_v1_limits_are_found_by_controller() {
         let fake = FakeMachine::usual();
         fake.set("proc/self/cgroup", "9:name=systemd:/\n8:pids:/\n4:cpu,memory:/box\n0::/\n");
         fake.set(

@@ -5,7 +5,7 @@ use std::error::Error;
 use simurgh_presence::{Meta, Owner, PhxRefs, Table};
 
 #[test]
-fn a_table_says_who_is_there() -> Result<(), Box<dyn Error>> {
+fn presence_table_encodes_its_members() -> Result<(), Box<dyn Error>> {
     let mut refs = PhxRefs::new(Owner(1));
     let mut table: Table<u8> = Table::alone(Owner(1), 1);
     table.track(1, "zoë", Meta::parse("{}")?, refs.next(42))?;

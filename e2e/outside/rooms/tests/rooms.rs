@@ -7,7 +7,7 @@ use simurgh::{Endpoint, Payload, json};
 use simurgh_testing::{TestServer, assert_push, assert_reply};
 
 #[test]
-fn who_is_in_the_room_hears_what_is_said() -> Result<(), Box<dyn Error>> {
+fn room_members_receive_each_message() -> Result<(), Box<dyn Error>> {
     let endpoint = Endpoint::builder().socket(rooms::user_socket()).start_local()?;
     let mut driver = Driver::start(&endpoint);
     let ada = driver.connect("/socket", json!({}))?;
@@ -26,7 +26,7 @@ fn who_is_in_the_room_hears_what_is_said() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn not_everybody_gets_into_every_room() -> Result<(), Box<dyn Error>> {
+fn join_of_a_private_room_is_unauthorized() -> Result<(), Box<dyn Error>> {
     let endpoint = Endpoint::builder().socket(rooms::user_socket()).start_local()?;
     let mut driver = Driver::start(&endpoint);
     let socket = driver.connect("/socket", json!({}))?;
@@ -36,7 +36,7 @@ fn not_everybody_gets_into_every_room() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn the_same_with_the_assertions_of_tests() {
+fn assertion_macros_check_replies_and_pushes() {
     let server = TestServer::start(rooms::user_socket());
     let (ada, bob) = (server.connect(()), server.connect(()));
     let room = ada.join("rooms:lobby", json!({}));

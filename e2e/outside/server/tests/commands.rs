@@ -11,13 +11,13 @@ fn run(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn it_says_who_it_is_and_on_what() {
+fn version_names_the_application_and_simurgh() {
     let version = run(&["--version"]);
     assert!(version.starts_with("server 0.3.0, on simurgh "), "{version}");
 }
 
 #[test]
-fn its_rooms_are_driven_without_a_network() {
+fn drive_runs_the_rooms_without_a_network() {
     let arguments = ["drive", "--sockets", "50", "--topic", "rooms:lobby", "--event", "new:msg"];
     let report = run(&arguments);
     assert!(report.contains("50 sockets"), "{report}");

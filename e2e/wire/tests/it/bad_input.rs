@@ -62,7 +62,7 @@ fn declared(bytes: u64, opcode: u8, payload: impl AsRef<[u8]>) -> Frame {
 
 /// PROTOCOL §18: a forbidden frame ends the socket as soon as the byte that shows it arrives.
 #[test]
-fn forbidden_frames_are_closed_with_their_code() {
+fn forbidden_frames_close_the_connection_with_their_code() {
     let scene = Scene::new();
     let bare = |opcode, payload: &str| Frame { masked: false, ..frame(opcode, payload) };
     let third = vec![b' '; 4_000_000];
@@ -129,7 +129,7 @@ fn forbidden_frames_are_closed_with_their_code() {
 }
 
 #[test]
-fn frames_and_close_codes_at_their_limits_pass() {
+fn frames_and_close_codes_at_their_limits_are_accepted() {
     let scene = Scene::new();
     for code in [1000u16, 1001, 3000, 4999] {
         let answer = scene.code_after(&[frame(opcode::CLOSE, code.to_be_bytes())]);
@@ -148,7 +148,7 @@ fn frames_and_close_codes_at_their_limits_pass() {
 /// Half a handshake and silence, not a byte at all, and one byte now and then: all end at the time
 /// limit.
 #[test]
-fn half_a_handshake_and_silence() {
+fn incomplete_handshakes_end_at_the_timeout() {
     let server = Server::serve().args("--handshake-timeout 500ms").start();
     let mut probe = Client::open(&server, Vsn::V2);
     probe.heartbeat();
@@ -227,7 +227,7 @@ fn malformed_upgrades_are_refused_with_their_status() {
 
 /// An empty topic matches nothing; one of 10 kB is a topic like any other.
 #[test]
-fn empty_and_long_topics() {
+fn empty_topic_is_unmatched_and_long_topic_works() {
     let scene = Scene::new();
     for vsn in [Vsn::V1, Vsn::V2] {
         let mut client = Client::open(&scene.server, vsn);
@@ -251,7 +251,7 @@ fn empty_and_long_topics() {
 
 /// A payload nested 10,000 deep is either accepted as it is or refused with 1011.
 #[test]
-fn payload_nested_10_000_deep() {
+fn payload_nested_10_000_deep_is_accepted_or_closed_with_1011() {
     let scene = Scene::new();
     let topic = unique("test:deep");
     let arrays = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
@@ -281,7 +281,7 @@ fn payload_nested_10_000_deep() {
 
 /// A client that resets the connection, in the middle of a frame or a handshake, or just goes.
 #[test]
-fn client_that_vanishes() {
+fn clients_that_disconnect_abruptly_harm_no_other() {
     let scene = Scene::new();
     let topic = unique("test:gone");
     let mut member = Client::open(&scene.server, Vsn::V2);

@@ -90,7 +90,7 @@ fn row_83_empty_and_long_data_stay_intact() {
 
 /// Row 84. Unknown kind (5 and up; 3 and 4 belong to §11 user sockets), truncated: 1011.
 #[test]
-fn row_84_unknown_and_truncated_frames_are_closed_1011() {
+fn row_84_unknown_and_truncated_frames_are_closed_with_1011() {
     let server = Server::shared_conformance();
     let fields = BinaryFields { join_ref: "1", msg_ref: "2", topic: "phoenix", event: "heartbeat" };
     let whole = binary_push(fields, b"");

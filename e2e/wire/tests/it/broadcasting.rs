@@ -35,7 +35,7 @@ fn row_51_a_broadcast_reaches_all_members() {
 
 /// Row 52. broadcast_from: not to the sender.
 #[test]
-fn row_52_broadcast_from_leaves_out_the_sender() {
+fn row_52_broadcast_from_excludes_the_sender() {
     let server = Server::shared_conformance();
     let topic = unique("test:room");
     let mut sender = member(&server, Vsn::V2, &topic, "a");
@@ -49,7 +49,7 @@ fn row_52_broadcast_from_leaves_out_the_sender() {
 
 /// Row 53. Other topic / not joined / left; broadcast: nothing.
 #[test]
-fn row_53_only_members_hear_a_broadcast() {
+fn row_53_only_members_receive_a_broadcast() {
     let server = Server::shared_conformance();
     let topic = unique("test:room");
     let mut sender = member(&server, Vsn::V2, &topic, "a");
@@ -73,7 +73,7 @@ fn row_53_only_members_hear_a_broadcast() {
 
 /// Row 54. V1 + V2 members; broadcast each way: both hear.
 #[test]
-fn row_54_the_serializers_hear_each_other() {
+fn row_54_v1_and_v2_members_receive_each_others_broadcasts() {
     let server = Server::shared_conformance();
     let topic = unique("test:room");
     let mut v1 = member(&server, Vsn::V1, &topic, "one");
@@ -90,7 +90,7 @@ fn row_54_the_serializers_hear_each_other() {
 
 /// Row 55. Intercept; broadcast: a payload per member, as push.
 #[test]
-fn row_55_an_intercept_rewrites_for_each_member() {
+fn row_55_interceptor_rewrites_the_payload_for_each_member() {
     let server = Server::shared_conformance();
     let topic = unique("test:room");
     let mut clients = [("ann", Vsn::V2), ("bob", Vsn::V2), ("cid", Vsn::V1)].map(|(name, vsn)| {
@@ -108,7 +108,7 @@ fn row_55_an_intercept_rewrites_for_each_member() {
 
 /// Row 56. The intercept swallows; broadcast: nothing.
 #[test]
-fn row_56_an_intercept_may_swallow() {
+fn row_56_interceptor_may_suppress_a_broadcast() {
     let server = Server::shared_conformance();
     let topic = unique("test:room");
     let mut sender = member(&server, Vsn::V2, &topic, "a");
@@ -158,7 +158,7 @@ fn row_58_pushes_broadcasts_and_replies_keep_their_order() {
 
 /// Row 59. A channel subscribed elsewhere; broadcast there: relayed on its own topic.
 #[test]
-fn row_59_a_further_subscription_is_relayed() {
+fn row_59_broadcasts_of_a_further_topic_reach_the_client() {
     let server = Server::shared_conformance();
     let (own, elsewhere) = (unique("test:own"), unique("test:else"));
     let mut relay = Client::open(&server, Vsn::V2);

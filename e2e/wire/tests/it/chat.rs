@@ -8,7 +8,7 @@ const LOBBY: &str = "rooms:lobby";
 
 /// Row 106. Chat; join rooms:lobby: user:entered to others, push join.
 #[test]
-fn row_106_a_join_is_announced_and_welcomed() {
+fn row_106_join_is_announced_and_newcomer_gets_a_welcome() {
     let server = Server::conformance().start();
     both(|vsn| {
         let mut first = Client::open(&server, vsn);
@@ -32,7 +32,7 @@ fn row_106_a_join_is_announced_and_welcomed() {
 
 /// Row 107. both; the literal V1 join text of that benchmark; new:msg: broadcast + reply {msg}.
 #[test]
-fn row_107_the_seeds_join_and_message() {
+fn row_107_messages_of_the_2015_benchmark_are_accepted() {
     let server = Server::conformance().start();
     let mut listener = Client::open(&server, Vsn::V2);
     listener.join(LOBBY, json!({"user": "listener"}));

@@ -52,7 +52,7 @@ fn row_67_disconnect_closes_all_sockets_of_an_id() {
 
 /// Row 68. Drain: close 1012.
 #[test]
-fn row_68_a_drained_socket_is_closed_1012() {
+fn row_68_drained_socket_is_closed_with_1012() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let topic = unique("test:drain");
@@ -107,7 +107,7 @@ fn row_71_a_heartbeat_is_answered() {
 
 /// Row 72. Heartbeat with payload null, join_ref "", ref null: answered.
 #[test]
-fn row_72_odd_heartbeats_are_answered() {
+fn row_72_heartbeats_with_null_or_empty_fields_are_answered() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let mut client = Client::open(&server, vsn);
@@ -125,7 +125,7 @@ fn row_72_odd_heartbeats_are_answered() {
 
 /// Row 73. Another event on phoenix: unmatched topic.
 #[test]
-fn row_73_the_phoenix_topic_knows_only_heartbeats() {
+fn row_73_phoenix_topic_accepts_only_heartbeats() {
     let server = Server::shared_conformance();
     let mut client = v2(&server);
     for event in ["echo", "phx_join", "Heartbeat"] {
@@ -137,7 +137,7 @@ fn row_73_the_phoenix_topic_knows_only_heartbeats() {
 
 /// Row 74. Timeout 2 s; silence / heartbeats: closed / kept.
 #[test]
-fn row_74_silence_is_closed_and_heartbeats_keep() {
+fn row_74_silent_socket_is_closed_and_heartbeats_prevent_it() {
     let server = Server::shared_conformance();
     let short = "/short/websocket?vsn=2.0.0";
     let mut silent = Client::connect(&server, short);
@@ -165,7 +165,7 @@ fn row_74_silence_is_closed_and_heartbeats_keep() {
 
 /// Row 75. Text that is not JSON: close 1011.
 #[test]
-fn row_75_text_that_is_no_json_is_closed_1011() {
+fn row_75_invalid_json_is_closed_with_1011() {
     let server = Server::shared_conformance();
     both(|vsn| {
         for text in ["not json", "", " ", "{", "[", "[1,2", "nul", "{\"topic\":"] {
@@ -193,7 +193,7 @@ fn row_75_text_that_is_no_json_is_closed_1011() {
 
 /// Row 76. V2; object, 4 elements / 7 elements: 1011 / accepted.
 #[test]
-fn row_76_v2_wants_at_least_five_elements() {
+fn row_76_v2_message_needs_at_least_five_elements() {
     let server = Server::shared_conformance();
     let object = r#"{"topic":"phoenix","event":"heartbeat","payload":{},"ref":"1"}"#;
     assert_eq!(code_after(&server, Vsn::V2, object), 1011);
@@ -217,7 +217,7 @@ fn row_76_v2_wants_at_least_five_elements() {
 
 /// Row 77. V1; key missing, array: 1011.
 #[test]
-fn row_77_v1_wants_its_four_keys() {
+fn row_77_v1_message_needs_its_four_keys() {
     let server = Server::shared_conformance();
     let whole = json!({"topic": "phoenix", "event": "heartbeat", "payload": {}, "ref": "1"});
     for key in ["topic", "event", "payload", "ref"] {
@@ -261,7 +261,7 @@ fn row_78_garbage_harms_only_its_sender() {
 
 /// Row 79. Invalid UTF-8 in text: close 1007.
 #[test]
-fn row_79_invalid_utf8_is_closed_1007() {
+fn row_79_invalid_utf8_is_closed_with_1007() {
     let server = Server::shared_conformance();
     for bytes in
         [&b"[null,\"1\",\"phoenix\",\"heartbeat\",\"\xff\"]"[..], b"\xc0\xaf", b"\xed\xa0\x80"]

@@ -38,7 +38,7 @@ fn joined_text(client: &mut Client) -> String {
 
 /// Row 1. Connect `<user_socket>/websocket?vsn=2.0.0`: 101; frames are arrays of five.
 #[test]
-fn row_01_vsn_2_speaks_arrays_of_five() {
+fn row_01_vsn_2_uses_arrays_of_five() {
     let server = Server::shared_conformance();
     let mut client = Client::connect(&server, V2);
     let text = joined_text(&mut client);
@@ -59,7 +59,7 @@ fn row_01_vsn_2_speaks_arrays_of_five() {
 
 /// Row 2. vsn=1.0.0: frames are objects with exactly topic, event, payload, ref.
 #[test]
-fn row_02_vsn_1_speaks_objects_of_four_keys() {
+fn row_02_vsn_1_uses_objects_with_four_keys() {
     let server = Server::shared_conformance();
     let mut client = Client::connect(&server, "/socket/websocket?vsn=1.0.0");
     let topic = unique("test:connect");
@@ -77,7 +77,7 @@ fn row_02_vsn_1_speaks_objects_of_four_keys() {
 
 /// Row 3. No vsn: V1.
 #[test]
-fn row_03_no_vsn_is_v1() {
+fn row_03_missing_vsn_means_v1() {
     let server = Server::shared_conformance();
     for path in ["/socket/websocket", "/socket/websocket?", "/socket/websocket?user_id=7"] {
         let mut client = Client::connect(&server, path);
@@ -107,7 +107,7 @@ fn row_05_unknown_versions_are_refused() {
 
 /// Row 6. vsn "abc", "2", "2.0", "": HTTP 403.
 #[test]
-fn row_06_a_vsn_that_is_no_semver_is_refused() {
+fn row_06_vsn_that_is_not_semver_is_refused() {
     let server = Server::shared_conformance();
     let long = "9".repeat(3000);
     for vsn in ["abc", "2", "2.0", "", "-1.0.0", "2.0.0.0", "%00", "2.0.0%20", &long] {
@@ -119,7 +119,7 @@ fn row_06_a_vsn_that_is_no_semver_is_refused() {
 
 /// Row 7. vsn[]=2.0.0: HTTP 403.
 #[test]
-fn row_07_a_vsn_that_is_no_string_is_refused() {
+fn row_07_vsn_that_is_not_a_string_is_refused() {
     let server = Server::shared_conformance();
     for query in ["vsn[]=2.0.0", "vsn%5B%5D=2.0.0", "vsn[a]=2.0.0"] {
         assert_eq!(status(&server, &format!("/socket/websocket?{query}")), 403, "{query}");
@@ -128,7 +128,7 @@ fn row_07_a_vsn_that_is_no_string_is_refused() {
 
 /// Row 8. GET without upgrade: HTTP 400.
 #[test]
-fn row_08_a_get_without_upgrade_is_400() {
+fn row_08_get_without_upgrade_gets_400() {
     let server = Server::shared_conformance();
     assert_eq!(answer(&server, &Head::new("GET", V2)).status, 400);
     assert_eq!(answer(&server, &Head::upgrade(V2).without("upgrade")).status, 400);
@@ -137,7 +137,7 @@ fn row_08_a_get_without_upgrade_is_400() {
 
 /// Row 9. POST to the websocket path: HTTP 400.
 #[test]
-fn row_09_a_post_is_400() {
+fn row_09_post_gets_400() {
     let server = Server::shared_conformance();
     let post = format!("POST {V2} HTTP/1.1");
     assert_eq!(answer(&server, &Head::upgrade(V2).line(&post)).status, 400);
@@ -147,7 +147,7 @@ fn row_09_a_post_is_400() {
 
 /// Row 10. Connect refuses: HTTP 403.
 #[test]
-fn row_10_a_refused_connect_is_403() {
+fn row_10_refused_connect_gets_403() {
     let server = Server::shared_conformance();
     let response = answer(&server, &Head::upgrade(&format!("{V2}&reject=true")));
     assert_eq!((response.status, response.text()), (403, ""), "{response:?}");
@@ -156,7 +156,7 @@ fn row_10_a_refused_connect_is_403() {
 
 /// Row 11. Connect refuses with a reason, handler set: the handler's status (429).
 #[test]
-fn row_11_a_refusal_with_a_reason_has_its_own_status() {
+fn row_11_refusal_with_its_own_status_gets_that_status() {
     let server = Server::shared_conformance();
     assert_eq!(status(&server, &format!("{V2}&ratelimit=true")), 429);
 }
@@ -193,7 +193,7 @@ fn row_13_an_unlisted_origin_is_refused() {
 
 /// Row 14. No Origin: 101.
 #[test]
-fn row_14_no_origin_is_accepted() {
+fn row_14_missing_origin_is_accepted() {
     let server = Server::shared_conformance();
     assert_eq!(status(&server, V2), 101);
 }
@@ -210,7 +210,7 @@ fn row_15_an_origin_without_a_host_is_refused() {
 /// Row 16. auth_token on; subprotocols phoenix + token: 101 with `phoenix`; the token reaches
 /// connect.
 #[test]
-fn row_16_the_auth_token_reaches_connect() {
+fn row_16_connect_receives_the_auth_token() {
     let server = Server::shared_conformance();
     // Encodes with `+` and `/`, the two characters the alphabets differ in, and needs padding.
     let token = "a~~>b??c??>>d";
@@ -255,7 +255,7 @@ fn row_17_only_unknown_subprotocols_are_refused() {
 
 /// Row 18. Nested, escaped query params reach connect decoded.
 #[test]
-fn row_18_params_reach_connect_decoded() {
+fn row_18_connect_receives_decoded_params() {
     let server = Server::shared_conformance();
     let query = "user[name]=J%C3%BCrgen+X&user[tags][]=a%26b&user[tags][]=c\
                  &deep%5Ba%5D%5Bb%5D=1&empty=&user_id=42&vsn=2.0.0";
@@ -279,7 +279,7 @@ fn row_18_params_reach_connect_decoded() {
 
 /// Row 150. Another WebSocket version, or none: 400, and the one that is spoken.
 #[test]
-fn row_150_another_websocket_version_is_told_13() {
+fn row_150_other_websocket_version_gets_400_with_version_13() {
     let server = Server::shared_conformance();
     for version in ["8", "12", "14", "13, 8", ""] {
         let response = answer(&server, &Head::upgrade(V2).set("sec-websocket-version", version));
@@ -294,7 +294,7 @@ fn row_150_another_websocket_version_is_told_13() {
 
 /// Row 151. `Expect: 100-continue`: 100, then 101; a refusal comes without 100.
 #[test]
-fn row_151_expect_is_answered_before_the_upgrade() {
+fn row_151_expect_100_continue_is_answered_before_the_upgrade() {
     let server = Server::shared_conformance();
     let expecting = |path: &str| Head::upgrade(path).set("expect", "100-continue");
     let mut raw = Raw::connect(server.addr());
@@ -306,7 +306,7 @@ fn row_151_expect_is_answered_before_the_upgrade() {
 
 /// Row 152. `Upgrade` and `Connection` are lists, on one line or more.
 #[test]
-fn row_152_upgrade_may_be_a_list() {
+fn row_152_upgrade_header_may_be_a_list() {
     let server = Server::shared_conformance();
     for path in [V2, "/echo"] {
         for upgrade in ["h2c, websocket", "WebSocket", "h2c\r\nupgrade: websocket", ",websocket,"] {
@@ -325,7 +325,7 @@ fn row_152_upgrade_may_be_a_list() {
 
 /// Row 153. Slashes at the end and doubled ones mean nothing.
 #[test]
-fn row_153_slashes_more_are_the_same_endpoint() {
+fn row_153_extra_slashes_reach_the_same_endpoint() {
     let server = Server::shared_conformance();
     for path in [
         "/socket//websocket",
@@ -350,7 +350,7 @@ fn row_153_slashes_more_are_the_same_endpoint() {
 
 /// Row 154. `Origin` or `Authorization` twice: 400.
 #[test]
-fn row_154_headers_about_rights_occur_once() {
+fn row_154_duplicate_origin_or_authorization_gets_400() {
     let server = Server::shared_conformance();
     for path in [V2, "/socket/longpoll?vsn=2.0.0", "/healthz"] {
         for twice in ["origin", "authorization"] {
@@ -363,7 +363,7 @@ fn row_154_headers_about_rights_occur_once() {
 
 /// Row 155. On loopback a foreign Host is no page's own.
 #[test]
-fn row_155_on_loopback_a_foreign_host_has_no_pages() {
+fn row_155_foreign_host_with_an_origin_is_refused_on_loopback() {
     let server = Server::shared_conformance();
     let connects = |host: &str, origin: &str| {
         let head = Head::upgrade("/echo").set("host", host).set("origin", origin);

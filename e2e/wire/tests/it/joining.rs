@@ -27,7 +27,7 @@ fn row_19_join_is_answered_ok() {
 
 /// Row 20. both; join replies a payload: the response is it.
 #[test]
-fn row_20_join_replies_its_payload() {
+fn row_20_join_reply_has_the_payload_of_the_channel() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let mut client = Client::open(&server, vsn);
@@ -39,7 +39,7 @@ fn row_20_join_replies_its_payload() {
 
 /// Row 21. both; join refuses: error + payload; a push then gets unmatched topic.
 #[test]
-fn row_21_a_refused_join_leaves_nothing_behind() {
+fn row_21_push_after_a_refused_join_is_unmatched() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let mut client = Client::open(&server, vsn);
@@ -69,7 +69,7 @@ fn row_22_a_crashed_join_leaves_the_socket_alive() {
 
 /// Row 23. both; no pattern: error unmatched topic, join_ref null.
 #[test]
-fn row_23_a_topic_without_a_pattern_is_unmatched() {
+fn row_23_topic_that_matches_no_pattern_is_unmatched() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let mut client = Client::open(&server, vsn);
@@ -81,7 +81,7 @@ fn row_23_a_topic_without_a_pattern_is_unmatched() {
 
 /// Row 24. Literal pattern; join "exact1": unmatched.
 #[test]
-fn row_24_a_literal_pattern_matches_only_itself() {
+fn row_24_literal_pattern_matches_one_topic() {
     let server = Server::shared_conformance();
     let mut client = v2(&server);
     client.send("1", "1", "exact1", "phx_join", json!({}));
@@ -94,7 +94,7 @@ fn row_24_a_literal_pattern_matches_only_itself() {
 
 /// Row 25. `test:*`; join "test:", "test:a:b", "test": ok, ok, unmatched.
 #[test]
-fn row_25_a_star_matches_any_rest_but_not_less() {
+fn row_25_star_pattern_matches_any_suffix() {
     let server = Server::shared_conformance();
     let mut client = v2(&server);
     client.send("1", "1", "test:", "phx_join", json!({}));
@@ -130,7 +130,7 @@ fn row_26_refs_keep_their_json_type() {
 
 /// Row 27. join_ref null: join ref "5", the server pushes: reply join_ref null; push join_ref "5".
 #[test]
-fn row_27_a_join_without_join_ref_lends_its_ref_to_pushes() {
+fn row_27_join_without_join_ref_gives_its_ref_to_pushes() {
     let server = Server::shared_conformance();
     let mut client = v2(&server);
     let topic = unique("test:null");
@@ -142,7 +142,7 @@ fn row_27_a_join_without_join_ref_lends_its_ref_to_pushes() {
 
 /// Row 28. Payload null: the join is accepted, the payload passed on.
 #[test]
-fn row_28_a_null_join_payload_is_passed_on() {
+fn row_28_null_join_payload_reaches_the_channel() {
     let server = Server::shared_conformance();
     let mut client = v2(&server);
     client.send("1", "1", "test:reply", "phx_join", Value::Null);
@@ -180,7 +180,7 @@ fn row_29_joining_again_replaces_the_channel() {
 
 /// Row 30. joined; join again: the new reply precedes the old phx_close.
 #[test]
-fn row_30_the_new_reply_precedes_the_old_close() {
+fn row_30_reply_of_a_rejoin_precedes_the_old_phx_close() {
     let server = Server::shared_conformance();
     let mut client = v2(&server);
     let topic = unique("test:again");
@@ -231,7 +231,7 @@ fn row_31_a_socket_holds_100_channels() {
 
 /// Row 32. Two topics; one crashes: the other still answers.
 #[test]
-fn row_32_a_crash_spares_the_other_channel() {
+fn row_32_crash_of_one_channel_leaves_others_running() {
     let server = Server::shared_conformance();
     let mut client = v2(&server);
     let (good, bad) = (unique("test:good"), unique("test:bad"));
@@ -245,7 +245,7 @@ fn row_32_a_crash_spares_the_other_channel() {
 
 /// Row 33. Slow join; push right behind: handled after the join, in order.
 #[test]
-fn row_33_messages_wait_for_a_slow_join() {
+fn row_33_messages_are_handled_after_a_slow_join() {
     let server = Server::shared_conformance();
     let mut other = v2(&server);
     // Only this socket waits. A busy machine may be slower than the join, but not always.

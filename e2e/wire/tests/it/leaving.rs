@@ -24,7 +24,7 @@ fn gone_and_joinable(client: &mut Client, topic: &str) {
 
 /// Row 60. both; joined; phx_leave: reply ok, phx_close(ref=join_ref), then the last pushes.
 #[test]
-fn row_60_leave_is_answered_closed_and_waved_goodbye() {
+fn row_60_leave_gets_reply_phx_close_and_last_pushes() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let mut client = Client::open(&server, vsn);
@@ -54,7 +54,7 @@ fn row_61_leaving_an_unjoined_topic_is_ok() {
 
 /// Row 62. Joined; leave with stale / null join_ref: ignored / done.
 #[test]
-fn row_62_a_stale_leave_is_ignored_and_a_null_one_is_done() {
+fn row_62_stale_leave_is_ignored_and_null_join_ref_leaves() {
     let server = Server::shared_conformance();
     let (mut client, topic, join_ref) = joined(&server, Vsn::V2);
     client.send("stale", "5", &topic, "phx_leave", json!({}));
@@ -98,7 +98,7 @@ fn row_64_a_normal_stop_closes_the_channel() {
 
 /// Row 65. Stop with reply: the reply, then phx_close.
 #[test]
-fn row_65_a_stop_with_reply_replies_first() {
+fn row_65_stop_with_a_reply_sends_the_reply_first() {
     let server = Server::shared_conformance();
     let (mut client, topic, join_ref) = joined(&server, Vsn::V2);
     client.ask(&topic, "stop_reply", json!({"last": "word"}), "ok", json!({"last": "word"}));
@@ -108,7 +108,7 @@ fn row_65_a_stop_with_reply_replies_first() {
 
 /// Row 66. both; crash / abnormal stop: phx_error channel_crash; rejoin works.
 #[test]
-fn row_66_a_crash_is_phx_error() {
+fn row_66_crashed_channel_sends_phx_error() {
     let server = Server::shared_conformance();
     both(|vsn| {
         for event in ["crash", "stop_bad"] {

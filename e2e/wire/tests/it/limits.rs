@@ -78,7 +78,7 @@ const LIMITS: [&str; 4] = ["joins", "messages", "bytes", "payload_bytes"];
 
 /// Row 116. Over a limit whose policy is to reply: an error that names it; neighbours go on.
 #[test]
-fn row_116_what_is_too_much_is_answered() {
+fn row_116_reply_policy_answers_messages_over_a_limit() {
     for limit in LIMITS {
         let server = with(limit, "reply");
         both(|vsn| {
@@ -108,7 +108,7 @@ fn row_116_what_is_too_much_is_answered() {
 
 /// Row 117. Over a limit whose policy is to drop: nothing is heard of it.
 #[test]
-fn row_117_what_is_too_much_is_dropped() {
+fn row_117_drop_policy_ignores_messages_over_a_limit() {
     for limit in LIMITS {
         let server = with(limit, "drop");
         let mut client = Client::open(&server, Vsn::V2);
@@ -121,7 +121,7 @@ fn row_117_what_is_too_much_is_dropped() {
 
 /// Row 118. Over a limit whose policy is to close: 1008 and a reason that names it.
 #[test]
-fn row_118_what_is_too_much_closes_with_a_reason() {
+fn row_118_close_policy_closes_with_1008_and_the_limit() {
     for limit in LIMITS {
         let server = with(limit, "close");
         let mut neighbour = Client::open(&server, Vsn::V2);
@@ -148,7 +148,7 @@ fn row_118_what_is_too_much_closes_with_a_reason() {
 
 /// Row 119. A burst passes at once; then who waits as long as it is told passes again.
 #[test]
-fn row_119_a_burst_passes_and_comes_back_at_the_rate() {
+fn row_119_burst_is_accepted_and_refills_at_the_rate() {
     let channel = "limits = { messages = { rate = \"4/s\", burst = 12 } }";
     let server = serve("", channel);
     let mut client = Client::open(&server, Vsn::V2);
@@ -180,7 +180,7 @@ fn row_119_a_burst_passes_and_comes_back_at_the_rate() {
 
 /// Row 120. A flood that is dropped costs its neighbours nothing.
 #[test]
-fn row_120_a_neighbour_notices_nothing_of_a_flood() {
+fn row_120_flood_does_not_delay_other_clients() {
     let server = serve("[limits]\nmessages = { rate = \"50/s\", policy = \"drop\" }", "");
     let mut neighbour = Client::open(&server, Vsn::V2);
     neighbour.join("echo:room", json!({}));
@@ -206,7 +206,7 @@ fn row_120_a_neighbour_notices_nothing_of_a_flood() {
 
 /// Row 121. Limits hold for a long-poll session, which ends where a socket would be closed.
 #[test]
-fn row_121_limits_hold_for_long_polls() {
+fn row_121_limits_apply_to_long_poll_sessions() {
     let server = serve("", "limits = { messages = \"2/10s\" }");
     let mut poller = Poller::open(server.addr(), "/socket", "", Vsn::V2);
     poller.join("echo:a", json!({}));
@@ -252,7 +252,7 @@ const REFUSED: &str = "this address has too many connections\n";
 
 /// Row 122. More connections of one address than it may have: 429, until one has gone.
 #[test]
-fn row_122_an_address_has_so_many_connections() {
+fn row_122_connections_per_address_are_limited() {
     let server = serve("max_connections_per_address = 2", "");
     let head = Head::upgrade(PATH);
     let try_one = |source| upgrade(from(source, &server), &head);
@@ -273,7 +273,7 @@ fn row_122_an_address_has_so_many_connections() {
 
 /// Row 123. Behind a trusted proxy the address is the one that it names; others are not believed.
 #[test]
-fn row_123_addresses_are_those_that_trusted_proxies_name() {
+fn row_123_client_address_is_taken_from_trusted_proxies() {
     let proxy = "max_connections_per_address = 1\ntrusted_proxies = [\"127.0.0.9\"]";
     let server = serve(proxy, "");
     let of = |source, client: &str| {
@@ -307,7 +307,7 @@ fn row_124_long_poll_sessions_count_as_connections() {
 
 /// Row 125. More connections of one user than it may have: 429, until one has gone.
 #[test]
-fn row_125_a_user_has_so_many_connections() {
+fn row_125_connections_per_user_are_limited() {
     let server = Server::conformance().args("--max-connections-per-user 2 --shards 2").start();
     let of = |user: &str| {
         let path = format!("{PATH}&user_id={user}");
@@ -329,7 +329,7 @@ fn row_125_a_user_has_so_many_connections() {
 
 /// Row 137. Presence calls that a channel makes for a client have a limit apart.
 #[test]
-fn row_137_presences_have_a_limit_of_their_own() {
+fn row_137_presence_changes_have_their_own_limit() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("limits.toml");
     let text = "[limits]\npresence_calls = \"2/10s\"\n[[channel]]\nkind = \"supabase\"\n";

@@ -56,7 +56,7 @@ fn frames_out(report: &Value) -> u64 {
 /// The Tsung file of the 2015 Phoenix benchmark, unchanged: what the report says was sent is what
 /// the server received, to the byte, and all that a run leaves behind is there.
 #[test]
-fn the_seeds_lobby_is_counted_alike_on_both_sides() {
+fn load_and_server_count_the_2015_phoenix_benchmark_alike() {
     let server = patient();
     let mut looks = 0;
     let mut bytes = || {
@@ -96,7 +96,7 @@ fn the_seeds_lobby_is_counted_alike_on_both_sides() {
 
 /// The other Tsung file of that benchmark, against the server it is for.
 #[test]
-fn the_seeds_plain_chat_is_counted_alike_on_both_sides() {
+fn kemal_benchmark_run_has_the_expected_counts() {
     let server = Server::plain_chat().start();
     let run = local("kemal.xml", server.addr()).args("--max-users 50 --duration 3s").run();
     let report = run.expect_code(0).report();
@@ -109,7 +109,7 @@ fn the_seeds_plain_chat_is_counted_alike_on_both_sides() {
 
 /// Every other file of Tsung's that we have runs to its end.
 #[test]
-fn all_of_tsungs_files_run_to_their_end() {
+fn all_tsung_files_run_to_their_end() {
     let server = patient();
     let runs = [
         ("type-websocket.xml", "--max-users 20", "finished"),
@@ -139,7 +139,7 @@ fn all_of_tsungs_files_run_to_their_end() {
 
 /// A user that was closed for being quiet comes back, with a handshake, for its next message.
 #[test]
-fn a_user_of_tsung_comes_back_when_its_connection_was_lost() {
+fn tsung_user_reconnects_after_a_lost_connection() {
     let server = Server::serve().args("--idle-timeout 1s").start();
     let report = local("reconnect.xml", server.addr()).run().expect_code(0).report();
     let users = count(&report, "users_started");
@@ -172,7 +172,7 @@ fn lobby(server: SocketAddr, users: u32, pass: &str) -> String {
 
 /// Without a server the run goes to its end, counts each failure, and says what to look at.
 #[test]
-fn a_server_that_is_not_there_is_told_with_what_to_do() {
+fn unreachable_server_is_reported_with_advice() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let nobody = port.local_addr().unwrap();
     drop(port);
@@ -182,12 +182,12 @@ fn a_server_that_is_not_there_is_told_with_what_to_do() {
     assert_eq!(report["errors"][0]["kind"], json!("connect_refused"));
     assert_eq!(report["errors"][0]["count"], json!(20));
     assert_eq!(report["warnings"][0]["code"], json!("server_refused"));
-    assert!(run.stdout.contains("see that it runs and listens there"), "{}", run.stdout);
+    assert!(run.stdout.contains("Is it running there?"), "{}", run.stdout);
 }
 
 /// The example is a scenario that passes against the server as it stands.
 #[test]
-fn the_example_passes() {
+fn load_example_passes_its_thresholds() {
     let server = patient();
     let init = Load::command("load init");
     let file = init.home().join("example.toml");
@@ -202,7 +202,7 @@ fn the_example_passes() {
 
 /// A hundred workers, each with a descriptor table of its own, share the users.
 #[test]
-fn a_hundred_workers_run() {
+fn run_with_a_hundred_workers_succeeds() {
     let server = patient();
     let pass = "errors = \"== 0\"\nusers_finished = \"== 300\"\n";
     let run = Load::of_text(&lobby(server.addr(), 300, pass)).args("--workers 100").run();

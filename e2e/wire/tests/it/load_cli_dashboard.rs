@@ -94,7 +94,7 @@ fn event(page: SocketAddr, awaited: &str, mut wanted: impl FnMut(&Value) -> bool
 
 /// The page is served, shows the run as it goes, and its button ends it with all reports.
 #[test]
-fn the_page_shows_the_run_and_ends_it() {
+fn dashboard_page_shows_the_run_and_stops_it() {
     let server = Server::serve().args("--idle-timeout off").start();
     let run = lobby(server.addr(), "127.0.0.1:0").start();
     let page = page_of(&run);
@@ -129,7 +129,7 @@ fn the_page_shows_the_run_and_ends_it() {
 
 /// Other hosts must not reach it: an address that is not loopback is told, and the run goes on.
 #[test]
-fn the_page_is_on_loopback_only() {
+fn dashboard_listens_on_loopback_only() {
     let server = Server::serve().start();
     let run = lobby(server.addr(), "0.0.0.0:0").args("--duration 1s").run();
     let run = run.expect_code(0);

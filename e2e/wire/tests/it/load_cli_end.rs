@@ -121,7 +121,7 @@ fn a_killed_run_still_has_its_report() {
 
 /// A folder without a run in it is named in the message.
 #[test]
-fn a_report_of_nothing_is_refused() {
+fn report_of_a_folder_without_a_run_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "x").unwrap();
@@ -136,7 +136,7 @@ fn a_report_of_nothing_is_refused() {
 /// Told to stop at any moment: it ends soon and in good order, with all its files, or, before it
 /// has begun, with none; and the server is left without a connection.
 #[test]
-fn a_signal_ends_the_run_in_good_order() {
+fn signal_ends_the_run_gracefully() {
     let server = patient();
     // From before main to the middle of the run. The moments differ from run to run of this test.
     let moments_ms =
@@ -168,7 +168,7 @@ fn a_signal_ends_the_run_in_good_order() {
 
 /// A signal while the run ends by itself changes nothing, or next to nothing.
 #[test]
-fn a_signal_at_the_end_does_no_harm() {
+fn signal_at_the_end_of_a_run_is_harmless() {
     let server = patient();
     for ms in [950, 980, 1000, 1010, 1020, 1050] {
         let run = lobby(server.addr(), 300).args("--duration 1s").start();
@@ -184,7 +184,7 @@ fn a_signal_at_the_end_does_no_harm() {
 
 /// A second signal ends it at once, with a shell's status for it; what was written is kept.
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn second_signal_ends_the_run_at_once() {
     let server = patient();
     let run = lobby(server.addr(), 300).start();
     eventually("users in the journal", || !users(run.out()).is_empty());
@@ -228,7 +228,7 @@ fn a_second_ctrl_c_does_not_wait_for_a_server_that_does_not_read() {
 /// The disk is full before the run is over: it goes on to its end, says of each file once that it
 /// is given up, and the exit status tells.
 #[test]
-fn a_full_disk_costs_the_files_and_not_the_run() {
+fn full_disk_loses_the_files_but_not_the_run() {
     // A limit of some blocks for each file; the same as a disk without room, but without root.
     let script = "ulimit -f 4; exec \"$@\"";
     let server = patient();
@@ -250,7 +250,7 @@ fn a_full_disk_costs_the_files_and_not_the_run() {
 
 /// Where nothing can be written, or somebody else writes, nothing is started.
 #[test]
-fn a_directory_that_cannot_be_written_is_refused() {
+fn unwritable_output_directory_is_refused() {
     let server = patient();
     let first = lobby(server.addr(), 20).start();
     eventually("the first run to begin", || !seconds(first.out()).is_empty());
@@ -278,7 +278,7 @@ fn a_directory_that_cannot_be_written_is_refused() {
 
 /// The scenario goes along with the results, but never over the file that it was read from.
 #[test]
-fn the_scenario_is_kept_with_the_results() {
+fn scenario_is_saved_with_the_results() {
     let server = patient();
     let run = lobby(server.addr(), 20).args("--duration 1s");
     let home = run.home().to_owned();

@@ -40,7 +40,7 @@ fn serve() -> Server {
 }
 
 #[test]
-fn thousands_of_users_on_four_workers() {
+fn load_and_server_agree_for_thousands_of_users_on_four_workers() {
     let server = serve();
     let text = format!(
         "[target]\nurl = \"ws://{}\"\n[[phase]]\nduration = \"2s\"\nrate = 1000\n\
@@ -78,7 +78,7 @@ fn thousands_of_users_on_four_workers() {
 /// Ends a run while all its users speak as fast as they can; several times, since what is lost
 /// then is lost by chance.
 #[test]
-fn a_run_that_is_cut_off_in_mid_flight() {
+fn load_and_server_agree_for_a_run_that_ends_while_users_send() {
     for round in 0..5 {
         let server = serve();
         let text = format!(

@@ -53,7 +53,7 @@ fn join_push_and_leave_are_answered() {
 }
 
 #[test]
-fn bytes_are_sent_as_bytes() {
+fn long_poll_sends_binary_payloads_as_binary() {
     let server = Server::shared_conformance();
     let topic = unique("test:polled");
     // A binary reply would not come: none goes to pollers.
@@ -69,7 +69,7 @@ fn bytes_are_sent_as_bytes() {
 }
 
 #[test]
-fn silent_users_poll_on() {
+fn idle_long_poll_users_continue_polling() {
     let server = Server::shared_conformance();
     // The window of this user socket is 1 s, and 1.5 s without a poll end a session.
     let topic = unique("test:polled");
@@ -85,7 +85,7 @@ fn silent_users_poll_on() {
 }
 
 #[test]
-fn a_session_that_is_refused_says_so() {
+fn refused_long_poll_session_is_counted_as_an_error() {
     let server = Server::shared_conformance();
     let refused = "/socket/longpoll?vsn=9.0.0";
     let ran = users_do(&server, Vsn::V2, "", refused, "{ join = \"exact\" }");
@@ -98,7 +98,7 @@ fn a_session_that_is_refused_says_so() {
 }
 
 #[test]
-fn a_session_that_is_gone_is_an_error_and_comes_back() {
+fn expired_long_poll_session_is_an_error_and_is_reopened() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let topic = unique("test:polled");

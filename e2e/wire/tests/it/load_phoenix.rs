@@ -52,7 +52,7 @@ fn join_push_and_leave_are_answered() {
 }
 
 #[test]
-fn bytes_go_and_come_as_bytes() {
+fn binary_payloads_are_sent_and_received_as_binary() {
     let _server = server();
     let steps = "{ join = \"rooms:load-bytes\" }, \
                  { push = \"bin\", payload = \"\\u0000{{bytes ff00}}x\", binary = true, \
@@ -114,7 +114,7 @@ const CASES: [Case; 7] = [
 ];
 
 #[test]
-fn what_goes_wrong_has_its_name_and_ends_the_user_or_not() {
+fn each_failure_is_named_and_ends_only_the_users_it_must() {
     let _server = server();
     both(|vsn| {
         for (steps, errors, goes_on, counts) in CASES {
@@ -129,7 +129,7 @@ fn what_goes_wrong_has_its_name_and_ends_the_user_or_not() {
 }
 
 #[test]
-fn heartbeats_keep_a_short_idle_timeout_off() {
+fn heartbeats_prevent_a_short_idle_timeout() {
     // The server closes what is silent for 2 s.
     let server = server();
     for (heartbeat, lives) in [("heartbeat = \"500ms\"", true), ("", false)] {
@@ -151,7 +151,7 @@ fn heartbeats_keep_a_short_idle_timeout_off() {
 }
 
 #[test]
-fn what_a_reply_said_goes_into_the_next_push() {
+fn reply_values_are_used_in_the_next_push() {
     let _server = server();
     both(|vsn| {
         let topic = unique("test:load");
@@ -173,7 +173,7 @@ fn what_a_reply_said_goes_into_the_next_push() {
 }
 
 #[test]
-fn a_broadcast_is_waited_for_whenever_it_comes() {
+fn wait_step_accepts_a_broadcast_at_any_time() {
     let _server = server();
     both(|vsn| {
         let topic = unique("test:load");
@@ -231,7 +231,7 @@ fn stamped_broadcasts_are_measured_at_every_receiver() {
 }
 
 #[test]
-fn a_server_that_is_told_to_end_closes_its_users_with_a_code() {
+fn stopped_server_closes_its_users_with_1012() {
     let server = Server::conformance().start();
     let steps = "steps = [{ connect = \"/socket/websocket\" }, { join = \"exact\" }, \
                  { receive = \"end\" }]";

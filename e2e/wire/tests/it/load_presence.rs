@@ -26,7 +26,7 @@ fn join(topic: &str, key: &str, told: bool) -> String {
 }
 
 #[test]
-fn each_join_is_timed_to_its_list() {
+fn each_join_is_timed_until_its_presence_list() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let topic = unique("presence:load");
@@ -84,7 +84,7 @@ fn a_join_and_a_leave_are_timed_at_every_member() {
 }
 
 #[test]
-fn an_update_is_timed_where_it_is_said_to_be_one() {
+fn presence_update_is_timed_if_the_push_declares_it() {
     let server = Server::shared_conformance();
     both(|vsn| {
         for (told, times) in [(", presence = \"one\"", 2), ("", 1)] {

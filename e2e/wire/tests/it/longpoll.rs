@@ -38,7 +38,7 @@ fn row_92_a_get_without_token_begins_a_session() {
 
 /// Row 93. A POST joins, a GET brings the reply; messages are texts, complete frames.
 #[test]
-fn row_93_a_post_is_heard_and_answered_by_a_get() {
+fn row_93_posted_join_is_answered_by_the_next_get() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let mut poller = Poller::open(server.addr(), "/socket", "", vsn);
@@ -59,7 +59,7 @@ fn row_93_a_post_is_heard_and_answered_by_a_get() {
 
 /// Row 94. With nothing to say a GET is answered 204 at the end of the window, and not before.
 #[test]
-fn row_94_a_silent_window_ends_with_204() {
+fn row_94_poll_without_messages_ends_with_204() {
     let server = Server::shared_conformance();
     let mut poller = Poller::open(server.addr(), "/short", "", Vsn::V2);
     for _ in 0..3 {
@@ -75,7 +75,7 @@ fn row_94_a_silent_window_ends_with_204() {
 
 /// Row 95. Without a token or with a forged one: a POST 410, a GET begins a new session.
 #[test]
-fn row_95_forged_tokens_name_nobody() {
+fn row_95_missing_or_forged_token_starts_a_new_session() {
     let server = Server::shared_conformance();
     let poller = Poller::open(server.addr(), "/socket", "", Vsn::V2);
     let last = if poller.token.ends_with('A') { 'B' } else { 'A' };
@@ -105,7 +105,7 @@ fn row_95_forged_tokens_name_nobody() {
 /// Row 96. Connect refuses, a foreign Origin, an unknown `vsn`: 403 in the body; a status of the
 /// application's own is passed on.
 #[test]
-fn row_96_a_refused_session_is_403_in_the_body() {
+fn row_96_refused_session_has_403_in_the_body() {
     let server = Server::shared_conformance();
     for (query, refused) in [
         ("vsn=2.0.0&reject=true", 403),
@@ -240,7 +240,7 @@ fn row_100_a_broadcast_answers_a_poll_that_waits() {
 
 /// Row 101. The token in the header counts before the one in the address.
 #[test]
-fn row_101_the_token_in_the_header_wins() {
+fn row_101_token_in_the_header_takes_precedence() {
     let server = Server::shared_conformance();
     let mut poller = Poller::open(server.addr(), "/socket", "", Vsn::V2);
     let topic = unique("test:header");
@@ -268,7 +268,7 @@ fn row_101_the_token_in_the_header_wins() {
 
 /// Row 102. OPTIONS is answered with what other origins' pages may do; other methods are 400.
 #[test]
-fn row_102_options_and_other_methods() {
+fn row_102_options_is_answered_and_put_gets_400() {
     let server = Server::shared_conformance();
     let wanted = "x-phoenix-longpoll-token, content-type";
     let head = Head::new("OPTIONS", V2).set("access-control-request-headers", wanted);
@@ -292,7 +292,7 @@ fn row_102_options_and_other_methods() {
 
 /// Row 103. The auth token in `X-Phoenix-AuthToken` reaches connect.
 #[test]
-fn row_103_the_auth_token_reaches_connect() {
+fn row_103_connect_receives_the_auth_token_header() {
     let server = Server::shared_conformance();
     let head = Head::new("GET", V2).set("X-Phoenix-AuthToken", "s3cret");
     let answer = Polled::of(&get(&server, &head));

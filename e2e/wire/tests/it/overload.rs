@@ -11,7 +11,7 @@ use wire_tests::{Client, Frame, Head, Raw, Server, Vsn, WAIT, eventually, frame,
 
 /// A reader that stops reading during broadcasts is cut with 1013 at the byte limit, and counted.
 #[test]
-fn reader_that_stops_reading() {
+fn reader_that_stops_reading_is_closed_with_1013() {
     const ROOM: &str = "rooms:slow";
     let server = Server::serve().args("--outbound-bytes-max 64KiB").start();
     let cuts = || server.metrics(|name| name == "simurgh_slow_peer_disconnects_total");
@@ -59,7 +59,7 @@ fn reader_that_stops_reading() {
 /// Hundreds of half-sent 9 MB messages: memory stays within the budget, those beyond it are refused
 /// with 1013, a probe is served, and the budget comes back when they go.
 #[test]
-fn half_sent_messages() {
+fn half_sent_messages_stay_within_the_memory_budget() {
     const PEERS: usize = 300;
     const SENT: usize = 1_000_000;
     let server =
@@ -144,7 +144,7 @@ fn read_head(stream: &mut TcpStream) {
 
 /// A full shard answers 503 with Retry-After from its reserve, and serves again when there is room.
 #[test]
-fn full_shard() {
+fn full_shard_answers_503() {
     let server = Server::serve().args("--shards 1").nofile(256).start();
     let mut probe = Client::open(&server, Vsn::V2);
     let head = Head::upgrade(&Vsn::V2.path());
@@ -178,7 +178,7 @@ fn full_shard() {
 /// Beyond `max_connections` an upgrade gets 503 with Retry-After, exactly and on whichever shard,
 /// is counted, and gets in once somebody has left. Pages are served all the same.
 #[test]
-fn full_server() {
+fn full_server_answers_503() {
     let server = Server::serve().args("--shards 3 --max-connections 40").start();
     let refused = || server.metrics(|name| name == "simurgh_refused_full_total");
     let head = Head::upgrade(&Vsn::V2.path());
@@ -205,7 +205,7 @@ fn full_server() {
 /// A peer that vanished without a word is found by the idle time-out, closed with 1002, and given
 /// up.
 #[test]
-fn peer_that_is_silent_for_too_long() {
+fn silent_client_is_closed_with_1002() {
     let server = Server::serve().args("--idle-timeout 500ms").start();
     // The request for the metrics may be a connection of its own; it is one both times.
     let open = || server.metrics(|name| name == "simurgh_connections");

@@ -21,7 +21,7 @@ fn hears_nothing(client: &mut Client) {
 
 /// An upgrade is accepted on `/chat` and on `/`; `GET /` without one is a page.
 #[test]
-fn page_and_both_paths() {
+fn plain_chat_serves_its_page_and_upgrades_on_both_paths() {
     let server = Server::plain_chat().start();
     let page = server.get("/");
     assert_eq!(page.status, 200);
@@ -36,7 +36,7 @@ fn page_and_both_paths() {
 /// Every text frame goes to every open socket word for word, the sender included; no reply, no
 /// history.
 #[test]
-fn every_text_goes_to_everyone_verbatim() {
+fn every_text_is_sent_to_every_client_unchanged() {
     let server = Server::plain_chat().start();
     let mut clients = ["/", "/chat", "/"].map(|path| Client::connect(&server, path));
     // Pongs, so that all three are members before the first message.
@@ -55,7 +55,7 @@ fn every_text_goes_to_everyone_verbatim() {
 
 /// Mode echo answers only the sender.
 #[test]
-fn mode_echo() {
+fn echo_mode_returns_each_text_to_its_sender() {
     let server = Server::plain_chat().args("--mode echo").start();
     let mut sender = Client::connect(&server, "/");
     let mut other = Client::connect(&server, "/chat");
@@ -67,7 +67,7 @@ fn mode_echo() {
 
 /// Mode history sends all of them the list so far, as a JSON array, on each message.
 #[test]
-fn mode_history() {
+fn history_mode_sends_the_stored_messages() {
     let server = Server::plain_chat().args("--mode history").start();
     let mut clients = ["/", "/chat"].map(|path| Client::connect(&server, path));
     clients.iter_mut().for_each(hears_nothing);
@@ -86,7 +86,7 @@ fn mode_history() {
 
 /// Mode silent takes everything and delivers nothing.
 #[test]
-fn mode_silent() {
+fn silent_mode_sends_nothing() {
     let server = Server::plain_chat().args("--mode silent").start();
     let mut sender = Client::connect(&server, "/");
     let mut other = Client::connect(&server, "/chat");

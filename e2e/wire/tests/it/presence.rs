@@ -47,7 +47,7 @@ fn only(part: &Value, key: &str) -> Value {
 
 /// Row 86. both; presence join: presence_state push with own entry and phx_ref.
 #[test]
-fn row_86_a_newcomer_gets_the_list_with_itself() {
+fn row_86_newcomer_receives_the_list_including_itself() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let topic = unique("presence:room");
@@ -66,7 +66,7 @@ fn row_86_a_newcomer_gets_the_list_with_itself() {
 
 /// Row 87. Member present; a newcomer: presence_diff joins, leaves `{}`, refs null.
 #[test]
-fn row_87_members_hear_of_a_newcomer() {
+fn row_87_members_receive_the_diff_of_a_newcomer() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let topic = unique("presence:room");
@@ -91,7 +91,7 @@ fn row_87_members_hear_of_a_newcomer() {
 
 /// Row 88. Same key twice; one leaves: only its meta leaves.
 #[test]
-fn row_88_of_two_under_one_key_one_leaves() {
+fn row_88_leave_removes_one_of_two_metas_of_a_key() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let topic = unique("presence:room");
@@ -138,7 +138,7 @@ fn row_89_an_update_is_one_diff() {
 
 /// Row 90. Tracked; TCP reset: leave diff.
 #[test]
-fn row_90_a_reset_is_a_leave() {
+fn row_90_connection_reset_removes_presences() {
     let server = Server::shared_conformance();
     let topic = unique("presence:room");
     let (mut ann, _, _) = member(&server, Vsn::V2, &topic, "ann");
@@ -158,7 +158,7 @@ fn row_90_a_reset_is_a_leave() {
 
 /// Row 91. Keys `__proto__`, `constructor`, é, and more: ordinary keys; numbers are texts.
 #[test]
-fn row_91_odd_keys_are_keys() {
+fn row_91_unusual_presence_keys_work() {
     let server = Server::shared_conformance();
     let keys = ["__proto__", "constructor", "é", "", "metas", "a\"b\\c\u{1}", "toString", "7"];
     both(|vsn| {

@@ -15,7 +15,7 @@ fn joined(server: &Server, vsn: Vsn) -> (Client, String, String) {
 
 /// Row 34. both; joined; push, the handler replies: same ref, the channel's join_ref.
 #[test]
-fn row_34_a_reply_bears_the_refs_of_push_and_channel() {
+fn row_34_reply_has_the_refs_of_push_and_channel() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let mut client = Client::open(&server, vsn);
@@ -51,7 +51,7 @@ fn row_36_an_error_reply_has_its_payload() {
 
 /// Row 37. Reply status "weird": passed on.
 #[test]
-fn row_37_any_status_is_passed_on() {
+fn row_37_any_reply_status_reaches_the_client() {
     let server = Server::shared_conformance();
     let (mut client, topic, _) = joined(&server, Vsn::V2);
     client.ask(&topic, "custom_status", json!({}), "weird", json!({"a": 1}));
@@ -59,7 +59,7 @@ fn row_37_any_status_is_passed_on() {
 
 /// Row 38. both; no-reply handler: silence.
 #[test]
-fn row_38_no_reply_is_silence() {
+fn row_38_handler_without_reply_sends_nothing() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let (mut client, topic, _) = joined(&server, vsn);
@@ -156,7 +156,7 @@ fn row_43_a_push_without_join_ref_is_handled() {
 
 /// Row 44. Joined; payload list, string, number, null, bool: echoed.
 #[test]
-fn row_44_any_json_value_is_a_payload() {
+fn row_44_payload_may_be_any_json_value() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let (mut client, topic, _) = joined(&server, vsn);
@@ -211,7 +211,7 @@ fn row_45_unicode_escapes_and_nesting_stay_intact() {
 
 /// Row 46. 1 MB payload: intact.
 #[test]
-fn row_46_a_megabyte_comes_back() {
+fn row_46_payload_of_one_megabyte_is_unchanged() {
     let server = Server::shared_conformance();
     let (mut client, topic, _) = joined(&server, Vsn::V2);
     let text: String = ('a'..='z').cycle().take(1_000_000).collect();

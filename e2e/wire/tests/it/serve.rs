@@ -47,7 +47,7 @@ fn publish(server: &Server, authorization: Option<&str>, body: &Value) -> Respon
 /// Tsung's traffic: a join in a binary frame, no vsn, Host without port, Origin without scheme, no
 /// heartbeat. Without the time-out it stays, with it it is closed.
 #[test]
-fn tsung_traffic_is_served_and_kept() {
+fn tsung_client_stays_connected_without_idle_timeout() {
     let forever = Server::serve().args("--idle-timeout off").start();
     let limited = Server::serve().args("--idle-timeout 1s").start();
     let headers = [("host", "server_ip_address"), ("origin", "127.0.0.1")];
@@ -105,7 +105,7 @@ fn origin_check_depends_on_the_address() {
 
 /// `--check-origin` says it outright, whatever the address.
 #[test]
-fn origin_check_can_be_set() {
+fn origin_check_is_configurable() {
     let conn = Server::serve().args("--check-origin conn").start();
     assert_eq!(origin(&conn, &format!("http://{}", conn.addr())), 101);
     assert_eq!(origin(&conn, "http://evil.com"), 403);
@@ -121,7 +121,7 @@ fn origin_check_can_be_set() {
 /// The publish API delivers one or many messages to members of both serializers, for bearers of the
 /// token.
 #[test]
-fn publish_api_delivers() {
+fn publish_api_delivers_to_members() {
     let server = Server::serve().args("--api-token s3cret").start();
     let bearer = Some("Bearer s3cret");
     let mut members = [Vsn::V1, Vsn::V2].map(|vsn| {
@@ -155,7 +155,7 @@ fn publish_api_delivers() {
 
 /// Without the right token, or with a body that is none, nothing is published.
 #[test]
-fn publish_api_refuses() {
+fn publish_api_refuses_invalid_requests() {
     let server = Server::serve().args("--api-token s3cret").start();
     let mut member = Client::open(&server, Vsn::V2);
     member.join(LOBBY, json!({"user": "a"}));
@@ -202,7 +202,7 @@ fn publish_api_refuses() {
 
 /// Several addresses, IPv4 and IPv6, one line of output each, one room for all.
 #[test]
-fn several_addresses() {
+fn server_listens_on_several_addresses() {
     let mut addresses = vec!["127.0.0.1:0", "127.0.0.2:0"];
     if std::net::TcpListener::bind("[::1]:0").is_ok() {
         addresses.push("[::1]:0");
@@ -226,7 +226,7 @@ fn several_addresses() {
 
 /// SIGTERM: no new connections, all clients closed 1012 spread over the drain time, exit status 0.
 #[test]
-fn sigterm_drains() {
+fn sigterm_starts_a_drain() {
     let server = Server::serve().args("--drain-time 1s").start();
     let clients: Vec<_> = (0..20)
         .map(|n| {

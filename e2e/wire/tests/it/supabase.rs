@@ -75,7 +75,7 @@ fn expect_system(client: &mut Client, join_ref: &str, topic: &str, message: &str
 
 /// Row 126. V2; a member's broadcast: kind 3 becomes kind 4, to others, and back with `self`.
 #[test]
-fn row_126_a_members_broadcast_is_passed_on_as_one() {
+fn row_126_kind_3_broadcast_reaches_members_as_kind_4() {
     let server = Server::shared_conformance();
     let config = json!({"broadcast": {"self": true, "ack": true}});
     let (mut sender, topic, join_ref) = joined(&server, Vsn::V2, config);
@@ -122,7 +122,7 @@ fn row_126_a_members_broadcast_is_passed_on_as_one() {
 /// Row 127. V1 members hear what JSON there is as the event `broadcast`, and V2 hears theirs as
 /// text; raw bytes have no form in V1.
 #[test]
-fn row_127_v1_members_hear_the_json() {
+fn row_127_v1_members_receive_the_json_payload() {
     let server = Server::shared_conformance();
     let (mut sender, topic, join_ref) = joined(&server, Vsn::V2, json!({}));
     let mut old = open(&server, Vsn::V1);
@@ -145,7 +145,7 @@ fn row_127_v1_members_hear_the_json() {
 
 /// Row 128. Truth values may be texts; what has another shape says nothing.
 #[test]
-fn row_128_join_configs_of_any_shape() {
+fn row_128_join_config_of_any_shape_is_accepted() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let config = json!({"broadcast": {"self": "true", "ack": "True"}, "private": "false"});
@@ -177,7 +177,7 @@ fn row_128_join_configs_of_any_shape() {
 /// Row 129. A frame of kind 3 that is cut short, or whose JSON is none: 1011; so is every such
 /// frame on another user socket, and every other kind.
 #[test]
-fn row_129_broken_frames_are_closed_1011() {
+fn row_129_malformed_frames_are_closed_with_1011() {
     let server = Server::shared_conformance();
     let said = Said { metadata: "{\"a\":1}", ..CURSOR };
     let whole = user_push("1", "2", "realtime:a", said);
@@ -218,7 +218,7 @@ fn row_129_broken_frames_are_closed_1011() {
 
 /// Row 130. `realtime:` names no topic; others than `realtime:…` are not served.
 #[test]
-fn row_130_a_topic_needs_a_name() {
+fn row_130_empty_or_private_topic_name_is_refused() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let mut client = open(&server, vsn);
@@ -237,7 +237,7 @@ fn row_130_a_topic_needs_a_name() {
 
 /// Row 131. `postgres_changes`: answered in their order with ids, and told; `[]` without.
 #[test]
-fn row_131_changes_are_answered_with_ids() {
+fn row_131_postgres_changes_are_answered_with_ids() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let mut client = open(&server, vsn);
@@ -274,7 +274,7 @@ fn row_131_changes_are_answered_with_ids() {
 
 /// Row 132. Presence: the state of a newcomer that wants it; track, track again, untrack.
 #[test]
-fn row_132_presence_by_key() {
+fn row_132_presence_is_tracked_by_key() {
     let server = Server::shared_conformance();
     both(|vsn| {
         for key in ["ann", "__proto__", "é \u{1f426}"] {
@@ -314,7 +314,7 @@ fn row_132_presence_by_key() {
 
 /// Row 133. A payload that is not a presence is refused, and no member hears of it.
 #[test]
-fn row_133_odd_presences_are_refused() {
+fn row_133_invalid_presence_payloads_are_refused() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let (mut client, topic, join_ref) = joined(&server, vsn, json!({}));
@@ -340,7 +340,7 @@ fn row_133_odd_presences_are_refused() {
 
 /// Row 134. `access_token`, and events that are not known: silence.
 #[test]
-fn row_134_what_is_not_answered() {
+fn row_134_access_token_and_unknown_events_get_no_reply() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let (mut client, topic, _) = joined(&server, vsn, json!({"broadcast": {"ack": true}}));
@@ -363,7 +363,7 @@ fn row_134_what_is_not_answered() {
 
 /// Row 135. Limits say so: an error to who asked for `ack`, or a `system` message and the end.
 #[test]
-fn row_135_limits_say_so() {
+fn row_135_exceeded_limits_are_reported() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let mut client = open(&server, vsn);
@@ -381,7 +381,7 @@ fn row_135_limits_say_so() {
 
 /// Row 136. A back end broadcasts by HTTP, with topics without `realtime:`.
 #[test]
-fn row_136_a_back_end_broadcasts() {
+fn row_136_back_end_broadcasts_by_http() {
     let server = Server::conformance().args("--api-token secret").start();
     let (mut new, topic, _) = joined(&server, Vsn::V2, json!({}));
     let mut old = open(&server, Vsn::V1);

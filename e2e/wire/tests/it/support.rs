@@ -49,7 +49,7 @@ fn panics(act: impl FnOnce()) -> String {
 
 /// A message too many ends the silence, and a wrong reply is noticed.
 #[test]
-fn the_client_notices_what_should_not_come() {
+fn test_client_detects_unexpected_messages_and_replies() {
     let mut client = connect(echo_server());
     client.push("test:a", "twice", json!({}));
     client.recv();
@@ -61,7 +61,7 @@ fn the_client_notices_what_should_not_come() {
 
 /// A close frame where a message was awaited is named, and a lost connection is not one.
 #[test]
-fn the_client_tells_a_close_from_a_message() {
+fn test_client_distinguishes_a_close_from_a_message() {
     let mut client = connect(echo_server());
     client.push("test:a", "close", json!({}));
     let message = panics(|| {

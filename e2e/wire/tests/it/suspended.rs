@@ -8,7 +8,7 @@ use serde_json::json;
 use wire_tests::{Client, Server, Vsn, eventually};
 
 #[test]
-fn who_spoke_while_the_server_was_suspended_stays() {
+fn client_active_during_a_server_suspension_stays_connected() {
     const CLIENTS: usize = 60;
     let server = Server::serve().args("--idle-timeout 2s").start();
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::open(&server, Vsn::V2)).collect();

@@ -125,7 +125,7 @@ fn join_refused(client: &mut Client, topic: &str, payload: Value, reason: &str) 
 /// Row 109. A good token as param, or among the subprotocols: 101, and the topics that its claims
 /// allow.
 #[test]
-fn row_109_a_good_token_opens_a_socket_and_its_topics() {
+fn row_109_valid_token_opens_the_socket_and_its_topics() {
     let (server, _dir) = rooms();
     both(|vsn| {
         let token = sign(&with(claims(60), "role", json!("editor")));
@@ -150,7 +150,7 @@ fn row_109_a_good_token_opens_a_socket_and_its_topics() {
 
 /// Row 110. No token, or one that is not good: 403, with the reason as the body.
 #[test]
-fn row_110_a_bad_token_is_refused_with_its_reason() {
+fn row_110_invalid_token_is_refused_with_its_reason() {
     let (server, _dir) = rooms();
     let good = sign(&claims(60));
     let mut forged: Vec<_> = good.split('.').map(str::to_owned).collect();
@@ -176,7 +176,7 @@ fn row_110_a_bad_token_is_refused_with_its_reason() {
 
 /// Row 111. A `Phoenix.Token.sign` of a number, a text or a map: that is its subject.
 #[test]
-fn row_111_what_phoenix_has_signed_is_taken() {
+fn row_111_token_signed_by_phoenix_is_accepted() {
     let (server, _dir) = serve(OF_PHOENIX, SECRET_KEY_BASE);
     let token = |name: &str| {
         let line = BY_PHOENIX.lines().find(|line| line.split('\t').next() == Some(name)).unwrap();
@@ -209,7 +209,7 @@ fn row_112_a_socket_is_closed_when_its_token_expires() {
 /// Row 113. `access_token` with a fresh token of the same subject: the socket stays for as long as
 /// that is good. With another's: `wrong_subject`, and nothing changes.
 #[test]
-fn row_113_a_fresh_token_renews() {
+fn row_113_fresh_token_of_the_same_subject_renews_the_socket() {
     let (server, _dir) = rooms();
     both(|vsn| {
         let renewal = |claims: Value| json!({"access_token": sign(&claims)});
@@ -232,7 +232,7 @@ fn row_113_a_fresh_token_renews() {
 
 /// Row 114. A token in the payload of a join counts for its topic, and ends the channel alone.
 #[test]
-fn row_114_a_join_may_bring_a_token_of_its_own() {
+fn row_114_join_may_have_its_own_token() {
     let (server, _dir) = rooms();
     both(|vsn| {
         let mut client = connect(&server, vsn, &claims(60));
@@ -252,7 +252,7 @@ fn row_114_a_join_may_bring_a_token_of_its_own() {
 /// Row 115. Long polling obeys the same: 403 in the body, `x-phoenix-authtoken` or the param
 /// `token` lets in, and with its token a session ends: 410, then 403.
 #[test]
-fn row_115_a_session_ends_with_its_token() {
+fn row_115_long_poll_session_ends_when_its_token_expires() {
     let (server, _dir) = rooms();
     let v2 = "/socket/longpoll?vsn=2.0.0";
     let open = |head: Head| Polled::of(&Raw::connect(server.addr()).request(&head));

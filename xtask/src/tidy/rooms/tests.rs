@@ -48,7 +48,7 @@ fn texts(name: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_core_reaches_for_nothing_outside() {
+fn core_module_must_not_use_io_clock_or_threads() {
     let wrong = [
         "use std::net::SocketAddr;",
         "use std::{fmt, thread};",
@@ -68,7 +68,7 @@ fn a_core_reaches_for_nothing_outside() {
 }
 
 #[test]
-fn what_only_looks_like_the_outside_is_left_alone() {
+fn names_that_only_resemble_io_are_allowed() {
     let right = [
         "use core::net::IpAddr;",
         "use std::time::Duration;",
@@ -84,7 +84,7 @@ fn what_only_looks_like_the_outside_is_left_alone() {
 }
 
 #[test]
-fn tests_may_reach_for_anything_and_use_any_room() {
+fn tests_may_use_io_and_any_module() {
     let wrong = "use std::thread; use crate::core::Core; fn f() { Instant::now() }";
     assert_eq!(alone("id", &format!("#[cfg(test)]\nmod tests {{ {wrong} }}")), []);
     assert_eq!(alone("id", "#[cfg(test)]\n#[allow(dead_code)]\nuse std::{io, fs};"), []);
@@ -98,7 +98,7 @@ fn tests_may_reach_for_anything_and_use_any_room() {
 }
 
 #[test]
-fn of_the_reactor_only_plain_data_is_used() {
+fn core_may_use_only_plain_data_of_the_reactor() {
     assert_eq!(alone("id", "use simurgh_reactor::{Key, Next, Now, PAGE_SLOTS, Page};"), []);
     assert_eq!(alone("id", "fn f(key: simurgh_reactor::Key) { simurgh_reactor::Run::new() }"), []);
     let list = "use simurgh_reactor::{\n    Key,\n    Io,\n    Shared as Text,\n    Mailbox,\n};";
@@ -110,7 +110,7 @@ fn of_the_reactor_only_plain_data_is_used() {
 }
 
 #[test]
-fn a_room_uses_only_what_stands_below_it() {
+fn module_uses_only_modules_below_it() {
     assert_eq!(alone("wire", "use crate::id::Id;"), []);
     assert_eq!(alone("wire", "use super::id::{self, Id};"), []);
     assert_eq!(alone("wire", "use crate::registry::Registry;"), [("rooms", 1)]);
@@ -124,7 +124,7 @@ fn a_room_uses_only_what_stands_below_it() {
 }
 
 #[test]
-fn lists_within_lists_are_read_to_their_ends() {
+fn nested_use_lists_are_parsed_completely() {
     let list = "use crate::{\n id::{Id, Kind},\n registry::{\n members::{self, X},\n Registry,\n },\
                 \n wire::Wire,\n core::*,\n};\nuse super::core::Core;";
     assert_eq!(alone("registry", list), [("rooms", 8)]);
@@ -133,7 +133,7 @@ fn lists_within_lists_are_read_to_their_ends() {
 }
 
 #[test]
-fn super_and_self_are_told_by_the_place_of_the_file() {
+fn super_and_self_are_resolved_by_the_file_path() {
     assert_eq!(alone("registry/list", "use super::members::X;"), []);
     assert_eq!(alone("registry/list", "use super::super::wire::Wire;"), []);
     assert_eq!(alone("registry/list", "use super::Registry;"), [("rooms", 1)], "its parent");
@@ -148,7 +148,7 @@ fn super_and_self_are_told_by_the_place_of_the_file() {
 }
 
 #[test]
-fn what_is_in_no_room_is_above_all_rooms() {
+fn unlisted_files_rank_above_all_modules() {
     assert_eq!(alone("core", "use crate::Reexported;"), [("rooms", 1)]);
     assert_eq!(alone("core", "use super::*;"), [("rooms", 1)]);
     let lib = "mod core; pub use core::Core; use crate::registry::X; fn f() { self::core::g() }";
@@ -158,7 +158,7 @@ fn what_is_in_no_room_is_above_all_rooms() {
 }
 
 #[test]
-fn a_visibility_is_no_use() {
+fn visibility_path_is_not_counted_as_a_use() {
     let text = "pub(crate) struct A(pub(super) u8, pub (crate::id::Id));\n\
                 pub(in crate::registry) fn f(&self) { self.go() }";
     assert_eq!(alone("registry/list", text), []);
@@ -166,7 +166,7 @@ fn a_visibility_is_no_use() {
 }
 
 #[test]
-fn every_room_has_a_place_and_every_place_a_room() {
+fn every_module_must_be_listed_and_every_entry_must_exist() {
     assert_eq!(alone("attic", "use crate::core::Core;"), [("rooms", 1)]);
     assert_eq!(texts("id/deep", ""), ["id/deep has no place in xtask/rooms.toml"]);
     let found = check(&[file(&at("lib"), "")], &BTreeSet::new()).unwrap();
@@ -183,7 +183,7 @@ fn calling(text: &str) -> usize {
 }
 
 #[test]
-fn nobody_calls_upwards() {
+fn call_to_a_higher_module_is_a_finding() {
     let core = "impl Core { fn close(&mut self) {} }";
     let wire = "impl Core {\n fn turn(&mut self) {\n self.close();\n self.close();\n }\n}";
     let upwards = found(&[("wire", wire), ("core", core)]);
@@ -197,7 +197,7 @@ fn nobody_calls_upwards() {
 }
 
 #[test]
-fn a_call_is_found_however_it_is_written() {
+fn upward_call_is_found_in_every_syntax() {
     let ways = [
         "fn f() { close(1) }",
         "fn f() { x.close(1) }",
@@ -217,7 +217,7 @@ fn a_call_is_found_however_it_is_written() {
 }
 
 #[test]
-fn what_only_looks_like_a_call_upwards_is_left_alone() {
+fn text_that_only_resembles_an_upward_call_is_allowed() {
     let ways = [
         "fn f() { close!(1) }",
         "fn f() { x.close = 1 }",
@@ -240,7 +240,7 @@ fn what_only_looks_like_a_call_upwards_is_left_alone() {
 }
 
 #[test]
-fn a_common_name_counts_on_self_alone() {
+fn common_method_name_counts_only_on_self() {
     assert_eq!(calling("fn f(&self) { self.push(1) }"), 1);
     assert_eq!(calling("fn f(&self) { Self::push(self) }"), 1);
     assert_eq!(calling("fn f(&self) { self.list.push(1) }"), 0);
@@ -249,7 +249,7 @@ fn a_common_name_counts_on_self_alone() {
 }
 
 #[test]
-fn what_a_value_of_a_lower_crate_does_is_no_call_upwards() {
+fn method_of_a_lower_crate_is_no_upward_call() {
     let found = |visibility: &str, call: &str| {
         let files = [
             file("crates/ground/simurgh-proto/src/ws.rs", &format!("{visibility} fn close() {{}}")),
@@ -264,7 +264,7 @@ fn what_a_value_of_a_lower_crate_does_is_no_call_upwards() {
 }
 
 #[test]
-fn a_name_defined_in_two_rooms_is_nobodys() {
+fn name_defined_in_two_modules_is_attributed_to_neither() {
     let rooms = |id: &'static str| {
         let core = "impl Core { fn close(&self) {} }";
         found(&[("id", id), ("wire", "fn f() { x.close() }"), ("core", core)]).len()
@@ -286,7 +286,7 @@ fn place(name: &str, line: usize) -> (String, usize) {
 }
 
 #[test]
-fn two_rooms_that_use_each_other_are_a_circle() {
+fn two_modules_that_use_each_other_form_a_cycle() {
     let a = ("a", "\nuse crate::b::B;");
     assert_eq!(circles(&[a, ("b", "fn f(x: crate::a::A) {}")]), [place("a", 2), place("b", 1)]);
     assert_eq!(circles(&[a, ("b", "use super::{a::A, c::C};")]), [place("a", 2), place("b", 1)]);
@@ -296,20 +296,20 @@ fn two_rooms_that_use_each_other_are_a_circle() {
 }
 
 #[test]
-fn a_circle_may_lead_through_more_rooms() {
+fn cycle_through_several_modules_is_found() {
     let files = [("a", "use crate::b::B;"), ("b", "use crate::c::C;"), ("c", "use crate::a::A;")];
     assert_eq!(circles(&files), [place("a", 1), place("b", 1), place("c", 1)]);
     assert_eq!(circles(&files[..2]), []);
 }
 
 #[test]
-fn files_of_one_room_may_need_each_other() {
+fn files_of_one_module_may_use_each_other() {
     let room = [("a/mod", "pub(crate) use self::x::X;"), ("a/x", "use super::{A, y::Y};")];
     assert_eq!(circles(&[room[0], room[1], ("a/y", "use super::x::X;")]), []);
 }
 
 #[test]
-fn what_a_module_passes_on_counts_where_it_is() {
+fn reexported_item_counts_at_its_definition() {
     let lib = ("lib", "mod a; mod b; mod c; pub use a::A; pub use crate::b::B as Other;");
     let c = ("c", "use crate::Other;");
     assert_eq!(circles(&[lib, ("a", "use crate::c::C;"), ("b", ""), c]), []);
@@ -323,7 +323,7 @@ fn what_a_module_passes_on_counts_where_it_is() {
 }
 
 #[test]
-fn tests_of_a_room_may_use_any_other() {
+fn tests_of_a_module_may_use_any_other_module() {
     let inline = "#[cfg(test)]\nmod tests { use crate::b::B; }";
     assert_eq!(circles(&[("a", inline), ("b", "use crate::a::A;")]), []);
     assert_eq!(circles(&[("a/tests", "use crate::b::B;"), ("b", "use crate::a::A;")]), []);

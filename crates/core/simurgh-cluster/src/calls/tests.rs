@@ -27,7 +27,7 @@ fn body(bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bodies_of_any_length_arrive_as_they_were_sent() {
+fn call_bodies_of_any_length_arrive_unchanged() {
     for bytes in [0, 1, CALL_PIECE_BYTES, CALL_PIECE_BYTES + 1, 3 << 20, CALL_BYTES_MAX] {
         let body = body(bytes);
         let (mut caller, mut called) = (Calls::default(), Calls::default());
@@ -46,7 +46,7 @@ fn bodies_of_any_length_arrive_as_they_were_sent() {
 }
 
 #[test]
-fn an_answer_of_somebody_else_is_none() {
+fn answer_from_another_node_or_for_another_call_is_ignored() {
     let mut calls = Calls::default();
     let number = CallNumber(9);
     calls.start(number, THERE).unwrap();
@@ -60,7 +60,7 @@ fn an_answer_of_somebody_else_is_none() {
 }
 
 #[test]
-fn an_answer_that_is_longer_than_it_may_be_is_given_up_at_its_first_piece() {
+fn oversized_answer_is_dropped_at_its_first_piece() {
     let mut calls = Calls::default();
     for (bytes, is_one) in [(1000, true), (1001, false), (CALL_BYTES_MAX, false)] {
         let number = CallNumber(bytes as u64);
@@ -77,7 +77,7 @@ fn an_answer_that_is_longer_than_it_may_be_is_given_up_at_its_first_piece() {
 }
 
 #[test]
-fn a_body_with_a_hole_is_given_up() {
+fn body_with_a_missing_piece_is_dropped() {
     let body = body(3 * CALL_PIECE_BYTES);
     let mut calls = Calls::default();
     let number = CallNumber(9);
@@ -95,7 +95,7 @@ fn a_body_with_a_hole_is_given_up() {
 }
 
 #[test]
-fn calls_to_a_node_that_is_gone_are_over_and_so_are_its_own() {
+fn calls_to_and_from_a_gone_node_end() {
     let mut calls = Calls::default();
     let (one, other) = (CallNumber(1), CallNumber(2));
     calls.start(one, THERE).unwrap();
@@ -114,7 +114,7 @@ fn calls_to_a_node_that_is_gone_are_over_and_so_are_its_own() {
 }
 
 #[test]
-fn what_others_begin_and_never_end_is_bounded() {
+fn unfinished_calls_of_other_nodes_take_bounded_memory() {
     let mut calls = Calls::default();
     let begun = body(CALL_PIECE_BYTES);
     for number in 0..2000 {
@@ -131,7 +131,7 @@ fn what_others_begin_and_never_end_is_bounded() {
 }
 
 #[test]
-fn as_many_calls_wait_as_may() {
+fn pending_calls_are_limited_to_the_maximum() {
     let mut calls = Calls::default();
     for number in 0..CALLS_MAX as u64 {
         calls.start(CallNumber(number), THERE).unwrap();
@@ -145,7 +145,7 @@ fn as_many_calls_wait_as_may() {
 proptest! {
     /// Whatever pieces arrive: incomplete bytes are counted, and only whole bodies are passed on.
     #[test]
-    fn pieces_in_any_order_break_nothing(
+    fn pieces_in_any_order_yield_only_whole_bodies(
         pieces in prop::collection::vec((0..3_u64, 0..2_u16, 0..4_usize, 0..4_usize), 1..100)
     ) {
         let mut calls = Calls::default();
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn a_piece_lies_within_its_whole(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn piece_stays_within_its_body(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         if let Ok(it) = Piece::read(&mut Reader::new(&bytes)) {
             prop_assert!(it.at + it.bytes.len() <= it.whole && it.whole <= CALL_BYTES_MAX);
         }

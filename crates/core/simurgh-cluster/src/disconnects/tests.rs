@@ -26,7 +26,7 @@ fn outcome(confirmed: &[NodeId], missing: &[NodeId]) -> DisconnectOutcome {
 }
 
 #[test]
-fn everybody_is_asked_until_all_have_answered() {
+fn disconnect_is_resent_until_every_node_has_answered() {
     let mut all = new();
     let number = all.start("user:7", [A, B, C], [], 0).unwrap();
     let first = all.poll_send().unwrap();
@@ -54,7 +54,7 @@ fn everybody_is_asked_until_all_have_answered() {
 }
 
 #[test]
-fn many_that_have_not_answered_are_asked_at_once() {
+fn many_unanswered_nodes_get_one_common_request() {
     let mut all = new();
     all.start("user:7", (0..5).map(NodeId), [], 0).unwrap();
     sends(&mut all);
@@ -63,7 +63,7 @@ fn many_that_have_not_answered_are_asked_at_once() {
 }
 
 #[test]
-fn who_does_not_answer_in_time_is_missing() {
+fn node_that_does_not_answer_in_time_is_reported_missing() {
     let mut all = new();
     let number = all.start("user:7", [A, B], [], 0).unwrap();
     all.answered(A, number);
@@ -77,7 +77,7 @@ fn who_does_not_answer_in_time_is_missing() {
 }
 
 #[test]
-fn who_says_hello_within_its_life_is_asked_at_once_and_again() {
+fn node_that_says_hello_gets_pending_disconnects_at_once_and_again() {
     let mut all = new();
     let number = all.start("user:7", [A], [], 0).unwrap();
     all.answered(A, number);
@@ -96,7 +96,7 @@ fn who_says_hello_within_its_life_is_asked_at_once_and_again() {
 }
 
 #[test]
-fn who_is_gone_for_silence_is_missing_at_once_and_asked_when_it_is_back() {
+fn silent_node_is_missing_at_once_and_asked_again_on_return() {
     let mut all = new();
     let number = all.start("user:7", [A, B], [C], 0).unwrap();
     sends(&mut all);
@@ -113,7 +113,7 @@ fn who_is_gone_for_silence_is_missing_at_once_and_asked_when_it_is_back() {
 }
 
 #[test]
-fn who_has_ended_is_neither_confirmed_nor_missing() {
+fn ended_node_is_neither_confirmed_nor_missing() {
     let mut all = new();
     let number = all.start("user:7", [A, B, C], [], 0).unwrap();
     all.gone(A, GoneReason::Bye);
@@ -123,7 +123,7 @@ fn who_has_ended_is_neither_confirmed_nor_missing() {
 }
 
 #[test]
-fn alone_nobody_is_waited_for_and_yet_all_are_told() {
+fn single_node_waits_for_no_answer_but_still_sends_the_disconnect() {
     let mut all = new();
     let number = all.start("user:7", [], [], 0).unwrap();
     assert_eq!(all.poll_outcome(), Some((number, outcome(&[], &[]))));
@@ -131,7 +131,7 @@ fn alone_nobody_is_waited_for_and_yet_all_are_told() {
 }
 
 #[test]
-fn a_full_queue_gives_up_what_is_told_and_refuses_when_all_wait() {
+fn full_disconnect_queue_drops_reported_entries_and_rejects_otherwise() {
     let mut all = Disconnects::new(DisconnectsConfig { queue_max: 3, ..Default::default() });
     let one = all.start("1", [A, B], [], 0).unwrap();
     let two = all.start("2", [A], [], 0).unwrap();
@@ -222,7 +222,7 @@ fn apply(all: &mut Disconnects, call: Call, now_ns: u64) {
 
 proptest! {
     #[test]
-    fn each_has_one_outcome_that_names_all_and_who_is_waited_for_is_asked(calls in calls()) {
+    fn each_disconnect_has_one_complete_outcome_and_asks_pending_nodes(calls in calls()) {
         let mut all = new();
         let mut model: Vec<Model> = Vec::new();
         let mut now_ns = 0;
@@ -277,7 +277,7 @@ proptest! {
 }
 
 #[test]
-fn ten_thousand_wait_for_a_hundred_nodes_each() {
+fn ten_thousand_disconnects_can_wait_for_a_hundred_nodes_each() {
     let mut all = new();
     for _ in 0..10_000 {
         all.start("x", (0..100).map(NodeId), [], 0).unwrap();

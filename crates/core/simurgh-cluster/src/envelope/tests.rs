@@ -138,7 +138,7 @@ fn drafted(topic: &str, all: &[Sample]) -> Draft {
 
 proptest! {
     #[test]
-    fn broadcasts_come_as_they_were_sent(
+    fn decoded_broadcasts_equal_the_sent_ones(
         topic in ".{0,40}",
         all in prop::collection::vec(samples(), 1..6),
         n in 1..u64::MAX,
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn every_cut_is_refused_and_every_addition(
+    fn truncated_or_extended_envelopes_are_rejected(
         topic in ".{0,9}",
         all in prop::collection::vec(samples(), 1..4),
         more in prop::collection::vec(any::<u8>(), 1..9),
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn flipped_bytes_are_refused_or_read_as_what_they_say(
+    fn flipped_envelope_bytes_are_rejected_or_decoded_exactly(
         topic in ".{0,9}",
         all in prop::collection::vec(samples(), 1..4),
         flips in prop::collection::vec((any::<prop::sample::Index>(), 1..=255u8), 1..4),
@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_read_as_what_they_say(
+    fn arbitrary_envelope_bytes_are_rejected_or_decoded_exactly(
         head in prop_oneof![Just(None), (1..=9u8).prop_map(Some)],
         bytes in prop::collection::vec(prop_oneof![0..4u8, any::<u8>()], 0..200),
     ) {
@@ -203,7 +203,7 @@ proptest! {
 }
 
 #[test]
-fn an_envelope_is_laid_out_as_the_table_says() {
+fn envelope_layout_matches_the_documented_table() {
     let mut draft = Draft::broadcast(ORIGIN, "é", &json("e", "[1]")).unwrap();
     let except = Except { shard: 0x0b0a, membership: 3, generation: 4 };
     let left_out = Item { except: Some(except), exclusion: Some(5), ..json("ab", "7") };
@@ -228,7 +228,7 @@ fn an_envelope_is_laid_out_as_the_table_says() {
 }
 
 #[test]
-fn a_number_is_written_in_place_unless_others_hold_the_bytes() {
+fn number_is_written_in_place_unless_the_bytes_are_shared() {
     let draft = Draft::broadcast(ORIGIN, "t", &json("e", "{}")).unwrap();
     let waiting = draft.clone().unnumbered();
     assert_eq!(wrong(&waiting), EnvelopeError::Malformed("it has no number"));
@@ -252,7 +252,7 @@ fn a_number_is_written_in_place_unless_others_hold_the_bytes() {
 }
 
 #[test]
-fn other_versions_and_kinds_are_told_from_what_is_wrong() {
+fn unknown_versions_and_kinds_differ_from_malformed_envelopes() {
     let whole = raw_envelope(7, b"", &[]);
     assert!(decoded(&whole).is_ok());
     for (at, value, expected) in [
@@ -275,7 +275,7 @@ fn other_versions_and_kinds_are_told_from_what_is_wrong() {
 }
 
 #[test]
-fn events_of_the_protocol_are_refused_from_strangers_and_from_the_application() {
+fn reserved_events_are_rejected_from_the_wire_and_the_application() {
     for event in ["phx_", "phx_close", "phx_error", "phx_reply", "simurgh:gap", "simurgh:"] {
         assert_eq!(wrong(&with_payloads(1, b"t", &[(0, event.as_bytes(), b"{}")])), {
             EnvelopeError::Reserved
@@ -297,7 +297,7 @@ fn events_of_the_protocol_are_refused_from_strangers_and_from_the_application() 
 }
 
 #[test]
-fn a_payload_must_be_what_may_stand_in_frames() {
+fn payload_must_be_valid_in_a_frame() {
     let of = |flags, payload: &[u8]| {
         let one = with_payloads(1, b"t", &[(flags, b"broadcast", payload)]);
         let two = with_payloads(1, b"t", &[(1, b"", b""), (flags, b"broadcast", payload)]);
@@ -335,7 +335,7 @@ fn a_payload_must_be_what_may_stand_in_frames() {
 }
 
 #[test]
-fn each_kind_has_the_items_that_it_has() {
+fn each_envelope_kind_accepts_only_its_own_items() {
     let bare: (u8, &[u8], &[u8]) = (1, b"", &[0; 8]);
     let shape = |kind: Kind, topic: &[u8], items: &[(u8, &[u8], &[u8])]| {
         let bytes = with_payloads(kind as u8, topic, items);
@@ -363,7 +363,7 @@ fn each_kind_has_the_items_that_it_has() {
 }
 
 #[test]
-fn what_is_announced_must_be_there() {
+fn announced_items_and_bytes_must_be_present() {
     let mut bytes = raw_envelope(1, b"", &[]);
     let items_at = bytes.len() - 2;
     bytes[items_at..].copy_from_slice(&u16::MAX.to_le_bytes());
@@ -377,7 +377,7 @@ fn what_is_announced_must_be_there() {
 }
 
 #[test]
-fn the_largest_is_taken_and_nothing_larger_is_made() {
+fn largest_envelope_is_accepted_and_a_larger_one_is_never_made() {
     let room = ENVELOPE_BYTES_MAX - raw_envelope(1, b"t", &[(0, b"", b"1234")]).len();
     let data = vec![7; room + 1];
     let item = |bytes| Item::new("", ItemPayload::Binary(bytes));

@@ -106,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mask_is_a_set(
+        fn shard_mask_behaves_like_a_set(
             calls in prop::collection::vec(
                 (any::<bool>(), prop_oneof![3 => 0..70_u16, 1 => any::<u16>()]), 0..60),
         ) {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_many_gives_the_bitmap_back() {
+    fn removing_the_last_shard_releases_the_bitmap() {
         let mut mask = Mask::EMPTY;
         mask.insert(65_535);
         assert!(mask.iter().eq([65_535]));

@@ -212,7 +212,7 @@ fn run(calls: &[Call], config: &InterestsConfig, seed: u64) {
 
 proptest! {
     #[test]
-    fn what_has_members_is_heard_once_and_nothing_else(
+    fn only_topics_with_members_are_received_and_exactly_once(
         calls in calls(),
         exact_max in 0..25_usize,
         whole_for in prop::sample::select(vec![0, 5 * SECOND, 60 * SECOND]),
@@ -227,7 +227,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_hundred_thousand_topics_are_at_most_8192_subscriptions(
+    fn hundred_thousand_topics_need_at_most_8192_subscriptions(
         seed: u64,
         presence_percent in prop::sample::select(vec![0, 10, 100_u64]),
         taken_each in prop::sample::select(vec![1_000, 33_333, 100_000]),
@@ -278,7 +278,7 @@ fn exact(topic: &str) -> Interest {
 }
 
 #[test]
-fn a_page_that_is_loaded_again_changes_nothing() {
+fn page_reload_changes_no_subscription() {
     let mut interests = small(100);
     interests.begin("room:1", 3, 0);
     assert_eq!(interests.take_changes(), [[(exact("room:1"), Wanted::Yes)]]);
@@ -295,7 +295,7 @@ fn a_page_that_is_loaded_again_changes_nothing() {
 }
 
 #[test]
-fn what_began_and_ended_before_it_was_told_is_not_told() {
+fn topic_that_ends_before_being_subscribed_causes_no_change() {
     let mut interests = small(100);
     interests.begin("room:1", 0, 0);
     interests.end("room:1", 0, 0);
@@ -305,7 +305,7 @@ fn what_began_and_ended_before_it_was_told_is_not_told() {
 }
 
 #[test]
-fn a_bucket_turns_in_one_step_and_back_in_one() {
+fn bucket_becomes_whole_in_one_step_and_back_in_one_step() {
     let mut interests = small(4);
     let names: Vec<&str> = [0, 1, 2, 8, 16].map(|at| NAMES[at].as_str()).to_vec();
     for name in &names[..4] {
@@ -339,7 +339,7 @@ fn a_bucket_turns_in_one_step_and_back_in_one() {
 }
 
 #[test]
-fn steps_that_make_the_set_smaller_come_first() {
+fn steps_that_reduce_subscriptions_come_first() {
     let mut interests = small(10);
     let begin = |interests: &mut Interests, all: std::ops::Range<usize>| {
         all.for_each(|at| interests.begin(&NAMES[at], 0, 0));
@@ -360,7 +360,7 @@ fn steps_that_make_the_set_smaller_come_first() {
 }
 
 #[test]
-fn a_bucket_stays_whole_while_half_of_the_single_topics_are_used() {
+fn bucket_stays_whole_while_half_of_the_exact_limit_is_used() {
     let mut interests = small(4);
     for at in [0, 1, 2, 8, 16] {
         interests.begin(&NAMES[at], 0, 0);
@@ -381,7 +381,7 @@ fn a_bucket_stays_whole_while_half_of_the_single_topics_are_used() {
 }
 
 #[test]
-fn a_whole_bucket_brings_presence_only_while_it_is_used_there() {
+fn whole_bucket_covers_presence_only_while_presence_is_used() {
     let mut interests = small(2);
     for at in 0..4 {
         interests.begin(&NAMES[at], 0, 0);
@@ -416,7 +416,7 @@ fn all_topics_in_one_bucket_are_one_subscription() {
 }
 
 #[test]
-fn ends_of_lingering_are_spread() {
+fn ends_of_linger_periods_are_spread_over_time() {
     let mut interests = Interests::new(&InterestsConfig::default(), 9);
     for number in 0..1000_u32 {
         interests.begin(&number.to_string(), 0, 0);
@@ -434,7 +434,7 @@ fn ends_of_lingering_are_spread() {
 }
 
 #[test]
-fn too_long_a_name_has_no_interest() {
+fn topic_with_too_long_a_name_is_not_subscribed() {
     let mut interests = small(10);
     let name = "a".repeat(TOPIC_BYTES_MAX + 1);
     interests.begin(&name, 0, 0);
@@ -446,7 +446,7 @@ fn too_long_a_name_has_no_interest() {
 }
 
 #[test]
-fn the_ten_worst_buckets_are_named() {
+fn ten_worst_buckets_are_reported() {
     let mut interests = small(10);
     assert!(interests.worst_buckets().is_empty());
     let of = |number: usize| {

@@ -61,7 +61,7 @@ fn decode_raw(kind: Kind, payload: &[u8]) -> Result<(), EnvelopeError> {
 
 proptest! {
     #[test]
-    fn beats_and_hellos_come_as_they_were_said(beat in beats(), settings in patterns()) {
+    fn decoded_heartbeats_and_hellos_equal_the_sent_ones(beat in beats(), settings in patterns()) {
         let bytes = encoded(beat.draft().unwrap());
         let envelope = Envelope::decode(&bytes).unwrap();
         prop_assert!(matches!(envelope.message(), Ok(Message::Beat(it)) if it == beat));
@@ -72,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn any_payload_of_any_kind_is_refused_or_read(
+    fn arbitrary_payload_of_any_kind_is_rejected_or_decoded(
         kind in prop::sample::select(&Kind::ALL[1..]),
         payload in prop::collection::vec(prop_oneof![0..3u8, any::<u8>()], 0..120),
     ) {
@@ -97,7 +97,7 @@ proptest! {
 }
 
 #[test]
-fn each_short_message_comes_as_it_was_said() {
+fn decoded_short_messages_equal_the_sent_ones() {
     let bytes = encoded(Draft::bye(ORIGIN).unwrap());
     assert!(matches!(Envelope::decode(&bytes).unwrap().message(), Ok(Message::Bye)));
     let bytes = encoded(Draft::disconnect(ORIGIN, "users:42", 9).unwrap());
@@ -111,7 +111,7 @@ fn each_short_message_comes_as_it_was_said() {
 }
 
 #[test]
-fn names_versions_and_settings_have_bounds() {
+fn names_versions_and_settings_are_bounded_when_encoded() {
     let of_itself = |draft: Result<Draft, EncodeError>| {
         assert!(matches!(draft, Err(EncodeError::OfItself(_))), "{draft:?}");
     };
@@ -133,7 +133,7 @@ fn names_versions_and_settings_have_bounds() {
 }
 
 #[test]
-fn a_stranger_is_held_to_the_same_bounds() {
+fn decoder_applies_the_same_bounds_to_foreign_payloads() {
     let beat = |version: usize, envelopes: [u8; 2], draining: u8| {
         let mut payload = vec![0, version as u8];
         payload.resize(2 + version, b'1');

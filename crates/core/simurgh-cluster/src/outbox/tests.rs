@@ -103,7 +103,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn an_outbox_is_a_bounded_vector(calls in calls()) {
+    fn outbox_behaves_like_a_bounded_vector(calls in calls()) {
         let mut outbox = Outbox::new(SMALL);
         let mut model = Model::default();
         let mut now_ns = 0;
@@ -145,7 +145,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_not_taken_keeps_its_place_and_control_goes_first() {
+fn control_messages_leave_first_and_untaken_ones_keep_their_place() {
     let mut outbox = Outbox::new(OutboxConfig::default());
     for (class, number) in
         [(Class::Plain, 1), (Class::Presence, 2), (Class::Plain, 3), (Class::Control, 4)]
@@ -160,7 +160,7 @@ fn what_is_not_taken_keeps_its_place_and_control_goes_first() {
 }
 
 #[test]
-fn a_full_outbox_keeps_the_newest_plain_ones_and_refuses_the_others() {
+fn full_outbox_keeps_the_newest_plain_messages_and_rejects_others() {
     let mut outbox = Outbox::new(OutboxConfig::default());
     let mut dropped = Dropped::default();
     for number in 0..100 {

@@ -94,7 +94,7 @@ impl Node {
 }
 
 #[test]
-fn a_node_joins_falls_silent_is_back_and_is_gone() {
+fn node_joins_falls_silent_returns_and_is_gone() {
     let mut node = Node::new();
     assert_eq!(node.note_beat(&beat(A)), [PeerEvent::Joined(A)]);
     assert_eq!(node.note_beat(&beat(A)), []);
@@ -113,7 +113,7 @@ fn a_node_joins_falls_silent_is_back_and_is_gone() {
 }
 
 #[test]
-fn a_lost_beat_is_noticed_before_a_node_is_silent() {
+fn lost_heartbeat_is_noticed_before_the_node_is_silent() {
     let mut node = Node::new();
     node.note_beat(&beat(A));
     node.wait(5 * SECOND);
@@ -124,7 +124,7 @@ fn a_lost_beat_is_noticed_before_a_node_is_silent() {
 }
 
 #[test]
-fn one_that_was_back_is_silent_again_after_ten_seconds() {
+fn returned_node_is_silent_again_after_ten_seconds() {
     let mut node = Node::new();
     node.note_beat(&beat(A));
     node.wait(10 * SECOND);
@@ -135,7 +135,7 @@ fn one_that_was_back_is_silent_again_after_ten_seconds() {
 }
 
 #[test]
-fn nobody_ages_while_the_own_link_is_away_or_young() {
+fn silence_is_not_counted_while_the_own_link_is_down_or_new() {
     let mut node = Node::new();
     node.note_beat(&beat(A));
     node.wait(9 * SECOND);
@@ -155,7 +155,7 @@ fn nobody_ages_while_the_own_link_is_away_or_young() {
 }
 
 #[test]
-fn nobody_ages_while_this_process_does_not_run() {
+fn silence_is_not_counted_while_this_process_is_suspended() {
     let mut node = Node::new();
     node.note_beat(&beat(A));
     node.now_ns += 3600 * SECOND;
@@ -166,7 +166,7 @@ fn nobody_ages_while_this_process_does_not_run() {
 }
 
 #[test]
-fn a_late_beat_is_no_second_life_of_one_that_said_bye() {
+fn late_heartbeat_does_not_revive_a_node_that_left() {
     let mut node = Node::new();
     node.note_beat(&beat(A));
     node.peers.bye(A, node.now_ns);
@@ -190,7 +190,7 @@ fn a_late_beat_is_no_second_life_of_one_that_said_bye() {
 }
 
 #[test]
-fn one_that_is_started_again_is_replaced_after_five_seconds() {
+fn restarted_node_replaces_its_predecessor_after_five_seconds() {
     let mut node = Node::new();
     node.note_beat(&beat_of(A, "web"));
     assert_eq!(node.hello(&hello_of(B, "web")), [PeerEvent::Joined(B)]);
@@ -207,7 +207,7 @@ fn one_that_is_started_again_is_replaced_after_five_seconds() {
 }
 
 #[test]
-fn two_that_live_with_one_name_are_in_conflict_and_none_replaces_the_other() {
+fn two_living_nodes_with_one_name_conflict_without_replacement() {
     let mut node = Node::new();
     let (a, b) = (beat_of(A, "web"), beat_of(B, "web"));
     node.note_beat(&a);
@@ -222,7 +222,7 @@ fn two_that_live_with_one_name_are_in_conflict_and_none_replaces_the_other() {
 }
 
 #[test]
-fn a_third_of_one_name_is_in_conflict_too() {
+fn third_node_with_the_same_name_conflicts_too() {
     let mut node = Node::new();
     let c = NodeId(3);
     let beats = [A, B, c].map(|id| beat_of(id, "web"));
@@ -236,7 +236,7 @@ fn a_third_of_one_name_is_in_conflict_too() {
 }
 
 #[test]
-fn a_late_beat_of_the_start_before_is_no_conflict() {
+fn late_heartbeat_of_the_previous_start_is_no_conflict() {
     let mut node = Node::new();
     let a = beat_of(A, "web");
     node.note_beat(&a);
@@ -248,7 +248,7 @@ fn a_late_beat_of_the_start_before_is_no_conflict() {
 }
 
 #[test]
-fn one_that_was_taken_for_replaced_and_lives_joins_again() {
+fn living_node_wrongly_taken_for_replaced_joins_again() {
     let mut node = Node::new();
     let (a, b) = (beat_of(A, "web"), beat_of(B, "web"));
     node.note_beat(&a);
@@ -260,7 +260,7 @@ fn one_that_was_taken_for_replaced_and_lives_joins_again() {
 }
 
 #[test]
-fn one_that_drains_beside_its_successor_is_in_no_conflict() {
+fn draining_node_does_not_conflict_with_its_successor() {
     let mut node = Node::new();
     let old = Beat { is_draining: true, ..beat_of(A, "web") };
     let new = beat_of(B, "web");
@@ -272,7 +272,7 @@ fn one_that_drains_beside_its_successor_is_in_no_conflict() {
 }
 
 #[test]
-fn the_own_last_start_is_no_conflict_and_a_living_namesake_is_one() {
+fn own_previous_start_is_no_conflict_but_a_living_namesake_is() {
     let mut node = Node::new();
     assert_eq!(node.note_beat(&beat_of(A, "me")), [PeerEvent::Joined(A)]);
     node.wait(5 * SECOND);
@@ -287,7 +287,7 @@ fn the_own_last_start_is_no_conflict_and_a_living_namesake_is_one() {
 }
 
 #[test]
-fn who_was_started_again_later_is_accounted_for() {
+fn node_restarted_later_is_accounted_for() {
     let mut node = Node::new();
     node.note_beat(&beat_of(A, "web"));
     node.wait(40 * SECOND);
@@ -297,7 +297,7 @@ fn who_was_started_again_later_is_accounted_for() {
 }
 
 #[test]
-fn a_hello_is_answered_within_200_ms_and_not_by_all_at_once() {
+fn hello_is_answered_within_200_ms_at_spread_times() {
     let mut answers = Vec::new();
     for seed in 0..100 {
         let mut peers = Peers::new(ME, "me", PeersConfig::default(), seed);
@@ -316,7 +316,7 @@ fn a_hello_is_answered_within_200_ms_and_not_by_all_at_once() {
 }
 
 #[test]
-fn however_many_say_hello_own_beats_stay_apart() {
+fn own_heartbeats_stay_spaced_under_many_hellos() {
     let mut peers = Peers::new(ME, "me", PeersConfig::default(), 3);
     peers.link_up(0);
     let mut beats = Vec::new();
@@ -331,7 +331,7 @@ fn however_many_say_hello_own_beats_stay_apart() {
 }
 
 #[test]
-fn own_beats_are_two_seconds_apart_on_average_and_none_without_a_link() {
+fn own_heartbeats_average_two_seconds_and_stop_without_a_link() {
     let mut peers = Peers::new(ME, "me", PeersConfig::default(), 3);
     assert!(!peers.beat_due(100 * SECOND));
     peers.link_up(100 * SECOND);
@@ -349,7 +349,7 @@ fn own_beats_are_two_seconds_apart_on_average_and_none_without_a_link() {
 }
 
 #[test]
-fn settings_that_differ_are_said_once() {
+fn different_settings_are_reported_once() {
     let own = vec![("room:*".into(), 1), ("chat:*".into(), 2), ("mine:*".into(), 3)];
     let mut node = Node::with(PeersConfig { settings: own, ..Default::default() });
     let hello = |settings: &[(&str, u64)]| {
@@ -371,7 +371,7 @@ fn settings_that_differ_are_said_once() {
 }
 
 #[test]
-fn envelopes_have_the_newest_version_that_all_understand() {
+fn envelopes_use_the_newest_version_that_all_nodes_support() {
     let config = PeersConfig { envelopes: (1, 3), ..Default::default() };
     let mut node = Node::with(config);
     let with = |id, envelopes| Beat { envelopes, ..beat(id) };
@@ -393,7 +393,7 @@ fn envelopes_have_the_newest_version_that_all_understand() {
 }
 
 #[test]
-fn what_is_beyond_the_bound_or_cannot_be_right_is_counted() {
+fn heartbeats_beyond_the_node_limit_or_invalid_are_counted() {
     let mut node = Node::with(PeersConfig { peers_max: 2, ..Default::default() });
     for id in 1..=4 {
         node.note_beat(&beat(NodeId(id)));
@@ -410,7 +410,7 @@ fn what_is_beyond_the_bound_or_cannot_be_right_is_counted() {
 }
 
 #[test]
-fn the_clocks_offset_is_that_of_the_fastest_beat() {
+fn clock_offset_is_that_of_the_fastest_heartbeat() {
     let mut node = Node::new();
     for delay_ms in [40, 3, 900, 20] {
         node.peers.heard(&beat(A), node.now_ns, UNIX - 5000 + delay_ms);
@@ -427,7 +427,7 @@ fn the_clocks_offset_is_that_of_the_fastest_beat() {
 }
 
 #[test]
-fn a_beats_delay_is_by_how_much_it_was_slower_than_the_fastest() {
+fn heartbeat_delay_is_relative_to_the_fastest_heartbeat() {
     let mut node = Node::new();
     let mut delays = Vec::new();
     for delay_ms in [40, 3, 900, 20, 3_600_000, 3] {
@@ -499,7 +499,7 @@ impl KnownPeers {
 
 proptest! {
     #[test]
-    fn a_node_is_gone_if_it_could_be_heard_for_30_seconds_and_was_not(
+    fn node_is_gone_after_30_reachable_seconds_of_silence(
         calls in calls(),
         seed: u64,
     ) {

@@ -97,7 +97,7 @@ fn is_refused_or_comes_back(kind: Kind, bytes: &[u8]) {
 
 proptest! {
     #[test]
-    fn deltas_and_snapshots_come_as_they_were_told(
+    fn decoded_deltas_and_snapshots_equal_the_sent_ones(
         topic in ".{0,20}",
         delta in deltas(),
         snapshot in snapshots(),
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn every_cut_and_every_addition_is_refused(delta in deltas(), snapshot in snapshots()) {
+    fn truncated_or_extended_payloads_are_rejected(delta in deltas(), snapshot in snapshots()) {
         let delta = numbered(delta_drafts("t", &delta).unwrap());
         let snapshot = numbered(state_drafts("t", &snapshot).unwrap());
         let wholes = [(Kind::Presence, whole(&delta[0])), (Kind::State, whole(&snapshot[0]))];
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn flipped_and_random_bytes_are_refused_or_read(
+    fn flipped_and_random_presence_bytes_are_rejected_or_decoded(
         delta in deltas(),
         snapshot in snapshots(),
         flips in prop::collection::vec((any::<Index>(), 1..=255u8), 1..4),
@@ -157,7 +157,7 @@ proptest! {
 
     /// All parts of each whole arrive, in any order, some twice, between those of others.
     #[test]
-    fn parts_make_the_whole_once_whatever_order_they_come_in(
+    fn parts_in_any_order_complete_a_presence_update_exactly_once(
         order in prop::collection::vec(any::<Index>(), 40),
         again in prop::collection::vec(any::<Index>(), 10),
     ) {
@@ -201,7 +201,7 @@ proptest! {
 }
 
 #[test]
-fn what_does_not_fit_into_one_envelope_is_sent_in_parts() {
+fn presence_update_too_large_for_one_envelope_is_sent_in_parts() {
     let snapshot = crowd(5, 1);
     let drafts = state_drafts("t", &snapshot).unwrap();
     assert_eq!(drafts.len(), 5);
@@ -220,7 +220,7 @@ fn what_does_not_fit_into_one_envelope_is_sent_in_parts() {
 }
 
 #[test]
-fn parts_of_different_answers_are_not_mixed() {
+fn parts_of_different_answers_are_kept_separate() {
     let mut snapshot = crowd(3, 1);
     let first = numbered(state_drafts("t", &snapshot).unwrap());
     snapshot.entries.reverse();
@@ -235,7 +235,7 @@ fn parts_of_different_answers_are_not_mixed() {
 }
 
 #[test]
-fn the_oldest_that_is_not_complete_goes_first_in_bytes_and_in_number() {
+fn oldest_incomplete_update_is_dropped_at_the_byte_and_count_limits() {
     let envelopes: Vec<_> =
         (0..4).map(|n| numbered(state_drafts(&n.to_string(), &crowd(2, n)).unwrap())).collect();
     let mut parts = PresenceParts::new(2 * PART_BYTES + 1000);
@@ -271,7 +271,7 @@ fn part_of(kind: Kind, owner: Owner, [part, parts]: [u8; 2], checksum: u32) -> B
 }
 
 #[test]
-fn a_checksum_alone_does_not_make_parts_of_one_whole() {
+fn equal_checksum_alone_does_not_join_parts() {
     let mut parts = PresenceParts::new(1 << 20);
     let others = [
         part_of_two(7),
@@ -288,7 +288,7 @@ fn a_checksum_alone_does_not_make_parts_of_one_whole() {
 }
 
 #[test]
-fn a_whole_that_is_larger_than_all_room_is_never_held() {
+fn update_larger_than_the_byte_limit_is_never_buffered() {
     let envelopes = numbered(state_drafts("t", &crowd(6, 1)).unwrap());
     let mut parts = PresenceParts::new(3 * PART_BYTES);
     for envelope in &envelopes {
@@ -299,7 +299,7 @@ fn a_whole_that_is_larger_than_all_room_is_never_held() {
 }
 
 #[test]
-fn wrong_numbers_and_sums_are_refused() {
+fn wrong_part_numbers_and_checksums_are_rejected() {
     let payload = |part: u16, parts: u16| {
         let whole = [0; 12];
         let mut payload = [part.to_le_bytes(), parts.to_le_bytes()].concat();
@@ -325,7 +325,7 @@ fn wrong_numbers_and_sums_are_refused() {
 }
 
 #[test]
-fn a_stranger_may_not_tell_what_no_table_could() {
+fn presence_data_that_no_table_could_send_is_rejected() {
     let ok = entry(7, "k", r#"{"a":1}"#);
     let delta = |from: u64, to: u64, edit: &dyn Fn(&mut Vec<u8>)| {
         let delta = Delta { owner: OWNER, from: 0, to: 1, joins: vec![ok.clone()], leaves: vec![] };
@@ -364,7 +364,7 @@ fn a_stranger_may_not_tell_what_no_table_could() {
 }
 
 #[test]
-fn asks_are_put_together() {
+fn state_requests_are_combined_into_few_envelopes() {
     let ask = |topics: &[&str]| ask_drafts(NodeId(1), topics.iter().copied()).unwrap();
     assert!(ask(&[]).is_empty());
     let heard = |drafts: Vec<Draft>| -> Vec<Vec<String>> {

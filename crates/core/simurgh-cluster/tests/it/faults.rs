@@ -94,12 +94,12 @@ fn run(seed: u64) {
 
 /// At most once, and each publisher's in order, whatever happens to links and broker.
 #[test]
-fn each_publisher_is_heard_in_order_and_nothing_twice() {
+fn each_publishers_messages_arrive_in_order_and_at_most_once() {
     (0..60).for_each(run);
 }
 
 #[test]
-fn a_frozen_engine_costs_no_more_than_the_outbox_and_nothing_newer_than_two_seconds() {
+fn frozen_broker_costs_at_most_the_outbox_and_two_seconds_of_messages() {
     let mut it = Simulation::new(2, 1);
     it.begin(1, "t", 0);
     it.advance(10 * MILLISECOND);

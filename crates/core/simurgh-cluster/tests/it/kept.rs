@@ -55,7 +55,7 @@ fn texts(said: &[SeenEvent]) -> Vec<String> {
 }
 
 #[test]
-fn all_followers_are_told_the_same_order_and_publishers_where_theirs_stand() {
+fn followers_see_one_order_and_publishers_learn_their_positions() {
     let mut it = Simulation::new(3, 30);
     (0..2).for_each(|at| it.begins_kept(at, "a"));
     it.advance(10 * MILLISECOND);
@@ -89,7 +89,7 @@ fn all_followers_are_told_the_same_order_and_publishers_where_theirs_stand() {
 }
 
 #[test]
-fn a_topic_is_followed_as_long_as_its_interest_lasts() {
+fn topic_history_is_followed_while_its_subscription_lasts() {
     let mut it = Simulation::new(1, 31);
     it.begins_kept(0, "members");
     let time = it.time();
@@ -121,7 +121,7 @@ fn a_topic_is_followed_as_long_as_its_interest_lasts() {
 
 /// Patterns differ while a setting is rolled out.
 #[test]
-fn what_is_kept_elsewhere_is_plain_where_that_is_not_declared() {
+fn message_stored_elsewhere_is_plain_where_history_is_not_declared() {
     let mut it = Simulation::new(2, 32);
     it.begins_kept(0, "a");
     it.begin(1, "a", 3);
@@ -143,7 +143,7 @@ fn what_is_kept_elsewhere_is_plain_where_that_is_not_declared() {
 }
 
 #[test]
-fn what_a_whole_bucket_brings_of_topics_that_are_not_followed_is_unwanted() {
+fn whole_bucket_messages_of_unfollowed_topics_count_as_unwanted() {
     let mut it = Simulation::new(1, 33);
     let prefix = Prefix::new("a").unwrap();
     let mut config = ClusterConfig::new(prefix.clone(), "whole");
@@ -167,7 +167,7 @@ fn what_a_whole_bucket_brings_of_topics_that_are_not_followed_is_unwanted() {
 }
 
 #[test]
-fn stores_wait_for_an_engine_that_is_away_for_a_while() {
+fn stores_wait_for_a_temporarily_unreachable_broker() {
     let mut it = Simulation::new(2, 34);
     (0..2).for_each(|at| it.begins_kept(at, "a"));
     it.advance(10 * MILLISECOND);
@@ -193,7 +193,7 @@ fn stores_wait_for_an_engine_that_is_away_for_a_while() {
 }
 
 #[test]
-fn an_engine_that_keeps_nothing_refuses_in_its_words() {
+fn broker_without_storage_refuses_stores_with_its_own_reason() {
     let config = NetworkConfig { kept: None, ..NetworkConfig::default() };
     let mut it = Simulation::on(Network::new(35, config), 1, PeersConfig::default().gone_ns);
     it.begins_kept(0, "a");
@@ -214,7 +214,7 @@ fn an_engine_that_keeps_nothing_refuses_in_its_words() {
 }
 
 #[test]
-fn a_node_without_history_refuses_and_knows_nothing() {
+fn node_without_history_refuses_stores_and_reports_unavailable() {
     let mut it = Simulation::new(0, 36);
     let prefix = Prefix::new("a").unwrap();
     let config = ClusterConfig::new(prefix.clone(), "plain");
@@ -232,7 +232,7 @@ fn a_node_without_history_refuses_and_knows_nothing() {
 }
 
 #[test]
-fn an_engine_that_lost_everything_begins_anew_for_all() {
+fn broker_that_lost_its_data_restarts_history_on_every_node() {
     let mut it = Simulation::new(2, 37);
     (0..2).for_each(|at| it.begins_kept(at, "a"));
     it.advance(10 * MILLISECOND);
@@ -257,7 +257,7 @@ fn an_engine_that_lost_everything_begins_anew_for_all() {
 }
 
 #[test]
-fn what_is_to_be_forgotten_is_forgotten_by_all_and_by_the_engine() {
+fn purge_removes_messages_on_every_node_and_in_the_broker() {
     let mut it = Simulation::new(3, 38);
     (0..2).for_each(|at| it.begins_kept(at, "a"));
     it.advance(10 * MILLISECOND);
@@ -283,7 +283,7 @@ fn what_is_to_be_forgotten_is_forgotten_by_all_and_by_the_engine() {
 
 /// A repeated id is stored once, whichever node repeats it.
 #[test]
-fn a_publishers_id_stores_once_over_all_nodes() {
+fn message_with_a_repeated_id_is_stored_once_across_nodes() {
     let mut it = Simulation::new(2, 39);
     it.begins_kept(0, "a");
     it.advance(10 * MILLISECOND);
@@ -429,7 +429,7 @@ fn run(seed: u64) -> (usize, usize) {
 }
 
 #[test]
-fn whatever_fails_followers_are_told_one_order_or_that_something_is_missing() {
+fn followers_see_one_order_or_a_gap_whatever_fails() {
     let (mut told, mut gaps) = (0, 0);
     for seed in 0..24 {
         let (more, missing) = run(seed);

@@ -17,7 +17,7 @@ fn wants(it: &mut Simulation, at: usize) -> Vec<u64> {
 
 /// A node that receives nothing is gone for the others, and repeats what was not confirmed.
 #[test]
-fn what_a_node_says_again_after_it_was_gone_is_heard_once() {
+fn message_resent_by_a_node_after_it_was_gone_arrives_once() {
     let mut it = Simulation::new(2, 30);
     it.begin(1, "t", 0);
     it.advance(10 * MILLISECOND);
@@ -35,7 +35,7 @@ fn what_a_node_says_again_after_it_was_gone_is_heard_once() {
 }
 
 #[test]
-fn what_a_node_says_again_that_has_said_bye_is_heard_once() {
+fn message_resent_by_a_node_that_left_arrives_once() {
     let mut it = Simulation::new(2, 31);
     it.begin(1, "t", 0);
     it.advance(10 * MILLISECOND);
@@ -53,7 +53,7 @@ fn what_a_node_says_again_that_has_said_bye_is_heard_once() {
 }
 
 #[test]
-fn a_node_that_was_silent_is_asked_when_it_is_back() {
+fn silent_node_is_asked_for_its_state_when_it_returns() {
     let mut it = Simulation::new(2, 32);
     it.presence(0, "t", ToPeers::Begin);
     it.advance(12 * SECOND);
@@ -68,7 +68,7 @@ fn a_node_that_was_silent_is_asked_when_it_is_back() {
 }
 
 #[test]
-fn a_node_that_comes_right_after_the_link_is_asked_too() {
+fn node_that_joins_right_after_the_link_is_asked_too() {
     let mut it = Simulation::new(1, 33);
     it.presence(0, "t", ToPeers::Begin);
     it.network.reset(0);
@@ -82,7 +82,7 @@ fn a_node_that_comes_right_after_the_link_is_asked_too() {
 }
 
 #[test]
-fn a_process_that_did_not_run_asks_for_everybody_again() {
+fn suspended_process_requests_all_presence_states_again() {
     let mut it = Simulation::new(2, 34);
     it.presence(0, "t", ToPeers::Begin);
     it.advance(2 * SECOND);
@@ -95,7 +95,7 @@ fn a_process_that_did_not_run_asks_for_everybody_again() {
 }
 
 #[test]
-fn presences_of_a_node_that_nobody_knows_are_left_out() {
+fn presence_of_an_unknown_node_is_ignored() {
     let mut it = Simulation::new(1, 35);
     it.presence(0, "t", ToPeers::Begin);
     it.advance(SECOND);
@@ -117,7 +117,7 @@ fn presences_of_a_node_that_nobody_knows_are_left_out() {
 
 /// The nodes asked are reported, so that they can be asked again.
 #[test]
-fn it_is_told_who_was_asked() {
+fn asked_nodes_are_reported_on_a_repeated_request() {
     let mut it = Simulation::new(3, 36);
     it.presence(0, "t", ToPeers::Begin);
     it.advance(SECOND);

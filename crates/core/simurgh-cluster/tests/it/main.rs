@@ -195,7 +195,7 @@ fn ids(nodes: &[usize]) -> Vec<NodeId> {
 }
 
 #[test]
-fn a_broadcast_is_heard_once_where_the_topic_has_members_and_not_by_its_publisher() {
+fn broadcast_arrives_once_on_other_nodes_with_members() {
     let mut it = Simulation::new(3, 1);
     it.begin(0, "t", 0);
     it.begin(1, "t", 3);
@@ -216,7 +216,7 @@ fn a_broadcast_is_heard_once_where_the_topic_has_members_and_not_by_its_publishe
 }
 
 #[test]
-fn a_topic_is_heard_until_it_has_lingered_after_its_last_member() {
+fn topic_is_received_until_its_linger_period_after_the_last_member() {
     let mut it = Simulation::new(2, 2);
     it.begin(1, "t", 0);
     it.advance(10 * MILLISECOND);
@@ -237,7 +237,7 @@ fn a_topic_is_heard_until_it_has_lingered_after_its_last_member() {
 }
 
 #[test]
-fn clusters_with_other_prefixes_do_not_hear_each_other() {
+fn clusters_with_different_prefixes_are_isolated() {
     let mut it = Simulation::new(1, 3);
     let other = it.starts("ab");
     it.begin(0, "t", 0);
@@ -251,7 +251,7 @@ fn clusters_with_other_prefixes_do_not_hear_each_other() {
 }
 
 #[test]
-fn who_begins_with_presences_is_told_who_is_asked_and_gets_their_states() {
+fn presence_start_names_the_asked_nodes_and_gets_their_states() {
     let mut it = Simulation::new(3, 4);
     it.presence(0, "t", ToPeers::Begin);
     it.advance(50 * MILLISECOND);
@@ -287,7 +287,7 @@ fn who_begins_with_presences_is_told_who_is_asked_and_gets_their_states() {
 }
 
 #[test]
-fn without_a_link_nobody_is_waited_for() {
+fn presence_start_without_a_link_waits_for_no_node() {
     let mut it = Simulation::new(2, 5);
     it.network.kill();
     it.advance(SECOND);
@@ -308,7 +308,7 @@ fn without_a_link_nobody_is_waited_for() {
 }
 
 #[test]
-fn just_after_its_link_is_made_a_node_does_not_take_itself_for_the_only_one() {
+fn node_with_a_new_link_does_not_assume_it_is_alone() {
     let mut it = Simulation::new(1, 6);
     let late = it.starts("a");
     it.advance(3 * MILLISECOND);
@@ -321,7 +321,7 @@ fn just_after_its_link_is_made_a_node_does_not_take_itself_for_the_only_one() {
 }
 
 #[test]
-fn a_disconnect_is_confirmed_by_every_node_and_done_once_on_each() {
+fn disconnect_runs_once_on_each_node_and_every_node_confirms() {
     let mut it = Simulation::new(4, 7);
     let time = it.time();
     let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
@@ -345,7 +345,7 @@ fn a_disconnect_is_confirmed_by_every_node_and_done_once_on_each() {
 }
 
 #[test]
-fn who_does_not_confirm_is_named_after_a_minute() {
+fn node_that_does_not_confirm_is_named_after_a_minute() {
     let mut it = Simulation::new(3, 8);
     it.network.cut(1, Direction::Both);
     let time = it.time();
@@ -356,7 +356,7 @@ fn who_does_not_confirm_is_named_after_a_minute() {
 }
 
 #[test]
-fn a_node_that_dies_is_gone_after_half_a_minute_and_one_that_says_bye_at_once() {
+fn dead_node_is_gone_after_30_seconds_and_a_leaving_one_at_once() {
     let mut it = Simulation::new(3, 9);
     // Over a new link no node is missed yet.
     it.advance(10 * SECOND);
@@ -381,7 +381,7 @@ fn a_node_that_dies_is_gone_after_half_a_minute_and_one_that_says_bye_at_once() 
 }
 
 #[test]
-fn nobody_is_gone_for_a_node_whose_own_link_is_away() {
+fn node_without_a_link_declares_no_node_gone() {
     let mut it = Simulation::new(3, 10);
     it.network.kill();
     it.advance(120 * SECOND);
@@ -394,7 +394,7 @@ fn nobody_is_gone_for_a_node_whose_own_link_is_away() {
 }
 
 #[test]
-fn nobody_is_gone_for_a_link_that_is_not_known_to_be_dead_yet() {
+fn node_with_a_frozen_link_declares_no_node_gone() {
     for (seed, frozen_s) in (13..).zip([4, 5, 6, 7, 8, 20]) {
         let mut it = Simulation::with_gone(3, seed, 6 * SECOND);
         it.advance(20 * SECOND);
@@ -412,7 +412,7 @@ fn nobody_is_gone_for_a_link_that_is_not_known_to_be_dead_yet() {
 }
 
 #[test]
-fn what_a_node_sends_again_after_it_was_gone_is_not_heard_twice() {
+fn messages_resent_by_a_returning_node_are_not_delivered_twice() {
     let mut it = Simulation::new(2, 12);
     it.begin(0, "t", 0);
     it.advance(10 * SECOND);
@@ -432,7 +432,7 @@ fn what_a_node_sends_again_after_it_was_gone_is_not_heard_twice() {
 }
 
 #[test]
-fn what_is_no_envelope_is_counted_and_harms_nobody() {
+fn invalid_envelopes_are_counted_and_ignored() {
     let mut it = Simulation::new(2, 11);
     it.begin(0, "t", 0);
     it.advance(10 * MILLISECOND);
@@ -456,7 +456,7 @@ fn what_is_no_envelope_is_counted_and_harms_nobody() {
 }
 
 #[test]
-fn a_node_calls_another_and_is_answered() {
+fn node_calls_another_and_gets_its_answer() {
     let mut it = Simulation::new(3, 11);
     let (time, number) = (it.time(), CallNumber(5));
     let body = vec![7; 600 << 10];
@@ -472,7 +472,7 @@ fn a_node_calls_another_and_is_answered() {
 }
 
 #[test]
-fn who_hangs_up_is_not_answered_and_the_other_knows() {
+fn caller_that_hangs_up_gets_no_answer_and_the_callee_is_notified() {
     let mut it = Simulation::new(2, 12);
     let (time, number) = (it.time(), CallNumber(5));
     it.node(0).cluster.call(NodeId(1001), number, (3, b"x"), time).unwrap();
@@ -486,7 +486,7 @@ fn who_hangs_up_is_not_answered_and_the_other_knows() {
 }
 
 #[test]
-fn a_call_ends_with_the_node_that_it_is_to() {
+fn call_ends_when_the_called_node_is_gone() {
     let mut it = Simulation::new(2, 13);
     let time = it.time();
     let nobody = it.node(0).cluster.call(NodeId(7), CallNumber(1), (3, b""), time);
@@ -498,7 +498,7 @@ fn a_call_ends_with_the_node_that_it_is_to() {
 }
 
 #[test]
-fn more_calls_than_the_outbox_holds_are_refused_and_none_in_part() {
+fn calls_beyond_the_outbox_limit_are_rejected_as_a_whole() {
     let mut it = Simulation::new(2, 14);
     it.network.kill();
     it.advance(SECOND);
@@ -514,7 +514,7 @@ fn more_calls_than_the_outbox_holds_are_refused_and_none_in_part() {
 
 /// Its hello was lost: it may have missed the disconnect.
 #[test]
-fn a_node_that_is_known_by_its_beat_alone_is_asked_for_disconnects() {
+fn node_known_only_by_its_heartbeat_gets_pending_disconnects() {
     let mut it = Simulation::new(1, 15);
     let time = it.time();
     let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
@@ -542,7 +542,7 @@ fn a_node_that_is_known_by_its_beat_alone_is_asked_for_disconnects() {
 }
 
 #[test]
-fn who_waits_for_a_topic_is_told_when_it_is_heard() {
+fn topic_waiter_is_notified_once_the_topic_is_subscribed() {
     let mut it = Simulation::new(2, 16);
     let time = it.time();
     it.node(0).cluster.await_topic("t", 7, time);
@@ -561,7 +561,7 @@ fn who_waits_for_a_topic_is_told_when_it_is_heard() {
 }
 
 #[test]
-fn nobody_waits_for_an_engine_that_is_away() {
+fn topic_waiters_do_not_wait_for_an_unreachable_broker() {
     let mut it = Simulation::new(1, 17);
     let time = it.time();
     it.node(0).cluster.await_topic("a", 1, time);
@@ -574,7 +574,7 @@ fn nobody_waits_for_an_engine_that_is_away() {
 }
 
 #[test]
-fn who_was_waited_for_and_never_came_is_forgotten() {
+fn awaited_topic_without_members_is_unsubscribed() {
     let mut it = Simulation::new(1, 18);
     let time = it.time();
     it.node(0).cluster.await_topic("t", 1, time);

@@ -53,7 +53,7 @@ fn disconnect_beyond_the_maximum_is_reported_as_none() {
 }
 
 #[test]
-fn broadcast_to_be_kept_reaches_local_members_only_if_configured() {
+fn broadcast_to_be_stored_reaches_local_members_only_if_configured() {
     for is_local in [false, true] {
         let mut thread = thread(is_local);
         thread.store(Payload::from_json("1".to_owned()), 7, 0, None, None, Time::default());

@@ -33,7 +33,7 @@ fn recovered(after: u64, entries: Range<usize>) -> Replay {
 }
 
 #[test]
-fn values_are_kept_at_growing_places() {
+fn values_are_stored_at_increasing_places() {
     let mut ring = Ring::new(EPOCH, Place::new(5));
     assert!(!ring.push(Place::new(5), 0, 0, 'a'), "the head itself");
     assert!(!ring.push(Place::new(4), 0, 0, 'a'));
@@ -56,7 +56,7 @@ fn values_are_kept_at_growing_places() {
 }
 
 #[test]
-fn what_is_too_old_expires_at_its_age() {
+fn entries_expire_exactly_at_their_maximum_age() {
     let mut ring = ring(3);
     let limits = Limits { age_ms: 500, ..NEVER };
     assert_eq!(ring.enforce(&limits, 0), Dropped::default(), "a clock that goes back");
@@ -73,7 +73,7 @@ fn what_is_too_old_expires_at_its_age() {
 }
 
 #[test]
-fn what_is_too_much_is_overwritten() {
+fn entries_beyond_the_count_or_byte_limit_are_overwritten() {
     let mut by_count = ring(3);
     assert_eq!(by_count.enforce(&Limits { count: 3, ..NEVER }, 0), Dropped::default());
     let one = Dropped { by_count: 1, bytes: 10, ..Dropped::default() };
@@ -100,7 +100,7 @@ fn what_is_too_much_is_overwritten() {
 }
 
 #[test]
-fn half_is_evicted_by_bytes() {
+fn eviction_drops_half_of_the_bytes() {
     let mut ring = ring(4);
     assert_eq!(ring.evict_half(), Dropped { evicted: 2, bytes: 20, ..Dropped::default() });
     assert_eq!((values(&ring), ring.floor()), ([3, 4].to_vec(), Place::new(20)));
@@ -118,7 +118,7 @@ fn half_is_evicted_by_bytes() {
 }
 
 #[test]
-fn what_is_older_than_a_purge_is_told_so_for_ever() {
+fn position_before_a_purge_always_gets_a_purged_gap() {
     let mut ring = ring(3);
     assert_eq!(ring.purge(), Dropped { purged: 3, bytes: 30, ..Dropped::default() });
     assert_eq!((ring.len(), ring.bytes(), ring.entries.capacity()), (0, 0, 0));
@@ -136,7 +136,7 @@ fn what_is_older_than_a_purge_is_told_so_for_ever() {
 }
 
 #[test]
-fn what_is_lost_breaks_the_order() {
+fn lost_entries_drop_everything_before_them() {
     let mut ring = ring(3);
     assert_eq!(ring.lose(Place::ZERO), Dropped::default(), "that is the floor");
     assert_eq!(ring.lose(Place::new(25)), Dropped { lost: 2, bytes: 20, ..Dropped::default() });
@@ -151,7 +151,7 @@ fn what_is_lost_breaks_the_order() {
 }
 
 #[test]
-fn heads_move_on_only() {
+fn head_only_moves_forward() {
     let mut ring = ring(1);
     ring.advance(Place::new(9));
     assert_eq!(ring.head(), Place::new(10));
@@ -162,7 +162,7 @@ fn heads_move_on_only() {
 }
 
 #[test]
-fn everything_after_a_place_is_given() {
+fn all_entries_after_a_place_are_replayed() {
     let ring = ring(3);
     for (seq, entries) in [(0, 0..3), (9, 0..3), (10, 1..3), (11, 1..3), (29, 2..3), (30, 3..3)] {
         assert_eq!(ring.since(after(seq), &ALL), recovered(seq, entries), "{seq}");
@@ -182,7 +182,7 @@ fn everything_after_a_place_is_given() {
 }
 
 #[test]
-fn no_more_is_given_than_the_limits() {
+fn replay_stays_within_its_count_and_byte_limits() {
     let ring = ring(4);
     let count = |count| ReplayLimits { count, ..ALL };
     assert_eq!(ring.since(after(10), &count(3)), recovered(10, 1..4));
@@ -201,7 +201,7 @@ fn no_more_is_given_than_the_limits() {
 }
 
 #[test]
-fn portions_are_within_the_limits_and_one_at_least() {
+fn portion_is_within_limits_but_has_at_least_one_entry() {
     let mut ring = ring(4);
     let next = |ring: &Ring<u64>, seq, count, bytes| {
         let portion = ring.portion(Place::new(seq), &ReplayLimits { count, bytes })?;
@@ -242,7 +242,7 @@ fn entries_are_read_from_either_end() {
 }
 
 #[test]
-fn memory_follows_what_is_kept() {
+fn ring_memory_follows_the_number_of_entries() {
     let mut ring = Ring::new(EPOCH, Place::ZERO);
     assert_eq!(ring.entries.capacity(), 0);
     for n in 1..=1_000u64 {

@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_ring_is_as_its_model(
+    fn ring_matches_its_model(
         head in 0..3u64,
         steps in vec(step(), 0..60),
         odd in vec(odd_seq(), 0..4),
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn a_topic_is_as_its_model_and_so_is_its_save(
+    fn topic_and_its_save_match_the_model(
         limits in limits(),
         publishes in vec(publish(), 0..40),
         purge_at in 0..80usize,
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn positions_are_read_as_they_are_written(
+    fn positions_survive_formatting_and_parsing(
         seed in any::<u64>(),
         seq in any::<u64>(),
         item in 0..=Place::ITEM_MAX,
@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_as_a_position_is_written_so(
+    fn parsed_position_text_is_reproduced_exactly(
         text in "[a-z`{][0-9a-zA-Z]{5}[.,][0-9+]{0,3}(-[0-9]{0,5})?",
     ) {
         if let Some(position) = Position::parse(&text) {
@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn positions_of_an_epoch_are_ordered_as_places(
+    fn positions_of_one_epoch_are_ordered_like_their_places(
         a in (0..3u64, 0..3u16),
         b in (0..3u64, 0..3u16),
     ) {

@@ -37,7 +37,7 @@ fn list(table: &Table<u32>) -> BTreeMap<String, (Vec<PhxRef>, Option<String>)> {
 }
 
 #[test]
-fn deltas_that_come_early_wait_and_of_too_many_the_newest_are_dropped() {
+fn early_deltas_wait_and_the_newest_beyond_the_limit_are_dropped() {
     let (there, deltas) = deltas(80);
     let mut here: Table<u32> = Table::new(HERE, 9);
     let ask = |known| Applied::Missing { owner: THERE, known };
@@ -59,7 +59,7 @@ fn deltas_that_come_early_wait_and_of_too_many_the_newest_are_dropped() {
 }
 
 #[test]
-fn an_answer_from_between_two_deltas_is_asked_for_again() {
+fn snapshot_taken_between_two_deltas_is_requested_again() {
     let mut refs = PhxRefs::new(THERE);
     let (mut there, deltas) = deltas(1);
     let mut here: Table<u32> = Table::new(HERE, 9);
@@ -76,7 +76,7 @@ fn an_answer_from_between_two_deltas_is_asked_for_again() {
 }
 
 #[test]
-fn what_is_its_own_or_makes_no_sense_changes_nothing() {
+fn own_or_invalid_deltas_change_nothing() {
     let mut table: Table<u32> = Table::new(HERE, 9);
     let nonsense =
         |owner, from, to| Delta { owner, from, to, joins: Vec::new(), leaves: Vec::new() };
@@ -87,7 +87,7 @@ fn what_is_its_own_or_makes_no_sense_changes_nothing() {
 }
 
 #[test]
-fn a_table_without_others_gathers_nothing_for_them() {
+fn table_without_other_nodes_collects_no_deltas() {
     let mut table = Table::alone(HERE, 9);
     table.track(1, "a", meta(1), PhxRef::from_bytes([1; 12])).unwrap();
     assert_eq!((table.take_delta(), table.version()), (None, 1));
@@ -96,7 +96,7 @@ fn a_table_without_others_gathers_nothing_for_them() {
 }
 
 #[test]
-fn what_stays_of_a_crowd_is_moved_together_with_its_extras() {
+fn shrinking_table_compacts_remaining_entries_with_their_extras() {
     let (mut table, mut refs) = (Table::new(HERE, 9), PhxRefs::new(HERE));
     for n in 0..1000u32 {
         // Each member has two keys, one of which others have, too.
@@ -126,7 +126,7 @@ fn what_stays_of_a_crowd_is_moved_together_with_its_extras() {
 }
 
 #[test]
-fn samples_are_of_keys_that_are_there_and_differ_by_seed() {
+fn samples_contain_present_keys_and_differ_by_seed() {
     let (mut table, mut refs) = (Table::new(HERE, 9), PhxRefs::new(HERE));
     for n in 0..500u32 {
         table.track(n, &n.to_string(), meta(n), refs.next(1)).unwrap();

@@ -78,7 +78,7 @@ fn comings_and_goings(shape: Shape, entries: u64, batch: u64) -> u64 {
 }
 
 #[test]
-fn work_grows_as_entries_do() {
+fn work_grows_linearly_with_entries() {
     for (name, shape) in SHAPES {
         let few = comings_and_goings(shape, 2_000, 1);
         let many = comings_and_goings(shape, 20_000, 1);
@@ -91,7 +91,7 @@ fn work_grows_as_entries_do() {
 /// Costs other than comparisons show in time: 200,000 entries, with debug assertions, finish before
 /// a quadratic table would have a tenth of them.
 #[test]
-fn two_hundred_thousand_entries_come_and_go() {
+fn two_hundred_thousand_entries_join_and_leave_in_linear_time() {
     let start = std::time::Instant::now();
     let few = {
         comings_and_goings(|n| (n, n), 20_000, 100);

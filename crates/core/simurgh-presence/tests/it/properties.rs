@@ -14,12 +14,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn one_node_is_as_its_model_and_its_clients_as_the_list(steps in steps()) {
+    fn single_node_matches_its_model_and_clients_match_the_list(steps in steps()) {
         run(1, &steps);
     }
 
     #[test]
-    fn several_nodes_end_in_the_union(nodes in 2..=4usize, steps in steps()) {
+    fn several_nodes_converge_to_the_union(nodes in 2..=4usize, steps in steps()) {
         run(nodes, &steps);
     }
 }

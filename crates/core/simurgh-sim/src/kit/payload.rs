@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_made_is_read() {
+    fn generated_payload_is_parsed_back() {
         for (id, word, pad, is_binary) in
             [(0, 0, 0, false), (12, 345, 7, true), (9, 1 << 31, 0, true)]
         {

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_read_strictly() {
+    fn presence_events_are_parsed_strictly() {
         let meta = |n: u32| format!(r#"{{"i":{n},"p":"pp","phx_ref":"AAAAAAAAAAAAAAA{n}"}}"#);
         let list = format!(
             r#"{{"":{{"metas":[{},{}]}},"a":{{"metas":[{}]}}}}"#,

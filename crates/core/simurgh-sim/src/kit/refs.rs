@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ref_is_read_as_it_was_made() {
+    fn generated_ref_is_parsed_back() {
         for form in 0..=FORMS {
             for n in [1, 17, 1_000_001] {
                 let it = in_form(n, form);

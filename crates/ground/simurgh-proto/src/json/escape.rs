@@ -133,21 +133,21 @@ mod tests {
     }
 
     #[test]
-    fn escapes_what_must_be_and_nothing_else() {
+    fn only_characters_that_need_it_are_escaped() {
         assert_eq!(escaped("rooms:lobby"), "\"rooms:lobby\"");
         assert_eq!(escaped("é/\u{7f}\u{2028}"), "\"é/\u{7f}\u{2028}\"");
         assert_eq!(escaped("\"\\\u{8}\u{c}\n\r\t\u{0}\u{1f}"), r#""\"\\\b\f\n\r\t\u0000\u001f""#);
     }
 
     #[test]
-    fn unescapes_every_form() {
+    fn every_escape_form_is_unescaped() {
         assert_eq!(unescape(r#"\"\\\/\b\f\n\r\t"#), "\"\\/\u{8}\u{c}\n\r\t");
         assert_eq!(unescape(r"a\u00e9\u00E9b\ud83d\ude00c"), "aééb😀c");
         assert!(matches!(unescape("plain é"), Cow::Borrowed(_)));
     }
 
     #[test]
-    fn unescaping_what_no_scanner_accepts_ends_and_is_text() {
+    fn unescaping_invalid_escapes_yields_replacement_characters() {
         for broken in ["\\", "\\u", "\\u12", "\\ud800", "\\ud800\\u0041", "\\q", "\\é", "\\ué"] {
             assert!(unescape(broken).contains(char::REPLACEMENT_CHARACTER), "{broken}");
         }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_runs_end_at_the_first_special_byte_wherever_it_stands() {
+    fn plain_run_ends_at_the_first_special_byte() {
         for special in [0, 0x1f, b'"', b'\\'] {
             for at in 0..40 {
                 let mut bytes = [b'!'; 40];

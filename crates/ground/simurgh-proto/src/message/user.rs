@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn its_parts_are_found_whatever_it_keeps() {
+    fn user_broadcast_parts_are_found_in_every_form() {
         for frame in frames([2, 7, 1], b"ev{\"a\":1}[1]") {
             let it = UserBroadcast::read(&frame).unwrap();
             for it in [it.borrow(), it.clone().into_owned(), it.with_data(b"[1]")] {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_to_be_is_checked() {
+    fn user_broadcast_frames_are_validated() {
         for (rest, head, expected) in [
             (&b"e"[..], [2, 0, 0], DecodeError::Truncated),
             (b"e{", [1, 2, 0], DecodeError::Truncated),

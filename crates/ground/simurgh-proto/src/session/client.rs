@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_new_socket_refs_go_on_and_nothing_is_joined() {
+    fn new_socket_continues_refs_and_has_no_joined_channels() {
         let mut old = joined(&["a", "b"]);
         old.heartbeat(&mut Vec::new()).unwrap();
         let mut new = old.anew();
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_write_what_phoenix_js_writes() {
+    fn commands_match_the_frames_of_phoenix_js() {
         let mut client = client();
         let mut out = Vec::new();
         assert_eq!(client.join(&mut out, &"t".into(), EMPTY).unwrap().msg_ref, 1);
@@ -544,14 +544,14 @@ mod tests {
     }
 
     #[test]
-    fn refs_are_written_whole() {
+    fn ref_numbers_are_written_completely() {
         for number in [0, 7, 10, 1234567890, u32::MAX] {
             assert_eq!(RefBuffer::new(number).as_ref().raw(), alloc::format!("\"{number}\""));
         }
     }
 
     #[test]
-    fn a_join_is_answered_once() {
+    fn join_reply_is_accepted_once() {
         let mut client = client();
         client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
         assert!(!client.is_joined("t"));
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_join_leaves_nothing() {
+    fn refused_join_leaves_no_channel() {
         let mut client = client();
         client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
         let no = r#"[null,"1","t","phx_reply",{"status":"error","response":{"reason":"x"}}]"#;
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_the_current_join_count() {
+    fn only_events_of_the_current_join_are_handled() {
         let mut client = joined(&["t", "u"]);
         assert!(handled(&mut client, r#"["1",null,"t","e",{}]"#).starts_with("Push"));
         assert!(handled(&mut client, r#"[null,null,"t","e",{}]"#).starts_with("Broadcast"));
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leave_ends_with_its_answer() {
+    fn leave_completes_with_its_reply() {
         let mut client = joined(&["t"]);
         client.leave(&mut Vec::new(), "t").unwrap();
         let ok = r#"["1","2","t","phx_reply",{"status":"ok","response":{}}]"#;
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_that_ends_by_itself_is_closed() {
+    fn channel_ended_by_the_server_is_closed() {
         let mut client = joined(&["t"]);
         assert_eq!(
             handled(&mut client, r#"["1","1","t","phx_close",{}]"#),
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn v1_closes_by_the_ref_alone() {
+    fn v1_close_is_matched_by_its_ref_alone() {
         let mut client = Client::new(Serializer::V1);
         client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
         client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn binary_events_with_an_empty_join_ref_have_none() {
+    fn empty_join_ref_of_binary_events_means_no_join_ref() {
         let mut client = joined(&["t"]);
         for (frame, expected) in [
             (&b"\x00\x01\x01\x011te."[..], "Push"),
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_cannot_be_written_changes_nothing() {
+    fn command_that_cannot_be_encoded_changes_nothing() {
         let mut client = Client::new(Serializer::V1);
         let mut out = Vec::new();
         let binary = Payload::from_bytes(&b"x"[..]);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn heartbeats_are_heartbeats_whatever_they_carry() {
+    fn heartbeat_is_recognized_with_any_payload_and_refs() {
         for text in [
             r#"[null,"2","phoenix","heartbeat",{}]"#,
             r#"["",null,"phoenix","heartbeat",null]"#,
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_and_pushes_are_for_the_channel_they_name() {
+    fn leaves_and_pushes_apply_to_the_channel_they_name() {
         let is_stale = |join_ref: &str, joined: &Ref<'_>| {
             super::is_stale(&read(&alloc::format!(r#"[{join_ref},"5","t","e",{{}}]"#)), joined)
         };
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn pushes_of_a_join_without_join_ref_bear_its_ref() {
+    fn pushes_use_the_ref_of_a_join_without_join_ref() {
         let five = Ref::from_text("5");
         assert_eq!(push_join_ref(&Ref::Null, &five), five);
         assert_eq!(push_join_ref(&JOINED, &five), JOINED);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_bear_the_refs_of_the_table() {
+    fn replies_carry_the_documented_refs() {
         let (v1, v2) = (Serializer::V1, Serializer::V2);
         let (join, seven) = (&JOINED, &Ref::from_json("7"));
         let ok = r#"{"status":"ok","response":{}}"#;

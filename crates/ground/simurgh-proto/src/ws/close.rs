@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_codes_a_peer_may_send_are_those_of_the_registry() {
+    fn only_registered_close_codes_are_accepted_from_a_peer() {
         let allowed: std::vec::Vec<u16> =
             (0..=u16::MAX).filter(|&code| CloseCode(code).may_be_received()).collect();
         assert_eq!(allowed.len(), 4 + 8 + 2000);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_are_empty_or_code_and_reason() {
+    fn close_payload_is_empty_or_a_code_with_reason() {
         assert_eq!(parse(b""), Ok(None));
         assert_eq!(parse(b"\x03"), Err(FrameError::CloseTooShort));
         assert_eq!(parse(&[0x03, 0xed]), Err(FrameError::CloseCode(CloseCode(1005))));

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_frames_are_borrowed_and_leave_no_heap() {
+    fn whole_frames_are_borrowed_without_heap_memory() {
         let mut bytes = Vec::new();
         encode(OpCode::Text, "سلام".as_bytes(), Some(KEY), &mut bytes);
         encode(OpCode::Binary, &[7; 300], Some(KEY), &mut bytes);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_follows_the_data_and_not_the_announcement() {
+    fn decoder_memory_follows_received_data_not_the_announced_length() {
         let payload = vec![0x20; 9_000_000];
         let mut bytes = frame(0x82, &payload);
         let mut decoder = Decoder::new();
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_at_a_time_gathers_in_little_memory() {
+    fn message_received_bytewise_is_buffered_in_little_memory() {
         let mut decoder = Decoder::new();
         let mut bytes = frame(0x81, "فرشته".as_bytes());
         let last = bytes.len() - 1;
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_text_fails_before_its_message_ends() {
+    fn invalid_utf8_fails_before_its_message_ends() {
         let mut bytes = frame(0x01, b"\xce\xba\xf4\x90 and more");
         let mut decoder = Decoder::new();
         let (mut first, mut second) = bytes.split_at_mut(6 + 3);
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_doubles_up_to_what_can_come() {
+    fn buffer_growth_doubles_up_to_the_possible_message_size() {
         assert_eq!(grown(0, 0, 10, 10, 1000), 10);
         assert_eq!(grown(0, 0, 10, usize::MAX, 1000), 125);
         assert_eq!(grown(125, 120, 10, usize::MAX, 1000), 250);

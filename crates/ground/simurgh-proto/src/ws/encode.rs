@@ -109,7 +109,7 @@ mod tests {
     use std::{panic, string::String, vec};
 
     #[test]
-    fn a_payload_written_in_place_makes_the_same_frame() {
+    fn payload_written_in_place_produces_the_same_frame() {
         for len in [0, 1, 5, 125, 126, 4096, 65_535, 65_536, 70_000] {
             let payload = vec![b'x'; len];
             let mut plain = b"before".to_vec();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_fails_or_panics_leaves_nothing() {
+    fn failed_or_panicking_payload_writer_leaves_no_partial_frame() {
         let mut out = b"before".to_vec();
         let failed = encode_with(&mut out, |out| {
             out.extend_from_slice(b"half");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_reason_is_cut_at_a_character() {
+    fn long_close_reason_is_truncated_at_a_character_boundary() {
         let mut out = Vec::new();
         let reason: String = core::iter::repeat_n('é', 80).collect();
         encode_close(CloseCode::RESTART, &reason, None, &mut out);

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_of_every_length_come_back() {
+    fn frame_heads_of_every_length_are_parsed_back() {
         for payload_bytes in [0, 1, 125, 126, 127, 65_535, 65_536, 70_000] {
             let mut out = [0; HEAD_BYTES_MAX];
             let head_bytes = write_head(OpCode::Binary, payload_bytes, None, &mut out);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_byte_is_judged_alone() {
+    fn frame_is_rejected_by_its_first_byte_alone() {
         for bits in 0x10..=0x7f_u8 {
             assert_eq!(parse(&[FIN | bits], None).is_err(), bits & RESERVED != 0, "{bits:x}");
         }

@@ -25,7 +25,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn words_mask_as_single_bytes_do() {
+    fn wordwise_masking_equals_bytewise_masking() {
         let key = [0x37, 0xfa, 0x21, 0x3d];
         for offset in 0..9 {
             for len in 0..40 {

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_may_be_cut_anywhere() {
+    fn text_is_valid_however_it_is_split() {
         let whole = "κόσμε – سیمرغ – 🦅 end";
         let bytes = whole.as_bytes();
         for first in 0..=bytes.len() {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_byte_fails_the_piece_that_brings_it() {
+    fn invalid_byte_fails_the_piece_that_contains_it() {
         // Autobahn 6.4: no code point begins with F4 90, so the second byte already fails.
         let mut text = Text::default();
         assert_eq!(text.push("κόσμε".as_bytes()), Ok(()));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_ends_inside_a_character_fails_at_its_end() {
+    fn text_ending_inside_a_character_fails_at_its_end() {
         for cut in [&[0xc3][..], &[0xe2, 0x82], &[0xf0, 0x9f, 0xa6]] {
             assert_eq!(gather([cut]), Err(FrameError::InvalidUtf8), "{cut:x?}");
         }

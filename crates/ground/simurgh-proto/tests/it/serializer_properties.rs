@@ -114,7 +114,7 @@ proptest! {
     #![proptest_config(cases(400))]
 
     #[test]
-    fn reading_undoes_writing(sent in message()) {
+    fn written_messages_are_read_back(sent in message()) {
         for serializer in [Serializer::V1, Serializer::V2] {
             let mut out = Vec::new();
             let Ok(kind) = serializer.message(&mut out, &sent) else {
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn clients_read_what_servers_say(said in message(), status in ".{0,10}") {
+    fn clients_read_random_server_messages(said in message(), status in ".{0,10}") {
         let Message { join_ref, msg_ref, topic, event, payload } = &said;
         prop_assume!(join_ref.field().len() < 256 && msg_ref.field().len() < 256);
         prop_assume!(event != "phx_reply");
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn output_is_json_to_others(sent in message()) {
+    fn output_is_valid_json_for_serde_json(sent in message()) {
         let Some(payload) = sent.payload.json() else { return Ok(()) };
         let payload: Value = serde_json::from_str(payload).unwrap();
         let msg_ref: Value = serde_json::from_str(sent.msg_ref.raw()).unwrap();
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn payloads_mean_what_they_meant(text in json_text()) {
+    fn payloads_keep_their_json_meaning(text in json_text()) {
         let meant: Value = serde_json::from_str(&text).unwrap();
         let array = format!("[null, \"1\", \"t\", \"e\", {text} ]");
         let object = format!(r#"{{ "payload": {text}, "topic":"t","event":"e","ref":null}}"#);
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn refs_come_back_as_they_were_kept(kept in any_ref()) {
+    fn owned_refs_convert_back_to_equal_refs(kept in any_ref()) {
         let owned = OwnedRef::from(&kept);
         prop_assert_eq!(owned.as_ref(), kept);
     }
@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in ".{0,40}", other in "[a-z:/.*@#?\\[\\]%&=+]{0,40}") {
+    fn any_text_is_decoded_or_rejected(text in ".{0,40}", other in "[a-z:/.*@#?\\[\\]%&=+]{0,40}") {
         for text in [&text, &other] {
             let _ = json::compact(text);
             let _ = json::unescape(text);
@@ -241,7 +241,7 @@ proptest! {
     #![proptest_config(cases(4000))]
 
     #[test]
-    fn the_scanner_accepts_what_serde_json_accepts(text in nearly_json()) {
+    fn json_scanner_agrees_with_serde_json(text in nearly_json()) {
         if let Some(accepted) = serde_accepts(&text) {
             prop_assert_eq!(json::validate(&text).is_ok(), accepted, "{:?}", text);
         }

@@ -57,7 +57,7 @@ fn decoded(serializer: Serializer, text: &str) -> Result<Message<'_>, DecodeErro
 // --- vsn (PROTOCOL rows 2–7)
 
 #[test]
-fn vsn_picks_the_serializer() {
+fn vsn_selects_the_serializer() {
     for vsn in [None, Some("1.0.0"), Some("1.0.3"), Some("1.0.1-rc.1"), Some("1.0.0+b")] {
         assert_eq!(Serializer::for_vsn(vsn), Ok(V1), "{vsn:?}");
     }
@@ -99,7 +99,7 @@ fn v2_reads_client_messages() {
 }
 
 #[test]
-fn v2_borrows_from_the_frame() {
+fn v2_messages_borrow_from_the_frame() {
     let Message { join_ref, msg_ref, topic, event, payload } =
         decoded(V2, r#" [ "1", 2, "t:a", "e" , {"a":"b \" c"} ] "#).unwrap();
     assert!(matches!(join_ref, Ref::Json(Cow::Borrowed("\"1\""))));
@@ -115,7 +115,7 @@ fn v2_ignores_elements_after_the_fifth() {
 }
 
 #[test]
-fn refs_and_payloads_pass_through_as_they_are() {
+fn refs_and_payloads_pass_through_unchanged() {
     let long = format!("\"{}\"", "r".repeat(300));
     let refs = ["7", "0", "\"\"", "null", "1.50e+3", "true", "[1,\"a\"]", "{\"a\":null}", &long];
     for msg_ref in refs {
@@ -134,7 +134,7 @@ fn refs_and_payloads_pass_through_as_they_are() {
 }
 
 #[test]
-fn string_refs_are_equal_however_they_are_spelled() {
+fn string_refs_are_equal_in_any_spelling() {
     let plain = decoded(V2, r#"["é/","1","t","e",{}]"#).unwrap();
     let escaped = decoded(V2, r#"["\u00e9\/","\u0031","t","e",{}]"#).unwrap();
     assert_eq!(plain, escaped);
@@ -142,7 +142,7 @@ fn string_refs_are_equal_however_they_are_spelled() {
 }
 
 #[test]
-fn whitespace_comes_in_and_does_not_go_out() {
+fn whitespace_is_accepted_and_not_sent() {
     let spaced = "\t[ [ 1 , 2 ] ,\n\"7\" , \"a b\" ,\r\"e\" , { \"k \" : [ \" v \" , 1 ] } ]\n";
     let tight = r#"[[1,2],"7","a b","e",{"k ":[" v ",1]}]"#;
     let read = decoded(V2, spaced).unwrap();
@@ -164,7 +164,7 @@ fn whitespace_comes_in_and_does_not_go_out() {
 }
 
 #[test]
-fn topics_and_events_are_unescaped_in_and_escaped_out() {
+fn topics_and_events_are_unescaped_on_input_and_escaped_on_output() {
     let array = r#"[null,null,"a\"\\\n\u0001😀","\t",{}]"#;
     let read = decoded(V2, r#"[null,null,"\u0061\"\\\n\u0001\ud83d\ude00","\u0009",{}]"#).unwrap();
     assert_eq!((&*read.topic, &*read.event), ("a\"\\\n\u{1}😀", "\t"));
@@ -173,7 +173,7 @@ fn topics_and_events_are_unescaped_in_and_escaped_out() {
 }
 
 #[test]
-fn v2_refuses_what_is_no_message() {
+fn v2_rejects_invalid_messages() {
     for shape in [
         r#"{"topic":"t","event":"e","payload":{},"ref":"1"}"#,
         r#"["1","1","t","e"]"#,
@@ -260,7 +260,7 @@ fn v1_reads_client_messages() {
 }
 
 #[test]
-fn v1_keys_come_in_any_order_and_spelling_and_the_last_counts() {
+fn v1_accepts_keys_in_any_order_and_the_last_duplicate_wins() {
     let object = r#"{"ref":1,"x":[{"topic":"no"}],"join_ref":"9","ref":"2","payload":null,
         "\u0074opic":"t","event":5,"event":"e","join_ref":"3"}"#;
     let expected = message(["\"3\"", "\"2\""], "t", "e", "null");
@@ -268,7 +268,7 @@ fn v1_keys_come_in_any_order_and_spelling_and_the_last_counts() {
 }
 
 #[test]
-fn v1_refuses_what_is_no_message() {
+fn v1_rejects_invalid_messages() {
     for shape in [
         r#"{"event":"e","payload":{},"ref":"1"}"#,
         r#"{"topic":"t","payload":{},"ref":"1"}"#,
@@ -317,7 +317,7 @@ fn v1_writes_exactly_four_keys() {
 }
 
 #[test]
-fn v1_clients_say_their_join_ref_if_they_have_one() {
+fn v1_clients_send_their_join_ref_if_present() {
     let sent = message(["null", "\"2\""], "t", "e", "{}");
     assert_eq!(
         text(|out| V1.message(out, &sent)),
@@ -339,7 +339,7 @@ const BROADCAST: &[u8] = b"\x02\x05\x05topicevent\x65\x66\x67";
 const DATA: &[u8] = b"\x65\x66\x67";
 
 #[test]
-fn binary_frames_are_those_of_phoenix() {
+fn binary_frames_match_those_of_phoenix() {
     let payload = &data(DATA);
     for quote in ["", "\""] {
         let [join_ref, msg_ref] =
@@ -355,7 +355,7 @@ fn binary_frames_are_those_of_phoenix() {
 }
 
 #[test]
-fn binary_refs_that_are_null_have_no_bytes_and_read_as_empty_strings() {
+fn null_binary_refs_are_empty_and_read_as_empty_strings() {
     let payload = &data(b"");
     assert_eq!(binary(|out| V2.push(out, &Ref::Null, "t", "e", payload)), b"\0\0\x01\x01te");
     assert_eq!(
@@ -368,7 +368,7 @@ fn binary_refs_that_are_null_have_no_bytes_and_read_as_empty_strings() {
 }
 
 #[test]
-fn binary_fields_are_utf8_and_binary_data_is_anything() {
+fn binary_fields_must_be_utf8_and_binary_data_may_be_any_bytes() {
     let frame = b"\0\x01\x02\x02\x01\"\xc3\xa9t\\\n\xff\xfe\0";
     let read = V2.decode(Frame::Binary(frame)).unwrap();
     assert_eq!((read.join_ref.raw(), read.msg_ref.raw()), (r#""\"""#, "\"é\""));
@@ -383,7 +383,7 @@ fn binary_fields_are_utf8_and_binary_data_is_anything() {
 }
 
 #[test]
-fn binary_headers_cut_short_and_unknown_kinds_are_refused() {
+fn truncated_binary_headers_and_unknown_kinds_are_rejected() {
     for end in 0..CLIENT_PUSH.len() - DATA.len() {
         let cut = V2.decode(Frame::Binary(&CLIENT_PUSH[..end]));
         assert_eq!(cut, Err(DecodeError::Truncated), "{end}");
@@ -407,7 +407,7 @@ fn binary_headers_cut_short_and_unknown_kinds_are_refused() {
 }
 
 #[test]
-fn binary_fields_end_at_255_bytes() {
+fn binary_fields_are_limited_to_255_bytes() {
     let (most, over) = ("é".repeat(127) + "e", "é".repeat(128));
     let payload = &data(DATA);
     let refused = |write: &dyn Fn(&mut Vec<u8>) -> Result<Kind, EncodeError>| {
@@ -432,7 +432,7 @@ fn binary_fields_end_at_255_bytes() {
 }
 
 #[test]
-fn binary_data_is_whole_whatever_its_size() {
+fn binary_data_of_any_size_arrives_complete() {
     let large = vec![0xa5; 200_000];
     for bytes in [&b""[..], &large] {
         let frame = binary(|out| V2.broadcast(out, "t", "e", &data(bytes)));
@@ -444,7 +444,7 @@ fn binary_data_is_whole_whatever_its_size() {
 }
 
 #[test]
-fn v1_has_no_binary() {
+fn v1_rejects_binary_frames() {
     let payload = &data(DATA);
     let mut out = b"before".to_vec();
     let mut sent = message(["null", "null"], "t", "e", "{}");
@@ -463,7 +463,7 @@ fn v1_has_no_binary() {
 // --- the client's side
 
 #[test]
-fn clients_read_what_servers_write() {
+fn clients_read_server_message_examples() {
     let (one, two) = (Ref::from_json("\"1\""), Ref::from_json("\"2\""));
     for (serializer, join_ref) in [(V1, &Ref::Null), (V2, &one)] {
         let reply = text(|out| {
@@ -504,7 +504,7 @@ fn clients_read_what_servers_write() {
 }
 
 #[test]
-fn clients_read_other_servers_too() {
+fn clients_read_messages_of_other_servers() {
     // Phoenix orders the keys of a map by name, and other servers write blanks.
     let spaced = r#"["1", "2", "t", "phx_reply", {"response": {"a": 1}, "status": "ok"}]"#;
     let expected = ServerMessage::Reply {

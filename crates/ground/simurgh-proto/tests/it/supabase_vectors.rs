@@ -26,7 +26,7 @@ fn written(write: impl FnOnce(&mut Vec<u8>) -> Result<Kind, EncodeError>) -> Vec
 }
 
 #[test]
-fn frames_are_those_of_supabases_clients() {
+fn frames_match_those_of_supabase_clients() {
     let cursor = UserBroadcast::json("cursor", "{\"x\":1}").unwrap();
     let expected = push(cursor.clone());
     assert_eq!(V2.decode_supabase(Frame::Binary(PUSH)), Ok(expected.clone()));
@@ -43,7 +43,7 @@ fn frames_are_those_of_supabases_clients() {
 }
 
 #[test]
-fn v1_has_the_json_as_text() {
+fn v1_sends_user_broadcasts_as_json_text() {
     let said = |payload: UserBroadcast<'static>| {
         let mut out = Vec::new();
         let kind = V1.broadcast(&mut out, "realtime:a", "broadcast", &Payload::User(payload))?;
@@ -68,7 +68,7 @@ fn v1_has_the_json_as_text() {
 }
 
 #[test]
-fn phoenix_serializers_know_neither_kind() {
+fn phoenix_serializers_reject_the_supabase_kinds() {
     assert_eq!(V2.decode(Frame::Binary(PUSH)), Err(DecodeError::UnknownKind(3)));
     for kind in [1, 2, 4, 5, 255] {
         let mut frame = PUSH.to_vec();
@@ -84,7 +84,7 @@ fn phoenix_serializers_know_neither_kind() {
 }
 
 #[test]
-fn frames_cut_short_at_any_byte_are_refused() {
+fn truncated_supabase_frames_are_rejected() {
     for end in 0..PUSH.len() {
         let cut = V2.decode_supabase(Frame::Binary(&PUSH[..end]));
         let is_whole = end >= PUSH.len() - 7;
@@ -103,7 +103,7 @@ fn frames_cut_short_at_any_byte_are_refused() {
 }
 
 #[test]
-fn fields_end_at_255_bytes() {
+fn supabase_fields_are_limited_to_255_bytes() {
     let most = "x".repeat(255);
     let broadcast = Payload::User(UserBroadcast::raw(&most, b"1").unwrap());
     let frame = written(|out| V2.broadcast(out, &most, "broadcast", &broadcast));
@@ -115,7 +115,7 @@ fn fields_end_at_255_bytes() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn written_user_broadcasts_are_read_back(
         fields in ["\\PC{0,20}", "\\PC{0,20}", "\\PC{0,20}"],
         is_json in any::<bool>(),
         number in any::<i32>(),

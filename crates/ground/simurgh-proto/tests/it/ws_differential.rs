@@ -107,7 +107,7 @@ proptest! {
     })]
 
     #[test]
-    fn both_accept_the_same_messages_and_refuse_the_same_streams(
+    fn simurgh_and_tungstenite_accept_and_reject_the_same_streams(
         (role, frames) in cases(),
         small in any::<bool>(),
         cuts in prop::collection::vec(any::<usize>(), 0..6),
@@ -130,7 +130,7 @@ proptest! {
 }
 
 #[test]
-fn a_tungstenite_server_accepts_our_request_and_we_its_answer() {
+fn tungstenite_server_and_simurgh_client_complete_a_handshake() {
     let key = client_key([7; 16]);
     let mut request = Vec::new();
     ClientRequest {
@@ -183,7 +183,7 @@ impl Write for OurServer {
 }
 
 #[test]
-fn a_tungstenite_client_opens_what_we_accept() {
+fn tungstenite_client_and_simurgh_server_complete_a_handshake() {
     use tungstenite::client::IntoClientRequest as _;
     let mut request = "ws://localhost:4000/socket/websocket".into_client_request().unwrap();
     let offered = "phoenix, base64url.bearer.phx.MTIz";

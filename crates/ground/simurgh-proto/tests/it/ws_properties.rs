@@ -65,7 +65,7 @@ proptest! {
     })]
 
     #[test]
-    fn cuts_change_nothing(
+    fn splitting_a_stream_does_not_change_the_decoded_events(
         (role, frames) in roles().prop_flat_map(|role| (Just(role), frames(role))),
         limits in limits(),
         cuts in prop::collection::vec(any::<usize>(), 0..12),
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded_again(
+    fn encoded_websocket_messages_are_decoded_back(
         events in prop::collection::vec(events(), 0..8),
         key in prop::option::of(any::<[u8; 4]>()),
         cuts in prop::collection::vec(any::<usize>(), 0..4),
@@ -94,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_in_parts_is_the_message(
+    fn fragmented_message_equals_the_whole_message(
         text in "\\PC{0,80}",
         ends in prop::collection::vec(any::<usize>(), 0..5),
         cuts in prop::collection::vec(any::<usize>(), 0..4),
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_decoded_or_refused(
+    fn arbitrary_websocket_bytes_are_decoded_or_rejected(
         bytes in prop::collection::vec(any::<u8>(), 0..400),
         role in roles(),
         limits in limits(),

@@ -33,7 +33,7 @@ fn encoded(opcode: OpCode, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
 }
 
 #[test]
-fn the_examples_of_the_rfc_are_decoded() {
+fn rfc_6455_examples_are_decoded() {
     let hello = [0x81, 0x05, 0x48, 0x65, 0x6c, 0x6c, 0x6f];
     assert_eq!(client(&hello), (vec![text("Hello")], None));
     let masked = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
@@ -53,7 +53,7 @@ fn the_examples_of_the_rfc_are_decoded() {
 }
 
 #[test]
-fn the_examples_of_the_rfc_are_encoded() {
+fn rfc_6455_examples_are_encoded() {
     assert_eq!(encoded(OpCode::Text, b"Hello", None), b"\x81\x05Hello");
     assert_eq!(
         encoded(OpCode::Text, b"Hello", Some(KEY)),
@@ -73,7 +73,7 @@ fn the_examples_of_the_rfc_are_encoded() {
 }
 
 #[test]
-fn lengths_take_their_shortest_form() {
+fn lengths_use_their_shortest_form() {
     for (len, head) in [
         (0, &[0x82, 0][..]),
         (125, &[0x82, 125]),
@@ -87,7 +87,7 @@ fn lengths_take_their_shortest_form() {
 }
 
 #[test]
-fn what_breaks_a_rule_is_refused_with_its_code() {
+fn protocol_violations_are_rejected_with_their_close_code() {
     let too_long_ping = masked(0x89, &[0; 126]);
     let fragmented_ping = masked(0x09, b"");
     let interleaved = [masked(0x01, b"a"), masked(0x81, b"b")].concat();
@@ -127,7 +127,7 @@ fn what_breaks_a_rule_is_refused_with_its_code() {
 }
 
 #[test]
-fn a_message_over_the_limit_is_refused_by_its_head() {
+fn oversized_message_is_rejected_by_its_head() {
     let limits = FrameLimits { frame_bytes_max: 8, message_bytes_max: 10 };
     let seen = |stream: &[u8]| decode(Role::Server, limits, stream, &[]);
     let just = [masked(0x02, b"12345678"), masked(0x80, b"90")].concat();
@@ -141,7 +141,7 @@ fn a_message_over_the_limit_is_refused_by_its_head() {
 }
 
 #[test]
-fn close_frames_say_nothing_or_why() {
+fn close_frame_is_empty_or_has_a_code_and_reason() {
     assert_eq!(server(&masked(0x88, b"")), (vec![Event::Close(None)], None));
     let (events, error) = server(&masked(0x88, b"\x03\xe8heartbeat timeout"));
     let frame = CloseFrame { code: CloseCode::NORMAL, reason: "heartbeat timeout".into() };
@@ -149,6 +149,6 @@ fn close_frames_say_nothing_or_why() {
 }
 
 #[test]
-fn the_accept_key_of_the_rfc() {
+fn accept_key_matches_the_rfc_6455_example() {
     assert_eq!(&accept_key("dGhlIHNhbXBsZSBub25jZQ=="), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
 }

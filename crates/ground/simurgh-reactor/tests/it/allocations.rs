@@ -63,7 +63,7 @@ fn reading_and_answering_allocates_nothing() {
 }
 
 #[test]
-fn a_shared_frame_to_many_allocates_nothing() {
+fn sending_a_shared_frame_to_many_allocates_nothing() {
     let server = Server::start(1, false, &Config::default());
     let streams: Vec<_> = (0..50).map(|_| server.connect()).collect();
     let keys: Vec<Key> = (0..50)

@@ -50,7 +50,7 @@ impl Handler for Ender {
 }
 
 #[test]
-fn many_that_end_at_once_take_several_turns() {
+fn closing_many_connections_at_once_takes_several_turns() {
     let (ended, ends) = channel();
     let mut set = ShardSet::prepare(1, 1024).unwrap();
     let address = set.bind(&["127.0.0.1:0".parse().unwrap()]).unwrap()[0];

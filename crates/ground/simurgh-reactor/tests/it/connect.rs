@@ -64,7 +64,7 @@ fn from_second_loopback() -> ConnectOptions {
 }
 
 #[test]
-fn a_connection_comes_up_and_carries_bytes() {
+fn outgoing_connection_opens_and_carries_bytes() {
     let server = Server::start(1, true, &Config::default());
     let client = client();
     let key = connect(&client, server.address, ConnectOptions::default());
@@ -79,7 +79,7 @@ fn a_connection_comes_up_and_carries_bytes() {
 }
 
 #[test]
-fn it_knows_its_peer() {
+fn outgoing_connection_knows_its_peer_address() {
     let (_listener, address) = listener();
     let client = client();
     let key = connect(&client, address, ConnectOptions::default());
@@ -88,7 +88,7 @@ fn it_knows_its_peer() {
 }
 
 #[test]
-fn a_refusal_is_told_once_and_later() {
+fn refused_connection_is_reported_once_and_asynchronously() {
     let nobody = free_port(Ipv4Addr::LOCALHOST);
     let client = client();
     let key = connect(&client, nobody, from_second_loopback());
@@ -101,7 +101,7 @@ fn a_refusal_is_told_once_and_later() {
 }
 
 #[test]
-fn what_was_sent_to_one_that_is_refused_is_forgotten() {
+fn data_sent_to_a_refused_connection_is_dropped() {
     let nobody = free_port(Ipv4Addr::LOCALHOST);
     let client = client();
     let key = client.ask(move |_, io| {
@@ -116,7 +116,7 @@ fn what_was_sent_to_one_that_is_refused_is_forgotten() {
 }
 
 #[test]
-fn one_that_is_never_answered_can_be_ended() {
+fn unanswered_connection_attempt_can_be_ended() {
     let (_listener, address, _first) = mute_listener();
     let client = client();
     let ends: [fn(&mut Io<Conn>, Key); 4] = [
@@ -147,7 +147,7 @@ fn one_that_is_never_answered_can_be_ended() {
 }
 
 #[test]
-fn one_that_is_closed_as_it_comes_up_is_not_told_of() {
+fn connection_closed_while_opening_is_not_reported_as_connected() {
     let (listener, address) = listener();
     let client = client();
     client.ask(move |_, io| {
@@ -160,7 +160,7 @@ fn one_that_is_closed_as_it_comes_up_is_not_told_of() {
 }
 
 #[test]
-fn what_is_sent_before_it_is_up_comes_first() {
+fn data_sent_before_the_connection_opens_arrives_first() {
     let (listener, address) = listener();
     let client = client();
     let key = client.ask(move |_, io| {
@@ -185,7 +185,7 @@ fn what_is_sent_before_it_is_up_comes_first() {
 }
 
 #[test]
-fn a_farewell_before_it_is_up_waits_for_it() {
+fn half_close_before_the_connection_opens_is_deferred() {
     let (listener, address) = listener();
     let client = client();
     let key = client.ask(move |_, io| {
@@ -201,7 +201,7 @@ fn a_farewell_before_it_is_up_waits_for_it() {
 }
 
 #[test]
-fn what_was_asked_of_one_that_waits_long_happens_when_it_is_up() {
+fn requests_during_a_long_connect_run_once_it_is_open() {
     let (listener, address, _first) = mute_listener();
     let client = client();
     let [speaks, shuts, closes] = client.ask(move |_, io| {
@@ -237,7 +237,7 @@ fn what_was_asked_of_one_that_waits_long_happens_when_it_is_up() {
 }
 
 #[test]
-fn bytes_and_the_end_that_come_with_the_handshake_are_told_in_order() {
+fn bytes_and_end_arriving_with_the_handshake_are_reported_in_order() {
     let (listener, address) = listener();
     let client = client();
     let (go, gone) = std::sync::mpsc::channel();
@@ -257,7 +257,7 @@ fn bytes_and_the_end_that_come_with_the_handshake_are_told_in_order() {
 }
 
 #[test]
-fn a_slow_peer_gets_everything_again_and_again() {
+fn slow_reader_receives_all_queued_data_repeatedly() {
     let (listener, address) = listener();
     let config = Config { outbound_bytes_max: 64 << 20, ..Config::default() };
     let client = Server::start_client(&config);
@@ -281,7 +281,7 @@ fn a_slow_peer_gets_everything_again_and_again() {
 }
 
 #[test]
-fn it_comes_from_the_chosen_address_and_port() {
+fn outgoing_connection_uses_the_chosen_address_and_port() {
     let (listener, address) = listener();
     let client = client();
     let any_port = SocketAddr::from((SECOND_LOOPBACK, 0));
@@ -299,7 +299,7 @@ fn it_comes_from_the_chosen_address_and_port() {
 }
 
 #[test]
-fn one_port_serves_several_destinations() {
+fn one_source_port_serves_several_destinations() {
     let (one, two) = (listener(), listener());
     let client = client();
     let how =
@@ -313,7 +313,7 @@ fn one_port_serves_several_destinations() {
 }
 
 #[test]
-fn what_the_system_refuses_at_once_gives_the_record_back() {
+fn immediate_connect_error_returns_the_record() {
     let (_listener, address) = listener();
     let client = client();
     let from = |from| ConnectOptions { from: Some(from), ..ConnectOptions::default() };
@@ -338,7 +338,7 @@ fn what_the_system_refuses_at_once_gives_the_record_back() {
 }
 
 #[test]
-fn without_a_descriptor_left_it_says_so_and_goes_on() {
+fn connect_without_a_free_descriptor_fails_and_the_shard_continues() {
     let (_listener, address) = listener();
     let client = client();
     let key = client.ask(move |_, io| {
@@ -371,7 +371,7 @@ fn is_in_time_wait(local: SocketAddr) -> bool {
 }
 
 #[test]
-fn a_reset_at_the_end_leaves_no_time_wait() {
+fn reset_on_close_leaves_no_time_wait() {
     for reset_on_close in [false, true] {
         let server = Server::start(1, true, &Config::default());
         let client = client();
@@ -394,7 +394,7 @@ fn a_reset_at_the_end_leaves_no_time_wait() {
 }
 
 #[test]
-fn ports_are_not_looked_for_at_every_second_place_only() {
+fn source_ports_are_both_even_and_odd() {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
     if (numbers.next(), numbers.next()) < (Some(6), Some(8)) {
@@ -478,7 +478,7 @@ impl Handler for Aloof {
 }
 
 #[test]
-fn who_does_not_accept_closes_at_once() {
+fn handler_that_does_not_accept_closes_connections_at_once() {
     let mut set = ShardSet::prepare(1, 1024).unwrap();
     let address = set.bind(&["127.0.0.1:0".parse().unwrap()]).unwrap()[0];
     let mut ends = set.take_hand_off_ends();
@@ -502,7 +502,7 @@ fn who_does_not_accept_closes_at_once() {
 }
 
 #[test]
-fn a_stop_ends_what_is_still_connecting() {
+fn stop_ends_connections_that_are_still_opening() {
     let (_listener, address, _first) = mute_listener();
     let mut client = client();
     let key = connect(&client, address, ConnectOptions::default());

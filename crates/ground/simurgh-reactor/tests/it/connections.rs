@@ -38,7 +38,7 @@ fn many_connections_are_echoed() {
 
 /// Ends cost more than messages: connections that stay must not wait for a crowd that leaves.
 #[test]
-fn who_stays_is_not_in_line_behind_a_crowd_that_hangs_up() {
+fn active_connection_does_not_wait_behind_many_closing_ones() {
     const CROWD: usize = 900;
     let server = Server::start(1, false, &Config::default());
     let crowd: Vec<_> = (0..CROWD).map(|_| server.connect_with_key().0).collect();
@@ -72,7 +72,7 @@ fn who_stays_is_not_in_line_behind_a_crowd_that_hangs_up() {
 }
 
 #[test]
-fn more_than_a_read_buffer_is_read_without_another_event() {
+fn data_beyond_one_read_buffer_is_read_without_another_event() {
     let config = Config { read_buffer_bytes: 1024, ..Config::default() };
     let server = Server::start(1, true, &config);
     let mut stream = server.connect();
@@ -85,7 +85,7 @@ fn more_than_a_read_buffer_is_read_without_another_event() {
 }
 
 #[test]
-fn the_end_behind_a_full_buffer_is_not_missed() {
+fn end_of_stream_behind_a_full_buffer_is_detected() {
     let config = Config { read_buffer_bytes: 1024, ..Config::default() };
     let server = Server::start(1, false, &config);
     for bytes in [0, 1, 1023, 1024, 1025, 2048, 5000] {
@@ -105,7 +105,7 @@ fn the_end_behind_a_full_buffer_is_not_missed() {
 }
 
 #[test]
-fn a_reset_is_reported_once() {
+fn connection_reset_is_reported_once() {
     let server = Server::start(1, false, &Config::default());
     let (stream, key) = server.connect_with_key();
     reset(stream);
@@ -115,7 +115,7 @@ fn a_reset_is_reported_once() {
 }
 
 #[test]
-fn a_held_socket_is_read_after_its_release_only() {
+fn held_socket_is_read_only_after_its_release() {
     let server = Server::start(1, false, &Config::default());
     let (mut stream, key) = server.connect_with_key();
     server.ask(move |_, io| io.hold(key));
@@ -134,7 +134,7 @@ fn a_held_socket_is_read_after_its_release_only() {
 }
 
 #[test]
-fn a_held_socket_that_is_reset_ends_at_once() {
+fn held_socket_that_is_reset_ends_at_once() {
     let server = Server::start(1, false, &Config::default());
     let (mut stream, key) = server.connect_with_key();
     server.ask(move |_, io| io.hold(key));
@@ -178,7 +178,7 @@ fn shutdown_write_ends_one_direction() {
 }
 
 #[test]
-fn abort_resets() {
+fn abort_resets_the_connection() {
     let server = Server::start(1, false, &Config::default());
     let (mut stream, key) = server.connect_with_key();
     server.ask(move |_, io| {
@@ -192,7 +192,7 @@ fn abort_resets() {
 }
 
 #[test]
-fn an_old_key_does_not_reach_a_new_connection() {
+fn old_key_does_not_reach_a_new_connection() {
     let server = Server::start(1, false, &Config::default());
     let (old_stream, old) = server.connect_with_key();
     drop(old_stream);
@@ -233,7 +233,7 @@ fn stop_returns_every_record_and_ends_the_thread() {
 }
 
 #[test]
-fn a_server_that_stops_listening_serves_its_backlog() {
+fn server_that_stops_listening_serves_its_backlog() {
     let server = Server::start(1, true, &Config::default());
     // Connected while the shard is busy, so they are in the backlog.
     server.mailboxes[0].post_anyway(Box::new(|_, io| {
@@ -259,7 +259,7 @@ fn a_used_address_is_refused() {
 }
 
 #[test]
-fn an_address_is_free_again_after_the_stop() {
+fn address_is_free_again_after_the_stop() {
     let mut server = Server::start(1, true, &Config::default());
     let mut stream = server.connect();
     write(&mut stream, b"x");
@@ -283,7 +283,7 @@ fn ipv6_listens_beside_ipv4_on_the_same_port() {
 }
 
 #[test]
-fn what_is_over_capacity_is_accepted_and_says_so() {
+fn connection_over_capacity_is_accepted_and_flagged() {
     let config = Config { connections_max: Some(3), ..Config::default() };
     let server = Server::start(1, false, &config);
     let streams: Vec<_> = (0..5).map(|_| server.connect()).collect();
@@ -307,7 +307,7 @@ fn accepted_sockets_know_their_peer() {
 }
 
 #[test]
-fn a_sweep_sees_every_record_once() {
+fn sweep_visits_every_record_once() {
     let server = Server::start(1, false, &Config::default());
     let streams: Vec<_> = (0..40).map(|_| server.connect_with_key()).collect();
     let seen = server.ask(|_, io| {
@@ -324,7 +324,7 @@ fn a_sweep_sees_every_record_once() {
 }
 
 #[test]
-fn a_crowd_that_speaks_at_once_is_served_in_several_turns() {
+fn many_simultaneous_senders_are_served_in_several_turns() {
     let server = Server::start(1, true, &Config::default());
     let mut streams: Vec<_> = (0..400).map(|_| server.connect_with_key().0).collect();
     server.mailboxes[0]

@@ -24,7 +24,7 @@ fn receive(end: &HandOffEnd) -> Option<(OwnedFd, Vec<u8>)> {
 }
 
 #[test]
-fn a_connection_goes_over_and_comes_back() {
+fn connection_is_handed_off_and_returned() {
     let server = Server::start(1, false, &Config::default());
     let (mut client, key) = server.connect_with_key();
     write(&mut client, b"GET / HTTP/1.1");
@@ -60,7 +60,7 @@ fn a_connection_goes_over_and_comes_back() {
 }
 
 #[test]
-fn a_full_hand_off_leaves_the_connection_where_it_is() {
+fn failed_hand_off_to_a_full_queue_keeps_the_connection() {
     let server = Server::start(1, false, &Config::default());
     let keys: Vec<_> = (0..200).map(|_| server.connect_with_key()).collect();
     let mut handed = 0;
@@ -87,7 +87,7 @@ fn a_full_hand_off_leaves_the_connection_where_it_is() {
 }
 
 #[test]
-fn what_cannot_be_handed_over_says_why() {
+fn impossible_hand_off_returns_the_reason() {
     let mut server = Server::start(1, false, &Config::default());
     let (_client, key) = server.connect_with_key();
     let too_long = vec![0; READ_AHEAD_BYTES_MAX + 1];
@@ -107,7 +107,7 @@ fn what_cannot_be_handed_over_says_why() {
 }
 
 #[test]
-fn the_end_learns_that_the_shard_has_ended() {
+fn hand_off_receiver_learns_that_the_shard_has_ended() {
     let mut server = Server::start(1, false, &Config::default());
     assert_eq!(server.ends[0].recv().unwrap_err().kind(), ErrorKind::WouldBlock);
     server.stop();
@@ -115,7 +115,7 @@ fn the_end_learns_that_the_shard_has_ended() {
 }
 
 #[test]
-fn all_that_come_back_at_once_are_adopted() {
+fn connections_returned_all_at_once_are_adopted() {
     let server = Server::start(1, false, &Config::default());
     let mut clients: Vec<_> = (0..60).map(|_| server.connect_with_key()).collect();
     for (_, key) in &clients {

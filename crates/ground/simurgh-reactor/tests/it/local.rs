@@ -12,7 +12,7 @@ fn open(server: &Server) -> Key {
 }
 
 #[test]
-fn what_is_sent_comes_to_the_handler_in_order_and_before_the_end() {
+fn local_connection_output_reaches_the_handler_in_order_before_its_end() {
     let server = server(&Config::default());
     let key = open(&server);
     server.await_counts(|counts| (counts.open, counts.local) == (0, 1));
@@ -31,7 +31,7 @@ fn what_is_sent_comes_to_the_handler_in_order_and_before_the_end() {
 }
 
 #[test]
-fn a_fan_out_reaches_them_without_a_system_call() {
+fn fan_out_reaches_local_connections_without_a_system_call() {
     let server = server(&Config::default());
     let keys: Vec<Key> = (0..100).map(|_| open(&server)).collect();
     let all = keys.clone();
@@ -48,7 +48,7 @@ fn a_fan_out_reaches_them_without_a_system_call() {
 }
 
 #[test]
-fn what_it_says_while_it_is_held_is_announced_when_it_is_released() {
+fn announcement_of_a_held_local_connection_waits_for_its_release() {
     let server = server(&Config::default());
     let key = open(&server);
     server.ask(move |_, io| {
@@ -65,7 +65,7 @@ fn what_it_says_while_it_is_held_is_announced_when_it_is_released() {
 }
 
 #[test]
-fn half_a_close_is_a_whole_one_since_nobody_could_close_the_rest() {
+fn half_close_of_a_local_connection_closes_it_completely() {
     let server = server(&Config::default());
     let key = open(&server);
     server.ask(move |_, io| {
@@ -77,7 +77,7 @@ fn half_a_close_is_a_whole_one_since_nobody_could_close_the_rest() {
 }
 
 #[test]
-fn they_use_up_no_place_of_a_connection_with_a_descriptor() {
+fn local_connections_do_not_count_against_the_connection_limit() {
     let config = Config { connections_max: Some(1), ..Config::default() };
     let server = Server::start(1, false, &config);
     for _ in 0..100 {

@@ -8,7 +8,7 @@ use crate::support::{Script, Server, WAIT_MAX};
 use simurgh_reactor::{Config, Full, Next};
 
 #[test]
-fn posts_from_many_threads_all_arrive_in_order() {
+fn posts_from_many_threads_arrive_in_order() {
     const THREADS: usize = 4;
     const POSTS: usize = 25_000;
     let server = Server::start(1, false, &Config::default());
@@ -49,7 +49,7 @@ fn a_sleeping_shard_is_woken_each_time() {
 }
 
 #[test]
-fn bytes_are_counted_until_the_effect_is_over() {
+fn mailbox_bytes_are_counted_until_they_are_discharged() {
     let server = Server::start(1, false, &Config::default());
     let mailbox = &server.mailboxes[0];
     assert_eq!(mailbox.bytes_max(), 1 << 20);
@@ -67,7 +67,7 @@ fn bytes_are_counted_until_the_effect_is_over() {
 }
 
 #[test]
-fn turn_end_runs_again_when_it_asked_for_it() {
+fn turn_end_runs_again_at_its_requested_time() {
     let server = Server::start(1, false, &Config::default());
     let turns = |server: &Server| server.shards[0].stats().read().turns;
     server.ask(|probe, _| probe.next = Next::After(Duration::from_millis(5)));
@@ -86,7 +86,7 @@ fn turn_end_runs_again_when_it_asked_for_it() {
 }
 
 #[test]
-fn a_shard_of_another_set_can_post_too() {
+fn shard_of_another_set_can_post_to_a_mailbox() {
     let first = Server::start(1, false, &Config::default());
     let second = Server::start(1, false, &Config::default());
     for _ in 0..50 {

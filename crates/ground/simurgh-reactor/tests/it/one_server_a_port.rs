@@ -43,7 +43,7 @@ fn start(address: SocketAddr, running: impl FnOnce()) -> Result<(), ListenError>
 }
 
 #[test]
-fn of_two_servers_that_start_at_once_exactly_one_runs() {
+fn exactly_one_of_two_servers_started_at_once_runs() {
     for round in 0..ROUNDS {
         let address = free_port();
         let (begin, end) = (Barrier::new(2), Barrier::new(2));
@@ -68,7 +68,7 @@ fn of_two_servers_that_start_at_once_exactly_one_runs() {
 }
 
 #[test]
-fn a_port_is_taken_before_anybody_listens_on_it() {
+fn bound_port_is_reserved_before_it_listens() {
     for address in [free_port(), "127.0.0.1:0".parse().unwrap()] {
         let mut first = ShardSet::<Script>::prepare(1, 1 << 20).unwrap();
         let address = first.bind(&[address]).unwrap()[0];
@@ -85,7 +85,7 @@ fn a_port_is_taken_before_anybody_listens_on_it() {
 }
 
 #[test]
-fn a_server_starts_again_while_old_connections_are_in_time_wait() {
+fn server_restarts_while_old_connections_are_in_time_wait() {
     let mut server = Server::start(1, false, &Config::default());
     let address = server.address;
     let (mut stream, key) = server.connect_with_key();

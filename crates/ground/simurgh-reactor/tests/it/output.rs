@@ -6,7 +6,7 @@ use crate::support::{Event, Server, read_exactly, read_to_end, write};
 use simurgh_reactor::{Closed, Config, Key, Run, Shared, Slow};
 
 #[test]
-fn all_that_a_turn_sends_leaves_in_one_write_and_in_order() {
+fn output_of_one_turn_leaves_in_one_write_in_order() {
     let server = Server::start(1, false, &Config::default());
     let (mut first, one) = server.connect_with_key();
     let (mut second, two) = server.connect_with_key();
@@ -30,7 +30,7 @@ fn all_that_a_turn_sends_leaves_in_one_write_and_in_order() {
 }
 
 #[test]
-fn a_shared_frame_is_written_at_once_when_nothing_is_before_it() {
+fn shared_frame_with_no_earlier_output_is_written_at_once() {
     let server = Server::start(1, false, &Config::default());
     let (mut stream, key) = server.connect_with_key();
     server.ask(move |_, io| {
@@ -43,7 +43,7 @@ fn a_shared_frame_is_written_at_once_when_nothing_is_before_it() {
 }
 
 #[test]
-fn more_spans_than_one_call_takes_arrive_whole() {
+fn output_of_more_spans_than_one_call_accepts_arrives_complete() {
     let server = Server::start(1, false, &Config::default());
     let (mut stream, key) = server.connect_with_key();
     let expected: Vec<u8> = (0..500_u32).flat_map(|n| format!("{n},").into_bytes()).collect();
@@ -56,7 +56,7 @@ fn more_spans_than_one_call_takes_arrive_whole() {
 }
 
 #[test]
-fn what_a_peer_takes_late_arrives_whole_and_in_order() {
+fn output_read_late_arrives_complete_and_in_order() {
     let config = Config { outbound_bytes_max: 64 << 20, ..Config::default() };
     let server = Server::start(1, false, &config);
     let (mut stream, key) = server.connect_with_key();
@@ -97,7 +97,7 @@ fn overfill(server: &Server, key: Key) -> usize {
 }
 
 #[test]
-fn a_slow_peer_is_cut_at_the_limit_and_told_so() {
+fn slow_reader_over_the_limit_gets_a_close_frame_and_is_closed() {
     let config = Config { outbound_bytes_max: 256 << 10, ..Config::default() };
     let server = Server::start(1, false, &config);
     let (mut stream, key) = server.connect_with_key();
@@ -116,7 +116,7 @@ fn a_slow_peer_is_cut_at_the_limit_and_told_so() {
 }
 
 #[test]
-fn a_slow_peer_that_never_reads_is_reset_after_the_linger() {
+fn slow_reader_that_never_reads_is_reset_after_the_linger() {
     let linger = Duration::from_millis(200);
     let config = Config { outbound_bytes_max: 256 << 10, linger, ..Config::default() };
     let server = Server::start(1, false, &config);
@@ -129,7 +129,7 @@ fn a_slow_peer_that_never_reads_is_reset_after_the_linger() {
 }
 
 #[test]
-fn a_slow_peer_may_be_aborted() {
+fn slow_reader_can_be_aborted() {
     let config = Config { outbound_bytes_max: 256 << 10, ..Config::default() };
     let server = Server::start(1, false, &config);
     server.ask(|probe, _| probe.slow = Slow::Abort);
@@ -140,7 +140,7 @@ fn a_slow_peer_may_be_aborted() {
 }
 
 #[test]
-fn a_message_larger_than_the_limit_ends_that_one_connection() {
+fn message_above_the_output_limit_closes_only_that_connection() {
     let config = Config { outbound_bytes_max: 1024, ..Config::default() };
     let server = Server::start(1, false, &config);
     let (mut stream, key) = server.connect_with_key();
@@ -155,7 +155,7 @@ fn a_message_larger_than_the_limit_ends_that_one_connection() {
 }
 
 #[test]
-fn a_peer_whose_output_stands_still_is_cut_and_one_that_reads_is_not() {
+fn stalled_reader_is_closed_and_a_reading_one_stays_open() {
     let slow_after = Some(Duration::from_millis(400));
     let linger = Duration::from_millis(100);
     let config = Config { slow_after, linger, ..Config::default() };
@@ -188,7 +188,7 @@ fn a_peer_whose_output_stands_still_is_cut_and_one_that_reads_is_not() {
 }
 
 #[test]
-fn when_too_much_waits_who_keeps_most_goes_first() {
+fn connection_with_the_most_queued_bytes_is_closed_first() {
     let config = Config {
         outbound_bytes_max: 64 << 20,
         outbound_budget_bytes: 100 << 20,
@@ -229,7 +229,7 @@ fn when_too_much_waits_who_keeps_most_goes_first() {
 }
 
 #[test]
-fn who_has_shut_its_half_still_gets_all_it_asked_for() {
+fn half_closed_client_still_receives_all_output() {
     let config = Config { half_close: true, ..Config::default() };
     let server = Server::start(1, false, &config);
     let (mut stream, key) = server.connect_with_key();
@@ -242,7 +242,7 @@ fn who_has_shut_its_half_still_gets_all_it_asked_for() {
 }
 
 #[test]
-fn a_write_to_a_vanished_peer_ends_the_connection_once() {
+fn write_to_a_vanished_peer_ends_the_connection_once() {
     let server = Server::start(1, false, &Config::default());
     let (stream, key) = server.connect_with_key();
     server.ask(move |_, io| io.hold(key));

@@ -23,7 +23,7 @@ fn open_descriptors() -> BTreeSet<String> {
 }
 
 #[test]
-fn a_shard_sees_nothing_of_the_process_and_the_process_nothing_of_it() {
+fn shard_and_process_do_not_see_each_others_descriptors() {
     let file = std::fs::File::open("/etc/hostname").or_else(|_| std::fs::File::open("/dev/null"));
     let file = file.unwrap();
     let server = Server::start(2, false, &Config::default());
@@ -64,7 +64,7 @@ fn a_shard_sees_nothing_of_the_process_and_the_process_nothing_of_it() {
 }
 
 #[test]
-fn an_event_counter_made_before_works_on_a_shard() {
+fn event_counter_created_earlier_works_on_a_shard() {
     use rustix::event::{EventfdFlags, eventfd};
     let counter = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
     let number = std::os::fd::AsRawFd::as_raw_fd(&counter);
@@ -81,7 +81,7 @@ fn an_event_counter_made_before_works_on_a_shard() {
 }
 
 #[test]
-fn a_shard_cannot_prepare_shards() {
+fn shard_thread_cannot_prepare_shards() {
     let server = Server::start(1, false, &Config::default());
     assert!(server.ask(|_, _| ShardSet::<Script>::prepare(1, 1024).is_err()));
 }
@@ -123,9 +123,9 @@ fn lower_the_limit() {
 }
 
 #[test]
-fn two_shards_hold_more_connections_than_one_table_has_room_for() {
+fn two_shards_hold_more_connections_than_one_descriptor_table() {
     if std::env::var_os(CHILD).is_none() {
-        return rerun("tables::two_shards_hold_more_connections_than_one_table_has_room_for");
+        return rerun("tables::two_shards_hold_more_connections_than_one_descriptor_table");
     }
     lower_the_limit();
     let server = Server::start(2, true, &Config::default());
@@ -185,9 +185,9 @@ fn separate_table() {
 }
 
 #[test]
-fn a_full_shard_takes_from_its_reserve_then_waits() {
+fn full_shard_uses_its_descriptor_reserve_and_then_waits() {
     if std::env::var_os(CHILD).is_none() {
-        return rerun("tables::a_full_shard_takes_from_its_reserve_then_waits");
+        return rerun("tables::full_shard_uses_its_descriptor_reserve_and_then_waits");
     }
     lower_the_limit();
     let server = Server::start(1, false, &Config::default());

@@ -61,7 +61,7 @@ fn sleeper(gap_ns: fn(u64) -> Option<u64>) -> (ShardHandle, Receiver<(u64, u64)>
 }
 
 #[test]
-fn a_wake_is_never_early_and_seldom_late() {
+fn wake_is_never_early_and_rarely_late() {
     // Fractions of a millisecond of all sizes, and at times several.
     let (shard, woken, _set) = sleeper(|count| Some(150_000 + count * 611_953 % 3_000_000));
     let mut late: Vec<u64> = (0..200)
@@ -77,7 +77,7 @@ fn a_wake_is_never_early_and_seldom_late() {
 }
 
 #[test]
-fn a_time_that_is_past_is_now() {
+fn wake_time_in_the_past_runs_at_once() {
     let (shard, woken, _set) = sleeper(|count| (count <= 1000).then_some(0));
     let all: Vec<_> = (0..1000).map(|_| woken.recv_timeout(WAIT_MAX).unwrap()).collect();
     // If each wait took even a millisecond, it would have been a second.
@@ -129,7 +129,7 @@ impl Handler for RecordingHandler {
 }
 
 #[test]
-fn a_nearer_time_takes_the_place_of_a_far_one() {
+fn earlier_wake_time_replaces_a_later_one() {
     const HOUR_NS: u64 = 3_600_000_000_000;
     let mut set = ShardSet::prepare(1, 1024).unwrap();
     let mailbox = set.mailboxes()[0].clone();
@@ -152,7 +152,7 @@ fn a_nearer_time_takes_the_place_of_a_far_one() {
 }
 
 #[test]
-fn a_full_table_makes_wakes_coarse_and_not_wrong() {
+fn full_descriptor_table_makes_wakes_coarse_but_correct() {
     let mut set = ShardSet::prepare(1, 1024).unwrap();
     let mailbox = set.mailboxes()[0].clone();
     let (sender, woken) = channel();
@@ -266,7 +266,7 @@ fn exchange(receive_stamps: bool, count: usize, wanted: fn(&Stamp) -> bool) -> V
 }
 
 #[test]
-fn the_kernels_stamp_lies_between_sending_and_reading() {
+fn kernel_timestamp_lies_between_sending_and_reading() {
     // The tolerance of the stamp: that of the comparison of the two clocks.
     const TOLERANCE_NS: u64 = 20_000;
     // The kernel enables stamps with a delay, so the first messages have none.
@@ -286,7 +286,7 @@ fn the_kernels_stamp_lies_between_sending_and_reading() {
 }
 
 #[test]
-fn without_being_asked_nothing_is_stamped() {
+fn no_timestamps_are_taken_unless_requested() {
     let seen = exchange(false, 200, |_| true);
     assert!(seen.iter().all(|stamp| stamp.received_ns.is_none()));
 }

@@ -188,13 +188,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn basic_is_that_of_rfc_7617() {
+    fn basic_auth_matches_the_example_of_rfc_7617() {
         assert_eq!(basic(b"Aladdin", b"open sesame"), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
         assert_eq!(basic(b"test", "123\u{a3}".as_bytes()), "Basic dGVzdDoxMjPCow==");
     }
 
     #[test]
-    fn digest_is_that_of_rfc_7616_3_9_1() {
+    fn digest_auth_matches_the_example_of_rfc_7616_3_9_1() {
         let challenge = Challenge::parse(
             br#"Digest realm="http-auth@example.org", qop="auth, auth-int", algorithm=MD5,
             nonce="7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v",
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn digest_is_that_of_rfc_2617_and_rfc_2069() {
+    fn digest_auth_matches_the_examples_of_rfc_2617_and_rfc_2069() {
         let mut challenge = Challenge {
             realm: "testrealm@host.com".to_owned(),
             nonce: "dcd98b7102dd2f0e8b11d0f600bfb0c093".to_owned(),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn only_challenges_that_md5_answers_are_taken() {
+    fn only_digest_challenges_with_md5_are_accepted() {
         let parse = |text: &str| Challenge::parse(text.as_bytes());
         assert!(parse(r#"DIGEST nonce="n", stale=TRUE"#).unwrap().stale);
         assert!(parse(r#"Digest nonce=n, algorithm="MD5-sess""#).unwrap().session);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_forge_a_header() {
+    fn user_name_cannot_inject_a_header() {
         let challenge = Challenge { nonce: "n".to_owned(), ..Challenge::default() };
         let answer = DigestAnswer {
             challenge: &challenge,

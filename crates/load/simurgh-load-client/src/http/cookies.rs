@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_go_back_to_whom_they_belong() {
+    fn cookies_are_sent_only_to_their_host_and_path() {
         // Set-Cookie, host, path, whether it is sent.
         let table = [
             ("a=1", "www.example.org", "/app", true),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_end_when_their_time_is_up() {
+    fn cookies_expire() {
         let later = |seconds| NOW + Duration::from_secs(seconds);
         // Set-Cookie, after how many seconds, whether it is sent.
         let table = [
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_cookie_replaces_or_ends_an_older_one() {
+    fn newer_cookie_replaces_or_removes_an_older_one() {
         let twice = jar(&["a=1", "b=x=y", "a=2"]);
         assert_eq!(sent(&twice, "www.example.org", "/app"), "a=2; b=x=y");
         let ended = jar(&["a=1", "b=2", "a=; max-age=0"]);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_not_kept() {
+    fn invalid_cookies_are_not_stored() {
         let long = format!("a={}", "x".repeat(COOKIE_BYTES_MAX));
         for cookie in ["", "a", "=1", " =1", "; path=/", "a=1\r\nX: y", "a\0=1", long.as_str()] {
             assert!(jar(&[cookie]).is_empty(), "{cookie:?}");
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_no_subdomains() {
+    fn cookie_of_an_ip_address_is_not_sent_to_subdomains() {
         let mut jar = Jar::default();
         jar.take(b"a=1; domain=127.0.0.1", "127.0.0.1", "/", NOW);
         jar.take(b"b=1; domain=0.0.1", "127.0.0.1", "/", NOW);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jar_is_bounded_and_takes_the_scenarios_own() {
+    fn cookie_jar_is_bounded_and_accepts_cookies_of_the_scenario() {
         let mut jar = Jar::default();
         for number in 0..COOKIES_MAX + 5 {
             jar.take(format!("c{number}=1").as_bytes(), "a", "/", NOW);

@@ -106,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_messages_arrive_in_order(
+        fn long_polling_messages_arrive_in_order(
             messages in proptest::collection::vec(
                 prop_oneof![
                     (Just(true), proptest::collection::vec(any::<u8>(), 1..6)),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_second_serializer_share_posts() {
+    fn messages_of_serializer_v2_share_one_post() {
         let mut post = LongPollPost::new(false, b"[1]");
         for _ in 1..LINES_MAX {
             post.join(LongPollPost::new(false, b"[2]")).unwrap();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_those_of_the_official_client() {
+    fn long_polling_urls_match_the_official_client() {
         assert_eq!(longpoll_path("/socket/websocket?vsn=2.0.0"), "/socket/longpoll?vsn=2.0.0");
         assert_eq!(longpoll_path("/socket/longpoll"), "/socket/longpoll");
         assert_eq!(longpoll_path("/websockets"), "/websockets");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_as_servers_write_them() {
+    fn long_polling_responses_of_servers_are_parsed() {
         let read = |text: &str| serde_json::from_str::<LongPollAnswer>(text);
         let opened = read("{\"status\":410,\"token\":\"T\",\"messages\":[]}").unwrap();
         assert_eq!((opened.status, opened.token.as_deref()), (410, Some("T")));

@@ -201,7 +201,7 @@ mod tests {
     };
 
     #[test]
-    fn a_plain_request_says_only_what_it_must() {
+    fn minimal_request_has_only_the_required_headers() {
         assert_eq!(written(&PLAIN), "GET /a?b=c HTTP/1.1\r\nHost: example.org\r\n\r\n");
         let closing = Request { keep_alive: false, ..PLAIN };
         assert_eq!(
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn http_1_0_closes_unless_it_says_otherwise() {
+    fn http_1_0_closes_the_connection_by_default() {
         let old = Request { version_1_0: true, keep_alive: false, ..PLAIN };
         assert_eq!(written(&old), "GET /a?b=c HTTP/1.0\r\nHost: example.org\r\n\r\n");
         let kept = Request { version_1_0: true, ..PLAIN };
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_has_its_place() {
+    fn full_request_has_its_headers_in_order() {
         let full = Request {
             method: "POST",
             target: b"",
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_the_scenario_replace_ours() {
+    fn scenario_headers_replace_default_headers() {
         let own = Request {
             user_agent: Some("ours"),
             cookies: b"ours=1",
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_said_when_they_must_be() {
+    fn content_length_is_sent_only_if_required() {
         let length = |method: &'static str, body| {
             let text = written(&Request { method, body, ..PLAIN });
             text.split("Content-Length: ")
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn values_cannot_forge_lines() {
+    fn request_values_cannot_inject_lines() {
         let evil = Request {
             method: "GET / HTTP/1.1\r\nX:",
             target: "/a b\r\nX: 1\u{e9}%20".as_bytes(),

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn url_is_split_into_its_parts() {
         let table = [
             ("http://a", (false, false, "a", 80, "/")),
             ("HTTPS://a.b/c?d=e#f", (true, false, "a.b", 443, "/c?d=e")),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn invalid_urls_are_refused() {
         for text in [
             "",
             "/path",
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn user_and_password_are_decoded_and_never_shown() {
+    fn url_user_and_password_are_decoded_and_never_shown() {
         for (url, pair) in [
             ("http://Aladdin:open%20sesame@a/", Some(("Aladdin", "open sesame"))),
             ("http://u@a", Some(("u", ""))),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_scheme_makes_it_absolute() {
+    fn url_is_absolute_only_with_a_scheme() {
         assert!(Url::is_absolute("http://a") && Url::is_absolute("ftp://a"));
         assert!(!Url::is_absolute("/a?b=http://c") && !Url::is_absolute("://"));
     }

@@ -92,7 +92,7 @@ impl Agent {
             if self.state.strangers.fetch_add(1, Ordering::Relaxed) >= STRANGERS_MAX {
                 self.state.strangers.fetch_sub(1, Ordering::Relaxed);
                 self.state.log(&format!(
-                    "{from}: closed, {STRANGERS_MAX} others have not said yet who they are"
+                    "{from}: closed, {STRANGERS_MAX} others have not authenticated yet"
                 ));
                 continue;
             }
@@ -156,7 +156,7 @@ impl AgentState {
         let said = writer.send(&Greeting { busy, ..Greeting::of_this_host() });
         if !same {
             self.log(&format!(
-                "{from}: sent away, it is simurgh {} (protocol {}), this is {VERSION} (protocol \
+                "{from}: refused, it is simurgh {} (protocol {}), this is {VERSION} (protocol \
                  {PROTOCOL}); install the same version on both",
                 hello.version, hello.protocol
             ));

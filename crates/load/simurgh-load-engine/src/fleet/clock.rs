@@ -101,7 +101,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn the_quickest_round_wins_and_its_bound_holds() {
+    fn fastest_round_trip_determines_the_clock_offset_and_its_bound() {
         let mut readings = Readings::default();
         // The other clock is 7 s behind. Asymmetric ways err by no more than the bound.
         for (there, back) in [(5 * MS, 90 * MS), (MS / 10, MS / 5), (40 * MS, MS)] {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_keeps_its_distance_is_corrected_once_and_never_told() {
+    fn constant_clock_offset_is_corrected_once_without_a_report() {
         let mut readings = Readings::default();
         for second in 1..100_u64 {
             let sent = second * 1000 * MS;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_is_corrected_and_told_each_time_it_doubles() {
+    fn clock_drift_is_corrected_and_reported_each_time_it_doubles() {
         let mut readings = Readings::default();
         let (mut told, mut worst) = (Vec::new(), 0);
         let mut used = 0_i64;
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_network_is_told_once() {
+    fn slow_network_between_hosts_is_reported_once() {
         let mut readings = Readings::default();
         let mut told = Vec::new();
         for second in 0..40_u64 {

@@ -22,7 +22,7 @@ pub(crate) enum PeerLost {
     #[error("it closed the connection")]
     Closed,
     /// It sent nothing for [`SILENCE`].
-    #[error("it said nothing for {} s", SILENCE.as_secs())]
+    #[error("it sent nothing for {} s", SILENCE.as_secs())]
     Silent,
     #[error("{0}")]
     Io(io::Error),

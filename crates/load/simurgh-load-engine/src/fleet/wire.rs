@@ -140,7 +140,8 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read, bytes_max: usize) -> io::
     if from.take(length as u64).read_to_end(&mut frame)? < length {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    serde_json::from_slice(&frame).map_err(|error| invalid(&format!("not a message: {error}")))
+    serde_json::from_slice(&frame)
+        .map_err(|error| invalid(&format!("that is not a message: {error}")))
 }
 
 /// Encodes a message as a frame. Fails if it is longer than [`FRAME_BYTES_MAX`].
@@ -157,7 +158,7 @@ pub fn frame<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
 fn check_length(length: usize, bytes_max: usize) -> io::Result<()> {
     match length <= bytes_max {
         true => Ok(()),
-        false => Err(invalid(&format!("{length} bytes, the maximum is {bytes_max}"))),
+        false => Err(invalid(&format!("of {length} bytes, the maximum is {bytes_max}"))),
     }
 }
 
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_honest_hello_is_known_and_others_are_not() {
+    fn hello_is_accepted_only_with_the_right_token_and_version() {
         let hello = Hello::new("secret".into());
         assert!(hello.knows("secret") && is_this_version(hello.protocol, &hello.version));
         for other in ["", "secre", "secret ", "Secret", "secretsecret"] {
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_of_a_later_version_is_still_understood() {
+    fn greeting_of_a_later_version_is_parsed() {
         let later =
             br#"{"protocol":9,"version":"7.0.0","busy":null,"cores":1,"capacity":2,"x":[]}"#;
         let frame = [&(later.len() as u32).to_be_bytes(), &later[..]].concat();
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_is_too_long_is_refused_before_its_bytes_come() {
+    fn too_large_length_is_refused_before_its_bytes_arrive() {
         let read = |mut bytes: &[u8]| read::<String>(&mut bytes, STRANGER_BYTES_MAX).unwrap_err();
         // A browser's request to the port.
         assert_eq!(read(b"GET").kind(), io::ErrorKind::UnexpectedEof);
@@ -207,7 +208,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_come_out_as_they_went_in(
+        fn fleet_messages_survive_a_round_trip(
             messages in prop::collection::vec(".{0,200}", 0..8),
         ) {
             let bytes: Vec<u8> =
@@ -220,7 +221,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_an_error_within_its_bound(
+        fn fleet_garbage_is_refused_within_its_size_limit(
             bytes in prop::collection::vec(any::<u8>(), 0..3000),
             short in any::<bool>(),
         ) {

@@ -63,7 +63,7 @@ mod tests {
     const WAIT: &str = "{ wait = { contains = \"go\" } }";
 
     #[test]
-    fn nothing_is_ahead_of_the_last_wait() {
+    fn no_wait_is_reachable_after_the_last_one() {
         assert_eq!(waits("{ connect = \"/\" }"), "--");
         assert_eq!(waits(&format!("{{ connect = \"/\" }}, {WAIT}")), "w--");
         assert_eq!(waits(&format!("{WAIT}, {{ think = \"1s\" }}, {WAIT}")), "ww--");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_brings_its_waits_again() {
+    fn waits_of_a_loop_are_reachable_until_it_ends() {
         let looped = format!(
             "{{ loop = 9, steps = [{WAIT}, {{ send = \"x\" }}] }}, \
                               {{ send = \"y\" }}"
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_sends_back_brings_the_waits_before_it() {
+    fn check_that_restarts_makes_earlier_waits_reachable() {
         let checked = |action: &str| {
             format!(
                 "{WAIT}, {{ send = \"x\", reply = true, check = {{ pattern = \"b\", \

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_confirmed_is_excused_unless_somebody_got_it() {
+    fn unconfirmed_message_is_excused_unless_a_user_received_it() {
         let sent = SentMessages::default();
         let a = sent.topic("a");
         let ids: Vec<_> = (0..70).filter_map(|at_ns| sent.number(a, 1, at_ns)).collect();

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_ends_the_script_that_holds_it() {
+    fn data_cannot_end_the_script_that_contains_it() {
         let hostile = serde_json::json!({ "a": "</script><script>x</script> <!-- {{script}} &" });
         let page = report_page(&hostile.to_string(), "abc");
         assert_eq!(page.matches("</script").count(), 2);

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_bears_origin_and_token() {
+    fn command_is_accepted_only_with_matching_origin_and_token() {
         let host = ("host", "127.0.0.1:8091");
         let origin = ("origin", "http://127.0.0.1:8091");
         let token = (TOKEN, "secret");

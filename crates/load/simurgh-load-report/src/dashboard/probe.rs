@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_become_rates_and_sums_as_far_as_known() {
+    fn known_totals_become_rates_and_sums() {
         let of = |cpu_s, messages| Figures::from([(CPU, cpu_s), (COLUMNS[3].0, messages)]);
         let columns = |point: &TargetPoint| (point["cpu_percent"], point["messages_in"]);
         let first = point(&of(10.0, 100.0), None);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_metrics_is_none() {
+    fn invalid_metrics_response_has_no_figures() {
         let answers = [
             "",
             "HTTP/1.1 404 Not Found\r\n\r\nsimurgh_connections 1\n",

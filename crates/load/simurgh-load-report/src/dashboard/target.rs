@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_run_keeps_its_whole_past_in_bounded_memory() {
+    fn long_run_stores_its_whole_past_in_bounded_memory() {
         let target = Target::default();
         assert_eq!(target.view(), None);
         for second in 0..20_000 {

@@ -126,7 +126,7 @@ impl Events {
 }
 
 #[test]
-fn a_page_gets_the_whole_and_then_each_second() {
+fn page_receives_all_data_once_and_then_each_second() {
     let mut run = Run::start();
     run.second(1);
     run.second(2);
@@ -157,7 +157,7 @@ fn a_page_gets_the_whole_and_then_each_second() {
 }
 
 #[test]
-fn the_end_is_told_before_the_dashboard_goes() {
+fn dashboard_sends_the_end_of_the_run_before_it_closes() {
     let mut run = Run::start();
     run.second(1);
     let mut events = run.events();
@@ -169,7 +169,7 @@ fn the_end_is_told_before_the_dashboard_goes() {
 }
 
 #[test]
-fn who_missed_more_than_one_second_gets_the_whole() {
+fn page_that_missed_several_seconds_receives_all_data_again() {
     let mut run = Run::start();
     let mut events = run.events();
     events.find(|name, _| name == "whole");
@@ -188,7 +188,7 @@ fn who_missed_more_than_one_second_gets_the_whole() {
 }
 
 #[test]
-fn a_button_of_our_page_steers() {
+fn dashboard_buttons_control_the_run() {
     let run = Run::start();
     let (origin, token) = (format!("http://{}", run.dashboard.address()), run.token());
     let orders = [
@@ -219,7 +219,7 @@ fn a_button_of_our_page_steers() {
 }
 
 #[test]
-fn another_site_can_neither_steer_nor_read() {
+fn other_site_can_neither_control_nor_read_the_dashboard() {
     let run = Run::start();
     let (address, token) = (run.dashboard.address(), run.token());
     let origin = format!("http://{address}");
@@ -248,7 +248,7 @@ fn another_site_can_neither_steer_nor_read() {
 }
 
 #[test]
-fn pages_are_served_under_a_strict_policy() {
+fn dashboard_pages_have_a_strict_content_security_policy() {
     let run = Run::start();
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
@@ -267,7 +267,7 @@ fn pages_are_served_under_a_strict_policy() {
 }
 
 #[test]
-fn a_taken_port_gives_way_to_the_next_free_one() {
+fn dashboard_uses_the_next_free_port_if_its_port_is_taken() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let asked = taken.local_addr().unwrap();
     let of = |address| Options {
@@ -285,7 +285,7 @@ fn a_taken_port_gives_way_to_the_next_free_one() {
 }
 
 #[test]
-fn the_servers_own_figures_come_along() {
+fn dashboard_shows_the_metrics_of_the_server() {
     let mut run = Run::start();
     run.target.push(0.5, [("connections", Some(42.0))].into());
     let mut events = run.events();

@@ -74,7 +74,7 @@ mod tests {
         Authentication-Info: nextnonce=\"n2\", qop=auth\r\nLocation: /next?a=b;c\r\n\r\n";
 
     #[test]
-    fn headers_and_their_fields_are_found() {
+    fn response_headers_and_their_fields_are_found() {
         let table: [(&str, &[&str]); 14] = [
             ("location", &["/next?a=b;c"]),
             ("LOCATION", &["/next?a=b;c"]),

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_whose_work_multiplies_are_refused() {
+    fn json_paths_with_multiplying_cost_are_refused() {
         let wide = format!("${}", "[*,*]".repeat(7));
         for (path, word) in [
             ("$..*..*..*", "'..'"),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn all_other_paths_are_taken() {
+    fn json_paths_with_bounded_cost_are_accepted() {
         let many = format!("$[{}0]", "0,".repeat(63));
         for path in [
             "$..a..b",

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compiled_forms_go_to_any_thread() {
+    fn compiled_searches_can_be_sent_to_any_thread() {
         fn goes<T: Send + Sync + Clone>() {}
         goes::<CompiledFind>();
         goes::<CompiledMatcher>();

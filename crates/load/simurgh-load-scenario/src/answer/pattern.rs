@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_of_pcre_mean_what_they_mean_there() {
+    fn pcre_patterns_match_as_in_pcre() {
         let table: [(&str, &[u8], Option<&str>); 29] = [
             (r#"{"status":"ok"}"#, br#"x{"status":"ok"}y"#, Some(r#"{"status":"ok"}"#)),
             (r#""a":{"b":\d{2,3}}"#, br#"{"a":{"b":123}}"#, Some(r#""a":{"b":123}"#)),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_reported() {
+    fn unsupported_pcre_syntax_is_reported() {
         for (pattern, word) in [
             ("(?=a)", "look-around"),
             (r"(a)\1", "backreferences"),

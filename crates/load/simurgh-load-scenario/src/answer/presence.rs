@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_diff_says_who_came_and_went(joins in entries(), leaves in entries()) {
+        fn presence_diff_shows_joins_and_leaves(joins in entries(), leaves in entries()) {
             let text = json!({"joins": joins, "leaves": leaves}).to_string();
             let diff: PresenceDiff<'_> = serde_json::from_str(&text).unwrap();
             let owned = |entries: &Entries<'_>| -> Vec<(String, String)> {
@@ -135,7 +135,7 @@ mod tests {
         }
 
         #[test]
-        fn a_key_is_found(joins in entries(), leaves in entries(), key in "[a-c]{0,2}") {
+        fn key_is_found_in_its_list(joins in entries(), leaves in entries(), key in "[a-c]{0,2}") {
             let text = json!({"joins": joins, "leaves": leaves}).to_string();
             let is_in = |list, text: &str| lists(list, text, key.as_bytes());
             prop_assert_eq!(is_in(PresenceList::Joins, &text), joins.contains_key(&key));
@@ -146,7 +146,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_not(text in "\\PC{0,40}", key in "\\PC{0,3}") {
+        fn presence_parser_accepts_or_refuses_any_text(text in "\\PC{0,40}", key in "\\PC{0,3}") {
             for list in [PresenceList::State, PresenceList::Joins, PresenceList::Leaves] {
                 let found = lists(list, &text, key.as_bytes());
                 let is_object = text.trim_start().starts_with('{');

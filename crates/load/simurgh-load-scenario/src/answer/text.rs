@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_undone_and_nothing_else() {
+    fn html_references_are_decoded_and_other_text_is_unchanged() {
         let table = [
             ("plain <b>", "plain <b>"),
             ("a &amp; b &lt;i&gt; &quot;&apos;&#39;&#x27;", "a & b <i> \"'''"),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_told_from_a_body() {
+    fn response_head_and_body_are_separated() {
         let answer = AnswerText::http(b"HTTP/1.1 200 OK\r\n\r\nbody", 19);
         assert_eq!(answer.head(), Some(&b"HTTP/1.1 200 OK\r\n\r\n"[..]));
         assert_eq!(answer.body(), b"body");

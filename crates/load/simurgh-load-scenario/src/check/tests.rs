@@ -31,7 +31,7 @@ fn in_steps(protocol: &str, steps: &str, word: &str) {
 }
 
 #[test]
-fn steps_have_to_be_possible() {
+fn impossible_steps_are_refused() {
     for (protocol, steps, word) in [
         ("phoenix", r#"{ connect = "/" }, { join = "t" }, { push = "e" }"#, ""),
         ("phoenix", r#"{ join = "t" }"#, "needs a connection"),
@@ -54,14 +54,18 @@ fn steps_have_to_be_possible() {
         ),
         ("tsung", r#"{ send = "x" }"#, ""),
         ("raw", r#"{ get = "/" }"#, ""),
-        ("raw", r#"{ get = "/", check = "(" }"#, "no regular expression"),
+        ("raw", r#"{ get = "/", check = "(" }"#, "is not a supported regular expression"),
         ("raw", r#"{ get = "/", capture = { a = { regex = "(?=a)" } } }"#, "look-around"),
         ("raw", r#"{ get = "/", capture = { a = "$[" } }"#, "session 1"),
-        ("raw", r#"{ connect = "/" }, { wait = { regex = "[" } }"#, "no regular expression"),
+        (
+            "raw",
+            r#"{ connect = "/" }, { wait = { regex = "[" } }"#,
+            "is not a supported regular expression",
+        ),
         (
             "raw",
             r#"{ connect = "/" }, { wait = { regex = "({{user_id}}" } }"#,
-            "no regular expression",
+            "is not a supported regular expression",
         ),
         ("raw", r#"{ connect = "/" }, { wait = { regex = "a{{user_id}}" } }"#, ""),
         ("raw", r#"{ connect = "/" }, { wait = { event = "e" } }"#, "events are Phoenix's"),
@@ -93,7 +97,7 @@ fn steps_have_to_be_possible() {
 }
 
 #[test]
-fn what_is_cut_and_resumes_has_to_be_possible() {
+fn impossible_drop_and_resume_settings_are_refused() {
     let session = |keys: &str, steps: &str| {
         format!(
             "{HEAD}[[session]]\nprotocol = \"phoenix\"\n{keys}\n\
@@ -134,7 +138,7 @@ fn what_is_cut_and_resumes_has_to_be_possible() {
 }
 
 #[test]
-fn answers_and_heartbeats_have_to_be_possible() {
+fn impossible_answer_and_heartbeat_settings_are_refused() {
     let own = "heartbeat = { every = \"1s\", send = \"2\" }";
     let pong = "answer = { when = \"2\", send = \"3\" }";
     let connect = "{ connect = \"/\" }";
@@ -150,7 +154,12 @@ fn answers_and_heartbeats_have_to_be_possible() {
         ("raw", "heartbeat = \"1s\"", connect, "a heartbeat without `send` is Phoenix's"),
         ("phoenix", own, connect, "Phoenix has a heartbeat of its own"),
         ("phoenix", &longpoll, connect, "`answer` is for frames of WebSockets"),
-        ("raw", "answer = { when = { regex = \"[\" }, send = \"3\" }", connect, "no regular expr"),
+        (
+            "raw",
+            "answer = { when = { regex = \"[\" }, send = \"3\" }",
+            connect,
+            "supported regular expression",
+        ),
         (
             "raw",
             "answer = { when = { json = \"[\", is = \"1\" }, send = \"3\" }",
@@ -169,7 +178,7 @@ fn answers_and_heartbeats_have_to_be_possible() {
 }
 
 #[test]
-fn the_whole_has_to_make_sense() {
+fn inconsistent_scenario_is_refused() {
     let steps = "[[session]]\nsteps = [{ get = \"/\" }]\n";
     assert_eq!(diagnostics(&format!("{HEAD}{steps}")), "");
     for (change, to, word) in [

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_reckoned_from_rates_and_stays() {
+    fn number_of_users_is_estimated_from_rates_and_session_times() {
         const TEN: &str = "[[phase]]\nduration = \"10s\"\n";
         let with = |rest: &str| format!("{TEN}{rest}");
         let inf = f64::INFINITY;
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn users_who_may_stay_for_ever_are_without_end() {
+    fn unbounded_session_times_are_explained_as_without_end() {
         let loop_of = |steps: &str| format!(r#"{{ loop = "forever", steps = [{steps}] }}"#);
         for (steps, words) in [
             (r#"{ receive = "end" }"#.to_owned(), "a user may stay without end"),
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_change_what_is_explained() {
+    fn command_line_flags_change_the_explanation() {
         let mut scenario = scenario(
             "[[phase]]\nduration = \"100s\"\nrate = 1000\narrivals = \"poisson\"",
             "{ join = \"rooms:lobby\" },\n{ loop = 1000, steps = [{ think = \"30s\" }] }",
@@ -378,7 +378,7 @@ mod tests {
         let text = explain(&scenario, &MACHINE);
         for expected in [
             "1,000 users per second, at random (Poisson): about 100,000 users",
-            "about 100,000 in all, at most 100,000 concurrently",
+            "about 100,000 users in all, at most 100,000 concurrently",
             "has ended after about 8 h 21 min",
             "sockets    100,000",
             "addresses  2: 64,511 ports each, taken from 127.0.0.0/8",

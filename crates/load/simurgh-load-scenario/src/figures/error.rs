@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_leads_back_to_its_kind() {
+    fn error_names_parse_back_to_their_kind() {
         let numbered = [ErrorKind::UpgradeStatus(404), ErrorKind::Closed(1011)];
         let more = [ErrorKind::HttpStatus(500), ErrorKind::LongPollStatus(410)];
         let all = ErrorKind::PLAIN.iter().chain(&numbered).chain(&more);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn other_spellings_are_refused() {
+    fn misspelled_error_names_are_refused() {
         for name in ["closed_", "closed_x", "closed_+1", "closed_01", "closed_70000", "", "Tls"] {
             assert!(name.parse::<ErrorKind>().is_err(), "{name}");
         }

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_braces_is_put_in_and_the_rest_stays() {
+    fn template_replaces_text_in_braces_and_leaves_the_rest() {
         use Part::{Element, Value, Var};
         for (text, parts) in [
             ("", vec![]),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn template_errors_name_the_mistake() {
         for (text, word) in [
             ("{{room", "not closed"),
             ("{{}}", "empty"),

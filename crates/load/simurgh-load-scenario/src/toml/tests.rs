@@ -49,7 +49,7 @@ fn refused(text: &str, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn the_sketch_of_the_language() {
+fn example_of_the_scenario_language_is_parsed() {
     let scenario = ok(r#"
 name = "lobby"
 seed = 7
@@ -100,7 +100,7 @@ errors = ["== 0", "< 5"]
 }
 
 #[test]
-fn urls_have_a_port_of_their_scheme() {
+fn url_has_the_default_port_of_its_scheme() {
     for (url, host, address, tls) in [
         ("ws://127.0.0.1", "127.0.0.1", "127.0.0.1:80", false),
         ("https://127.0.0.1/", "127.0.0.1", "127.0.0.1:443", true),
@@ -131,7 +131,7 @@ fn urls_have_a_port_of_their_scheme() {
 }
 
 #[test]
-fn flags_that_are_the_reader_s() {
+fn flags_of_the_command_line_change_the_parsed_scenario() {
     let text = session("{ think = \"1s\", tag = \"slow\" }, { wait_server = true }")
         .replace("127.0.0.1:4000", "chat.invalid:4000")
         + "[[agent]]\naddress = \"a:1\"\ntoken = \"$T\"\n";
@@ -147,7 +147,7 @@ fn flags_that_are_the_reader_s() {
 }
 
 #[test]
-fn a_switch_names_a_server_by_url_or_number() {
+fn switch_step_names_a_server_by_url_or_number() {
     let acts = steps(
         r#"{ switch = 1 }, { switch = "ws://127.0.0.1:4000" }, { switch = "wss://[::1]:5" }"#,
     );
@@ -162,7 +162,7 @@ fn a_switch_names_a_server_by_url_or_number() {
 }
 
 #[test]
-fn every_mistake_of_the_tables_is_found_with_its_line() {
+fn every_mistake_in_the_tables_is_reported_with_its_line() {
     refused(
         r#"nme = "x"
 seed = -1
@@ -198,7 +198,7 @@ join_p99 = "< soon"
             ("line 8: duration: is of the wrong type (integer)", "\"500ms\""),
             ("line 9: rte: no such key in [[phase]]", "did you mean rate?"),
             ("line 12: rate: \"fortnight\" is not a unit", "60/min"),
-            ("line 13: arrivals: \"evenly\" is none", "even"),
+            ("line 13: arrivals: \"evenly\" is not allowed", "did you mean even?"),
             ("line 14: [[phase]]: duration is missing", ""),
             ("line 14: [[phase]]: rate and users exclude each other", ""),
             ("line 17: loby: there is no session \"loby\"", "did you mean lobby?"),
@@ -215,7 +215,7 @@ join_p99 = "< soon"
 }
 
 #[test]
-fn every_mistake_about_cut_connections_is_found_with_its_line() {
+fn every_mistake_in_drop_settings_is_reported_with_its_line() {
     refused(
         r#"follow_stamps = "exactly"
 [target]
@@ -239,11 +239,11 @@ drop = "10s"
 steps = []
 "#,
         &[
-            ("line 1: follow_stamps: \"exactly\" is none of its words", "did you mean exact?"),
+            ("line 1: follow_stamps: \"exactly\" is not allowed", "did you mean exact?"),
             ("line 9: resume: is of the wrong type (string)", "true or false"),
             ("line 10: every: must be longer than 0", ""),
             ("line 10: for: \"-2s\": ", "\"500ms\""),
-            ("line 10: how: \"rest\" is none of its words", "did you mean rst?"),
+            ("line 10: how: \"rest\" is not allowed", "did you mean rst?"),
             ("line 10: phase: there is no phase \"clam\"", "did you mean calm?"),
             ("line 10: evry: no such key in drop", "did you mean every?"),
             ("line 13: drop: every is missing", "10s"),
@@ -257,7 +257,7 @@ steps = []
 }
 
 #[test]
-fn a_cut_connection_is_written_with_its_phase() {
+fn drop_settings_are_written_with_their_phase() {
     let text = "[target]\nurl = \"ws://127.0.0.1:4000\"\n[[phase]]\nduration = \"1s\"\nrate = 1\n\
                 [[phase]]\nname = \"b\"\nduration = \"1s\"\nrate = 1\n[[session]]\nsteps = []\n\
                 drop = { every = \"9s\", for = \"1s\", how = \"both\", reconnect = \"0-1s\", \
@@ -277,7 +277,7 @@ fn a_cut_connection_is_written_with_its_phase() {
 }
 
 #[test]
-fn every_mistake_of_the_steps_is_found_with_its_line() {
+fn every_mistake_in_the_steps_is_reported_with_its_line() {
     refused(
         &session(
             r#"{ conect = "/" },
@@ -309,10 +309,10 @@ fn every_mistake_of_the_steps_is_found_with_its_line() {
             ("line 17: if: \"name\" is not a condition", "n >= 3"),
             ("line 18: steps: is of the wrong type (string)", "think"),
             ("line 19: wait: is not a match", "contains"),
-            ("line 20: abort: \"now\" is none of its words", "user or run"),
+            ("line 20: abort: \"now\" is not allowed", "user or run"),
             ("line 21: in: the variable \"list\" is never set", ""),
             ("line 22: wait: is not a match", "presence, key and topic"),
-            ("line 23: presence: \"here\" is none of its words", "state, joins or leaves"),
+            ("line 23: presence: \"here\" is not allowed", "state, joins or leaves"),
         ],
     );
 }
@@ -324,7 +324,7 @@ fn xpath_is_refused_by_name() {
 }
 
 #[test]
-fn a_payload_is_json_with_whatever_is_put_in() {
+fn payload_must_be_json_after_its_variables_are_inserted() {
     steps(
         r#"{ set = "a", value = "1" },
         { join = "t", payload = '{"a":{{a}},"b":"x{{a}}y","c":[{{random_number 1 6}}]}' },
@@ -363,7 +363,7 @@ fn conditions() {
 }
 
 #[test]
-fn nesting_without_end_is_refused() {
+fn too_deeply_nested_steps_are_refused() {
     let lists = "[".repeat(100_000);
     let loops = format!("{}{}", "{ loop = 1, steps = [".repeat(5_000), "] }".repeat(5_000));
     for text in [lists, session(&loops)] {
@@ -372,7 +372,7 @@ fn nesting_without_end_is_refused() {
 }
 
 #[test]
-fn the_deepest_steps_that_are_allowed_can_be_written() {
+fn deepest_allowed_steps_can_be_written() {
     let nested = |depth: usize| {
         let mut steps = vec![Step { line: 0, act: Act::WaitServer }];
         for _ in 0..depth {
@@ -398,7 +398,7 @@ fn against(targets: &str) -> String {
 }
 
 #[test]
-fn servers_and_how_users_are_spread_over_them_are_named_with_their_lines() {
+fn mistakes_in_servers_and_spread_are_reported_with_their_lines() {
     let target = "[[target]]\nurl = \"ws://127.0.0.1:1\"\n";
     let two = format!("{target}[[target]]\nurl = \"ws://127.0.0.1:2\"\n");
     for (word, spread) in super::tables::SPREADS {
@@ -409,7 +409,7 @@ fn servers_and_how_users_are_spread_over_them_are_named_with_their_lines() {
     assert_eq!(ok(&against(&two)).spread, Spread::RoundRobin);
     assert!(super::spread("Sticky").unwrap_err().contains("round-robin, sticky, elsewhere"));
     let word = against(&format!("spread = \"stiky\"\n{two}"));
-    refused(&word, &[("line 1: spread: \"stiky\" is none of its words", "did you mean sticky?")]);
+    refused(&word, &[("line 1: spread: \"stiky\" is not allowed", "did you mean sticky?")]);
     let kind = against(&format!("spread = 3\n{two}"));
     refused(&kind, &[("line 1: spread: is of the wrong type", "elsewhere")]);
     refused(&against(""), &[("line 1: the top of the file: target is missing", "[target]")]);
@@ -429,7 +429,7 @@ fn servers_and_how_users_are_spread_over_them_are_named_with_their_lines() {
 }
 
 #[test]
-fn flags_put_other_servers_in_the_place_of_those_in_the_text() {
+fn target_flags_replace_the_servers_of_the_scenario() {
     let flags = |targets: &[&str]| Overrides {
         targets: targets.iter().map(|url| (*url).to_owned()).collect(),
         map: vec![("chat".to_owned(), "127.0.0.9".to_owned())],
@@ -456,7 +456,7 @@ fn flags_put_other_servers_in_the_place_of_those_in_the_text() {
 }
 
 #[test]
-fn rows_may_be_numbers() {
+fn rows_of_a_file_may_be_a_range_of_numbers() {
     let text =
         format!("{}[files]\nrooms = {{ from = 9, to = 11 }}\n", session("{ leave = \"a\" }"));
     assert_eq!(ok(&text).files[0].rows, ["9", "10", "11"]);
@@ -487,7 +487,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn the_url_of_a_server_is_read_as_it_is_written_or_refused(
+    fn server_url_is_parsed_exactly_or_refused(
         tls: bool,
         host in "[a-z][a-z0-9.-]{0,20}",
         port in 1_u16..,

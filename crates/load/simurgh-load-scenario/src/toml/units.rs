@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_a_range() {
+    fn time_ranges_are_parsed() {
         let ms = |text: &str| {
             time_range(text).map(|(first, last)| (first.as_millis(), last.as_millis()))
         };
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_go_upwards_within_a_family() {
+    fn address_ranges_ascend_within_one_address_family() {
         let shown = |text: &str| address_range(text).map(|r| format!("{} {}", r.first, r.last));
         assert_eq!(shown("127.0.0.2").as_deref(), Ok("127.0.0.2 127.0.0.2"));
         assert_eq!(shown("127.0.0.2-9").as_deref(), Ok("127.0.0.2 127.0.0.9"));

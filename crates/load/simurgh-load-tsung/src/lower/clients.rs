@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_addresses() {
+    fn tsung_address_ranges_are_expanded() {
         assert_eq!(read("10.0.0.1"), ["10.0.0.1-10.0.0.1"]);
         assert_eq!(read("127.0.0.2-9"), ["127.0.0.2-127.0.0.9"]);
         let many = read("172.28.1-20.0-254");

@@ -50,7 +50,7 @@ impl Lower<'_> {
         }
         if lone {
             let help = "Tsung would swallow the text after it";
-            let what = "a `%%` begins neither a variable nor a function, and is sent as it is";
+            let what = "a `%%` begins neither a variable nor a function, and is sent unchanged";
             self.warnings.push(Diagnostic::at(line, what).help(help));
         }
         pieces.into_iter().filter_map(|piece| self.part(&piece, line)).collect()

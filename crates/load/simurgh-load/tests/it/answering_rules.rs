@@ -60,7 +60,7 @@ fn users_without_a_rule_are_closed() {
 }
 
 #[test]
-fn rule_holds_after_a_cut() {
+fn rule_still_answers_after_a_planned_disconnection() {
     let server = server("2", "3");
     let keys = "answer = [{ when = \"2\", send = \"3\" }]\n\
                 drop = { every = \"1s\", for = \"100ms\", how = \"rst\" }\n";
@@ -91,7 +91,7 @@ fn ping_is_not_the_reply_to_a_message() {
 }
 
 #[test]
-fn heartbeat_with_a_text_comes_at_its_interval() {
+fn heartbeat_with_a_text_is_sent_at_its_interval() {
     let server = Server::new(|mut peer| {
         peer.stream.set_read_timeout(Some(PATIENCE)).unwrap();
         peer.messages(|_, got| {

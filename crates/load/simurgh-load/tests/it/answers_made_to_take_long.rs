@@ -25,7 +25,7 @@ fn filled(piece: &str) -> Vec<u8> {
 }
 
 #[test]
-fn an_element_with_many_attributes() {
+fn element_with_many_attributes_is_searched_quickly() {
     let mut page = b"<b".to_vec();
     let mut number = 0;
     while page.len() < BYTES {
@@ -39,7 +39,7 @@ fn an_element_with_many_attributes() {
 }
 
 #[test]
-fn a_json_path_on_what_nests_or_goes_on() {
+fn json_path_on_deep_or_long_json_ends_quickly() {
     let json = |text: &str| Find::Json(text.to_owned());
     let deep = format!("{}\"{}\"{}", "[".repeat(120), "x".repeat(BYTES), "]".repeat(120));
     let found = find(&json("$..*"), deep.as_bytes());
@@ -58,7 +58,7 @@ fn a_json_path_on_what_nests_or_goes_on() {
 }
 
 #[test]
-fn a_pattern_that_looks_at_all_that_is_left_for_each_match() {
+fn pattern_that_scans_the_rest_for_each_match_ends_quickly() {
     let regex = |text: &str| Find::Regex(text.to_owned());
     let found = find(&regex(".*[^A-Z]|[A-Z]"), &filled("A"));
     assert!(!found.is_empty(), "those that were found in time are kept");
@@ -69,7 +69,7 @@ fn a_pattern_that_looks_at_all_that_is_left_for_each_match() {
 }
 
 #[test]
-fn references_without_end() {
+fn many_html_references_are_decoded_quickly() {
     for piece in ["&", "&amp", "&#", "&#x41;", "&notin;"] {
         let text = piece.repeat(BYTES / piece.len());
         let start = Instant::now();

@@ -74,7 +74,7 @@ fn all_is_well(ran: &Ran, users: u64) {
 }
 
 #[test]
-fn a_ramp_brings_the_integral_of_its_rate() {
+fn ramp_starts_users_by_the_integral_of_its_rate() {
     let seen = Seen::default();
     let server = seen.server();
     let phases = "[[phase]]\nduration = \"2s\"\nrate = [0, 100]\n\
@@ -91,7 +91,7 @@ fn a_ramp_brings_the_integral_of_its_rate() {
 }
 
 #[test]
-fn a_cap_on_users_holds_over_phases_and_workers() {
+fn maximum_of_users_holds_across_phases_and_workers() {
     let seen = Seen::default();
     let server = seen.server();
     let phases = "max_users = 70\n[target]\nurl = \"ws://SERVER\"\n\
@@ -105,7 +105,7 @@ fn a_cap_on_users_holds_over_phases_and_workers() {
 }
 
 #[test]
-fn a_closed_model_keeps_its_users_there() {
+fn closed_model_replaces_users_that_finish() {
     let seen = Seen::default();
     let server = seen.server();
     let phase = "[[phase]]\nduration = \"2s\"\nusers = 12\n";
@@ -119,7 +119,7 @@ fn a_closed_model_keeps_its_users_there() {
 }
 
 #[test]
-fn a_closed_model_keeps_to_the_cap_on_users() {
+fn closed_model_respects_the_maximum_of_users() {
     let seen = Seen::default();
     let server = seen.server();
     let phases = "[[phase]]\nduration = \"1s\"\nusers = 7\nmax_users = 31\n\
@@ -130,7 +130,7 @@ fn a_closed_model_keeps_to_the_cap_on_users() {
 }
 
 #[test]
-fn a_closed_model_shorter_than_a_bin_has_its_users_too() {
+fn closed_phase_shorter_than_a_schedule_bin_starts_its_users() {
     let seen = Seen::default();
     let server = seen.server();
     let phase = "[[phase]]\nduration = \"100ms\"\nusers = 5\n";
@@ -139,7 +139,7 @@ fn a_closed_model_shorter_than_a_bin_has_its_users_too() {
 }
 
 #[test]
-fn a_phase_that_waits_for_its_users_is_followed_by_the_next_when_all_have_gone() {
+fn next_phase_starts_when_all_users_of_a_waiting_phase_have_left() {
     let seen = Seen::default();
     let server = seen.server();
     let phases = "[[phase]]\nduration = \"200ms\"\nrate = 100\nwait_for_users = true\n\
@@ -158,7 +158,7 @@ fn a_phase_that_waits_for_its_users_is_followed_by_the_next_when_all_have_gone()
 }
 
 #[test]
-fn appointments_are_kept() {
+fn users_with_an_appointment_start_at_their_time() {
     let seen = Seen::default();
     let server = seen.server();
     let rest = "[[phase]]\nduration = \"100ms\"\nrate = 50\nweights = { late = 0 }\n\
@@ -179,7 +179,7 @@ fn appointments_are_kept() {
 }
 
 #[test]
-fn all_meet_at_a_gather_whatever_their_workers() {
+fn users_of_all_workers_meet_at_a_gather() {
     let seen = Seen::default();
     let server = seen.server();
     let rest = "[[phase]]\nduration = \"1s\"\nrate = 60\n[[session]]\nname = \"one\"\n\
@@ -192,7 +192,7 @@ fn all_meet_at_a_gather_whatever_their_workers() {
 }
 
 #[test]
-fn a_gather_that_not_all_come_to_ends_with_its_time() {
+fn incomplete_gather_ends_at_its_timeout() {
     let seen = Seen::default();
     let server = seen.server();
     let rest = "[[phase]]\nduration = \"100ms\"\nrate = 100\n[[session]]\nname = \"one\"\n\
@@ -204,7 +204,7 @@ fn a_gather_that_not_all_come_to_ends_with_its_time() {
 }
 
 #[test]
-fn a_pause_holds_arrivals_off_and_nothing_else() {
+fn pause_stops_only_arrivals() {
     let seen = Seen::default();
     let server = seen.server();
     let rest = "[[phase]]\nduration = \"2s\"\nrate = 50\n[[session]]\nname = \"one\"\n\
@@ -240,7 +240,7 @@ fn a_pause_holds_arrivals_off_and_nothing_else() {
 }
 
 #[test]
-fn a_phase_on_hold_begins_when_resumed_on_all_workers() {
+fn held_phase_starts_on_all_workers_when_resumed() {
     let seen = Seen::default();
     let server = seen.server();
     let rest = "[[phase]]\nduration = \"100ms\"\nrate = 100\n[[phase]]\nduration = \"200ms\"\n\
@@ -266,7 +266,7 @@ fn a_phase_on_hold_begins_when_resumed_on_all_workers() {
 }
 
 #[test]
-fn a_factor_multiplies_the_rate() {
+fn rate_command_multiplies_the_arrival_rate() {
     let seen = Seen::default();
     let server = seen.server();
     let phase = "[[phase]]\nduration = \"2s\"\nrate = 20\n";
@@ -278,7 +278,7 @@ fn a_factor_multiplies_the_rate() {
 }
 
 #[test]
-fn a_stop_ends_users_in_good_order() {
+fn stop_command_closes_users_cleanly() {
     let seen = Seen::default();
     let server = seen.server();
     let watched = seen.clone();
@@ -306,7 +306,7 @@ fn a_stop_ends_users_in_good_order() {
 }
 
 #[test]
-fn a_stop_told_twice_does_not_wait_for_servers_that_hang() {
+fn second_stop_command_does_not_wait_for_hanging_servers() {
     let server = Server::new(|mut peer| {
         if peer.upgrade() {
             thread::sleep(Duration::from_secs(30));

@@ -38,7 +38,7 @@ fn after_upgrade(then: impl Fn(Peer) + Send + Sync + 'static) -> Server {
 }
 
 #[test]
-fn a_good_server() {
+fn correct_server_causes_no_errors() {
     let server = after_upgrade(|mut peer| peer.echo());
     let ran = hello(server.addr);
     ran.errors_are(&[]);
@@ -49,7 +49,7 @@ fn a_good_server() {
 }
 
 #[test]
-fn nobody_listens() {
+fn refused_connections_are_reported() {
     let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let ran = hello(addr);
     all_fail(&ran, E::ConnectRefused);
@@ -58,7 +58,7 @@ fn nobody_listens() {
 }
 
 #[test]
-fn nobody_listens_and_users_try_again() {
+fn users_retry_when_connections_are_refused() {
     let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let head = "[timeouts]\nretries = 3\nretry_wait = \"10ms\"";
     let ran = run(&of(addr, USERS, "raw", head, HELLO));
@@ -68,7 +68,7 @@ fn nobody_listens_and_users_try_again() {
 }
 
 #[test]
-fn a_server_that_comes_late_is_found_by_those_who_try_again() {
+fn retrying_users_find_a_server_that_starts_late() {
     let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let late = thread::spawn(move || {
         thread::sleep(Duration::from_millis(400));
@@ -88,7 +88,7 @@ fn a_server_that_comes_late_is_found_by_those_who_try_again() {
 }
 
 #[test]
-fn accepts_and_never_answers() {
+fn server_that_accepts_and_never_answers_times_out() {
     let server = Server::new(|mut peer| peer.drain());
     let ran = hello(server.addr);
     all_fail(&ran, E::UpgradeTimeout);
@@ -99,7 +99,7 @@ fn accepts_and_never_answers() {
 }
 
 #[test]
-fn never_accepts_with_a_full_backlog() {
+fn server_with_a_full_backlog_times_out() {
     // The kernel accepts what fits in the backlog, so users connect and then receive nothing; the
     // others do not even connect. Either way each has one error.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -114,7 +114,7 @@ fn never_accepts_with_a_full_backlog() {
 }
 
 #[test]
-fn answers_the_upgrade_with_a_status() {
+fn upgrade_response_with_an_error_status_is_reported() {
     for status in [200, 404, 426, 503] {
         let server = Server::new(move |mut peer| {
             if peer.head().is_some() {
@@ -131,7 +131,7 @@ fn answers_the_upgrade_with_a_status() {
 }
 
 #[test]
-fn answers_the_upgrade_wrong() {
+fn malformed_upgrade_response_is_reported() {
     let wrong: [fn(&Peer) -> String; 5] = [
         |peer| peer.switch().replace("Accept: ", "Accept: x"),
         |peer| peer.switch().replace("Upgrade: websocket", "Upgrade: h2c"),
@@ -153,7 +153,7 @@ fn answers_the_upgrade_wrong() {
 }
 
 #[test]
-fn resets_in_the_middle_of_the_upgrade_answer() {
+fn reset_during_the_upgrade_response_is_reported() {
     let server = Server::new(|mut peer| {
         if peer.head().is_some() {
             let half = peer.switch().into_bytes();
@@ -168,7 +168,7 @@ fn resets_in_the_middle_of_the_upgrade_answer() {
 }
 
 #[test]
-fn closes_or_resets_at_once() {
+fn immediate_close_or_reset_is_reported() {
     // The end may be noticed before or after the request was written.
     for server in [Server::new(drop), Server::new(Peer::reset)] {
         let ran = hello(server.addr);
@@ -179,7 +179,7 @@ fn closes_or_resets_at_once() {
 }
 
 #[test]
-fn sends_what_is_no_frame() {
+fn invalid_frames_are_reported() {
     let masked = {
         let mut masked = raw_frame(0x81, 5, &[1, 2, 3, 4, b'h' ^ 1, 0, 0, 0, 0]);
         masked[1] |= 0x80;
@@ -219,7 +219,7 @@ fn sends_what_is_no_frame() {
 }
 
 #[test]
-fn a_message_in_many_frames_over_the_limit() {
+fn fragmented_message_over_the_limit_is_reported() {
     let server = after_upgrade(|mut peer| {
         peer.frame();
         let piece = vec![b'x'; 1 << 20];
@@ -235,7 +235,7 @@ fn a_message_in_many_frames_over_the_limit() {
 }
 
 #[test]
-fn closes_with_a_code_in_mid_session() {
+fn close_code_during_a_session_is_reported() {
     for code in [1000, 1001, 1011, 1012, 1013, 4000] {
         let server = after_upgrade(move |mut peer| {
             peer.frame();
@@ -250,7 +250,7 @@ fn closes_with_a_code_in_mid_session() {
 }
 
 #[test]
-fn ends_the_stream_while_users_think() {
+fn end_of_stream_during_a_think_time_is_reported() {
     let server = after_upgrade(|mut peer| {
         thread::sleep(Duration::from_millis(200));
         // Nothing is unread, so this is an end and not a reset.
@@ -264,7 +264,7 @@ fn ends_the_stream_while_users_think() {
 }
 
 #[test]
-fn one_bad_connection_disturbs_no_other() {
+fn bad_connection_does_not_disturb_others() {
     // Every fourth user meets a different fault; the others work normally.
     let server = Server::new(|mut peer| match peer.number % 8 {
         0 => drop(peer),
@@ -286,7 +286,7 @@ fn one_bad_connection_disturbs_no_other() {
 }
 
 #[test]
-fn answers_byte_by_byte() {
+fn response_sent_byte_by_byte_is_parsed() {
     let server = Server::new(|mut peer| {
         if peer.head().is_none() {
             return;
@@ -312,7 +312,7 @@ fn answers_byte_by_byte() {
 }
 
 #[test]
-fn floods_a_user_that_thinks() {
+fn messages_sent_during_a_think_time_are_all_received() {
     const FRAMES: u64 = 4096;
     let server = after_upgrade(|mut peer| {
         let text = frame(1, [b'x'; 1024]);
@@ -333,7 +333,7 @@ fn floods_a_user_that_thinks() {
 }
 
 #[test]
-fn floods_without_end_and_the_run_ends_in_time() {
+fn run_ends_in_time_during_an_endless_flood() {
     let server = after_upgrade(|mut peer| {
         let text = frame(2, [7; 16 << 10]);
         while peer.send(&text) {}
@@ -348,7 +348,7 @@ fn floods_without_end_and_the_run_ends_in_time() {
 }
 
 #[test]
-fn reads_nothing() {
+fn server_that_reads_nothing_stalls_sending() {
     // Users send without waiting until the buffers of the kernel and then of this tool are full.
     let server = after_upgrade(|_peer| thread::sleep(Duration::from_secs(20)));
     let body = "x".repeat(64 << 10);

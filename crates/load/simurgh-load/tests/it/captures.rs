@@ -39,7 +39,7 @@ fn expand_to(value: &str) -> impl FnMut(&Template, &mut Vec<u8>) {
 }
 
 #[test]
-fn the_finds_of_the_full_dialect_find() {
+fn captures_of_the_full_tsung_dialect_find_their_values() {
     let json = |path: &str| Find::Json(path.to_owned());
     let regex = |pattern: &str| Find::Regex(pattern.to_owned());
     let header = |path: &str| Find::Header(path.to_owned());
@@ -75,7 +75,7 @@ fn the_finds_of_the_full_dialect_find() {
 }
 
 #[test]
-fn a_regular_expression_takes_its_group_or_all() {
+fn regular_expression_captures_its_group_or_the_whole_match() {
     let table: [(&str, &[&str]); 6] = [
         (r"\d+", &["1", "2", "3"]),
         (r"\d(a)?(b)?", &["a", "", ""]),
@@ -92,7 +92,7 @@ fn a_regular_expression_takes_its_group_or_all() {
 }
 
 #[test]
-fn form_fields_are_found_however_they_are_written() {
+fn form_fields_are_found_in_every_html_notation() {
     let find = |html| find(Find::FormField("t".into()), "", html);
     assert_eq!(find("<input value='a&amp;b' type=hidden name=t>"), ["a&b"]);
     assert_eq!(
@@ -107,7 +107,7 @@ fn form_fields_are_found_however_they_are_written() {
 }
 
 #[test]
-fn json_paths_lead_where_tsung_goes_and_further() {
+fn json_paths_of_tsung_and_the_standard_find_their_values() {
     let text = r#"{"a":{"b":[{"c":1,"name":"x"},{"c":"two\n","name":"y"},{"c":null,"name":3}]},
         "0":5,"f":1.50,"t":true,"o":{"k":1, "j":"\ud800"},"list":["p","q"],"a b":7,
         "dup":1,"dup":2,"e":[]}"#;
@@ -192,7 +192,7 @@ fn segment() -> impl Strategy<Value = &'static str> {
 proptest! {
     /// The short form, which builds no tree, against the crate that does.
     #[test]
-    fn both_ways_through_json_find_the_same(
+    fn fast_json_search_agrees_with_the_standard_crate(
         value in any_json(),
         segments in prop::collection::vec(segment(), 1..4),
         is_pretty in any::<bool>(),
@@ -257,7 +257,7 @@ fn matches(matcher: &Matcher, (bytes, is_binary): &(Vec<u8>, bool), value: &str)
 }
 
 #[test]
-fn events_are_told_in_both_serializers() {
+fn events_are_matched_in_both_serializers() {
     let event = |topic: Option<Template>, event| Matcher::Event { topic, event };
     for frame in frames("rooms:1", "new_msg", r#"{"body":"hi"}"#) {
         let is = |matcher: Matcher| matches(&matcher, &frame, "1");
@@ -302,7 +302,7 @@ fn values_in_a_regular_expression_are_literal_text() {
 
 proptest! {
     #[test]
-    fn any_value_in_a_regular_expression_matches_itself_only(
+    fn any_value_in_a_regular_expression_matches_only_itself(
         value in "\\PC{0,12}",
         other in "\\PC{0,12}",
     ) {
@@ -313,7 +313,7 @@ proptest! {
     }
 
     #[test]
-    fn documents_of_a_frame_are_found_whatever_separates_them(
+    fn json_documents_in_a_frame_are_found_with_any_separator(
         ids in proptest::collection::vec(any::<u16>(), 0..6),
         separator in "[ \n\r\t]{0,3}",
     ) {
@@ -325,7 +325,7 @@ proptest! {
 }
 
 #[test]
-fn a_json_match_looks_at_all_documents_of_a_frame() {
+fn json_match_searches_all_documents_of_a_frame() {
     let json = |path: &str, value: &str| Matcher::Json { path: path.into(), is: words(value) };
     let lines = (b"{\"id\":1}\n{\"id\":2,\"a\":[{\"b\":\"x\"}]}\n{}\n".to_vec(), false);
     for (path, value, found) in [
@@ -351,7 +351,7 @@ fn a_json_match_looks_at_all_documents_of_a_frame() {
 }
 
 #[test]
-fn replies_are_told_in_both_serializers() {
+fn replies_are_matched_in_both_serializers() {
     let (join_ref, msg_ref) = (Ref::from_text("1"), Ref::from_text("2"));
     let payloads = [Payload::from_json(r#"{"n":[1]}"#), Payload::from_bytes(&b"\x01\x02"[..])];
     for (serializer, payload) in [
@@ -389,7 +389,7 @@ fn check(pattern: Template, when_found: bool, action: Action) -> CompiledCheck {
 }
 
 #[test]
-fn checks_go_on_until_one_does_more_than_log() {
+fn checks_run_until_one_does_more_than_log() {
     let answer = AnswerText::http(b"HTTP/1.1 200 OK\r\n\r\nWelcome, 7!", 19);
     let checks = [
         check(words("Welcome"), true, Action::Log),
@@ -409,7 +409,7 @@ fn checks_go_on_until_one_does_more_than_log() {
 }
 
 #[test]
-fn checks_leave_the_head_out_when_asked() {
+fn checks_skip_the_headers_on_request() {
     let answer = AnswerText::http(b"HTTP/1.1 200 OK\r\n\r\nbody", 19);
     for (pattern, skip_headers, found) in [
         ("200", false, true),
@@ -431,7 +431,7 @@ fn checks_leave_the_head_out_when_asked() {
 }
 
 #[test]
-fn values_that_break_a_pattern_are_told() {
+fn values_that_break_a_pattern_are_reported() {
     let check = check(template("a", ""), true, Action::Abort);
     let answer = AnswerText::body_only(b"a1a2");
     let mut patterns = PatternCache::default();
@@ -446,7 +446,7 @@ fn values_that_break_a_pattern_are_told() {
 }
 
 #[test]
-fn what_cannot_be_compiled_is_said() {
+fn uncompilable_search_is_reported() {
     for (find, word) in [
         (Find::Regex("(".into()), "regular expression"),
         (Find::Json("a[".into()), "JSON path"),
@@ -460,7 +460,7 @@ fn what_cannot_be_compiled_is_said() {
 
 /// As Tsung does: the next request sends them as they came.
 #[test]
-fn regular_expressions_keep_bytes_that_are_no_utf8() {
+fn regular_expressions_preserve_bytes_that_are_not_utf8() {
     for pattern in ["name=(.+?);", "(?-u:[\\xe9a-z]+);"] {
         let find = CompiledFind::new(&Find::Regex(pattern.into())).unwrap();
         let found = find.find_bytes(&AnswerText::body_only(b"name=caf\xe9;"));

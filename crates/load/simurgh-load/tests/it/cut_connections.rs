@@ -56,7 +56,7 @@ const SPEAKS: &str = "[[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\ns
       { push = \"say\", payload = { body = \"{{stamp}}\" } }] }, { think = \"1500ms\" }]\n";
 
 #[test]
-fn what_is_said_while_a_user_is_away_is_missing_and_nothing_else() {
+fn only_messages_sent_during_an_absence_are_missing() {
     let say = |times: u32| {
         format!(
             "{{ loop = {times}, steps = [{{ push = \"say\", \
@@ -93,7 +93,7 @@ fn what_is_said_while_a_user_is_away_is_missing_and_nothing_else() {
 }
 
 #[test]
-fn the_loss_is_what_the_server_knows_by_the_positions() {
+fn counted_loss_matches_the_positions_of_the_server() {
     for (how, silent) in [("rst", 0), ("silence", 10)] {
         // Replies that the missed messages are too old, and knows how many they are.
         let hub = Hub::new(Keeps::Numbers);
@@ -118,7 +118,7 @@ fn the_loss_is_what_the_server_knows_by_the_positions() {
 }
 
 #[test]
-fn agents_count_what_each_of_them_has_heard() {
+fn agents_count_the_messages_that_each_received() {
     let agents: Vec<String> = (0..2)
         .map(|_| {
             let any = "127.0.0.1:0".parse().unwrap();
@@ -148,7 +148,7 @@ fn agents_count_what_each_of_them_has_heard() {
 }
 
 #[test]
-fn who_resumes_misses_nothing() {
+fn user_that_resumes_misses_no_message() {
     for protocol in ["phoenix", "phoenix-v1"] {
         let hub = Hub::new(Keeps::All);
         let server = hub.serve();
@@ -175,7 +175,7 @@ fn who_resumes_misses_nothing() {
 }
 
 #[test]
-fn a_server_that_errs_is_found_out() {
+fn lost_repeated_and_reordered_messages_are_counted() {
     // Of ten messages the third comes twice, the fifth after the sixth, and the eighth never.
     let hub = Hub::new(Keeps::Errors);
     let server = hub.serve();
@@ -200,7 +200,7 @@ fn a_server_that_errs_is_found_out() {
 }
 
 #[test]
-fn what_the_server_did_not_take_nobody_has_to_hear() {
+fn message_that_the_server_did_not_accept_is_not_missing() {
     // Refused, unanswered and never arrived are three ways of being unconfirmed.
     let hub = Hub::new(Keeps::Nothing);
     let server = hub.serve();
@@ -227,7 +227,7 @@ fn what_the_server_did_not_take_nobody_has_to_hear() {
 }
 
 #[test]
-fn what_was_not_confirmed_all_have_to_hear_if_one_does() {
+fn unconfirmed_message_is_expected_by_all_if_one_user_receives_it() {
     let hub = Hub::new(Keeps::Nothing);
     let server = hub.serve();
     let say = "payload = { body = \"{{stamp}}\" }";
@@ -246,7 +246,7 @@ fn what_was_not_confirmed_all_have_to_hear_if_one_does() {
 }
 
 #[test]
-fn users_who_come_and_go_are_owed_what_is_said_while_they_are_there() {
+fn joining_and_leaving_user_expects_only_messages_while_joined() {
     // One speaks all the time; the other joins and leaves twice by its steps.
     let hub = Hub::new(Keeps::Nothing);
     let server = hub.serve();
@@ -291,7 +291,7 @@ fn watching(ends: &Ends, begins: &Arc<Mutex<Vec<Instant>>>) -> Server {
 }
 
 #[test]
-fn a_reset_is_heard_at_once_and_silence_only_when_the_user_is_back() {
+fn server_notices_a_reset_at_once_and_silence_at_the_reconnect() {
     for (how, is_silent) in [("rst", false), ("silence", true)] {
         let (ends, begins) = (Arc::default(), Arc::default());
         let server = watching(&ends, &begins);
@@ -311,7 +311,7 @@ fn a_reset_is_heard_at_once_and_silence_only_when_the_user_is_back() {
 }
 
 #[test]
-fn a_reconnect_that_fails_is_tried_again_and_counted() {
+fn failed_reconnect_is_retried_and_counted() {
     let refused = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&refused);
     let hub = Hub::new(Keeps::Nothing);
@@ -333,7 +333,7 @@ fn a_reconnect_that_fails_is_tried_again_and_counted() {
 }
 
 #[test]
-fn positions_are_taken_from_all_that_bears_one() {
+fn resume_position_is_taken_from_every_message_that_has_one() {
     // Each connection is sent one message and ends; the next join shows the resulting position.
     let since = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&since);
@@ -394,7 +394,7 @@ fn positions_are_taken_from_all_that_bears_one() {
 }
 
 #[test]
-fn a_channel_that_is_joined_anew_begins_now() {
+fn newly_joined_channel_does_not_resume() {
     let hub = Hub::new(Keeps::All);
     let server = hub.serve();
     let join = "{ join = \"room\" }, { push = \"say\" }, { think = \"50ms\" }";
@@ -411,7 +411,7 @@ fn a_channel_that_is_joined_anew_begins_now() {
 }
 
 #[test]
-fn a_payload_that_turns_out_to_be_no_object_ends_the_user() {
+fn join_payload_that_is_not_an_object_aborts_the_user() {
     let hub = Hub::new(Keeps::All);
     let server = hub.serve();
     let steps = "resume = true\nsteps = [{ set = \"p\", value = \"[1]\" }, { connect = \"/\" }, \

@@ -115,7 +115,7 @@ fn assert_all_well(record: &Record, users: u64) {
 }
 
 #[test]
-fn the_totals_of_two_agents_add_up_and_follow_the_weights() {
+fn totals_of_two_agents_add_up_and_follow_the_weights() {
     let agents = [TestAgent::start(), TestAgent::start()];
     let named =
         |a: f64, b: f64| [(agents[0].address.to_string(), a), (agents[1].address.to_string(), b)];
@@ -135,7 +135,7 @@ fn the_totals_of_two_agents_add_up_and_follow_the_weights() {
 }
 
 #[test]
-fn this_host_takes_part_when_it_is_named_and_only_then() {
+fn local_host_takes_part_only_if_it_is_named() {
     let agent = TestAgent::start();
     let agents = [("local".to_owned(), 1.0), (agent.address.to_string(), 1.0)];
     let (outcome, record) = go(prepare(scenario(&agents, PHASE, THINK)));
@@ -164,7 +164,7 @@ fn phases_wait_and_users_gather_across_hosts() {
 }
 
 #[test]
-fn a_user_on_one_host_can_end_the_run_everywhere() {
+fn user_on_one_host_can_end_the_run_on_all_hosts() {
     let agents = [TestAgent::start(), TestAgent::start()];
     let agents = agents.each_ref().map(|agent| (agent.address.to_string(), 1.0));
     let steps = "{ set = \"id\", value = \"{{user_id}}\" },\n\
@@ -218,7 +218,7 @@ impl Cable {
 }
 
 #[test]
-fn a_lost_agent_is_reported_with_its_users_and_the_rest_goes_on() {
+fn lost_agent_is_reported_with_its_users_and_the_run_continues() {
     let agents = [TestAgent::start(), TestAgent::start()];
     let cable = Cable::to(agents[1].address);
     let named = [(agents[0].address.to_string(), 1.0), (cable.address.to_string(), 1.0)];
@@ -249,7 +249,7 @@ fn a_lost_agent_is_reported_with_its_users_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_run_that_has_lost_all_agents_has_failed_and_is_recorded() {
+fn run_that_lost_all_agents_fails_and_is_recorded() {
     let agent = TestAgent::start();
     let cable = Cable::to(agent.address);
     let run = prepare(scenario(&[(cable.address.to_string(), 1.0)], PHASE, "{ think = \"1m\" }"));
@@ -296,7 +296,7 @@ impl Talk {
 }
 
 #[test]
-fn strangers_are_closed_with_one_line_each_and_hear_nothing() {
+fn agent_closes_unknown_clients_silently_and_logs_one_line_each() {
     let agent = TestAgent::start();
     let mut talk = Talk::to(agent.address);
     talk.stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -309,12 +309,12 @@ fn strangers_are_closed_with_one_line_each_and_hear_nothing() {
     let mut talk = Talk::to(agent.address);
     talk.say(&Hello::new("another token".into()));
     assert_eq!(talk.hear::<Greeting>(), None);
-    agent.said("its token is another one");
+    agent.said("refused, wrong token");
     assert_eq!(agent.lines.lock().unwrap().len(), 3, "{:?}", agent.lines);
     // More than it accepts at a time: the others are closed at once, and it continues.
     let silent: Vec<TcpStream> =
         (0..40).map(|_| TcpStream::connect(agent.address).unwrap()).collect();
-    agent.said("have not said yet who they are");
+    agent.said("others have not authenticated yet");
     drop(silent);
     let named = [(agent.address.to_string(), 1.0)];
     eventually("a run", || {
@@ -323,14 +323,14 @@ fn strangers_are_closed_with_one_line_each_and_hear_nothing() {
 }
 
 #[test]
-fn other_versions_are_named_on_both_sides() {
+fn version_mismatch_is_reported_by_agent_and_controller() {
     let agent = TestAgent::start();
     let mut talk = Talk::to(agent.address);
     talk.say(&Hello { version: "77.0.0".into(), ..Hello::new(TOKEN.into()) });
     let greeting: Greeting = talk.hear().unwrap();
     assert!(is_this_version(greeting.protocol, &greeting.version) && greeting.busy.is_none());
     assert_eq!(talk.hear::<Greeting>(), None);
-    agent.said("it is simurgh 77.0.0");
+    agent.said("refused, it is simurgh 77.0.0");
     agent.said(&format!("this is {}", env!("CARGO_PKG_VERSION")));
     // An agent of another version.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -350,7 +350,7 @@ fn other_versions_are_named_on_both_sides() {
 }
 
 #[test]
-fn all_agents_that_cannot_take_part_are_named_with_the_next_step() {
+fn unusable_agents_are_all_reported_with_advice() {
     let agent = TestAgent::start();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     // Sends what no agent sends.
@@ -374,19 +374,22 @@ fn all_agents_that_cannot_take_part_are_named_with_the_next_step() {
     assert_eq!(why.len(), 4, "{why:?}");
     assert!(why[0].starts_with(&format!("agent {closed}: cannot connect: ")), "{why:?}");
     assert!(why[0].contains(&format!("--listen 0.0.0.0:{}", closed.port())), "{why:?}");
-    assert!(why[1].contains("its token is another one"), "{why:?}");
-    assert!(why[2].contains("see that it is `simurgh load agent`"), "{why:?}");
-    assert!(why[3].contains("NO_SUCH_VARIABLE_HERE"), "{why:?}");
+    assert!(
+        why[1].contains("wrong token. Use the token that the agent was started with"),
+        "{why:?}"
+    );
+    assert!(why[2].contains("the maximum is 4096; is it `simurgh load agent`?"), "{why:?}");
+    assert!(why[3].contains("NO_SUCH_VARIABLE_HERE is not set; set it"), "{why:?}");
 }
 
 #[test]
-fn an_agent_has_one_run_at_a_time_and_outlives_its_controllers() {
+fn agent_serves_one_run_at_a_time_and_survives_its_controllers() {
     let agent = TestAgent::start();
     let named = [(agent.address.to_string(), 1.0)];
     let run = prepare(scenario(&named, PHASE, THINK));
     let why = refused(&named);
     assert!(why[0].contains("busy with a run of"), "{why:?}");
-    agent.said("sent away, this agent is busy");
+    agent.said("refused, this agent is busy with a run of");
     // The controller closes without a message.
     drop(run);
     agent.said("its run was ended here");
@@ -397,7 +400,7 @@ fn an_agent_has_one_run_at_a_time_and_outlives_its_controllers() {
     let mut silent = Talk::to(agent.address);
     silent.say(&Hello::new(TOKEN.into()));
     assert_eq!(silent.hear::<Greeting>().unwrap().busy, None);
-    agent.said("it said nothing for 5 s");
+    agent.said("it sent nothing for 5 s");
     let (outcome, _) = go(prepare(scenario(&named, PHASE, THINK)));
     assert_eq!(outcome.ending, Ending::Finished);
 }

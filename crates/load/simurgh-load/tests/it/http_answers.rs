@@ -41,7 +41,7 @@ fn searched(headers: &str, body: &[u8]) -> (Vec<u8>, bool) {
 }
 
 #[test]
-fn compressed_bodies_are_searched_as_they_were() {
+fn compressed_bodies_are_searched_uncompressed() {
     let body = b"token=abc\n";
     let cut = &gzip(body)[..20];
     let twice = [gzip(b"token="), gzip(b"abc\n")].concat();
@@ -70,7 +70,7 @@ fn compressed_bodies_are_searched_as_they_were() {
 }
 
 #[test]
-fn values_are_taken_from_compressed_answers() {
+fn values_are_captured_from_compressed_responses() {
     let heads = Arc::new(Mutex::new(Vec::new()));
     let server = Server::new({
         let heads = Arc::clone(&heads);
@@ -95,7 +95,7 @@ fn values_are_taken_from_compressed_answers() {
 }
 
 #[test]
-fn answers_that_are_searched_in_part_are_warned_of() {
+fn partly_searched_response_causes_a_warning() {
     let server = Server::new(|mut peer| {
         while peer.head().is_some() {
             let body = vec![b'x'; 5 << 20];
@@ -114,7 +114,7 @@ fn answers_that_are_searched_in_part_are_warned_of() {
 }
 
 #[test]
-fn cookies_are_sent_with_upgrades_and_taken_from_their_answers() {
+fn cookies_are_sent_with_upgrades_and_stored_from_their_responses() {
     let heads = Arc::new(Mutex::new(Vec::new()));
     let server = Server::new({
         let heads = Arc::clone(&heads);

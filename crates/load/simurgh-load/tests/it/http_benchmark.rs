@@ -63,7 +63,7 @@ fn all_well(run: &Outcome) {
 }
 
 #[test]
-fn as_many_answers_are_counted_as_the_server_gave() {
+fn response_count_matches_the_server() {
     let served = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&served);
     let server = Server::new(move |mut peer| {
@@ -97,7 +97,7 @@ fn as_many_answers_are_counted_as_the_server_gave() {
 }
 
 #[test]
-fn each_status_is_counted_apart_and_no_redirect_is_followed() {
+fn each_status_is_counted_separately_and_redirects_are_not_followed() {
     let server = Server::new(|mut peer| {
         let statuses = ["200 OK", "301 Moved Permanently", "404 Not Found", "503 Busy"];
         for status in statuses.iter().cycle() {
@@ -115,7 +115,7 @@ fn each_status_is_counted_apart_and_no_redirect_is_followed() {
 }
 
 #[test]
-fn connections_that_are_not_kept_are_opened_again_and_counted() {
+fn connections_without_keep_alive_are_reopened_and_counted() {
     for answer in [
         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\na",
         "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na",
@@ -132,7 +132,7 @@ fn connections_that_are_not_kept_are_opened_again_and_counted() {
 }
 
 #[test]
-fn a_connection_that_closes_without_a_word_between_requests_is_no_error() {
+fn connection_closed_between_requests_is_not_an_error() {
     let server = Server::new(|mut peer| {
         for _ in 0..3 {
             if peer.head().is_none() || !peer.send(HELLO) {
@@ -148,7 +148,7 @@ fn a_connection_that_closes_without_a_word_between_requests_is_no_error() {
 }
 
 #[test]
-fn an_answer_that_is_cut_off_is_a_read_error() {
+fn truncated_response_is_a_read_error() {
     for answer in
         ["HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", "HTTP/1.1 200 OK\r\nCont", ""]
     {
@@ -167,7 +167,7 @@ fn an_answer_that_is_cut_off_is_a_read_error() {
 
 /// Answers with some bytes changed, left out, or sent in odd pieces: `run` checks the sums.
 #[test]
-fn whatever_is_sent_the_sums_hold() {
+fn sums_are_consistent_for_any_response_bytes() {
     let server = Server::new(|mut peer| {
         let mut random = fastrand::Rng::with_seed(peer.number);
         let answers = [
@@ -200,13 +200,13 @@ fn whatever_is_sent_the_sums_hold() {
 }
 
 #[test]
-fn more_than_the_answer_is_an_error() {
+fn bytes_after_the_response_are_an_error() {
     let run = run(plan(&always(format!("{HELLO}and more"))));
     assert!(run.requests > 4 && run.errors["http_malformed"] == run.requests, "{run:#?}");
 }
 
 #[test]
-fn a_server_that_never_answers_is_timed_out() {
+fn server_that_never_responds_causes_timeouts() {
     let server = Server::new(|mut peer| {
         let _ = peer.head();
         peer.drain();
@@ -222,7 +222,7 @@ fn a_server_that_never_answers_is_timed_out() {
 }
 
 #[test]
-fn a_server_that_dies_leaves_what_was_measured_until_then() {
+fn results_before_a_server_crash_are_reported() {
     let server = always(HELLO);
     let mut plan = plan(&server);
     plan.duration = Duration::from_millis(900);
@@ -238,7 +238,7 @@ fn a_server_that_dies_leaves_what_was_measured_until_then() {
 }
 
 #[test]
-fn nobody_there_is_said_before_anything_is_measured() {
+fn unreachable_server_is_reported_before_the_benchmark() {
     let server = always(HELLO);
     let plan = plan(&server);
     drop(server);
@@ -248,7 +248,7 @@ fn nobody_there_is_said_before_anything_is_measured() {
 }
 
 #[test]
-fn in_a_closed_loop_rate_times_latency_is_the_number_of_connections() {
+fn closed_loop_rate_times_latency_equals_the_connections() {
     let server = Server::new(|mut peer| {
         while peer.head().is_some() {
             thread::sleep(Duration::from_millis(20));
@@ -268,7 +268,7 @@ fn in_a_closed_loop_rate_times_latency_is_the_number_of_connections() {
 }
 
 #[test]
-fn in_an_open_loop_a_stall_shows_in_all_requests_that_were_due_meanwhile() {
+fn open_loop_stall_delays_every_request_due_meanwhile() {
     let began = Arc::new(std::sync::OnceLock::<Instant>::new());
     let server = Server::new(move |mut peer| {
         while peer.head().is_some() {
@@ -296,7 +296,7 @@ fn in_an_open_loop_a_stall_shows_in_all_requests_that_were_due_meanwhile() {
 
 /// Requests under way at the end are in the latency with the little that they waited.
 #[test]
-fn rate_is_reached_if_only_the_last_requests_are_under_way() {
+fn rate_counts_as_reached_if_only_the_last_requests_are_pending() {
     let server = Server::new(|mut peer| {
         while peer.head().is_some() {
             thread::sleep(Duration::from_millis(200));
@@ -314,7 +314,7 @@ fn rate_is_reached_if_only_the_last_requests_are_under_way() {
 }
 
 #[test]
-fn a_rate_that_is_not_reached_is_said_and_nothing_due_is_left_out() {
+fn unreached_rate_is_reported_and_every_due_request_counts() {
     let server = Server::new(|mut peer| {
         while peer.head().is_some() {
             thread::sleep(Duration::from_millis(50));
@@ -336,7 +336,7 @@ fn a_rate_that_is_not_reached_is_said_and_nothing_due_is_left_out() {
 }
 
 #[test]
-fn whoever_steers_ends_it_with_what_was_measured() {
+fn stopped_benchmark_reports_its_results_so_far() {
     let server = always(HELLO);
     let mut plan = plan(&server);
     plan.duration = Duration::from_secs(60);
@@ -363,7 +363,7 @@ fn secure() -> (String, Server) {
 }
 
 #[test]
-fn https_is_measured_and_a_wrong_certificate_is_not() {
+fn https_is_measured_and_an_untrusted_certificate_is_refused() {
     let (pem, server) = secure();
     let with = |tls: Tls| {
         let url = format!("https://{}/", server.addr);
@@ -388,7 +388,7 @@ fn https_is_measured_and_a_wrong_certificate_is_not() {
 }
 
 #[test]
-fn close_notify_ends_an_answer_without_a_length() {
+fn close_notify_ends_a_response_without_a_length() {
     let (_, config) = certificate();
     let server = secure_server(config, |mut stream| {
         if head(&mut stream).is_some() {

@@ -156,7 +156,7 @@ fn feed(wire: &[u8], sizes: &[usize], to_head: bool) -> Parsed {
 
 proptest! {
     #[test]
-    fn an_answer_is_what_it_was_made_of(
+    fn generated_response_is_parsed_back(
         made in made(),
         after in prop::collection::vec(any::<u8>(), 0..20),
         sizes in prop::collection::vec(1..50_usize, 1..6),
@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_answer_is_told(made in made(), cut in any::<prop::sample::Index>()) {
+    fn truncated_response_is_detected(made in made(), cut in any::<prop::sample::Index>()) {
         let wire = made.wire();
         let cut = cut.index(wire.len());
         let (_, done, _) = feed(&wire[..cut], &[7], made.to_head);
@@ -203,7 +203,7 @@ fn error(wire: &str) -> Option<ResponseError> {
 }
 
 #[test]
-fn what_is_no_answer_is_refused() {
+fn invalid_response_is_refused() {
     let ok = "HTTP/1.1 200 OK\r\n";
     let chunked = format!("{ok}Transfer-Encoding: chunked\r\n\r\n");
     let table = [
@@ -241,7 +241,7 @@ fn what_is_no_answer_is_refused() {
 }
 
 #[test]
-fn lenient_where_servers_are_sloppy() {
+fn sloppy_but_clear_responses_are_accepted() {
     let bare = "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n3\nabc\n0\n\n";
     let (kept, done, _) = feed(bare.as_bytes(), &[1], false);
     assert_eq!(
@@ -257,7 +257,7 @@ fn lenient_where_servers_are_sloppy() {
 }
 
 #[test]
-fn several_answers_on_one_connection_are_told_apart() {
+fn responses_on_one_connection_are_separated() {
     let wire = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na\
         HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n";
     let mut bytes = &wire[..];
@@ -276,7 +276,7 @@ fn several_answers_on_one_connection_are_told_apart() {
 }
 
 #[test]
-fn only_what_is_wanted_is_kept() {
+fn response_body_is_stored_up_to_its_limit() {
     let mut kept = Kept::new(3);
     kept.take(&Event::Body(b"ab"));
     assert!(!kept.is_cut());
@@ -286,6 +286,6 @@ fn only_what_is_wanted_is_kept() {
 }
 
 #[test]
-fn an_answer_under_way_is_small() {
+fn response_parser_takes_at_most_96_bytes() {
     assert!(size_of::<Response>() <= 96, "{}", size_of::<Response>());
 }

@@ -134,7 +134,7 @@ fn all_went_well(ran: &Ran) {
 }
 
 #[test]
-fn two_connections_are_kept() {
+fn long_polling_user_reuses_two_connections() {
     let server = server(Manners::default());
     let ran = users("ws", &server, "");
     all_went_well(&ran);
@@ -143,7 +143,7 @@ fn two_connections_are_kept() {
 }
 
 #[test]
-fn a_server_may_close_after_each_answer() {
+fn long_polling_works_if_the_server_closes_after_each_response() {
     let server = server(Manners { last: Some(true), ..Manners::default() });
     let ran = users("ws", &server, "");
     all_went_well(&ran);
@@ -152,7 +152,7 @@ fn a_server_may_close_after_each_answer() {
 }
 
 #[test]
-fn a_request_on_a_connection_that_was_closed_is_sent_again() {
+fn request_on_a_closed_connection_is_sent_again() {
     let server = server(Manners { last: Some(false), ..Manners::default() });
     let ran = users("ws", &server, "");
     all_went_well(&ran);
@@ -161,7 +161,7 @@ fn a_request_on_a_connection_that_was_closed_is_sent_again() {
 }
 
 #[test]
-fn https_is_spoken_on_both_connections() {
+fn long_polling_uses_https_on_both_connections() {
     let (pem, config) = certificate();
     for last in [None, Some(true)] {
         let sessions = Arc::new(Sessions::default());
@@ -177,7 +177,7 @@ fn https_is_spoken_on_both_connections() {
 }
 
 #[test]
-fn what_is_no_session_has_a_name() {
+fn refused_or_invalid_long_polling_session_has_its_own_error() {
     for (opening, error) in [
         ("{\"status\":403}", E::UpgradeStatus(403)),
         ("{\"status\":200,\"token\":null,\"messages\":[]}", E::UpgradeStatus(200)),
@@ -194,7 +194,7 @@ fn what_is_no_session_has_a_name() {
 }
 
 #[test]
-fn a_post_that_is_refused_ends_the_session() {
+fn refused_long_polling_post_ends_the_session() {
     let server = server(Manners { posts: 408, ..Manners::default() });
     let ran = users("ws", &server, "");
     ran.errors_are(&[(E::LongPollStatus(408), USERS)]);
@@ -203,7 +203,7 @@ fn a_post_that_is_refused_ends_the_session() {
 }
 
 #[test]
-fn a_server_that_hangs_up_is_a_lost_connection() {
+fn long_polling_server_that_closes_is_a_lost_connection() {
     let server = Server::new(|_| {});
     let ran = users("ws", &server, "");
     ran.users_are(0, USERS);

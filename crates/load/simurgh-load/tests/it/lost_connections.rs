@@ -42,7 +42,7 @@ const ANY: &str = "127.0.0.1:0";
 const BACK: &str = "reconnect = { min = \"20ms\", max = \"200ms\" }\n";
 
 #[test]
-fn a_server_that_dies_and_comes_back_gets_all_its_users_back() {
+fn restarted_server_gets_all_its_users_back() {
     const USERS: u64 = 300;
     let log = Log::default();
     let first = channels_at(ANY.parse().unwrap(), &log);
@@ -85,7 +85,7 @@ fn a_server_that_dies_and_comes_back_gets_all_its_users_back() {
 }
 
 #[test]
-fn a_stay_goes_on_after_a_reconnect_with_what_was_left_of_it() {
+fn receive_step_continues_with_its_rest_after_a_reconnect() {
     // Two frames of five come before the connection ends, three after it; the replies of the
     // repeated join in between do not count.
     let log = Log::default();
@@ -118,7 +118,7 @@ fn a_stay_goes_on_after_a_reconnect_with_what_was_left_of_it() {
 }
 
 #[test]
-fn joins_repeated_in_vain_are_repeated_again() {
+fn failed_rejoins_are_repeated_at_the_next_reconnect() {
     // The second connection ends after the first of two repeated joins; on the third, both come.
     let log = Log::default();
     let seen = log.clone();
@@ -147,7 +147,7 @@ fn joins_repeated_in_vain_are_repeated_again() {
 }
 
 #[test]
-fn channels_that_the_server_ended_are_joined_again_as_well() {
+fn channels_that_the_server_closed_are_joined_again() {
     // On the first connection the server ends both channels, each in one of two ways.
     let log = Log::default();
     let seen = log.clone();
@@ -179,7 +179,7 @@ fn channels_that_the_server_ended_are_joined_again_as_well() {
 }
 
 #[test]
-fn what_was_left_is_not_joined_again() {
+fn left_channels_are_not_joined_again_after_a_reconnect() {
     let log = Log::default();
     let seen = log.clone();
     let server = Server::new(move |mut peer| {
@@ -198,7 +198,7 @@ fn what_was_left_is_not_joined_again() {
 }
 
 #[test]
-fn a_gather_that_is_over_meanwhile_is_not_waited_for() {
+fn reconnected_user_does_not_wait_for_a_finished_gather() {
     // The first user is lost while it waits for the other one, which comes meanwhile.
     let second_may = Arc::new(AtomicBool::new(false));
     let may = Arc::clone(&second_may);
@@ -227,7 +227,7 @@ fn a_gather_that_is_over_meanwhile_is_not_waited_for() {
 }
 
 #[test]
-fn attempts_are_bounded_and_then_the_user_ends() {
+fn user_ends_after_its_maximum_of_reconnect_attempts() {
     let server = Server::new(|mut peer| {
         if peer.number == 0 {
             peer.upgrade();
@@ -243,7 +243,7 @@ fn attempts_are_bounded_and_then_the_user_ends() {
 }
 
 #[test]
-fn a_server_that_hangs_up_on_everybody_at_once_keeps_them_busy_not_the_machine() {
+fn reconnects_to_a_server_that_closes_at_once_are_paced() {
     let upgrades = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&upgrades);
     let server = Server::new(move |mut peer| {
@@ -260,7 +260,7 @@ fn a_server_that_hangs_up_on_everybody_at_once_keeps_them_busy_not_the_machine()
 }
 
 #[test]
-fn a_heartbeat_without_an_answer_is_a_lost_connection() {
+fn unanswered_heartbeat_is_a_lost_connection() {
     let log = Log::default();
     let server = Server::new(move |mut peer| {
         if peer.number > 0 {
@@ -283,7 +283,7 @@ fn a_heartbeat_without_an_answer_is_a_lost_connection() {
 }
 
 #[test]
-fn a_connection_laid_aside_is_the_same_when_it_is_taken_up_again() {
+fn stored_connection_loses_no_messages_until_it_is_restored() {
     // What comes while the connection is stored is read later, not lost.
     let server = Server::new(|mut peer| {
         if !peer.upgrade() {
@@ -312,7 +312,7 @@ fn a_connection_laid_aside_is_the_same_when_it_is_taken_up_again() {
 }
 
 #[test]
-fn a_connection_that_ends_while_it_lies_aside_is_counted_out() {
+fn stored_connection_that_ends_is_no_longer_counted() {
     let server = Server::new(|mut peer| {
         if !peer.upgrade() {
             return;

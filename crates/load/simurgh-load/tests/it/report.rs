@@ -24,7 +24,7 @@ fn read_json(path: &Path) -> Value {
 }
 
 #[test]
-fn a_journal_becomes_the_same_record_again() {
+fn journal_replays_to_the_same_record() {
     let dir = tempfile::tempdir().unwrap();
     let record = write_run(dir.path());
     let again = report::replay(dir.path()).unwrap();
@@ -34,7 +34,7 @@ fn a_journal_becomes_the_same_record_again() {
 }
 
 #[test]
-fn a_run_killed_at_any_byte_is_reported_up_to_the_last_whole_second() {
+fn killed_run_is_reported_up_to_the_last_complete_second() {
     let dir = tempfile::tempdir().unwrap();
     write_run(dir.path());
     let whole = fs::read(dir.path().join("journal.jsonl")).unwrap();
@@ -68,7 +68,7 @@ fn codes(record: &Record) -> Vec<&'static str> {
 }
 
 #[test]
-fn what_is_missing_and_why_stands_in_the_summary() {
+fn summary_shows_missing_messages_and_their_reasons() {
     let counts = [
         (Count::Broadcasts, 2_000),
         (Count::Deliveries, 78_253),
@@ -106,21 +106,21 @@ fn what_is_missing_and_why_stands_in_the_summary() {
 }
 
 #[test]
-fn every_reason_of_a_gap_has_a_count_of_its_own() {
+fn every_gap_reason_has_its_own_counter() {
     for (reason, count) in Count::GAPS {
         assert_eq!((Count::gap(reason), count.name()), (count, &*format!("gaps_{reason}")));
     }
 }
 
 #[test]
-fn a_journal_that_is_none_is_refused_with_a_reason() {
+fn invalid_journal_is_refused_with_a_reason() {
     let whole = br#"{"format":1}"#;
     for (text, says) in [
-        (&b""[..], "no head"),
-        (b"{}", "no head"),
-        (b"\xFF\xFE", "no head"),
+        (&b""[..], "line 1 is not the head"),
+        (b"{}", "line 1 is not the head"),
+        (b"\xFF\xFE", "line 1 is not the head"),
         (br#"{"format":99,"anything":1}"#, "format 99"),
-        (&whole[..], "no head"),
+        (&whole[..], "line 1 is not the head"),
     ] {
         let error = Replay::new(text).map(|_| ()).unwrap_err();
         assert!(error.contains(says), "{error}");
@@ -136,7 +136,7 @@ fn a_journal_that_is_none_is_refused_with_a_reason() {
 }
 
 #[test]
-fn all_files_are_made_again_from_the_journal_alone() {
+fn all_report_files_are_recreated_from_the_journal() {
     let dir = tempfile::tempdir().unwrap();
     write_run(dir.path());
     let again = tempfile::tempdir().unwrap();
@@ -150,7 +150,7 @@ fn all_files_are_made_again_from_the_journal_alone() {
 }
 
 #[test]
-fn a_run_that_goes_on_is_reported_and_left_alone() {
+fn run_in_progress_is_reported_without_changing_its_files() {
     let dir = tempfile::tempdir().unwrap();
     let mut opened = Record::new(made_up::meta());
     let mut outputs = Outputs::in_dir(dir.path(), &mut opened);
@@ -180,7 +180,7 @@ fn a_run_that_goes_on_is_reported_and_left_alone() {
 }
 
 #[test]
-fn a_full_disk_costs_the_files_and_one_warning_each_but_not_the_run() {
+fn full_disk_costs_one_warning_for_each_file_but_not_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let names = ["journal.jsonl", "tsung.log", "match.log", "report.json.new"];
     for name in names {
@@ -198,11 +198,11 @@ fn a_full_disk_costs_the_files_and_one_warning_each_but_not_the_run() {
     assert_eq!(failed, 4, "{warnings:?}");
     assert_eq!(record.at_ms(), 25_400);
     assert!(!dir.path().join("report.json").exists());
-    assert!(report::summary(&record).contains("report.json could not be written"));
+    assert!(report::summary(&record).contains("cannot write report.json"));
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_is_reported() {
+fn uncreatable_report_directory_is_reported() {
     let mut record = Record::new(made_up::meta());
     let outputs = Outputs::in_dir(Path::new("/proc/nowhere/run"), &mut record);
     assert!(outputs.failed());
@@ -210,7 +210,7 @@ fn a_directory_that_cannot_be_made_is_reported() {
 }
 
 #[test]
-fn the_report_is_as_its_schema_says() {
+fn json_report_matches_its_schema() {
     let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/report.schema.json");
     let schema = read_json(&schema);
     let dir = tempfile::tempdir().unwrap();
@@ -233,7 +233,7 @@ fn the_report_is_as_its_schema_says() {
 }
 
 #[test]
-fn the_schema_names_every_counter() {
+fn report_schema_names_every_counter() {
     let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/report.schema.json");
     let schema = read_json(&schema);
     let known = schema["$defs"]["counts"]["properties"].as_object().unwrap();
@@ -289,7 +289,7 @@ fn tsung_log_has_the_totals_of_the_record() {
 }
 
 #[test]
-fn match_log_has_tsungs_form() {
+fn match_log_has_the_format_of_tsung() {
     let dir = tempfile::tempdir().unwrap();
     write_run(dir.path());
     let log = fs::read_to_string(dir.path().join("match.log")).unwrap();
@@ -306,7 +306,7 @@ fn match_log_has_tsungs_form() {
 }
 
 #[test]
-fn single_times_are_kept_when_asked_for() {
+fn single_times_are_logged_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let mut meta = made_up::meta();
     meta.full_stats = true;
@@ -393,7 +393,7 @@ fn tsung_percentile_reads_single_times() {
 }
 
 #[test]
-fn the_summary_in_words_says_what_matters() {
+fn text_summary_shows_the_important_results() {
     let text = report::summary(&made_up::run(1));
     for what in [
         "made up: finished: the time was over, after 25.4 s",

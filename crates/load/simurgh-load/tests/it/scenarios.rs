@@ -21,7 +21,7 @@ fn loaded(path: &Path, overrides: &Overrides) -> Loaded {
 }
 
 #[test]
-fn those_shipped_are_right_and_short() {
+fn shipped_scenarios_are_valid_and_short() {
     let paths = shipped();
     let names: Vec<_> =
         paths.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
@@ -55,7 +55,7 @@ fn those_shipped_are_right_and_short() {
 }
 
 #[test]
-fn those_shipped_do_what_they_say() {
+fn shipped_scenarios_do_what_they_describe() {
     let by_name = |name: &str| {
         let paths = shipped();
         let path = paths.iter().find(|path| path.ends_with(name)).unwrap();
@@ -63,31 +63,34 @@ fn those_shipped_do_what_they_say() {
     };
     let machine = Machine { workers: 6, descriptors: 20_000, memory_bytes: None };
     for (name, expected) in [
-        ("lobby.toml", ["in all about 100,000 users, at a time at most about 100,000"].as_slice()),
-        ("one-channel.toml", &["in all about 1,000 users, at a time at most about 1,000"]),
-        ("many-channels.toml", &["in all about 10,000 users, at a time at most about 10,000"]),
+        ("lobby.toml", ["about 100,000 users in all, at most 100,000 concurrently"].as_slice()),
+        ("one-channel.toml", &["about 1,000 users in all, at most 1,000 concurrently"]),
+        ("many-channels.toml", &["about 10,000 users in all, at most 10,000 concurrently"]),
         ("several-servers.toml", &["127.0.0.1:4000, 75 % of the users", "127.0.0.1:4001, 25 %"]),
         (
             "cluster-rooms.toml",
             &[
-                "about 18,000 users, at a time at most about 18,000",
+                "about 18,000 users in all, at most 18,000 concurrently",
                 "the run ends after 1 min 55 s",
             ],
         ),
-        ("cluster-kill.toml", &["about 3,000 users", "comes back after 100 ms to 2 s, and joins"]),
+        (
+            "cluster-kill.toml",
+            &["about 3,000 users", "reconnects a lost connection after 100 ms to 2 s, and joins"],
+        ),
         ("lifelike-chat.toml", &["10 users per second, at random (Poisson)"]),
         (
             "drops.toml",
             &[
                 "about 10,010 users",
-                "every 10 s of phase cuts its connection is cut for 2 s, by a reset or in silence",
+                "every 10 s of phase cuts drops its connection for 2 s, by a reset or in silence",
                 "reconnects 0 s to 1 s later",
                 "joins ask for the messages since the last one",
             ],
         ),
         (
             "drops-cluster.toml",
-            &["about 10,010 users", "of phase cuts its connection is cut for 2 s", "1 min 50 s"],
+            &["about 10,010 users", "of phase cuts drops its connection for 2 s", "1 min 50 s"],
         ),
         ("longpoll.toml", &["about 5,005 users", "sockets    10,010", "by long polling"]),
         (
@@ -103,7 +106,7 @@ fn those_shipped_do_what_they_say() {
 }
 
 #[test]
-fn flags_win_over_the_text() {
+fn command_line_flags_override_the_scenario() {
     let overrides = Overrides {
         users_max: Some(15_000),
         duration: Some(Duration::from_secs(60)),
@@ -122,7 +125,7 @@ fn flags_win_over_the_text() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn unreadable_scenario_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let overrides = Overrides::default();
     let path = dir.path().join("none.toml");
@@ -137,7 +140,7 @@ fn what_cannot_be_read_is_said() {
 }
 
 #[test]
-fn data_files_stand_beside_the_scenario() {
+fn data_files_are_read_from_the_directory_of_the_scenario() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("users.csv"), "ann;1\r\nbob;2\n\n").unwrap();
     let text = "[files]\nusers = \"users.csv\"\nnone = \"none.csv\"\n[target]\n\
@@ -155,7 +158,7 @@ fn data_files_stand_beside_the_scenario() {
 }
 
 #[test]
-fn files_of_tsung_are_converted_without_loss() {
+fn tsung_files_are_converted_without_loss() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tsung");
     let map = ["server_ip_address", "KEMAL_HOST_IP", "localhost"];
     let map = map.map(|host| (host.to_owned(), "127.0.0.1".to_owned())).to_vec();

@@ -56,7 +56,7 @@ true }] }, \
                     { close = true }";
 
 #[test]
-fn websockets_over_tls() {
+fn websocket_users_run_over_tls() {
     let (pem, config) = certificate();
     let server = secure_server(config, echo);
     for tls in [format!("[tls]\nroots = ['''{pem}''']"), "[tls]\ninsecure = true".to_owned()] {
@@ -87,7 +87,7 @@ fn https() {
 }
 
 #[test]
-fn a_certificate_that_is_not_trusted_is_refused_with_advice() {
+fn untrusted_certificate_is_refused_with_advice() {
     let (_, config) = certificate();
     let server = secure_server(config, |mut stream| {
         assert_eq!(head(&mut stream), None, "nothing is said to a server that is not trusted");
@@ -101,7 +101,7 @@ fn a_certificate_that_is_not_trusted_is_refused_with_advice() {
 }
 
 #[test]
-fn a_server_that_does_not_speak_tls_is_told_from_one_that_hangs_up() {
+fn server_without_tls_and_closing_server_have_different_errors() {
     let plain = Server::new(|mut peer| {
         peer.send("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
         peer.drain();
@@ -119,7 +119,7 @@ fn a_server_that_does_not_speak_tls_is_told_from_one_that_hangs_up() {
 }
 
 #[test]
-fn a_tls_stream_that_breaks_in_mid_session_is_a_lost_connection() {
+fn broken_tls_stream_is_a_lost_connection() {
     let (_, config) = certificate();
     let server = secure_server(config, |mut stream| {
         let mut first = [0; 1];
@@ -137,7 +137,7 @@ fn a_tls_stream_that_breaks_in_mid_session_is_a_lost_connection() {
 
 /// The server waits for the client's end before it sends a FIN (RFC 8446 §6.1).
 #[test]
-fn close_notify_ends_a_stream_as_a_fin_does() {
+fn close_notify_ends_a_stream_like_a_fin() {
     let (_, config) = certificate();
     let tls = "[tls]\ninsecure = true";
     let server = secure_server(config.clone(), |mut stream| {

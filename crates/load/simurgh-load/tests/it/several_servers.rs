@@ -56,7 +56,7 @@ fn of<const N: usize>(servers: &[OfServer], what: fn(&OfServer) -> u64) -> [u64;
 }
 
 #[test]
-fn users_are_spread_evenly_by_all_workers_together_and_by_weight() {
+fn all_workers_together_spread_users_evenly_and_by_weight() {
     let servers = three();
     let addrs = servers.each_ref().map(|server| server.addr);
     let session =
@@ -78,7 +78,7 @@ fn users_are_spread_evenly_by_all_workers_together_and_by_weight() {
 }
 
 #[test]
-fn who_is_hung_up_on_comes_back_as_the_rule_says() {
+fn closed_user_reconnects_by_the_spread_rule() {
     let session = format!("{BACK}{HANGS_UP}");
     for (spread, left) in [("sticky", 0), ("elsewhere", 10), ("random", 0), ("round-robin", 0)] {
         let servers = three();
@@ -105,7 +105,7 @@ fn who_is_hung_up_on_comes_back_as_the_rule_says() {
 }
 
 #[test]
-fn each_connection_has_its_turn() {
+fn each_connection_takes_the_next_server_in_turn() {
     let servers = three();
     let addrs = servers.each_ref().map(|server| server.addr);
     let again = "{ connect = \"/\" }, { close = true }, ".repeat(9);
@@ -125,7 +125,7 @@ fn of_all(ran: &Ran, what: fn(&OfServer) -> u64) -> [u64; 3] {
 }
 
 #[test]
-fn who_is_refused_goes_to_the_next_one() {
+fn refused_user_connects_to_the_next_server() {
     let [first, second, third] = three();
     let addrs = [first.addr, second.addr, third.addr];
     second.kill();
@@ -152,7 +152,7 @@ fn who_is_refused_goes_to_the_next_one() {
 }
 
 #[test]
-fn who_is_cut_off_stays_or_goes_elsewhere() {
+fn disconnected_user_returns_or_changes_server_by_the_spread_rule() {
     for (spread, back) in [("sticky", 0), ("elsewhere", 1)] {
         let servers = three();
         let addrs = servers.each_ref().map(|server| server.addr);
@@ -173,7 +173,7 @@ fn who_is_cut_off_stays_or_goes_elsewhere() {
 }
 
 #[test]
-fn agents_spread_users_as_one_host_does() {
+fn agents_spread_users_like_one_host() {
     let servers = three();
     let addrs = servers.each_ref().map(|server| server.addr);
     let session = format!("{BACK}{HANGS_UP}");

@@ -107,7 +107,7 @@ fn ran(case: &Case) -> Ran {
 }
 
 #[test]
-fn stall_shows_in_all_requests_that_were_due_meanwhile() {
+fn stall_delays_every_request_due_meanwhile() {
     let runs: Vec<_> = CASES.iter().map(|case| thread::spawn(move || ran(case))).collect();
     for (Case { name, users, scheme, .. }, run) in CASES.iter().zip(runs) {
         let ran = run.join().expect("its sums are right");

@@ -145,7 +145,7 @@ impl Pair {
 const PIECES: [usize; 4] = [1, 7, 1000, usize::MAX];
 
 #[test]
-fn data_goes_both_ways_however_it_is_cut() {
+fn tls_data_passes_both_ways_in_any_fragments() {
     let authority = Authority::new();
     let big: Vec<u8> = (0..100_000_u32).map(|number| (number % 251) as u8).collect();
     for version in rustls::ALL_VERSIONS {
@@ -169,7 +169,7 @@ fn data_goes_both_ways_however_it_is_cut() {
 }
 
 #[test]
-fn both_ends_can_close() {
+fn both_ends_can_close_tls() {
     let authority = Authority::new();
     let mut pair = Pair::new(authority.client("a.test"), authority.server(&["a.test"], 2100), 9);
     pair.run().unwrap();
@@ -194,7 +194,7 @@ fn both_ends_can_close() {
 }
 
 #[test]
-fn nothing_is_sent_before_the_handshake() {
+fn no_data_is_sent_before_the_tls_handshake() {
     let mut client = Authority::new().client("a.test");
     let mut out = Vec::new();
     assert_eq!(client.send(b"early", &mut out), Err(TlsError::NotOpen));
@@ -217,7 +217,7 @@ fn refusal(client: TlsClient, server: ServerConnection) -> (TlsError, Option<rus
 type Judge<'a> = &'a dyn Fn(&CertificateError) -> bool;
 
 #[test]
-fn certificates_of_others_are_refused() {
+fn certificates_with_wrong_name_date_or_issuer_are_refused() {
     let (authority, other) = (Authority::new(), Authority::new());
     let is_name = |error: &CertificateError| {
         matches!(
@@ -245,15 +245,15 @@ fn certificates_of_others_are_refused() {
 
 /// Advice names what helps against this error and was not done yet.
 #[test]
-fn advice_about_a_certificate_leaves_out_what_the_user_has_done() {
+fn certificate_advice_leaves_out_steps_already_taken() {
     let (authority, other) = (Authority::new(), Authority::new());
     let web = TlsConfig::new(&Tls::default()).unwrap();
     let web = || TlsClient::new(&web, "a.test").unwrap();
     let good = || authority.server(&["a.test"], 2100);
     let expired = || authority.server(&["a.test"], 2001);
     for (client, server, has, has_not) in [
-        (web(), good(), "name its root in [tls] roots", "none of the named"),
-        (other.client("a.test"), good(), "none of the named roots has signed it", "[tls]"),
+        (web(), good(), "name its root in [tls] roots", "none of the given"),
+        (other.client("a.test"), good(), "none of the given roots has signed it", "[tls]"),
         (authority.client("a.test"), expired(), "renew it", "root"),
         (authority.client("b.test"), good(), "--map NAME=ADDR", "root"),
     ] {
@@ -266,7 +266,7 @@ fn advice_about_a_certificate_leaves_out_what_the_user_has_done() {
 
 /// As `openssl req -x509` makes it: with the marks of an authority.
 #[test]
-fn self_signed_certificate_that_is_named_as_a_root_is_accepted() {
+fn self_signed_certificate_is_accepted_as_a_root() {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -289,11 +289,11 @@ fn self_signed_certificate_that_is_named_as_a_root_is_accepted() {
     assert!(error.to_string().contains("not valid for name"), "{error}");
     let (error, _) = refusal(client("a.test", Authority::new().pem), server());
     assert!(matches!(error, TlsError::Certificate(..)), "{error}");
-    assert!(error.to_string().contains("or self-signed (none of the named roots"), "{error}");
+    assert!(error.to_string().contains("or self-signed (none of the given roots"), "{error}");
 }
 
 #[test]
-fn addresses_are_checked_like_names() {
+fn certificates_are_checked_for_ip_addresses_too() {
     let authority = Authority::new();
     for host in ["127.0.0.1", "::1", "[::1]"] {
         let server = authority.server(&["127.0.0.1", "::1"], 2100);
@@ -306,7 +306,7 @@ fn addresses_are_checked_like_names() {
 }
 
 #[test]
-fn insecure_takes_any_certificate_but_no_stolen_one() {
+fn insecure_accepts_any_certificate_with_a_valid_signature() {
     let config = TlsConfig::new(&Tls { insecure: true, ..Tls::default() }).unwrap();
     let authority = Authority::new();
     for version in rustls::ALL_VERSIONS {
@@ -333,7 +333,7 @@ fn insecure_takes_any_certificate_but_no_stolen_one() {
 }
 
 #[test]
-fn servers_may_want_to_know_the_client() {
+fn client_certificate_is_sent_on_request() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign(&["client.test"], 2100);
     let identity = certificate.pem() + &key.serialize_pem();
@@ -348,7 +348,7 @@ fn servers_may_want_to_know_the_client() {
 }
 
 #[test]
-fn what_is_no_pem_is_said() {
+fn invalid_pem_is_reported() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign(&["a"], 2100);
     let stranger = KeyPair::generate().unwrap().serialize_pem();
@@ -366,7 +366,7 @@ fn what_is_no_pem_is_said() {
 }
 
 #[test]
-fn garbage_is_an_error_and_never_more() {
+fn garbage_instead_of_tls_is_a_lasting_error() {
     let authority = Authority::new();
     for garbage in
         [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0; 100], &[0xff; 20_000], b"SSH-2.0-x\r\n"]

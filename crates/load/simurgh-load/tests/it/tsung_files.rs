@@ -76,7 +76,7 @@ fn is_common(warning: &str) -> bool {
 }
 
 #[test]
-fn every_file_has_its_verdict() {
+fn every_tsung_file_has_its_expected_warnings() {
     for (name, warned, strict) in VERDICTS {
         let loaded = fixture(name);
         assert_eq!(check(&loaded.scenario), Ok(()), "{name}");
@@ -105,7 +105,7 @@ fn every_file_has_its_verdict() {
 }
 
 #[test]
-fn the_originals_are_read_alike() {
+fn original_tsung_files_are_parsed_like_the_fixtures() {
     let originals = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/tsung");
     let Ok(files) = fs::read_dir(&originals) else {
         println!("skipped: the originals are not at hand");
@@ -128,7 +128,7 @@ fn the_originals_are_read_alike() {
 }
 
 #[test]
-fn the_lobby_of_the_phoenix_benchmark() {
+fn lobby_of_the_phoenix_benchmark_is_parsed() {
     let Loaded { scenario, .. } = fixture("phoenix.xml");
     let [target] = scenario.targets.as_slice() else { panic!("one target") };
     assert_eq!((target.host.as_str(), target.tls), ("127.0.0.1", false));
@@ -167,13 +167,16 @@ fn literal(text: &str) -> Part {
 }
 
 #[test]
-fn hosts_of_others_are_wanted_from_the_user() {
+fn unknown_hosts_of_a_tsung_file_are_reported_with_advice() {
     let path = fixtures().join("phoenix.xml");
     let text = fs::read_to_string(path).unwrap();
     let parts = read(&text, &fixtures(), &Overrides::default()).unwrap_err();
     let found = lines(&parts.0);
     let [first, second, third, server] = found.as_slice() else { panic!("{found:?}") };
-    assert!(first.starts_with("line 5: the client phoenix1 is another host (`--local`"), "{first}");
+    assert!(
+        first.starts_with("line 5: the client phoenix1 is another host (add `--local`"),
+        "{first}"
+    );
     assert!(second.starts_with("line 6: the client phoenix2"), "{second}");
     assert!(third.starts_with("line 7: the client phoenix3"), "{third}");
     let wanted = "line 11: the host server_ip_address is not known (say what it is with `--map \
@@ -182,7 +185,7 @@ fn hosts_of_others_are_wanted_from_the_user() {
 }
 
 #[test]
-fn the_dialect_is_lowered() {
+fn tsung_dialect_is_converted_to_a_scenario() {
     let Loaded { scenario, .. } = fixture("dialect.xml");
     assert_eq!(scenario.seed, 42);
     let run = scenario.tsung.as_ref().unwrap();
@@ -219,7 +222,7 @@ fn the_dialect_is_lowered() {
 }
 
 #[test]
-fn a_server_of_type_websocket_is_spoken_to_once() {
+fn server_of_type_websocket_has_one_handshake() {
     let mut two = [fixture("type-websocket.xml"), fixture("sep.xml")];
     let steps = two.each_mut().map(|loaded| loaded.scenario.sessions.remove(0).steps);
     assert!(matches!(steps[0][0].act, Act::Connect(_)));
@@ -229,7 +232,7 @@ fn a_server_of_type_websocket_is_spoken_to_once() {
 
 /// `simurgh load convert` prints the same scenario, except for the lines.
 #[test]
-fn the_native_language_says_the_same() {
+fn converted_tsung_scenario_is_equal_to_the_original() {
     for (name, ..) in VERDICTS {
         let mut scenario = fixture(name).scenario;
         let text = toml::write(&scenario);
@@ -258,7 +261,7 @@ fn forget_lines(steps: &mut [Step]) {
 
 /// All mistakes of a hand-copied file at once.
 #[test]
-fn a_slide_is_read() {
+fn hand_copied_tsung_file_is_repaired_and_parsed() {
     let slide = "\n<?xml version=\"1.0\"?>\n<!DOCTYPE tsung SYSTEM \"tsung.dtd\">\n\
         <tsung loglevel=“info” version=“1.0”>\n<clients>\n<client host=\"phoenix1\"/>\n/clients>\n\
         <servers><server host='127.0.0.1' port='4000' type='websocket'/></servers>\n\
@@ -295,7 +298,7 @@ fn a_slide_is_read() {
 /// Debian's examples, if its package is installed: those for WebSockets, HTTP and raw TCP are
 /// accepted, and every other protocol is refused by name.
 #[test]
-fn the_examples_of_tsung() {
+fn tsung_examples_are_accepted_or_refused_by_protocol() {
     let Ok(files) = fs::read_dir("/usr/share/doc/tsung/examples") else {
         println!("skipped: Tsung is not installed");
         return;

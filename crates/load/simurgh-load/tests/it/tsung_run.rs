@@ -22,7 +22,7 @@ fn options(text: &str) -> Parts {
 }
 
 #[test]
-fn the_bare_scenario_is_sound() {
+fn minimal_tsung_scenario_is_valid() {
     let loaded = Parts::default().read().unwrap();
     assert_eq!(lines(&loaded.warnings), Vec::<String>::new());
     assert_eq!(check(&loaded.scenario), Ok(()));
@@ -50,12 +50,14 @@ fn rates() {
         "line 6: <users> has both `arrivalrate` and `interarrival` (one of them is wanted)";
     assert_eq!(wrong(&users(both)), [wanted]);
     assert!(wrong(&users("<users unit=\"second\"/>"))[0].contains("has neither"));
-    assert!(wrong(&users("<users arrivalrate=\"0\" unit=\"second\"/>"))[0].contains("no rate"));
+    assert!(
+        wrong(&users("<users arrivalrate=\"0\" unit=\"second\"/>"))[0].contains("an invalid rate")
+    );
     assert!(wrong(&users(""))[0].contains("no users arrive in the phase 1"));
 }
 
 #[test]
-fn phases_are_in_the_order_of_their_numbers() {
+fn phases_are_sorted_by_their_numbers() {
     let phase = |number: u32, users: &str| {
         format!(
             "<arrivalphase phase=\"{number}\" duration=\"1\" unit=\"hour\" \
@@ -74,7 +76,7 @@ fn phases_are_in_the_order_of_their_numbers() {
 }
 
 #[test]
-fn loops_and_lengths_of_the_load() {
+fn load_loop_and_duration_are_parsed() {
     let text = Parts::default().text();
     let text = text.replace("<load>", "<load loop=\"2\" duration=\"3\" unit=\"minute\">");
     let load = read_in(&text, &Overrides::default(), &Fake).unwrap().scenario.load;
@@ -82,7 +84,7 @@ fn loops_and_lengths_of_the_load() {
 }
 
 #[test]
-fn users_with_an_appointment() {
+fn users_with_a_start_time_become_appointments() {
     let one = |name: &str, share: u32| {
         format!(
             "<session name=\"{name}\" probability=\"{share}\" type=\"ts_http\">\
@@ -101,7 +103,7 @@ fn users_with_an_appointment() {
 }
 
 #[test]
-fn shares_of_sessions() {
+fn session_probabilities_and_weights_are_checked() {
     let one = |name: &str, share: &str| {
         format!(
             "<session name=\"{name}\" {share} type=\"ts_http\"><thinktime value=\"1\"/></session>"
@@ -166,7 +168,7 @@ fn unknown_options_are_ignored_with_a_warning() {
 }
 
 #[test]
-fn blanks_around_words_are_removed() {
+fn blanks_around_attribute_values_are_removed() {
     let parts = Parts {
         clients: "<client host=\" localhost \" type=\" machine \"/>".to_owned(),
         servers: "<server host=\" 127.0.0.1\n\" port=\" 4000 \" type=\" tcp \"/>".to_owned(),
@@ -181,7 +183,7 @@ fn blanks_around_words_are_removed() {
 }
 
 #[test]
-fn rows_of_files_are_kept_as_bytes() {
+fn rows_of_tsung_files_are_stored_as_bytes() {
     let sessions = session(
         "ts_http",
         "<setdynvars sourcetype=\"file\"><var name=\"a\"/><var name=\"b\"/></setdynvars>",
@@ -202,7 +204,7 @@ fn rows_of_files_are_kept_as_bytes() {
 }
 
 #[test]
-fn options_of_the_run() {
+fn tsung_options_become_settings_of_the_scenario() {
     let text = "<option name=\"seed\" value=\"9\"/><option name=\"rate_limit\" value=\"2\"/>\
         <option name=\"connect_timeout\" value=\"infinity\"/>\
         <option name=\"idle_timeout\" value=\"7\"/>\
@@ -241,7 +243,7 @@ fn options_of_the_run() {
 }
 
 #[test]
-fn what_is_ignored_is_said() {
+fn ignored_tsung_settings_cause_warnings() {
     let parts = Parts {
         clients: "<client host=\"this\" cpu=\"2\"><ip value=\"eth0\" scan=\"true\"/></client>"
             .to_owned(),
@@ -282,7 +284,7 @@ fn what_is_ignored_is_said() {
 }
 
 #[test]
-fn clients_are_this_host_or_agents() {
+fn tsung_clients_become_the_local_host_or_agents() {
     let of = |clients: &str| Parts { clients: clients.to_owned(), ..Parts::default() };
     for local in ["localhost", "127.0.0.1", "THIS", "this.example.org", "10.0.0.2"] {
         assert!(of(&format!("<client host=\"{local}\"/>")).read().is_ok(), "{local}");
@@ -319,7 +321,7 @@ fn clients_are_this_host_or_agents() {
 }
 
 #[test]
-fn servers_have_a_host_a_port_and_a_type() {
+fn tsung_server_needs_a_host_a_port_and_a_type() {
     let of = |servers: &str| Parts { servers: servers.to_owned(), ..Parts::default() };
     for (kind, address, tls) in [
         ("tcp", "127.0.0.1:1", false),

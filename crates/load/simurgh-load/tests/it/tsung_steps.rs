@@ -19,7 +19,7 @@ fn seconds(count: f64) -> Duration {
 }
 
 #[test]
-fn think_times() {
+fn tsung_think_times_are_converted() {
     let think = |options: &str, text: &str| {
         let parts = Parts { options: options.to_owned(), ..with_steps("ts_http", text) };
         let loaded = parts.read().unwrap();
@@ -48,13 +48,13 @@ fn think_times() {
     assert_eq!(one(&var), Think::Var(VarId(0), false));
     let made = format!("{set}<thinktime value=\"1%%_t%%\"/>");
     assert_eq!(one(&made), Think::Var(VarId(1), false), "set to `1%%_t%%` before");
-    assert!(wrong_steps("ts_http", "<thinktime value=\"soon\"/>")[0].contains("no number"));
+    assert!(wrong_steps("ts_http", "<thinktime value=\"soon\"/>")[0].contains("is not a number"));
     assert!(wrong_steps("ts_http", "<thinktime min=\"3\" max=\"2\"/>")[0].contains("is greater"));
     assert!(wrong_steps("ts_http", "<thinktime value=\"1e9\"/>")[0].contains("too long"));
 }
 
 #[test]
-fn waits_for_others() {
+fn tsung_waits_become_wait_and_gather_steps() {
     let text = "<thinktime value=\"wait_bidi\"/><thinktime value=\"wait_global\"/>";
     let parts = Parts {
         options: "<option name=\"global_number\" value=\"7\"/>\
@@ -119,7 +119,7 @@ fn loops() {
 }
 
 #[test]
-fn conditions_on_elements_count_from_one() {
+fn tsung_conditions_number_elements_from_one() {
     let text = "<request><dyn_variable name=\"v\" re=\"(.)\"/><http url=\"/\"/></request>\
                 <if var=\"v[1]\" eq=\"%%_v[2]%%\"><abort type=\"all\"/></if>";
     let (_, steps, warnings) = steps("ts_http", text);
@@ -181,7 +181,7 @@ fn variables() {
 }
 
 #[test]
-fn several_variables() {
+fn several_tsung_variables_each_get_a_value() {
     let two = "<setdynvars sourcetype=\"random_number\"><var name=\"a\"/><var name=\"b\"/>\
                </setdynvars>";
     assert_eq!(values(two).len(), 2, "each its own");
@@ -196,13 +196,13 @@ fn several_variables() {
 }
 
 #[test]
-fn variables_that_cannot_be_set() {
+fn invalid_tsung_variables_are_refused() {
     for (source, wanted) in [
         ("erlang\" callback=\"symbol:new\"", "the function `symbol:new` is not known"),
         ("eval\" code=\"fun(X) -> os:cmd(X) end.\"", "the code of <setdynvars> is not"),
         ("file\" fileid=\"x\"", "there is no file with the id `x`"),
         ("random_number\" start=\"5\" end=\"4\"", "5 is above 4"),
-        ("random_number\" start=\"x\"", "no whole number"),
+        ("random_number\" start=\"x\"", "is not a whole number"),
         ("jsonpath\" jsonpath=\"a\"", "needs a value for `from`"),
     ] {
         let found = wrong(&with_users(&set(&format!("sourcetype=\"{source}"))));
@@ -214,7 +214,7 @@ fn variables_that_cannot_be_set() {
 }
 
 #[test]
-fn the_user_id_is_a_variable() {
+fn tsung_user_id_is_a_variable() {
     let text = "<if var=\"tsung_userid\" eq=\"3\"><abort/></if>";
     let (scenario, steps, warnings) = steps("ts_http", text);
     assert_eq!((scenario.vars.as_slice(), warnings.len()), (&["tsung_userid".to_owned()][..], 0));
@@ -226,7 +226,7 @@ fn the_user_id_is_a_variable() {
 }
 
 #[test]
-fn variables_that_nobody_sets() {
+fn variables_that_are_never_set_cause_a_warning() {
     let text = "<request subst=\"true\"><http url=\"/%%_x%%/%%_x%%\"/></request>";
     let (_, _, warnings) = steps("ts_http", text);
     let wanted = "line 9: the variable `x` is never set (`undefined` is sent in its place, as by \
@@ -251,7 +251,7 @@ fn substitution() {
     assert_eq!(path("all_except_body", "%%_tsung_userid%%").0, [id]);
     let (parts, warnings) = path("false", "/%%_x%%");
     assert_eq!(parts, literal("/%%_x%%").parts);
-    assert!(warnings[0].contains("is sent as it is (give the request subst"), "{warnings:?}");
+    assert!(warnings[0].contains("is sent unchanged (give the request subst"), "{warnings:?}");
     let (parts, warnings) = path("true", "/100%%/rest");
     assert_eq!(parts, literal("/100%%/rest").parts, "nothing is swallowed");
     assert!(warnings[0].contains("begins neither a variable nor a function"), "{warnings:?}");
@@ -267,7 +267,7 @@ fn substitution() {
 }
 
 #[test]
-fn captures_and_checks() {
+fn tsung_captures_and_checks_are_converted() {
     let text = "<request>\
         <match do=\"loop\" when=\"nomatch\" name=\"n\" max_loop=\"2\" sleep_loop=\"1\" \
          loop_back=\"1\">\
@@ -329,7 +329,7 @@ fn captures_and_checks() {
 }
 
 #[test]
-fn requests_of_http() {
+fn tsung_http_requests_are_converted() {
     let one = |text: &str| -> (Http, Vec<String>) {
         let (scenario, steps, warnings) = steps("ts_http", text);
         assert_eq!(check(&scenario), Ok(()), "{text}");
@@ -354,7 +354,7 @@ fn requests_of_http() {
     assert_eq!(http.cookies, [("k".to_owned(), literal("v"))]);
     let auth = http.auth.unwrap();
     assert_eq!((auth.digest, auth.user, auth.password), (false, literal("u"), literal("p")));
-    assert!(warnings[0].contains("is sent as it is"), "the body is not substituted: {warnings:?}");
+    assert!(warnings[0].contains("is sent unchanged"), "the body is not substituted: {warnings:?}");
     let (http, _) = one(
         "<request><http url=\"/\" method=\"POST\" contents_from_file=\"bytes.bin\"/></request>",
     );
@@ -378,7 +378,7 @@ fn requests_of_http() {
 }
 
 #[test]
-fn full_urls_name_further_servers() {
+fn absolute_urls_add_servers() {
     let text = "<request><http url=\"http://127.0.0.1:4000/a\"/></request>\
                 <request><http url=\"https://far?q\"/></request>\
                 <request><http url=\"http://here:81\"/></request>";
@@ -413,7 +413,7 @@ fn full_urls_name_further_servers() {
 }
 
 #[test]
-fn messages_over_websockets() {
+fn tsung_websocket_messages_are_converted() {
     let one = |text: &str| -> (Message, Vec<String>) {
         let text =
             format!("<request><websocket type=\"connect\"/></request><request>{text}</request>");
@@ -444,11 +444,11 @@ fn messages_over_websockets() {
     let (_, steps, _) = steps("ts_websocket", global);
     assert_eq!(steps[2].act, Act::Gather { users: 100, timeout: None });
     let lone = "<request><websocket type=\"message\" ack=\"match\">x</websocket></request>";
-    assert!(wrong_steps("ts_websocket", lone)[0].contains("no <match> to tell the reply by"));
+    assert!(wrong_steps("ts_websocket", lone)[0].contains("no <match> that recognizes the reply"));
 }
 
 #[test]
-fn connects_of_websockets() {
+fn tsung_websocket_connects_are_converted() {
     let text = "<request subst=\"true\">\
                 <websocket type=\"connect\" path=\"/a?b=%%_tsung_userid%%\" \
                 subprotocols=\"x, y\" origin=\"http://o\"><http_header name=\"A\" value=\"b\"/>\
@@ -477,7 +477,7 @@ fn connects_of_websockets() {
 }
 
 #[test]
-fn raw_bytes() {
+fn tsung_raw_requests_are_converted() {
     let text = "<request><raw data=\"HELO\" ack=\"local\"/></request>\
                 <request><raw datasize=\"3\" ack=\"no_ack\"/></request>";
     let (scenario, steps, _) = steps("ts_raw", text);
@@ -493,7 +493,7 @@ fn raw_bytes() {
 }
 
 #[test]
-fn other_steps() {
+fn other_tsung_steps_are_converted() {
     let text = "<transaction name=\"t\"><interaction action=\"send\" id=\"x\"/>\
                 <interaction action=\"receive\" id=\"x\"/></transaction>\
                 <change_type new_type=\"ts_websocket\" host=\"far\" port=\"80\" \
@@ -516,7 +516,7 @@ fn other_steps() {
 }
 
 #[test]
-fn tags_leave_requests_out() {
+fn requests_with_an_excluded_tag_are_left_out() {
     let text = "<request tag=\"a\"><http url=\"/1\"/></request>\
                 <request tag=\"b\"><http url=\"/2\"/></request>\
                 <request><http url=\"/3\"/></request>";

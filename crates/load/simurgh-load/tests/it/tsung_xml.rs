@@ -10,7 +10,7 @@ fn literal(text: &str) -> Template {
 }
 
 #[test]
-fn xml_that_is_not_well_formed() {
+fn malformed_xml_is_refused() {
     for (from, to, wanted) in [
         ("</sessions>", "", "line 10: not well-formed: </tsung> found where <sessions> of line 8"),
         ("</tsung>", "", "line 3: not well-formed: <tsung> is never closed"),
@@ -62,7 +62,7 @@ fn xml_that_is_not_well_formed() {
 }
 
 #[test]
-fn attributes_know_their_own_line() {
+fn attribute_errors_have_the_line_of_the_attribute() {
     let text =
         Parts::default().text().replace("url=\"/\"", "url=\"/\"\n  version=\"1.1\"\n  verb=\"X\"");
     let faults = read_in(&text, &Overrides::default(), &Fake).unwrap_err();
@@ -70,7 +70,7 @@ fn attributes_know_their_own_line() {
 }
 
 #[test]
-fn lines_of_windows_send_the_same_bytes() {
+fn windows_line_endings_do_not_change_the_sent_bytes() {
     let text = "<request><websocket type=\"connect\"/></request>\n<request>\
                 <websocket type=\"message\">a\nb</websocket></request>";
     let plain = with_steps("ts_websocket", text).text();
@@ -80,7 +80,7 @@ fn lines_of_windows_send_the_same_bytes() {
 }
 
 #[test]
-fn entities_are_put_in() {
+fn xml_entities_are_expanded() {
     let declare = |text: &str| {
         let parts =
             with_steps("ts_http", "&more;&twice;<request><http url=\"/&word;\"/></request>");
@@ -110,7 +110,7 @@ fn entities_are_put_in() {
 }
 
 #[test]
-fn entities_that_would_fill_the_memory() {
+fn xml_entities_that_would_exhaust_memory_are_refused() {
     let mut declarations = "<!ENTITY a0 '<thinktime/>'>".to_owned();
     for level in 1..30 {
         let many = format!("&a{};", level - 1).repeat(30);
@@ -126,7 +126,7 @@ fn entities_that_would_fill_the_memory() {
 }
 
 #[test]
-fn deep_nesting_is_refused() {
+fn deeply_nested_xml_is_refused() {
     let open = "<if var=\"tsung_userid\" eq=\"1\">".repeat(500);
     let close = "</if>".repeat(500);
     let found = wrong_steps("ts_http", &format!("{open}<abort/>{close}"));
@@ -134,7 +134,7 @@ fn deep_nesting_is_refused() {
 }
 
 #[test]
-fn strict_is_as_the_dtd() {
+fn strict_mode_follows_the_dtd() {
     let strict = Overrides { strict: true, ..Overrides::default() };
     let sound = Parts::default().text().replace("<options></options>", "<options/>");
     assert!(read_in(&sound, &strict, &Fake).is_ok());

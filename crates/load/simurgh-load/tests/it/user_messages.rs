@@ -46,7 +46,7 @@ fn said(
 }
 
 #[test]
-fn a_seed_makes_a_run_repeatable_whatever_the_workers() {
+fn same_seed_repeats_a_run_with_any_number_of_workers() {
     let steps = "{ loop = 5, steps = [{ send = \"{{random_number 1 1000000}} \
                  {{random_string 12}} {{random_line names}}\", reply = true }, \
                  { think = [\"1ms\", \"9ms\"] }] }";
@@ -68,7 +68,7 @@ fn a_seed_makes_a_run_repeatable_whatever_the_workers() {
 }
 
 #[test]
-fn rows_are_dealt_out_each_once() {
+fn rows_are_assigned_evenly_across_workers() {
     let files = "[files]\npeople = [\"ann;1\", \"bob;2\", \"cid;3\", \"dan;4\"]\n";
     let steps = "{ set = [\"name\", \"number\"], row = \"people\" }, \
                  { send = \"{{name}}={{number}}\", reply = true }";
@@ -80,7 +80,7 @@ fn rows_are_dealt_out_each_once() {
 }
 
 #[test]
-fn conditions_and_loops_go_where_they_should() {
+fn conditions_and_loops_send_the_expected_messages() {
     let steps = "{ set = \"n\", value = \"3\" }, \
         { if = \"n >= 3\", steps = [{ send = \"three\", reply = true }] }, \
         { if = \"n == 4\", steps = [{ send = \"four\", reply = true }] }, \
@@ -108,7 +108,7 @@ fn conditions_and_loops_go_where_they_should() {
 }
 
 #[test]
-fn a_transaction_takes_as_long_as_what_is_in_it() {
+fn transaction_time_is_the_time_of_its_steps() {
     let steps = "{ transaction = \"outer\", steps = [{ think = \"100ms\" }, \
                  { transaction = \"inner\", steps = [{ think = \"200ms\" }, \
                  { send = \"x\", reply = true }] }] }";
@@ -123,7 +123,7 @@ fn a_transaction_takes_as_long_as_what_is_in_it() {
 }
 
 #[test]
-fn a_loop_without_a_wait_lets_others_live() {
+fn loop_without_a_wait_does_not_block_other_users() {
     // The server reads all; the user with the endless loop must not block the others.
     let received = Received::default();
     let server = received.server();
@@ -145,7 +145,7 @@ fn a_loop_without_a_wait_lets_others_live() {
 }
 
 #[test]
-fn checks_send_users_back_or_away() {
+fn checks_restart_or_abort_users() {
     let steps = "{ send = \"a\", reply = true, check = { pattern = \"b\", when = \"missing\", \
                  do = { loop = 3, sleep = \"600ms\" } } }, { send = \"z\", reply = true }";
     let (received, ran) = said(4, "", steps, 1);
@@ -165,7 +165,7 @@ fn checks_send_users_back_or_away() {
 }
 
 #[test]
-fn many_kept_frames_are_taken_one_by_one() {
+fn many_stored_frames_are_matched_one_by_one() {
     // All frames come before the first wait, in the wrong order for half of the waits.
     let server = Server::new(|mut peer| {
         if !peer.upgrade() {
@@ -203,7 +203,7 @@ fn http(steps: &str, answer: impl Fn(u64, &str) -> Option<String> + Send + Sync 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 #[test]
-fn http_requests_share_a_connection_and_keep_cookies() {
+fn http_requests_share_a_connection_and_cookies() {
     let ran = http(
         "steps = [{ get = \"/first\" }, { loop = 3, steps = [{ get = \"/again\", status = 200 \
          }] }]",
@@ -221,7 +221,7 @@ fn http_requests_share_a_connection_and_keep_cookies() {
 }
 
 #[test]
-fn http_servers_that_do_wrong() {
+fn faulty_http_servers_cause_the_expected_errors() {
     let get = "steps = [{ get = \"/\" }]";
     let ran = http(get, |_, _| Some("garbage\r\n\r\n".to_owned()));
     ran.errors_are(&[(E::HttpMalformed, 10)]);
@@ -242,7 +242,7 @@ fn http_servers_that_do_wrong() {
 }
 
 #[test]
-fn a_kept_connection_that_the_server_drops_is_opened_again_once() {
+fn dropped_keep_alive_connection_is_reopened_once() {
     // The server hangs up on the second request of each connection, without an answer.
     let used = Mutex::new(std::collections::BTreeSet::new());
     let ran = http("steps = [{ get = \"/a\" }, { get = \"/b\" }]", move |number, _| {
@@ -257,7 +257,7 @@ fn a_kept_connection_that_the_server_drops_is_opened_again_once() {
 }
 
 #[test]
-fn plain_bytes_go_and_come_and_a_lost_connection_is_an_error() {
+fn raw_bytes_are_exchanged_and_a_lost_connection_is_an_error() {
     use std::io::{Read, Write};
     let server = Server::new(|peer| {
         let mut four = [0; 4];
@@ -277,7 +277,7 @@ fn plain_bytes_go_and_come_and_a_lost_connection_is_an_error() {
 }
 
 #[test]
-fn a_slow_reader_reads_slowly_and_others_do_not_wait_for_it() {
+fn slow_reader_does_not_delay_other_users() {
     let server = Server::new(|mut peer| {
         if peer.upgrade() {
             peer.send(frame(2, vec![0; 300 << 10]));
@@ -294,7 +294,7 @@ fn a_slow_reader_reads_slowly_and_others_do_not_wait_for_it() {
 }
 
 #[test]
-fn a_scenario_that_ends_the_run_ends_it_for_all() {
+fn scenario_that_aborts_the_run_ends_it_for_all_users() {
     let received = Received::default();
     let server = received.server();
     let steps = "steps = [{ connect = \"/\" }, { send = \"x\", reply = true }, \

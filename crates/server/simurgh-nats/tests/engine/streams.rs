@@ -112,7 +112,7 @@ fn missing_server_for_a_replica_is_reported() {
     let keeping = StreamsConfig { replicas, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
     let why = node.why_nothing_is_kept();
-    assert!(why.contains("P_H0 cannot be made: replicas > 1 not supported"), "{why}");
+    assert!(why.contains("P_H0 cannot be created: replicas > 1 not supported"), "{why}");
 }
 
 #[test]

@@ -318,7 +318,7 @@ fn changed_jwks_file_is_reloaded_and_a_broken_one_ignored() {
     let file = dir.join("jwks.json");
     let open = || TokenPolicy::jwks_file(&file, Vec::new(), Checks::default());
     let error = open().unwrap_err().to_string();
-    assert!(error.starts_with("it cannot be read: No such file"), "{error}");
+    assert!(error.starts_with("cannot read it: No such file"), "{error}");
     std::fs::write(&file, "{\"keys\": [").unwrap();
     assert!(open().unwrap_err().to_string().contains("not JSON at line 1"));
     std::fs::write(&file, jwks(&["old"])).unwrap();

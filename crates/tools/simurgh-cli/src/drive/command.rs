@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_read() {
+    fn commands_are_parsed() {
         let (topic, event) = ("ping_topic".to_owned(), "ping".to_owned());
         assert_eq!(command("start 1_000"), Command::Start { count: 1000, params: None });
         let params = Some(json!({"token": "x y"}));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_pointed_at() {
+    fn parse_errors_point_at_the_mistake() {
         let no = |name: &str, hint: &str| format!("there is no command {name:?}; {hint}");
         assert_eq!(mistake("strat 5"), (0, no("strat", "did you mean start?")));
         assert_eq!(mistake("  frobnicate"), (2, no("frobnicate", "help names all commands")));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_is_none_is_pointed_at() {
+    fn invalid_json_is_pointed_at() {
         for (line, place) in [
             ("push 7 t e {\"a\":}", "}"),
             ("push 7 t e {\"a\":1", "1"),

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn each_channel_of_a_socket_has_its_topic() {
+    fn each_channel_of_a_socket_has_its_own_topic() {
         assert_eq!(topics("ping_topic", 1), ["ping_topic"]);
         assert_eq!(topics("ping_topic", 3), ["ping_topic", "ping_topic:2", "ping_topic:3"]);
         assert_eq!(topics("rooms:{n}", 2), ["rooms:1", "rooms:2"]);

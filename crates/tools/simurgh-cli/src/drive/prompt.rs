@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_and_topics_are_completed() {
+    fn prompt_completes_commands_and_topics() {
         let mut words = Completions { topics: Vec::new() };
         assert_eq!(words.candidates("st"), (0, vec!["start".to_owned(), "stats".to_owned()]));
         assert_eq!(words.candidates("help jo"), (5, vec!["join".to_owned()]));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_pointed_at_below_the_line() {
+    fn prompt_points_at_a_mistake_below_the_line() {
         let line = "push 7 tö e {\"a\":}";
         let mistake = command::parse(line).unwrap_err();
         let text = pointed(line, &mistake);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_become_commands() {
+    fn input_lines_are_parsed_as_commands() {
         let (control, commands) = Control::new();
         for line in ["pause", " resume ", "", "rate 2.5", "stop"] {
             execute(&control, line).unwrap();

@@ -161,7 +161,7 @@ pub(super) struct RunFlags {
     /// process_cpu_seconds_total. Not over TLS.
     #[arg(long)]
     pub(super) server_cpu: bool,
-    /// A condition as in [pass], such as "errors == 0" or "http_p99 < 50ms". Repeatable.
+    /// A condition as in `pass`, such as "errors == 0" or "http_p99 < 50ms". Repeatable.
     #[arg(long, value_name = "CONDITION", value_parser = threshold)]
     pub(super) pass: Vec<Threshold>,
     /// Reads commands from standard input, one per line: pause, resume, rate FACTOR, stop.

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_directory_has_the_name_and_the_time() {
+    fn output_directory_is_named_after_scenario_and_time() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_264_216);
         let expected = Path::new("./simurgh-load-a-b--20261121-123016");
         assert_eq!(directory("a b/", now), expected);

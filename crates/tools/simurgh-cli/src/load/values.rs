@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_cores() {
+    fn core_lists_are_parsed() {
         assert_eq!(cores("3"), Ok(Cores(vec![3])));
         assert_eq!(cores("0-2,5"), Ok(Cores(vec![0, 1, 2, 5])));
         for wrong in ["", "a", "2-1", "1-", "0,", "0-99999999999"] {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_have_two_sides() {
+    fn mappings_need_both_sides() {
         assert_eq!(map("a=b:1"), Ok(("a".to_owned(), "b:1".to_owned())));
         for wrong in ["", "a", "=b", "a="] {
             assert!(map(wrong).is_err(), "{wrong}");

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_taken_in_all_its_forms() {
+    fn server_address_is_accepted_in_every_form() {
         for typed in [
             "http://127.0.0.1:4000",
             "127.0.0.1:4000",
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_holds_anything() {
+    fn query_encodes_any_text() {
         assert_eq!(encoded("a b&c=ä\n"), "a%20b%26c%3D%C3%A4%0A");
     }
 }

@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hints_are_near_or_none() {
+    fn unknown_key_gets_a_hint_only_if_a_similar_key_exists() {
         let known = names(Channels::Declared);
         for (wrong, meant) in [
             ("idle_timout", "idle_timeout"),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_come_in_order_with_their_lines() {
+    fn errors_are_listed_in_order_with_their_lines() {
         let text = "shards = 0\n\nlisten = [\n  \"x\",\n  \"[::1]:1\",\n  5,\n]\nnone = 1\n";
         let file = File::parse("f.toml", text.to_owned(), Channels::Declared);
         let complaints = file.complaints();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_key_of_every_table_is_named() {
+    fn every_unknown_key_of_every_table_is_named() {
         let text = "[[channel]]\ntopic = 5\nmember_max = 3\ndeny = \"x\"\nlisten = []\n\
                     [[channel.event]]\nname = \"a\"\nbroadcast = \"everyone\"\nstatus = []\n";
         let file = File::parse("f", text.to_owned(), Channels::Declared);

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn chat_page_needs_its_room_and_its_event() {
+    fn chat_page_is_served_only_if_its_topic_and_event_are_declared() {
         for topic in ["rooms:*", "rooms:lobby", "*"] {
             assert!(serves_chat(&[spec(topic, "new:msg", Reach::All)]), "{topic}");
         }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_channels_stay_text() {
+    fn channel_names_are_escaped_in_html() {
         let html = html(&[spec("<b>:*", "a&b", Reach::All)]);
         assert!(html.contains("<code>&lt;b&gt;:*</code></th><td>a&amp;b</td>"), "{html}");
         assert!(html.contains("<code>ws://{{host}}/socket/websocket</code>"), "{html}");

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_printed_file_is_the_defaults() {
+    fn printed_file_equals_the_defaults() {
         let text = config::text(Channels::Declared);
         let printed = merged(PartialSettings::default(), &text).unwrap();
         let defaults = merged(PartialSettings::default(), "").unwrap();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_in_the_printed_file_are_right_too() {
+    fn examples_in_the_printed_file_are_valid() {
         let text = config::text(Channels::Declared);
         let examples = text.lines().filter(|line| is_example(line)).count();
         assert_eq!(
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn the_printed_file_has_every_key_once_and_in_width() {
+    fn printed_file_has_every_key_once_and_no_long_lines() {
         for channels in [Channels::Declared, Channels::InRust] {
             let text = config::text(channels);
             for key in keys::ALL {
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_in_rust_has_no_declared_channels() {
+    fn rust_application_refuses_declared_channels() {
         let text = "max_channels = 5\n[[channel]]\ntopic = \"a\"\n".to_owned();
         let file = File::parse("f.toml", text, Channels::InRust);
         let flags = PartialSettings { auth_token: Some(true), ..PartialSettings::default() };
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused_with_their_place() {
+    fn contradicting_settings_are_refused_with_their_lines() {
         let flags = PartialSettings { proxy_protocol: Some(true), ..PartialSettings::default() };
         let text = "listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]\nadmin_listen = \"127.0.0.1:1\"\n\
                     api_token = \"\"\n";

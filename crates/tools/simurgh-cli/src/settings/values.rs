@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_and_addresses() {
+    fn networks_and_addresses_are_parsed() {
         assert_eq!(network("10.0.0.0/8").map(|net| net.prefix_len()), Ok(8));
         assert_eq!(network("10.1.2.3").map(|net| net.prefix_len()), Ok(32));
         assert_eq!(network("fd00::/8").map(|net| net.prefix_len()), Ok(8));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_bounds() {
+    fn numbers_out_of_range_are_refused() {
         let shards = word_or("auto", whole::<usize>(1, 4_096));
         assert_eq!(shards("2"), Ok(Choice::Value(2)));
         assert_eq!(shards("auto"), Ok(Choice::Word));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_token_is_not_repeated() {
+    fn invalid_token_is_not_shown_in_the_error() {
         let error = token("s3cret with a space").unwrap_err();
         assert!(!error.contains("s3cret"), "{error}");
         assert!(token("").is_err());

@@ -94,7 +94,7 @@ fn nodes_of<const N: usize>(engine: &Engine, channels: &str) -> [Server; N] {
 }
 
 #[test]
-fn requests_of_a_session_of_long_polling_go_to_one_server() {
+fn requests_of_a_long_poll_session_go_to_one_server() {
     // Another server would not know the session.
     let (ran, report) = polled("[[session]]", false);
     assert_eq!(report["errors_total"], 0, "{}", ran.stdout);
@@ -104,7 +104,7 @@ fn requests_of_a_session_of_long_polling_go_to_one_server() {
 }
 
 #[test]
-fn users_of_long_polling_move_as_well() {
+fn long_poll_users_move_to_another_node() {
     let session = "spread = \"elsewhere\"\n[[session]]\n\
         reconnect = { min = \"50ms\", max = \"200ms\" }";
     let (ran, report) = polled(session, true);
@@ -128,7 +128,7 @@ fn count(report: &Value, name: &str) -> u64 {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn messages_in_rooms_over_three_nodes_are_delivered_once_to_each() {
+fn messages_on_three_nodes_are_delivered_once_to_each_member() {
     let engine = Engine::start("");
     let nodes: [Server; 3] = nodes(&engine);
     // Ten rooms of thirty, in each of which ten messages are sent.
@@ -221,7 +221,7 @@ fn history(node: &Server, topic: &str) -> Vec<String> {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn disconnected_clients_miss_nothing_though_a_node_and_the_engine_are_killed() {
+fn resumed_clients_miss_nothing_after_node_and_broker_are_killed() {
     let mut engine = Engine::start("jetstream { store_dir: \"store\" }\n");
     let channels = "[[channel]]\ntopic = \"rooms:*\"\njoin_reply = {}\n\
         history = { count = 1000, age = \"10m\", bytes = \"4MiB\" }\n\
@@ -276,7 +276,7 @@ fn disconnected_clients_miss_nothing_though_a_node_and_the_engine_are_killed() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_test_of_three_nodes_is_compared_with_one_node() {
+fn capacity_test_compares_three_nodes_with_one() {
     let program = crate::support::engine::program();
     let dir = directory(&[]);
     let flags = ["--nodes", "3", "--connections", "600", "--rate", "600", "--broadcasts", "2"];

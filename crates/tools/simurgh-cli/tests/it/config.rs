@@ -40,7 +40,7 @@ fn flags_refused(dir: &Path, flags: &[&str], words: &[&str]) -> Ran {
 
 /// The examples in docs/CONFIGURATION.md are accepted.
 #[test]
-fn the_page_on_channels_shows_files_that_are_right() {
+fn examples_in_the_configuration_page_are_accepted() {
     let page = include_str!("../../../../../docs/CONFIGURATION.md");
     let dir = directory(&[("secret", "a secret of thirty-two bytes or more")]);
     let blocks: Vec<_> = page.split("```toml\n").skip(1).collect();
@@ -54,7 +54,7 @@ fn the_page_on_channels_shows_files_that_are_right() {
 }
 
 #[test]
-fn every_key_refuses_what_it_does_not_take() {
+fn every_key_refuses_invalid_values() {
     refused(
         r#"
 listen = ["127.0.0.1", "localhost:4000", "127.0.0.1:4000"]
@@ -113,7 +113,7 @@ announce_joins_up_to = -5
 }
 
 #[test]
-fn every_key_of_presence_refuses_what_it_does_not_take() {
+fn every_presence_key_refuses_invalid_values() {
     refused(
         r#"presence_interval = "0s"
 presence_list_max = -1
@@ -158,7 +158,7 @@ fn unknown_keys_get_a_suggestion() {
 }
 
 #[test]
-fn channels_are_checked_with_everything_else() {
+fn channels_are_checked_together_with_other_settings() {
     refused(
         r#"shards = 0
 
@@ -222,7 +222,7 @@ announce_joins_up_to = 5
 }
 
 #[test]
-fn what_is_no_limit_is_named_with_its_line() {
+fn invalid_limits_are_named_with_their_lines() {
     refused(
         "max_connections_per_address = 0\nmax_connections_per_user = -1\n[limits]\njoins = 0\n\
          messages = \"often\"\nbytes = { rate = \"1MB/s\", policy = \"ban\" }\npayload_bytes = 5\n\
@@ -241,7 +241,7 @@ fn what_is_no_limit_is_named_with_its_line() {
 }
 
 #[test]
-fn what_is_not_toml_is_refused_with_its_lines() {
+fn invalid_toml_is_refused_with_its_lines() {
     refused("shards = 1\nlisten = [\n", &["2: not TOML: unclosed array"]);
     refused("shards = 1\nshards = 2\n", &["2: not TOML: duplicate key"]);
     refused("shards: 1\n", &["1: not TOML: "]);
@@ -268,7 +268,7 @@ fn settings_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_named() {
+fn unreadable_files_are_named() {
     let dir = directory(&[]);
     for args in [&["serve", "--config", "none.toml"][..], &["config", "--check", "none.toml"]] {
         let ran = run(dir.path(), args);
@@ -285,7 +285,7 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
-fn wrong_flags_are_named_with_what_is_allowed() {
+fn invalid_flags_are_named_with_the_allowed_values() {
     let dir = directory(&[]);
     for (flag, value, why) in [
         ("--listen", "4000", "is not an address with a port"),
@@ -309,7 +309,7 @@ fn wrong_flags_are_named_with_what_is_allowed() {
 
 /// A refused secret is not logged.
 #[test]
-fn the_token_of_the_environment_is_checked_and_kept_secret() {
+fn api_token_from_the_environment_is_checked_and_never_shown() {
     let dir = directory(&[]);
     let ran = run_with_env(dir.path(), &SAFE, ("SIMURGH_API_TOKEN", "hush hush"));
     assert_eq!(ran.status.code(), Some(2));
@@ -319,7 +319,7 @@ fn the_token_of_the_environment_is_checked_and_kept_secret() {
 }
 
 #[test]
-fn the_printed_file_is_served_as_it_is() {
+fn printed_file_starts_a_server_unchanged() {
     let dir = directory(&[]);
     let printed = run(dir.path(), &["config"]);
     assert_eq!((printed.status.code(), &*printed.stderr), (Some(0), ""));

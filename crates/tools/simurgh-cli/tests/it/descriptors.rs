@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{Server, directory, simurgh};
 
 #[test]
-fn a_crowd_at_the_admin_address_takes_no_descriptors_from_the_main_port() {
+fn admin_connections_take_no_descriptors_from_the_main_port() {
     let dir = directory(&[]);
     let script = dir.path().join("few");
     let program = simurgh();

@@ -18,7 +18,7 @@ fn cells(ran: &Ran, start: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_crowd_is_measured() {
+fn drive_measures_2000_sockets() {
     for more in [&[][..], &["--serializer", "v2"], &["--serializer", "v1", "--channels", "3"]] {
         let ran = run(Path::new("."), &[PING, more].concat());
         assert_eq!(ran.status.code(), Some(0), "{ran:?}");
@@ -35,7 +35,7 @@ fn a_crowd_is_measured() {
 }
 
 #[test]
-fn idle_channels_of_an_application_give_their_memory_back() {
+fn idle_application_channels_release_memory() {
     // Long enough that no channel hibernates before the row of pushes, on a slow machine either.
     let flags = ["--sockets", "20000", "--topic", "echo:{n}", "--event", "echo"];
     let flags = [&flags[..], &["--hibernate-after", "3s"]].concat();
@@ -68,7 +68,7 @@ fn help_and_man_page_name_the_placeholder_of_the_channel_number() {
 }
 
 #[test]
-fn what_is_declared_is_driven() {
+fn drive_uses_declared_channels() {
     let toml = "[[channel]]\ntopic = \"quotes\"\n\
                 [[channel.event]]\nname = \"ask\"\nreply = \"$payload\"\n";
     let dir = directory(&[("a.toml", toml)]);
@@ -107,7 +107,7 @@ stats
 ";
 
 #[test]
-fn a_script_is_done_line_by_line() {
+fn script_runs_line_by_line() {
     let dir = directory(&[("a.txt", SCRIPT)]);
     for serializer in ["none", "v2"] {
         let flags = ["drive", "--script", "a.txt", "--serializer", serializer];
@@ -152,7 +152,7 @@ fn without_time(line: &str) -> &str {
 }
 
 #[test]
-fn mistakes_of_a_script_are_named_before_anything_starts() {
+fn script_errors_are_named_before_anything_starts() {
     let text = "start 3\n\njion 1 t\npush 1 t e {\"a\":}\nclose 0\n  stats now\n";
     let dir = directory(&[("a.txt", text)]);
     let ran = run(dir.path(), &["drive", "--script", "a.txt"]);
@@ -176,7 +176,7 @@ fn mistakes_of_a_script_are_named_before_anything_starts() {
 }
 
 #[test]
-fn commands_come_from_standard_input_too() {
+fn commands_are_read_from_standard_input() {
     let mut command = Command::new(own());
     command.args(["drive"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -190,11 +190,11 @@ fn commands_come_from_standard_input_too() {
         (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap());
     assert_eq!(ran.status.code(), Some(1), "{out}{err}");
     assert!(out.contains("1 channels crashed") && out.contains("1: echo:a has crashed"), "{out}");
-    assert!(err.contains("standard input:5: \"x\" is no whole number"), "{err}");
+    assert!(err.contains("standard input:5: \"x\" is not a whole number"), "{err}");
 }
 
 #[test]
-fn ctrl_c_ends_a_script_that_waits() {
+fn ctrl_c_ends_a_waiting_script() {
     let dir = directory(&[("a.txt", "start 1\nwait 1h\n")]);
     let mut command = Command::new(simurgh());
     command.args(["drive", "--script", "a.txt"]).current_dir(dir.path());
@@ -262,7 +262,7 @@ impl Drop for Terminal {
 
 #[test]
 #[ignore = "needs tmux"]
-fn the_prompt_completes_remembers_and_can_be_stopped() {
+fn prompt_has_completion_and_history_and_can_be_interrupted() {
     let dir = directory(&[]);
     let state = dir.path().to_str().unwrap();
     let command = format!(

@@ -43,7 +43,7 @@ fn without_times(value: &mut Value, times: &mut Vec<u64>) {
 
 #[test]
 #[ignore = "needs curl"]
-fn the_pages_requests_have_the_answers_of_the_page() {
+fn documented_requests_get_the_documented_responses() {
     let toml: Vec<&str> =
         blocks().filter(|(language, _)| *language == "toml").map(|(_, text)| text).collect();
     assert_eq!(toml.len(), 1);

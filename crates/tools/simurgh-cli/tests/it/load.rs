@@ -21,7 +21,7 @@ fn report(dir: &Path) -> Value {
 }
 
 #[test]
-fn the_example_is_right_and_explained() {
+fn printed_example_is_valid_and_can_be_explained() {
     let dir = directory(&[]);
     let printed = run(dir.path(), &["load", "init"]);
     assert_eq!(printed.status.code(), Some(0));
@@ -62,7 +62,7 @@ fn uncomment(text: &str) -> String {
 }
 
 #[test]
-fn mistakes_are_named_with_file_and_line_and_nothing_starts() {
+fn scenario_errors_are_named_with_file_and_line_and_nothing_starts() {
     let text = scenario("127.0.0.1:1", "{ thnk = \"1s\" },", "join_p99 = \"< 50\"");
     let dir = directory(&[("a.toml", &text)]);
     for words in
@@ -87,7 +87,7 @@ fn mistakes_are_named_with_file_and_line_and_nothing_starts() {
 }
 
 #[test]
-fn flags_are_checked() {
+fn load_flags_are_checked() {
     let dir = directory(&[("a.toml", &scenario("127.0.0.1:1", "", ""))]);
     for (flags, word) in [
         (["--max-users", "none"], "not a number of users"),
@@ -125,7 +125,7 @@ fn flags_are_checked() {
 }
 
 #[test]
-fn servers_that_are_wrong_are_named_with_file_line_and_key() {
+fn invalid_servers_are_named_with_file_line_and_key() {
     let one = "[[target]]\nurl = \"ws://127.0.0.1:1\"\n";
     let head =
         |targets: &str| scenario("x", "", "").replace("[target]\nurl = \"ws://x\"\n", targets);
@@ -156,7 +156,7 @@ fn servers_that_are_wrong_are_named_with_file_line_and_key() {
 }
 
 #[test]
-fn a_run_passes_or_does_not() {
+fn exit_status_of_a_run_follows_its_thresholds() {
     let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
     let address = &server.addresses[0];
     let say =
@@ -209,7 +209,7 @@ fn the_shipped_scenarios_run() {
 
 /// Without conditions the exit status is 1 if nothing worked; conditions may be flags.
 #[test]
-fn exit_status_says_whether_anything_worked() {
+fn exit_status_shows_whether_any_request_succeeded() {
     let server = chat("");
     let refused = |steps: &str| {
         format!(
@@ -246,7 +246,7 @@ fn chat(toml: &str) -> Server {
 }
 
 #[test]
-fn dropped_connections_lose_messages_unless_there_is_a_history() {
+fn dropped_connections_lose_messages_only_without_history() {
     for (toml, missing) in [(WITHOUT_HISTORY, ">= 1500"), ("", "== 0")] {
         drops(&chat(toml), missing);
     }
@@ -311,7 +311,7 @@ impl Drop for Agent {
 }
 
 #[test]
-fn agents_take_their_share_or_none_with_local() {
+fn agents_run_their_share_unless_the_run_is_local() {
     let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
     let agent = Agent::start("secret");
     let steps = "{ receive = \"300ms\" },";

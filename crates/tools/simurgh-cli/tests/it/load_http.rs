@@ -19,7 +19,7 @@ fn json(path: &Path) -> Value {
 }
 
 #[test]
-fn it_prints_what_wrk_prints_and_writes_all_figures() {
+fn http_benchmark_prints_like_wrk_and_writes_all_figures() {
     let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
     let url = format!("http://{}/healthz", server.addresses[0]);
     let dir = directory(&[]);
@@ -56,7 +56,7 @@ fn it_prints_what_wrk_prints_and_writes_all_figures() {
 }
 
 #[test]
-fn a_sweep_ends_with_table_chart_page_and_json() {
+fn sweep_writes_table_chart_page_and_json() {
     let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
     let url = format!("http://{}/healthz?<b>", server.addresses[0]);
     let dir = directory(&[]);
@@ -83,7 +83,7 @@ fn a_sweep_ends_with_table_chart_page_and_json() {
 }
 
 #[test]
-fn mistakes_are_named_and_nothing_is_sent() {
+fn invalid_benchmark_flags_are_named_and_nothing_is_sent() {
     let dir = directory(&[("no.pem", "no PEM")]);
     let url = "http://127.0.0.1:1/";
     for (url, flags, words) in [
@@ -115,7 +115,7 @@ fn mistakes_are_named_and_nothing_is_sent() {
 }
 
 #[test]
-fn a_malformed_answer_is_a_named_failure() {
+fn malformed_response_fails_with_its_reason() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -133,7 +133,7 @@ fn a_malformed_answer_is_a_named_failure() {
 }
 
 #[test]
-fn the_first_signal_ends_it_with_what_was_measured() {
+fn first_signal_ends_the_benchmark_with_its_results() {
     let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
     let url = format!("http://{}/healthz", server.addresses[0]);
     for (flags, wanted) in [
@@ -157,7 +157,7 @@ fn the_first_signal_ends_it_with_what_was_measured() {
 }
 
 #[test]
-fn connections_beyond_the_descriptor_limit_take_threads_or_are_an_error() {
+fn connections_above_the_descriptor_limit_need_threads_or_fail() {
     let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
     let url = format!("http://{}/healthz", server.addresses[0]);
     let limited = |flags: &str| {
@@ -249,7 +249,7 @@ impl Drop for Nginx {
 
 #[test]
 #[ignore = "needs nginx"]
-fn the_log_of_nginx_agrees_with_what_was_counted() {
+fn counted_requests_equal_the_nginx_log() {
     // Each connection is closed after 100 requests.
     let nginx = Nginx::start("keepalive_requests 100;");
     let dir = directory(&[]);

@@ -4,7 +4,7 @@ use crate::support::{Server, directory, own, run_own};
 use serde_json::{Value, json};
 
 #[test]
-fn its_channels_are_served_with_flags_and_file() {
+fn application_channels_are_served_with_flags_and_file() {
     let dir = directory(&[("simurgh.toml", "listen = [\"127.0.0.1:0\"]\nlog_format = \"json\"\n")]);
     let server =
         Server::start_program(&own(), dir, &["--drain-time", "0s", "--close-timeout", "200ms"], 1);
@@ -33,7 +33,7 @@ fn its_channels_are_served_with_flags_and_file() {
 }
 
 #[test]
-fn what_is_about_declared_channels_is_refused() {
+fn application_refuses_flags_and_keys_for_declared_channels() {
     let dir = directory(&[("simurgh.toml", "max_channels = 5\n[[channel]]\ntopic = \"a\"\n")]);
     let ran = run_own(dir.path(), &["serve", "--listen", "127.0.0.1:0", "--auth-token"]);
     assert_eq!(ran.status.code(), Some(2));

@@ -53,7 +53,7 @@ fn is_now(online_at: &Value) {
 }
 
 #[test]
-fn a_declared_channel_tracks_its_members_and_announces_them() {
+fn declared_channel_tracks_and_announces_its_members() {
     let server = Server::start(ROOMS, &ANYWHERE);
     let topic = "by-default:a";
     let (mut ann, mut bob) = (server.client(), server.client());
@@ -81,7 +81,7 @@ fn a_declared_channel_tracks_its_members_and_announces_them() {
 }
 
 #[test]
-fn templates_make_key_and_meta_and_members_without_a_key_are_not_listed() {
+fn templates_set_key_and_meta_and_members_without_key_are_not_listed() {
     let server = Server::start(ROOMS, &ANYWHERE);
     let topic = "by-template:x";
     let (mut ann, mut bob, mut eve) = (server.client(), server.client(), server.client());
@@ -109,7 +109,7 @@ fn templates_make_key_and_meta_and_members_without_a_key_are_not_listed() {
 
 /// The page joins with a user name; load generators join without, and have no presence.
 #[test]
-fn the_chat_lists_who_joins_with_a_name_for_it() {
+fn built_in_chat_lists_members_that_join_with_a_presence_name() {
     let flags = ["--presence-interval", "20ms", "--announce-joins-up-to", "0"];
     let server = Server::start("", &[&ANYWHERE[..], &flags].concat());
     let (mut ann, mut load) = (server.client(), server.client());
@@ -123,7 +123,7 @@ fn the_chat_lists_who_joins_with_a_name_for_it() {
 }
 
 #[test]
-fn the_settings_of_presence_hold() {
+fn presence_settings_take_effect() {
     let flags =
         ["--presence-list-max", "2", "--presence-sample", "1", "--presence-interval", "10ms"];
     let file = "presence_list_max = 9\npresence_summary_interval = \"30s\"\n\

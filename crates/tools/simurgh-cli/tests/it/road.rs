@@ -11,7 +11,7 @@ const WITHIN: Duration = Duration::from_secs(600);
 
 /// They need four tables of 20,000 descriptors on each side.
 #[test]
-fn a_test_with_sixty_thousand_clients_counts_them_all() {
+fn capacity_test_counts_all_of_sixty_thousand_clients() {
     const TO: u64 = 60_000;
     let dir = directory(&[]);
     let words = ["road", "--connections", "60000", "--rate", "6000", "--out", "out"];
@@ -65,7 +65,7 @@ fn a_test_with_sixty_thousand_clients_counts_them_all() {
 }
 
 #[test]
-fn impossible_settings_are_refused() {
+fn capacity_test_refuses_invalid_settings() {
     let dir = directory(&[]);
     for words in [
         ["--connections", "1"],

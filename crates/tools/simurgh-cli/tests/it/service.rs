@@ -45,7 +45,7 @@ const QUICK: [&str; 6] =
     ["--listen", "127.0.0.1:0", "--drain-time", "200ms", "--close-timeout", "300ms"];
 
 #[test]
-fn ready_comes_when_it_listens_and_stopping_with_the_time_that_a_drain_takes() {
+fn service_manager_gets_ready_then_stopping_with_the_drain_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let manager = Manager::at(&SocketAddr::from_pathname(&path).unwrap());
@@ -68,7 +68,7 @@ fn ready_comes_when_it_listens_and_stopping_with_the_time_that_a_drain_takes() {
 }
 
 #[test]
-fn when_it_is_ready_all_are_let_in() {
+fn server_accepts_connections_once_it_reports_ready() {
     let name = format!("simurgh-test-{}", std::process::id());
     let manager = Manager::at(&SocketAddr::from_abstract_name(&name).unwrap());
     let env = [("NOTIFY_SOCKET", format!("@{name}"))];
@@ -125,7 +125,7 @@ fn a_watchdog_gets_no_message_while_a_shard_is_blocked() {
 }
 
 #[test]
-fn a_missing_manager_is_named_and_serving_goes_on() {
+fn missing_service_manager_is_logged_and_server_continues() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("nobody");
     let env = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "soon")];

@@ -8,7 +8,7 @@ use serde_json::json;
 const ANYWHERE: [&str; 2] = ["--listen", "127.0.0.1:0"];
 
 #[test]
-fn without_any_file_the_chat_is_served() {
+fn server_without_a_file_serves_the_built_in_chat() {
     let server = Server::start("", &ANYWHERE);
     for page in ["/", "/phoenix.min.js", "/healthz", "/metrics"] {
         assert_eq!(server.get(page), 200, "{page}");
@@ -64,7 +64,7 @@ const GAMES: &str = r#"
 "#;
 
 #[test]
-fn declared_channels_do_what_is_declared() {
+fn declared_channels_work_as_declared() {
     let server = Server::start(GAMES, &ANYWHERE);
     let room = "games:1";
     let welcome = |name: &str| json!({"room": "1", "you": name});
@@ -95,7 +95,7 @@ fn declared_channels_do_what_is_declared() {
 }
 
 #[test]
-fn members_who_send_too_much_get_an_error() {
+fn member_above_a_limit_gets_an_error() {
     let server = Server::start(GAMES, &ANYWHERE);
     let mut busy = server.client();
     busy.join("log", json!({}));
@@ -113,7 +113,7 @@ fn members_who_send_too_much_get_an_error() {
 
 /// Payloads that are not objects once broke the chat page.
 #[test]
-fn payloads_of_another_shape_are_refused_counted_and_not_passed_on() {
+fn payloads_of_wrong_shape_are_refused_counted_and_not_broadcast() {
     let server = Server::start("shards = 1\n", &ANYWHERE);
     let (mut ann, mut bob) = (server.client(), server.client());
     let wrong = |found| json!({"reason": "wrong_payload", "expected": "object", "found": found});
@@ -131,7 +131,7 @@ fn payloads_of_another_shape_are_refused_counted_and_not_passed_on() {
 }
 
 #[test]
-fn the_largest_message_is_that_of_a_chat_unless_configured() {
+fn default_message_limit_suits_a_chat_and_is_configurable() {
     let body = |bytes: usize| json!({"body": "x".repeat(bytes)});
     let pushed = |file: &str, flags: &[&str], bytes: usize| {
         let server = Server::start(file, &[&ANYWHERE[..], flags].concat());
@@ -163,7 +163,7 @@ fn the_largest_message_is_that_of_a_chat_unless_configured() {
 }
 
 #[test]
-fn flags_win_over_the_file() {
+fn flags_override_the_file() {
     let file = "listen = [\"256.0.0.1:1\"]\nmax_channels = 1\nidle_timeout = \"300ms\"\n";
     let dir = directory(&[("simurgh.toml", file)]);
     // Mistakes in the file are errors, even where a flag overrides it.
@@ -193,7 +193,7 @@ fn flags_win_over_the_file() {
 }
 
 #[test]
-fn an_address_in_use_is_an_error_of_status_1() {
+fn address_in_use_exits_with_status_1() {
     let server = Server::start("", &ANYWHERE);
     let ran = run(directory(&[]).path(), &["serve", "--listen", &server.addresses[0]]);
     assert_eq!((ran.status.code(), &*ran.stdout), (Some(1), ""));
@@ -201,7 +201,7 @@ fn an_address_in_use_is_an_error_of_status_1() {
 }
 
 #[test]
-fn a_signal_drains_and_logs_it() {
+fn signal_starts_a_logged_drain() {
     for (signal, format) in [("TERM", "text"), ("INT", "json")] {
         let args = ["--drain-time", "0s", "--log-format", format];
         let server = Server::start("", &[&ANYWHERE[..], &args].concat());
@@ -223,7 +223,7 @@ fn a_signal_drains_and_logs_it() {
 }
 
 #[test]
-fn signals_at_once_are_one_request_to_drain() {
+fn simultaneous_signals_start_one_drain() {
     let server = Server::start("", &[&ANYWHERE[..], &["--drain-time", "0s"]].concat());
     // As `timeout` sends them, to the process and to its group.
     server.signal("TERM");
@@ -234,7 +234,7 @@ fn signals_at_once_are_one_request_to_drain() {
 }
 
 #[test]
-fn log_is_written_out_before_a_second_signal_ends_the_process() {
+fn log_is_flushed_before_a_second_signal_ends_the_process() {
     let server = Server::start("", &[&ANYWHERE[..], &["--drain-time", "60s"]].concat());
     let mut client = server.client();
     client.expect_quiet();
@@ -247,7 +247,7 @@ fn log_is_written_out_before_a_second_signal_ends_the_process() {
 }
 
 #[test]
-fn a_second_signal_ends_at_once_with_its_number() {
+fn second_signal_exits_at_once_with_the_signal_number() {
     for (signal, code) in [("TERM", 143), ("INT", 130)] {
         let args = ["--drain-time", "60s", "--log", "off"];
         let server = Server::start("", &[&ANYWHERE[..], &args].concat());

@@ -47,7 +47,7 @@ fn inspected(dir: &Path, args: &[&str]) -> (i32, Value) {
 }
 
 #[test]
-fn a_jwt_by_a_secret_of_the_environment() {
+fn jwt_is_signed_with_a_secret_from_the_environment() {
     let dir = directory(&[("secret", &format!("{SECRET}\n")), ("other", &"x".repeat(40))]);
     let key = ("SIMURGH_TOKEN_KEY", SECRET);
     let flags = ["token", "sign", "--secret", "--sub", "alice", "--claims", r#"{"role":"admin"}"#];
@@ -69,7 +69,7 @@ fn a_jwt_by_a_secret_of_the_environment() {
 }
 
 #[test]
-fn lines_for_people() {
+fn inspect_prints_readable_lines() {
     let dir = directory(&[("secret", SECRET)]);
     let ran = run(dir.path(), &["token", "inspect", token_of_phoenix()]);
     let text = printed(&ran);
@@ -102,7 +102,7 @@ fn lines_for_people() {
 }
 
 #[test]
-fn a_phoenix_token_there_and_back() {
+fn phoenix_token_is_signed_and_verified() {
     let dir = directory(&[("secret", SECRET)]);
     let salt = ["--key-file", "secret", "--phoenix-salt", "user socket"];
     let sign = |more: &[&str]| run(dir.path(), &[&["token", "sign"], &salt[..], more].concat());
@@ -158,7 +158,7 @@ fn private_keys_sign_and_public_ones_verify() {
 }
 
 #[test]
-fn mistakes_are_reported_before_anything_is_signed() {
+fn invalid_arguments_are_reported_before_signing() {
     let dir = directory(&[("secret", SECRET), ("short", "hunter2"), ("empty", "\n")]);
     let sign = |flags: &[&str]| run(dir.path(), &[&["token", "sign", "--secret"], flags].concat());
     wrong(&sign(&["--sub", "a"]), "set the environment variable SIMURGH_TOKEN_KEY");

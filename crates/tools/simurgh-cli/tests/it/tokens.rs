@@ -29,7 +29,7 @@ fn sign(claims: &str) -> String {
 }
 
 #[test]
-fn a_key_of_the_environment_is_taken_for_phoenix() {
+fn phoenix_key_is_read_from_the_environment() {
     let toml = "[token]\nkind = \"phoenix\"\nkey_env = \"KEY\"\nsalt = \"user socket\"\n\
                 max_age = \"infinity\"\n[[channel]]\ntopic = \"own:*\"\njoin = \"own:{sub}\"\n";
     let dir = directory(&[("simurgh.toml", toml), ("key", SECRET)]);
@@ -43,7 +43,7 @@ fn a_key_of_the_environment_is_taken_for_phoenix() {
 }
 
 #[test]
-fn a_join_may_bring_a_token_for_its_topic_alone() {
+fn join_token_grants_its_topic_only() {
     let toml = r#"
         [token]
         kind = "jwt"
@@ -192,7 +192,7 @@ const WRONG: &[(&str, &str)] = &[
 
 /// The lists of what is allowed: an empty one would allow everybody.
 #[test]
-fn an_empty_list_of_what_is_allowed_is_refused() {
+fn empty_allow_list_is_refused() {
     for key in ["iss", "aud", "algorithms"] {
         let toml = format!("[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n{key} = []\n");
         let found = complaints(&toml, &[("secret", JWK)]);
@@ -208,7 +208,7 @@ fn an_empty_list_of_what_is_allowed_is_refused() {
 }
 
 #[test]
-fn settings_that_are_wrong_are_refused_with_their_place() {
+fn invalid_token_settings_are_refused_with_their_lines() {
     let secret = [("secret", JWK), ("short", "too short"), ("broken", "{\"keys\": 5}")];
     let one_line = "-----BEGIN PRIVATE KEY-----\\nMIIEvQ\\n-----END PRIVATE KEY-----";
     let damaged = one_line.replace("PRIVATE", "PUBLIC");
@@ -235,7 +235,7 @@ fn printed_settings() -> Vec<String> {
 
 /// The examples in docs/TOKENS.md are accepted, and it names every key of the table.
 #[test]
-fn the_page_names_the_settings_that_exist() {
+fn token_page_names_every_key_and_its_examples_are_valid() {
     let page = include_str!("../../../../../docs/TOKENS.md");
     let dir = directory(&[("secret_key_base", SECRET), ("secret", SECRET)]);
     let blocks: Vec<_> = page.split("```toml\n").skip(1).collect();
@@ -265,7 +265,7 @@ fn the_page_names_the_settings_that_exist() {
 
 /// Its lines are comments, so that names of other users' files need not be deleted.
 #[test]
-fn what_config_prints_of_the_table_can_be_taken_over() {
+fn printed_token_table_can_be_used_unchanged() {
     let dir = directory(&[("secret_key_base", SECRET), ("secret", SECRET)]);
     let settings = printed_settings();
     assert_eq!(settings.len(), 12, "{settings:#?}");
@@ -287,7 +287,7 @@ fn what_config_prints_of_the_table_can_be_taken_over() {
 
 /// With verified names a client cannot speak as somebody else, whatever it sends.
 #[test]
-fn templates_use_the_verified_identity_and_check_warns_of_the_client_s_own_fields() {
+fn templates_use_verified_identity_and_check_warns_of_client_fields() {
     let dir = directory(&[("secret", JWK)]);
     let check = |event: &str| {
         let toml = format!(
@@ -342,7 +342,7 @@ fn templates_use_the_verified_identity_and_check_warns_of_the_client_s_own_field
 }
 
 #[test]
-fn check_warns_of_an_event_that_announces_joins() {
+fn check_warns_of_an_event_named_like_the_join_announcement() {
     let toml =
         "[[channel]]\ntopic = \"a:*\"\nannounce_join = \"in\"\n[[channel.event]]\nname = \"in\"\n";
     let dir = directory(&[("f.toml", toml)]);

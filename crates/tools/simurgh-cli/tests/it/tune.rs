@@ -17,7 +17,7 @@ fn tune(fake: &FakeMachine, flags: &[&str]) -> Ran {
 
 /// The machine that runs the test is large enough for a thousand connections.
 #[test]
-fn this_machine_is_read_and_not_changed() {
+fn tune_reads_the_machine_without_changing_it() {
     let dir = tempfile::tempdir().unwrap();
     let ran = run(dir.path(), &["tune", "--connections", "1000"]);
     assert!(matches!(ran.status.code(), Some(0 | 3)), "{ran:?}");
@@ -36,7 +36,7 @@ fn this_machine_is_read_and_not_changed() {
 }
 
 #[test]
-fn the_table_and_the_status_show_what_is_too_small() {
+fn table_and_exit_status_show_limits_that_are_too_small() {
     let fake = FakeMachine::usual();
     let before = fake.snapshot();
     let ran = tune(&fake, &["--connections", "2_000_000", "--local-clients"]);
@@ -61,7 +61,7 @@ fn the_table_and_the_status_show_what_is_too_small() {
 }
 
 #[test]
-fn json_has_the_same_content() {
+fn json_output_has_limits_and_capacity() {
     let ran =
         tune(&FakeMachine::usual(), &["--connections", "2000000", "--local-clients", "--json"]);
     assert_eq!(ran.status.code(), Some(3));
@@ -77,7 +77,7 @@ fn json_has_the_same_content() {
 }
 
 #[test]
-fn configuration_is_printed_and_nothing_else() {
+fn print_flag_prints_only_the_configuration() {
     let fake = FakeMachine::usual();
     let before = fake.snapshot();
     let all = tune(&fake, &["--print", "all"]);
@@ -95,7 +95,7 @@ fn configuration_is_printed_and_nothing_else() {
 }
 
 #[test]
-fn what_was_applied_is_undone() {
+fn undo_restores_applied_settings() {
     let fake = FakeMachine::usual();
     let before = fake.snapshot();
     let flags = ["--connections", "100000", "--local-clients"];
@@ -124,7 +124,7 @@ fn what_was_applied_is_undone() {
 }
 
 #[test]
-fn failed_changes_are_reported_and_counted() {
+fn failed_setting_changes_are_reported_and_counted() {
     let fake = FakeMachine::usual();
     fake.refuse("proc/sys/fs/file-max");
     let ran = tune(&fake, &["--apply", "--undo-file", "u.json"]);
@@ -140,7 +140,7 @@ fn failed_changes_are_reported_and_counted() {
 }
 
 #[test]
-fn without_root_nothing_is_tried() {
+fn apply_without_root_changes_nothing() {
     let fake = FakeMachine::usual();
     fake.set("proc/self/status", "Uid:\t0\t1000\t0\t0\n");
     let before = fake.snapshot();
@@ -154,7 +154,7 @@ fn without_root_nothing_is_tried() {
 }
 
 #[test]
-fn wrong_flags_are_named() {
+fn invalid_tune_flags_are_named() {
     let fake = FakeMachine::usual();
     for (flags, word) in [
         (["--connections", "0"].as_slice(), "\"0\" is not a whole number from 1 to 80000000"),
@@ -176,7 +176,7 @@ fn wrong_flags_are_named() {
     assert!(ran.stderr.contains("there is no /dev/null/proc/sys"), "{}", ran.stderr);
     let ran = tune(&fake, &["--undo", "nothing.json"]);
     assert_eq!(ran.status.code(), Some(1));
-    assert!(ran.stderr.contains("there is no nothing.json; nothing was changed"));
+    assert!(ran.stderr.contains("nothing.json does not exist; nothing was changed"));
     let help = tune(&fake, &["--help"]).stdout;
-    assert!(help.contains("3 something is too small") && !help.contains("--root"), "{help}");
+    assert!(help.contains("3 if something is too low") && !help.contains("--root"), "{help}");
 }

@@ -43,7 +43,7 @@ fn an_application_reports_its_own_version_and_that_of_simurgh() {
 }
 
 #[test]
-fn a_running_server_reports_it_too() {
+fn running_server_reports_its_version() {
     let long = run(directory(&[]).path(), &["--version"]).stdout;
     let commit = long.split(['(', ',', ')']).nth(1).unwrap().to_owned();
     let commit = if commit == "commit unknown" { String::new() } else { commit };
@@ -136,7 +136,7 @@ impl Script {
 }
 
 #[test]
-fn sources_without_a_history_of_their_own_have_no_commit() {
+fn sources_without_a_git_repository_have_no_commit() {
     let script = Script::new();
     let none = (String::new(), String::new());
     let (commit, date, watched) = script.run(None);
@@ -170,7 +170,7 @@ fn a_published_crate_has_the_commit_it_was_packed_from() {
 }
 
 #[test]
-fn the_commit_is_head_and_dirty_once_a_source_is_changed() {
+fn commit_is_head_and_marked_dirty_after_a_change() {
     let script = Script::new();
     let tree = script.tree();
     script.git(&tree, &["init", "--quiet", "--initial-branch", "main"]);

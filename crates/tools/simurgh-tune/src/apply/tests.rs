@@ -19,7 +19,7 @@ fn step<'a>(done: &'a Done, name: &str) -> &'a Step {
 }
 
 #[test]
-fn all_is_written_and_all_put_back() {
+fn apply_writes_all_settings_and_undo_restores_them() {
     let fake = FakeMachine::usual();
     fake.set("proc/sys/net/core/somaxconn", "128\n");
     let file = fake.path("undo.json");
@@ -44,7 +44,7 @@ fn all_is_written_and_all_put_back() {
 }
 
 #[test]
-fn the_file_is_there_before_anything_is_changed() {
+fn undo_file_exists_before_any_setting_changes() {
     let fake = FakeMachine::usual();
     let before = fake.snapshot();
     let changes = report_of(&fake).changes();
@@ -54,7 +54,10 @@ fn the_file_is_there_before_anything_is_changed() {
     let file = fake.path("undo.json");
     std::fs::write(&file, "precious").unwrap();
     let why = apply(fake.root(), &changes, &file, false).unwrap_err();
-    assert!(why.contains("there already") && why.contains("--overwrite"), "{why}");
+    assert!(
+        why.contains("holds the values before an earlier --apply") && why.contains("--overwrite"),
+        "{why}"
+    );
     assert_eq!(fake.text("undo.json"), "precious");
     assert_eq!(fake.snapshot(), before);
     assert!(apply(fake.root(), &changes, &file, true).unwrap().undo_file_is_there);
@@ -62,7 +65,7 @@ fn the_file_is_there_before_anything_is_changed() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_reported_and_the_rest_is_done() {
+fn setting_refused_by_the_kernel_is_reported_and_others_are_applied() {
     let fake = FakeMachine::usual();
     fake.refuse("proc/sys/fs/file-max");
     let file = fake.path("undo.json");
@@ -76,7 +79,7 @@ fn what_the_kernel_refuses_is_reported_and_the_rest_is_done() {
 }
 
 #[test]
-fn nothing_changed_leaves_no_file() {
+fn apply_without_changes_leaves_no_undo_file() {
     let fake = FakeMachine::usual();
     fake.refuse("proc/sys/fs/file-max");
     let file = fake.path("undo.json");
@@ -88,7 +91,7 @@ fn nothing_changed_leaves_no_file() {
 }
 
 #[test]
-fn what_somebody_else_has_set_is_left_alone() {
+fn undo_leaves_settings_changed_by_others() {
     let fake = FakeMachine::usual();
     let file = fake.path("undo.json");
     apply_all(&fake, &file);
@@ -108,7 +111,7 @@ fn what_somebody_else_has_set_is_left_alone() {
 }
 
 #[test]
-fn what_is_raised_meanwhile_is_not_lowered() {
+fn setting_raised_meanwhile_is_not_lowered() {
     let fake = FakeMachine::usual();
     let changes = report_of(&fake).changes();
     fake.set("proc/sys/net/ipv4/tcp_max_orphans", "9000000\n");
@@ -118,14 +121,14 @@ fn what_is_raised_meanwhile_is_not_lowered() {
 }
 
 #[test]
-fn files_that_are_none_are_refused_with_what_is_wrong() {
+fn invalid_undo_files_are_refused_with_the_reason() {
     let fake = FakeMachine::usual();
     let before = fake.snapshot();
     let entry = |name: &str, values: &str| {
         format!("{{\"simurgh_tune_undo\": 1, \"changes\": [{{\"name\": \"{name}\", {values}}}]}}")
     };
     for (text, word) in [
-        (String::new(), "no undo file"),
+        (String::new(), "is not an undo file"),
         ("{}".to_owned(), "missing field"),
         ("{\"simurgh_tune_undo\": 2, \"changes\": []}".to_owned(), "version 2"),
         (entry("fs.file-max", "\"before\": [1], \"after\": [-1]"), "invalid value"),
@@ -144,7 +147,7 @@ fn files_that_are_none_are_refused_with_what_is_wrong() {
 }
 
 #[test]
-fn everything_that_can_be_changed_can_be_put_back() {
+fn every_changeable_setting_can_be_undone() {
     let fake = FakeMachine::usual();
     fake.set("proc/sys/net/netfilter/nf_conntrack_max", "1\n");
     fake.set("proc/sys/net/netfilter/nf_conntrack_count", "1\n");

@@ -26,7 +26,7 @@ fn named(report: &Report, state: State) -> Vec<&str> {
 }
 
 #[test]
-fn a_thousand_connections_need_nothing() {
+fn thousand_connections_need_no_changes() {
     let report = report_of(&FakeMachine::usual(), 1_000, false);
     assert!(report.is_enough(), "{:#?}", report.rows);
     assert_eq!((report.shards, report.changes()), (2, vec![]));
@@ -34,7 +34,7 @@ fn a_thousand_connections_need_nothing() {
 }
 
 #[test]
-fn two_million_with_their_clients_need_most_of_it() {
+fn two_million_connections_with_local_clients_need_most_changes() {
     let report = report_of(&FakeMachine::usual(), 2_000_000, true);
     assert!((105..=107).contains(&report.shards), "{}", report.shards);
     assert_eq!(
@@ -55,7 +55,7 @@ fn two_million_with_their_clients_need_most_of_it() {
     // At most half of 24 GiB, in pages of 4 KiB.
     let memory = row(&report, "net.ipv4.tcp_mem");
     assert_eq!(memory.change().unwrap().after, [1_572_864, 2_097_152, 3_145_728]);
-    assert!(memory.why.contains("1,572,864 of the connections"), "{}", memory.why);
+    assert!(memory.why.contains("1,572,864 connections can have a message"), "{}", memory.why);
     let table = row(&report, "TCP hash table");
     assert_eq!(table.need, "1,048,576");
     assert!(!table.is_changeable() && table.caps.is_none());
@@ -66,7 +66,7 @@ fn two_million_with_their_clients_need_most_of_it() {
 }
 
 #[test]
-fn with_clients_elsewhere_half_of_it_is_enough() {
+fn remote_clients_halve_the_needs_of_the_machine() {
     let report = report_of(&FakeMachine::usual(), 2_000_000, false);
     assert_eq!(row(&report, "fs.file-max").state, State::Enough);
     assert_eq!(row(&report, "net.core.netdev_max_backlog").state, State::Enough);
@@ -75,7 +75,7 @@ fn with_clients_elsewhere_half_of_it_is_enough() {
 }
 
 #[test]
-fn a_small_table_makes_many_shards_and_a_tiny_one_caps() {
+fn low_descriptor_limit_raises_shards_and_very_low_one_caps_connections() {
     let fake = FakeMachine::usual();
     limits(&fake, "1024", "4096");
     let report = report_of(&fake, 1_000_000, false);
@@ -111,7 +111,7 @@ impl Row {
 }
 
 #[test]
-fn open_max_bounds_every_table() {
+fn nr_open_caps_every_descriptor_table() {
     let fake = FakeMachine::usual();
     limits(&fake, "1024", "1048576");
     fake.set("proc/sys/fs/nr_open", "512\n");
@@ -126,7 +126,7 @@ fn open_max_bounds_every_table() {
 }
 
 #[test]
-fn what_cannot_be_read_is_neither_enough_nor_too_small() {
+fn unreadable_value_has_state_cannot_tell() {
     let fake = FakeMachine::usual();
     fake.remove("proc/sys/fs/file-max");
     fake.remove("proc/sys/net/ipv4/tcp_ehash_entries");
@@ -154,7 +154,7 @@ fn what_cannot_be_read_is_neither_enough_nor_too_small() {
 }
 
 #[test]
-fn tracked_connections_count_where_any_are_followed() {
+fn conntrack_limit_is_checked_only_if_conntrack_is_active() {
     let fake = FakeMachine::usual();
     let name = "net.netfilter.nf_conntrack_max";
     let has_row = |report: &Report| report.rows.iter().any(|row| row.name == name);
@@ -173,7 +173,7 @@ fn tracked_connections_count_where_any_are_followed() {
 }
 
 #[test]
-fn groups_cap_memory_and_threads() {
+fn cgroups_cap_memory_and_threads() {
     let fake = FakeMachine::usual();
     fake.set("proc/self/cgroup", "0::/box\n");
     fake.set("proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
@@ -194,7 +194,7 @@ fn groups_cap_memory_and_threads() {
 }
 
 #[test]
-fn small_queues_and_buffers_are_raised_number_by_number() {
+fn each_number_of_small_queues_and_buffers_is_raised() {
     let fake = FakeMachine::usual();
     fake.set("proc/sys/net/core/somaxconn", "128\n");
     fake.set("proc/sys/net/ipv4/tcp_wmem", "8192 9000 30000\n");
@@ -210,7 +210,7 @@ fn small_queues_and_buffers_are_raised_number_by_number() {
 }
 
 #[test]
-fn half_open_connections_count_without_cookies_only() {
+fn syn_backlog_is_raised_only_without_syn_cookies() {
     let fake = FakeMachine::usual();
     let name = "net.ipv4.tcp_max_syn_backlog";
     let report = report_of(&fake, 1_000_000, false);
@@ -222,7 +222,7 @@ fn half_open_connections_count_without_cookies_only() {
 }
 
 #[test]
-fn what_others_use_may_grow_meanwhile() {
+fn applied_limits_leave_room_for_other_processes() {
     let fake = FakeMachine::usual();
     for (setting, used, before, after) in [
         ("fs/file-max", "proc/sys/fs/file-nr", "544 0 9", "1544 0 9"),
@@ -240,7 +240,7 @@ fn what_others_use_may_grow_meanwhile() {
 }
 
 #[test]
-fn ports_are_made_wider_and_never_narrower() {
+fn port_range_is_widened_and_never_narrowed() {
     let fake = FakeMachine::usual();
     let name = "net.ipv4.ip_local_port_range";
     fake.set("proc/sys/net/ipv4/ip_local_port_range", "50000 50999\n");
@@ -256,7 +256,7 @@ fn ports_are_made_wider_and_never_narrower() {
 
 /// Values of all sizes.
 #[test]
-fn nothing_is_ever_lowered() {
+fn tune_never_lowers_a_setting() {
     let mut seed = 7_u64;
     let mut random = move || {
         // Xorshift.
@@ -300,7 +300,7 @@ fn nothing_is_ever_lowered() {
 }
 
 #[test]
-fn numbers_are_shown_for_people() {
+fn numbers_are_formatted_for_people() {
     assert_eq!(grouped(0), "0");
     assert_eq!(grouped(999), "999");
     assert_eq!(grouped(1_000), "1,000");

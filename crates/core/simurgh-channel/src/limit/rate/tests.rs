@@ -20,7 +20,7 @@ fn taken(bucket: &mut Bucket, rate: &Rate, at_ns: u64, tries: u32) -> u32 {
 }
 
 #[test]
-fn a_burst_is_what_it_says() {
+fn burst_allows_exactly_the_configured_count() {
     for count in [1, 3, 7, 10, 999] {
         let rate = Rate::per_second(count).unwrap();
         let mut bucket = Bucket::default();
@@ -32,7 +32,7 @@ fn a_burst_is_what_it_says() {
 }
 
 #[test]
-fn tokens_come_back_at_the_rate() {
+fn tokens_are_refilled_at_the_configured_rate() {
     let rate = Rate::per_second(10).unwrap();
     let mut bucket = Bucket::default();
     let ms = 1_000_000;
@@ -49,7 +49,7 @@ fn tokens_come_back_at_the_rate() {
 }
 
 #[test]
-fn who_waits_as_long_as_told_is_let_through_and_not_before() {
+fn caller_is_admitted_exactly_after_the_returned_wait() {
     let rate = Rate::every(3, Duration::from_secs(7)).unwrap().with_burst(5).unwrap();
     let mut bucket = Bucket::default();
     let mut now = 11;
@@ -65,7 +65,7 @@ fn who_waits_as_long_as_told_is_let_through_and_not_before() {
 }
 
 #[test]
-fn the_ends_of_the_clock_are_times_like_others() {
+fn rate_limit_works_at_both_ends_of_the_clock_range() {
     let hour = Duration::from_secs(3600);
     let (least, most) = (Duration::from_millis(1), COUNT_MAX);
     for rate in [
@@ -89,7 +89,7 @@ fn the_ends_of_the_clock_are_times_like_others() {
 }
 
 #[test]
-fn what_is_no_rate_is_refused() {
+fn invalid_rates_are_rejected() {
     let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
     assert_eq!(Rate::per_second(0), Err(RateError::Count));
     assert_eq!(Rate::per_second(COUNT_MAX + 1), Err(RateError::Count));
@@ -119,7 +119,7 @@ fn any_course() -> impl Strategy<Value = Vec<(u64, u64)>> {
 proptest! {
     /// The model keeps its tokens as an exact fraction.
     #[test]
-    fn it_does_what_a_model_does(rate in any_rate(), start in 0_u64..u64::MAX / 2,
+    fn bucket_matches_a_model_with_exact_fractions(rate in any_rate(), start in 0_u64..u64::MAX / 2,
                                  course in any_course()) {
         let (period, full) = (u128::from(rate.period_ns), rate.capacity());
         let (mut bucket, mut level, mut now) = (Bucket::default(), full, start);
@@ -138,7 +138,7 @@ proptest! {
     /// In any period no more than the burst and what is restored in it is let through, however
     /// greedily tokens are taken.
     #[test]
-    fn never_more_than_the_burst_and_what_comes_back(
+    fn admitted_count_never_exceeds_burst_plus_refill(
         rate in any_rate(), waits in prop::collection::vec(0_u64..5_000_000_000, 1..60)
     ) {
         let (mut bucket, mut now, mut let_through) = (Bucket::default(), 7, 0_u128);

@@ -71,7 +71,7 @@ fn message(subject: &Subject) -> Option<Received> {
 }
 
 #[test]
-fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
+fn lost_link_is_reported_to_many_topics_in_batches() {
     let mut it = History::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
     let (mut sink, time) = (CountingSink::default(), Time { ns: SECOND, unix_ms: 1 });
     for number in 0..MANY {
@@ -118,7 +118,7 @@ fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
 }
 
 #[test]
-fn the_slow_round_asks_for_each_and_not_for_too_many() {
+fn slow_check_covers_every_topic_at_a_bounded_rate() {
     for (topics, seconds) in [(1, 30), (10, 30), (3_000, 30), (MANY, 50)] {
         let mut it = History::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
         let (mut sink, mut time) = (CountingSink::default(), Time { ns: 0, unix_ms: 1 });

@@ -158,7 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn what_is_told_is_what_was_stored_or_a_gap_was_told_before(
+    fn delivered_messages_are_the_stored_ones_or_follow_a_gap(
         count_max in prop_oneof![Just(1_000_usize), 1..12_usize],
         ops in prop::collection::vec(anything(), 1..60),
     ) {
@@ -177,7 +177,7 @@ proptest! {
 
     /// Whatever the broker has removed, and for whatever reason.
     #[test]
-    fn who_begins_late_has_everything_above_what_it_is_told(
+    fn late_follower_has_every_message_above_its_reported_floor(
         count_max in prop_oneof![Just(1_000_usize), 1..12_usize],
         room in prop_oneof![2 => Just(None), 1 => (1..12_usize).prop_map(Some)],
         ops in prop::collection::vec(late(), 1..80),
@@ -192,7 +192,7 @@ proptest! {
 
     /// No gap is reported that does not exist.
     #[test]
-    fn while_the_engine_has_everything_nothing_is_given_up(
+    fn no_gap_is_reported_while_the_broker_has_every_message(
         ops in prop::collection::vec(harmless(), 1..60),
     ) {
         let mut it = begin(1_000, None);

@@ -90,7 +90,7 @@ const fn at(seq: u64, index: u16) -> Result<StoredAt, NotKept> {
 }
 
 #[test]
-fn what_gathers_while_one_is_under_way_goes_in_the_next_and_has_its_place_there() {
+fn messages_queued_during_a_store_share_the_next_envelope() {
     let mut it = Scenario::new();
     it.store_range("a", 0..2);
     let first = it.leaves();
@@ -116,7 +116,7 @@ fn what_gathers_while_one_is_under_way_goes_in_the_next_and_has_its_place_there(
 }
 
 #[test]
-fn an_envelope_of_several_is_not_larger_than_it_may_be() {
+fn envelope_of_several_messages_stays_within_its_size_limit() {
     let mut it = Scenario::new();
     let text = format!("\"{}\"", "x".repeat(30_000));
     for number in 0..5 {
@@ -135,7 +135,7 @@ fn an_envelope_of_several_is_not_larger_than_it_may_be() {
 }
 
 #[test]
-fn what_has_another_age_or_waited_too_long_does_not_share_an_envelope() {
+fn messages_of_another_age_or_too_long_a_wait_get_their_own_envelope() {
     let mut it = Scenario::new();
     let second = |seconds| Some(std::time::Duration::from_secs(seconds));
     for (number, age) in [(0, second(5)), (1, second(5)), (2, None), (3, None)] {
@@ -153,7 +153,7 @@ fn what_has_another_age_or_waited_too_long_does_not_share_an_envelope() {
 }
 
 #[test]
-fn what_has_an_id_goes_alone_under_one_that_no_other_topic_has() {
+fn message_with_id_is_stored_alone_under_an_id_unique_to_its_topic() {
     let mut it = Scenario::new();
     it.store_range("a", 0..1);
     it.store_with_id("a", 1, "order 1");
@@ -191,7 +191,7 @@ fn what_has_an_id_goes_alone_under_one_that_no_other_topic_has() {
 }
 
 #[test]
-fn one_of_a_topic_and_so_many_of_all_are_under_way() {
+fn stores_in_flight_are_limited_per_topic_and_overall() {
     let mut it = Scenario::with(HistoryConfig { in_flight_max: 3, ..HistoryConfig::default() });
     for (number, topic) in (1..).zip(["a", "b", "c", "d", "e"]) {
         it.store_with_id(topic, number, "1");
@@ -209,7 +209,7 @@ fn one_of_a_topic_and_so_many_of_all_are_under_way() {
 }
 
 #[test]
-fn what_was_never_sent_is_refused_in_time_and_not_sent_afterwards() {
+fn unsent_store_is_refused_at_its_timeout_and_never_sent_later() {
     let mut it = Scenario::new();
     it.store_range("a", 0..3);
     let wait_ns = HistoryConfig::default().wait_ns;
@@ -224,7 +224,7 @@ fn what_was_never_sent_is_refused_in_time_and_not_sent_afterwards() {
 }
 
 #[test]
-fn what_was_sent_is_unconfirmed_in_time_and_its_topic_waits_for_the_answer() {
+fn sent_store_times_out_unconfirmed_and_its_topic_waits_for_the_answer() {
     let mut it = Scenario::new();
     it.store_range("a", 0..2);
     it.advance(4 * SECOND);
@@ -245,7 +245,7 @@ fn what_was_sent_is_unconfirmed_in_time_and_its_topic_waits_for_the_answer() {
 
 /// The number is its envelope's: whatever the adapter takes first, no number is used twice.
 #[test]
-fn what_the_adapter_has_not_taken_is_the_next_or_never_sent() {
+fn store_not_taken_by_the_adapter_is_sent_next_or_never() {
     let mut it = Scenario::new();
     it.store_range("a", 0..1);
     let refused = it.leaves().remove(0);
@@ -267,7 +267,7 @@ fn what_the_adapter_has_not_taken_is_the_next_or_never_sent() {
 }
 
 #[test]
-fn what_finds_no_room_is_refused_at_once_and_room_comes_back() {
+fn store_beyond_the_byte_limit_is_refused_until_bytes_are_released() {
     let max = 10_000;
     let mut it = Scenario::with(HistoryConfig { waiting_bytes: max, ..HistoryConfig::default() });
     let mut number = 0;
@@ -288,7 +288,7 @@ fn what_finds_no_room_is_refused_at_once_and_room_comes_back() {
 }
 
 #[test]
-fn what_cannot_be_said_is_refused_with_the_reason() {
+fn store_that_cannot_be_encoded_is_refused_with_the_reason() {
     let mut it = Scenario::new();
     let reserved =
         StoreItem { item: Item::new("phx_close", ItemPayload::Json("1")), ..store(1, "1") };
@@ -303,7 +303,7 @@ fn what_cannot_be_said_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_wish_to_forget_has_its_place_among_what_is_stored() {
+fn purge_keeps_its_place_among_stored_messages() {
     let mut it = Scenario::new();
     it.store_range("a", 0..2);
     it.keeping.push("a", &Storing::Forget(2), 0, &mut it.sink);
@@ -333,7 +333,7 @@ fn a_wish_to_forget_has_its_place_among_what_is_stored() {
 
 /// In a new broker this number would be that of another message.
 #[test]
-fn what_is_to_be_removed_of_an_engine_that_is_lost_is_not_removed_of_the_next() {
+fn purge_for_a_lost_broker_is_not_applied_to_the_next_one() {
     let mut it = Scenario::new();
     it.keeping.push("a", &Storing::Forget(0), 0, &mut it.sink);
     let Some(Next::Store(outgoing)) = it.keeping.next(&mut it.n, 0) else { panic!("the wish") };
@@ -345,7 +345,7 @@ fn what_is_to_be_removed_of_an_engine_that_is_lost_is_not_removed_of_the_next() 
 
 /// Topics that begin and end without a broker leave nothing.
 #[test]
-fn topics_without_anything_to_store_are_forgotten() {
+fn topics_with_nothing_to_store_are_released() {
     let mut it = Scenario::new();
     for round in 0..100 {
         for topic in 0..50 {

@@ -48,7 +48,7 @@ impl Scenario {
 }
 
 #[test]
-fn a_topic_begins_with_what_the_engine_has_and_goes_on_in_order() {
+fn topic_starts_with_the_brokers_messages_and_continues_in_order() {
     let mut it = scenario(2);
     it.skip(40);
     it.store_many(0, 2);
@@ -65,7 +65,7 @@ fn a_topic_begins_with_what_the_engine_has_and_goes_on_in_order() {
 }
 
 #[test]
-fn of_what_the_engine_has_the_newest_are_wanted() {
+fn topic_starts_with_the_newest_messages_within_its_limits() {
     for page in [1, 3, usize::MAX] {
         let mut it = scenario(2);
         it.wants.count = 3;
@@ -81,7 +81,7 @@ fn of_what_the_engine_has_the_newest_are_wanted() {
 }
 
 #[test]
-fn a_topic_without_anything_begins_at_the_number_of_the_log() {
+fn topic_without_messages_starts_at_the_log_position() {
     let mut it = scenario(1);
     it.skip(500);
     it.follow(0, A);
@@ -92,7 +92,7 @@ fn a_topic_without_anything_begins_at_the_number_of_the_log() {
 
 /// Otherwise a position of another node, with a removed message behind it, is above the floor.
 #[test]
-fn where_an_engine_does_not_say_its_number_the_highest_known_is_taken() {
+fn highest_known_position_is_used_if_the_broker_reports_none() {
     let mut it = scenario(1);
     (it.knows_head, it.knows_since) = (false, false);
     it.follow(0, "rooms:lobby");
@@ -109,7 +109,7 @@ fn where_an_engine_does_not_say_its_number_the_highest_known_is_taken() {
 }
 
 #[test]
-fn what_was_lost_is_fetched_when_its_successor_comes() {
+fn lost_messages_are_fetched_when_the_next_one_arrives() {
     let mut it = scenario(2);
     it.follow(1, A);
     it.store_many(0, 1);
@@ -123,7 +123,7 @@ fn what_was_lost_is_fetched_when_its_successor_comes() {
 }
 
 #[test]
-fn what_is_gone_is_told_before_what_is_newer() {
+fn removed_messages_are_reported_as_a_gap_before_newer_ones() {
     let mut it = scenario(2);
     it.follow(1, A);
     it.store_many(0, 1);
@@ -150,7 +150,7 @@ fn what_is_gone_is_told_before_what_is_newer() {
 
 /// Single messages were removed, while the last known one is still there.
 #[test]
-fn what_was_removed_behind_the_last_that_is_known_is_told_before_what_waits() {
+fn gap_of_removed_messages_is_reported_before_waiting_messages() {
     let mut it = scenario(2);
     it.follow(1, A);
     it.store_many(0, 1);
@@ -167,7 +167,7 @@ fn what_was_removed_behind_the_last_that_is_known_is_told_before_what_waits() {
 
 /// Otherwise the messages between would be reported as a gap.
 #[test]
-fn a_topic_begins_only_with_what_came_before_the_first_that_waits() {
+fn topic_starts_only_with_messages_before_the_first_waiting_one() {
     let mut it = scenario(2);
     it.store_many(0, 1);
     it.advance(100 * SECOND, 10 * SECOND);
@@ -181,7 +181,7 @@ fn a_topic_begins_only_with_what_came_before_the_first_that_waits() {
 
 /// Messages missing in a copy are not a gap; the leader is asked last.
 #[test]
-fn of_a_copy_that_lags_it_is_asked_again_and_at_last_of_the_leader() {
+fn lagging_replica_is_asked_again_and_the_leader_last() {
     let mut it = scenario(2);
     it.follow(1, A);
     it.store_many(0, 1);
@@ -205,7 +205,7 @@ fn of_a_copy_that_lags_it_is_asked_again_and_at_last_of_the_leader() {
 }
 
 #[test]
-fn a_lost_last_message_is_found_by_the_slow_round() {
+fn lost_last_message_is_found_by_the_slow_check() {
     let mut it = scenario(2);
     it.follow(1, A);
     it.store_many(0, 1);
@@ -217,7 +217,7 @@ fn a_lost_last_message_is_found_by_the_slow_round() {
 }
 
 #[test]
-fn what_this_node_has_stored_and_not_heard_is_missed_after_a_second_and_known_as_its_own() {
+fn own_stored_message_not_received_is_fetched_after_one_second() {
     let mut it = scenario(1);
     it.follow(0, A);
     it.store_many(0, 1);
@@ -233,7 +233,7 @@ fn what_this_node_has_stored_and_not_heard_is_missed_after_a_second_and_known_as
 }
 
 #[test]
-fn a_node_knows_its_own_and_no_other_in_whatever_order_it_is_told() {
+fn node_recognizes_only_its_own_messages_in_any_order() {
     let mut it = scenario(2);
     (0..2).for_each(|at| it.follow(at, A));
     for at in [0, 1, 0, 0, 1, 0] {
@@ -252,7 +252,7 @@ fn a_node_knows_its_own_and_no_other_in_whatever_order_it_is_told() {
 }
 
 #[test]
-fn after_a_link_what_came_meanwhile_is_fetched_and_then_it_is_known() {
+fn messages_missed_during_a_link_loss_are_fetched_before_known() {
     let mut it = scenario(2);
     it.follow(1, A);
     it.follow(1, "x");
@@ -266,7 +266,7 @@ fn after_a_link_what_came_meanwhile_is_fetched_and_then_it_is_known() {
 }
 
 #[test]
-fn an_engine_that_does_not_answer_is_asked_until_it_does() {
+fn broker_that_does_not_answer_is_asked_until_it_does() {
     let mut it = scenario(1);
     it.store_many(0, 1);
     it.answers = false;
@@ -287,7 +287,7 @@ fn an_engine_that_does_not_answer_is_asked_until_it_does() {
 
 /// No slow check runs while the request is in flight, so the request shows the loss alone.
 #[test]
-fn messages_that_expire_while_the_engine_does_not_answer_are_a_gap() {
+fn messages_that_expire_while_the_broker_is_silent_become_a_gap() {
     let mut it = scenario(2);
     (it.age_ns, it.wants.age_ms) = (20 * SECOND, 20_000);
     it.follow(1, A);
@@ -306,7 +306,7 @@ fn messages_that_expire_while_the_engine_does_not_answer_are_a_gap() {
 }
 
 #[test]
-fn a_topic_that_begins_without_a_link_is_told_so_and_begins_with_the_next() {
+fn topic_started_without_a_link_is_unknown_until_the_next_link() {
     let mut it = scenario(1);
     it.down(0);
     it.follow(0, A);
@@ -318,7 +318,7 @@ fn a_topic_that_begins_without_a_link_is_told_so_and_begins_with_the_next() {
 }
 
 #[test]
-fn an_engine_that_keeps_nothing_is_told_of_once() {
+fn broker_without_storage_is_reported_once() {
     let mut it = scenario(1);
     it.follow(0, A);
     it.run();
@@ -332,7 +332,7 @@ fn an_engine_that_keeps_nothing_is_told_of_once() {
 }
 
 #[test]
-fn with_another_epoch_everything_begins_anew() {
+fn new_epoch_restarts_every_topic() {
     let mut it = scenario(2);
     it.follow(1, A);
     it.store_many(0, 3);
@@ -351,7 +351,7 @@ fn with_another_epoch_everything_begins_anew() {
 
 /// Its last message was removed long ago: that alone is not a loss.
 #[test]
-fn a_quiet_topic_is_not_told_to_miss_something_after_a_link() {
+fn quiet_topic_has_no_gap_after_a_new_link() {
     let mut it = scenario(2);
     it.follow(1, A);
     it.store_many(0, 1);
@@ -365,7 +365,7 @@ fn a_quiet_topic_is_not_told_to_miss_something_after_a_link() {
 }
 
 #[test]
-fn what_may_have_come_and_gone_while_there_was_no_link_is_told() {
+fn messages_possibly_stored_and_removed_without_a_link_are_a_gap() {
     let mut it = scenario(2);
     it.follow(1, A);
     it.store_many(0, 1);
@@ -390,7 +390,7 @@ fn what_may_have_come_and_gone_while_there_was_no_link_is_told() {
 
 /// If too many were stored, those left are as many as are kept.
 #[test]
-fn what_newer_ones_have_pushed_out_is_told() {
+fn messages_displaced_by_newer_ones_are_reported_as_a_gap() {
     let mut it = scenario(2);
     (it.count_max, it.wants.count) = (5, 5);
     it.follow(1, A);
@@ -408,7 +408,7 @@ fn what_newer_ones_have_pushed_out_is_told() {
 }
 
 #[test]
-fn a_wish_to_forget_is_told_in_its_place_and_what_was_before_is_not_filled() {
+fn purge_is_delivered_in_order_and_older_messages_are_not_fetched() {
     let mut it = scenario(3);
     it.follow(1, A);
     it.store_many(0, 2);
@@ -429,7 +429,7 @@ fn a_wish_to_forget_is_told_in_its_place_and_what_was_before_is_not_filled() {
 
 /// The broker may not be allowed to remove it.
 #[test]
-fn what_was_to_be_forgotten_and_is_still_there_is_not_filled() {
+fn purged_messages_still_in_the_broker_are_not_delivered() {
     let mut it = scenario(2);
     it.store_many(0, 2);
     let forget = Draft::forget(NodeId(9), A).unwrap().numbered(1);
@@ -440,7 +440,7 @@ fn what_was_to_be_forgotten_and_is_still_there_is_not_filled() {
 }
 
 #[test]
-fn what_strangers_have_stored_is_passed_over_and_counted() {
+fn foreign_stored_data_is_skipped_and_counted() {
     let mut it = scenario(2);
     it.keep(A, Bytes::from_static(b"garbage"));
     it.follow(1, A);
@@ -458,7 +458,7 @@ fn what_strangers_have_stored_is_passed_over_and_counted() {
 }
 
 #[test]
-fn who_is_excepted_is_told_to_the_publisher_alone() {
+fn excluded_member_is_reported_to_the_publishing_node_only() {
     #[derive(Default)]
     struct RecordingSink(Vec<Option<Except>>, Vec<Option<u64>>);
     impl HistorySink for RecordingSink {
@@ -497,7 +497,7 @@ fn who_is_excepted_is_told_to_the_publisher_alone() {
 }
 
 #[test]
-fn what_finds_no_room_while_something_is_fetched_is_fetched_too() {
+fn messages_beyond_the_queue_limit_during_a_fetch_are_fetched_too() {
     let mut it = Scenario::new(2, &HistoryConfig { queue_count: 3, ..HistoryConfig::default() });
     it.follow(1, A);
     it.store_many(0, 1);
@@ -512,7 +512,7 @@ fn what_finds_no_room_while_something_is_fetched_is_fetched_too() {
 }
 
 #[test]
-fn what_is_heard_live_has_this_nodes_time_and_what_is_fetched_the_engines() {
+fn live_messages_have_node_time_and_fetched_ones_broker_time() {
     let mut it = scenario(2);
     it.store_many(0, 1);
     it.advance(10 * SECOND, SECOND);

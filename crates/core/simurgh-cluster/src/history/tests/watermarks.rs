@@ -11,7 +11,7 @@ const A: &str = TOPICS[0];
 /// Messages removed for their age or for the count are below the reported number, which is not
 /// above one that a client may have received last elsewhere.
 #[test]
-fn who_begins_late_is_told_that_something_may_be_missing_only_where_it_may_be() {
+fn late_follower_gets_a_floor_only_above_possibly_missing_messages() {
     let mut it = scenario(2);
     it.skip(7);
     it.store_many(0, 1);
@@ -45,7 +45,7 @@ fn who_begins_late_is_told_that_something_may_be_missing_only_where_it_may_be() 
 }
 
 #[test]
-fn what_is_young_is_asked_once_for_all_topics_and_again_before_it_is_too_old() {
+fn watermark_is_requested_once_for_all_topics_and_renewed_in_time() {
     let mut it = scenario(1);
     let topics: Vec<String> = (0..400).map(|n| format!("t:{n}")).collect();
     let alike: Vec<&String> =
@@ -91,7 +91,7 @@ fn what_is_young_is_asked_once_for_all_topics_and_again_before_it_is_too_old() {
 
 /// Nor if the broker does not respond.
 #[test]
-fn a_topic_does_not_wait_long_for_what_the_engine_does_not_say() {
+fn topic_start_waits_only_briefly_for_a_missing_watermark() {
     let mut it = scenario(1);
     it.skip(9);
     it.knows_since = false;

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_has_one_end() {
+    fn body_length_is_determined_by_exactly_one_header() {
         assert_eq!(post(""), Ok(Framing::Length(0)));
         assert_eq!(post("content-length: 5\r\n"), Ok(Framing::Length(5)));
         assert_eq!(post("content-length: \t7 \r\n"), Ok(Framing::Length(7)), "blanks around it");
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_with_two_ends_is_refused() {
+    fn body_with_conflicting_lengths_is_rejected() {
         use FramingError::{
             ContentLength as Length, ContentLengthAndTransferEncoding as Both, TransferEncoding,
             TransferEncodingUnknown as Unknown,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_decide_about_rights_occur_once() {
+    fn repeated_authorization_or_origin_header_is_rejected() {
         for name in ["authorization", "Origin"] {
             let line = format!("{name}: a\r\n");
             assert_eq!(post(&line), Ok(Framing::Length(0)));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_host() {
+    fn exactly_one_valid_host_is_required() {
         let ok = Ok(Framing::Length(0));
         for (line, headers, expected) in [
             ("GET / HTTP/1.1", "", Err(FramingError::Host)),

@@ -31,7 +31,7 @@ fn get(target: &str, headers: &str) -> String {
 }
 
 #[test]
-fn the_rfc_request_is_read_and_answered() {
+fn rfc_6455_example_request_is_parsed_and_answered() {
     let request = parse(RFC_REQUEST);
     assert_eq!((request.method, request.path(), request.query()), ("GET", "/chat", ""));
     assert_eq!(request.header("ORIGIN"), Some(&b"http://example.com"[..]));
@@ -49,7 +49,7 @@ fn the_rfc_request_is_read_and_answered() {
 }
 
 #[test]
-fn a_head_that_is_not_whole_wants_more() {
+fn incomplete_request_head_needs_more_bytes() {
     let limits = HeadLimits::default();
     for cut in 0..RFC_REQUEST.len() {
         let parsed = Request::parse(&RFC_REQUEST.as_bytes()[..cut], &limits);
@@ -61,7 +61,7 @@ fn a_head_that_is_not_whole_wants_more() {
 }
 
 #[test]
-fn heads_are_limited_in_bytes_and_in_headers() {
+fn request_head_is_limited_in_bytes_and_headers() {
     let limits =
         HeadLimits { bytes_max: RFC_REQUEST.len(), headers_max: 7, ..HeadLimits::default() };
     let bytes = RFC_REQUEST.as_bytes();
@@ -84,7 +84,7 @@ fn heads_are_limited_in_bytes_and_in_headers() {
 }
 
 #[test]
-fn targets_are_limited() {
+fn request_target_length_is_limited() {
     let limits = HeadLimits { target_bytes_max: 5, bytes_max: 40, ..HeadLimits::default() };
     assert!(Request::parse(get("/1234", "").as_bytes(), &limits).unwrap().is_some());
     let long = get("/12345", "");
@@ -98,7 +98,7 @@ fn targets_are_limited() {
 }
 
 #[test]
-fn a_line_feed_after_the_head_belongs_to_what_follows() {
+fn line_feed_after_the_head_belongs_to_the_following_data() {
     for lines in ["", "\r\n\r\n"] {
         let head = format!("{lines}{}", get("/", "host: a\r\n"));
         let bytes = format!("{head}one\ntwo\n");
@@ -109,7 +109,7 @@ fn a_line_feed_after_the_head_belongs_to_what_follows() {
 }
 
 #[test]
-fn what_is_not_http_1_is_malformed() {
+fn request_other_than_http_1_is_malformed() {
     let limits = HeadLimits::default();
     for bad in [
         "\u{16}\u{3}\u{1}\u{2}",
@@ -134,7 +134,7 @@ fn what_is_not_http_1_is_malformed() {
 /// A server that refused at the first wrong byte has answered already: if a later read changed the
 /// answer, the status would depend on how the bytes were cut.
 #[test]
-fn the_first_refusal_is_the_last() {
+fn refusal_stays_the_same_as_more_bytes_arrive() {
     let limits = HeadLimits { bytes_max: 200, headers_max: 4, target_bytes_max: 20 };
     let headers = "a: b\r\n".repeat(5);
     let long = "x".repeat(200);
@@ -158,7 +158,7 @@ fn the_first_refusal_is_the_last() {
 }
 
 #[test]
-fn targets_split_into_path_and_query() {
+fn target_is_split_into_path_and_query() {
     for (target, path, query) in [
         ("/socket/websocket?vsn=2.0.0&a=b", "/socket/websocket", "vsn=2.0.0&a=b"),
         ("/", "/", ""),
@@ -178,7 +178,7 @@ fn targets_split_into_path_and_query() {
 }
 
 #[test]
-fn lists_run_over_all_headers_of_a_name() {
+fn list_values_span_all_headers_of_a_name() {
     let head = get("/", "X: a,, b\r\ny: z\r\nx:\r\nx: c ,\td\r\n");
     let request = parse(&head);
     assert_eq!(request.header_tokens("x").collect::<Vec<_>>(), ["a", "b", "c", "d"]);
@@ -187,7 +187,7 @@ fn lists_run_over_all_headers_of_a_name() {
 }
 
 #[test]
-fn an_upgrade_lacking_anything_says_what() {
+fn incomplete_upgrade_error_names_the_missing_part() {
     let whole = [
         "Host: h",
         "Upgrade: WebSocket",
@@ -246,7 +246,7 @@ fn offer(
 }
 
 #[test]
-fn the_first_configured_subprotocol_that_is_offered_wins() {
+fn first_configured_subprotocol_that_is_offered_wins() {
     let picked = |name: &str| Ok((Some(name.to_owned()), None));
     assert_eq!(offer(&["b, a"], &["a", "b"], false), picked("a"));
     assert_eq!(offer(&["b"], &["a", "b"], false), picked("b"));
@@ -258,7 +258,7 @@ fn the_first_configured_subprotocol_that_is_offered_wins() {
 }
 
 #[test]
-fn the_auth_token_is_taken_off_the_offer() {
+fn auth_token_is_extracted_from_the_offered_subprotocols() {
     let token = |offered: &str| offer(&[offered], &[], true);
     let phoenix = |token: &str| Ok((Some("phoenix".to_owned()), Some(token.to_owned())));
     // "a?~>b ÿ" needs both characters in which the two alphabets differ.
@@ -283,7 +283,7 @@ fn the_auth_token_is_taken_off_the_offer() {
 }
 
 #[test]
-fn a_refusal_is_a_whole_response_that_no_header_can_split() {
+fn refusal_is_a_whole_response_safe_from_header_injection() {
     let mut out = Vec::new();
     let headers = [
         ("retry-after", "5"),
@@ -304,7 +304,7 @@ fn a_refusal_is_a_whole_response_that_no_header_can_split() {
 }
 
 #[test]
-fn a_client_opens_what_a_server_accepts() {
+fn client_handshake_is_accepted_by_the_server() {
     let key = client_key(*b"the sample nonce");
     assert_eq!(key, KEY);
     let client = ClientRequest {
@@ -334,7 +334,7 @@ fn a_client_opens_what_a_server_accepts() {
 }
 
 #[test]
-fn a_client_takes_no_wrong_answer() {
+fn client_rejects_invalid_handshake_responses() {
     let answer = |status: &str, lines: &[&str]| {
         format!("HTTP/1.1 {status}\r\n{}\r\n\r\n", lines.join("\r\n"))
     };

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_of_rfc_6265_is_read() {
+    fn cookie_dates_of_rfc_6265_are_parsed_in_every_format() {
         let wanted = Some(Duration::from_secs(1_900_000_000));
         for text in [
             "Sun, 17 Mar 2030 17:46:40 GMT",
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_that_are_none_are_ignored() {
+    fn invalid_cookie_dates_are_ignored() {
         for text in [
             "",
             "tomorrow",

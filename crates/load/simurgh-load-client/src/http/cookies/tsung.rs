@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_go_as_tsung_sends_them() {
+    fn cookies_are_sent_as_by_tsung() {
         let mut jar = Jar::default();
         let first = ["a=1", "b=2; Path=/app", "c=3; HttpOnly", "d=4; Secure", "e=5; Max-Age=0"];
         let more = ["g=7; Domain=example.com", "h=8; domain=.127.0.0.1"];

@@ -28,7 +28,7 @@ fn credentials_of_a_target_are_sent_with_requests_upgrades_and_polls() {
 }
 
 #[test]
-fn credentials_of_a_steps_url_or_auth_or_header_come_before_those_of_the_target() {
+fn credentials_of_a_step_override_those_of_the_target() {
     let url = "http://user:p%20w@127.0.0.1:1";
     for (step, value) in [
         ("get = \"HTTP://a:b@127.0.0.1:1/\"", "basic ytpi"),

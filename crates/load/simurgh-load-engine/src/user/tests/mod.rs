@@ -277,7 +277,7 @@ const PHOENIX: &str = "phoenix";
 const RAW: &str = "raw";
 
 #[test]
-fn a_join_is_sent_and_its_reply_is_timed() {
+fn join_is_sent_and_its_reply_time_is_measured() {
     let steps = "steps = [{ connect = \"/socket\" }, { join = \"room:1\" }, { receive = \"end\" }]";
     let mut user = Driven::new(PHOENIX, "", steps);
     assert_eq!(user.done(), [Done::Dial]);
@@ -301,7 +301,7 @@ fn a_join_is_sent_and_its_reply_is_timed() {
 }
 
 #[test]
-fn thinking_takes_its_time_from_when_it_was_meant_to_begin() {
+fn think_time_counts_from_its_scheduled_start() {
     let steps = "steps = [{ think = \"250ms\" }, { think = \"1s\" }, { abort = \"run\" }]";
     let mut user = Driven::new(RAW, "", steps);
     assert_eq!(user.user.state, UserState::Thinking);
@@ -313,7 +313,7 @@ fn thinking_takes_its_time_from_when_it_was_meant_to_begin() {
 }
 
 #[test]
-fn a_loop_ends_with_its_condition_and_a_branch_is_taken_where_it_holds() {
+fn loops_and_branches_follow_their_conditions() {
     let steps = "steps = [{ set = \"n\", value = \"0\" }, { connect = \"/\" }, \
                  { loop = 5, counter = \"n\", steps = [\
                    { if = \"n >= 3\", steps = [{ send = \"late {{n}}\" }] }, \
@@ -328,7 +328,7 @@ fn a_loop_ends_with_its_condition_and_a_branch_is_taken_where_it_holds() {
 }
 
 #[test]
-fn what_is_captured_from_a_match_is_there_for_the_next_step() {
+fn value_captured_from_a_match_is_set_for_the_next_step() {
     let steps = "steps = [{ connect = \"/\" }, \
                  { send = \"who\", reply = { contains = \"name\" }, \
                    capture = { name = \"user.name\" } }, \
@@ -346,7 +346,7 @@ fn what_is_captured_from_a_match_is_there_for_the_next_step() {
 }
 
 #[test]
-fn a_message_that_came_before_its_wait_is_found_by_it() {
+fn wait_finds_a_message_received_before_it() {
     let steps = "steps = [{ connect = \"/\" }, { think = \"1s\" }, \
                  { wait = { contains = \"go\" } }, { send = \"gone\" }, { receive = \"end\" }]";
     let mut user = Driven::new(RAW, "", steps);
@@ -360,7 +360,7 @@ fn a_message_that_came_before_its_wait_is_found_by_it() {
 }
 
 #[test]
-fn a_reply_that_does_not_come_is_an_error_with_the_time_waited() {
+fn missing_reply_is_an_error_and_its_waiting_time_counts() {
     let head = "[timeouts]\nreply = \"500ms\"";
     let steps = "steps = [{ connect = \"/\" }, { join = \"a\" }, { push = \"b\" }]";
     let mut user = Driven::new(PHOENIX, head, steps);
@@ -377,7 +377,7 @@ fn a_reply_that_does_not_come_is_an_error_with_the_time_waited() {
 }
 
 #[test]
-fn a_lost_connection_comes_back_after_a_while_with_its_joins() {
+fn lost_connection_is_reopened_after_a_delay_and_rejoins() {
     let session = "reconnect = { min = \"100ms\", max = \"1s\" }\n\
                    steps = [{ connect = \"/\" }, { join = \"a\" }, { join = \"b\" }, \
                    { think = \"10s\" }, { push = \"late\" }]";
@@ -424,7 +424,7 @@ fn a_lost_connection_comes_back_after_a_while_with_its_joins() {
 }
 
 #[test]
-fn a_gathering_ends_when_all_have_come_or_its_time_is_over() {
+fn gather_ends_when_all_users_arrive_or_at_its_timeout() {
     let steps = "steps = [{ connect = \"/\" }, { gather = 3, timeout = \"2s\" }, { send = \"x\" }, \
                  { receive = \"end\" }]";
     let gathering = || {
@@ -446,7 +446,7 @@ fn a_gathering_ends_when_all_have_come_or_its_time_is_over() {
 }
 
 #[test]
-fn a_close_waits_for_the_servers_half() {
+fn close_step_waits_for_the_close_of_the_server() {
     let steps = "steps = [{ connect = \"/\" }, { close = 1001 }]";
     let closing = || {
         let mut user = Driven::new(RAW, "", steps);
@@ -468,7 +468,7 @@ fn a_close_waits_for_the_servers_half() {
 }
 
 #[test]
-fn frames_behind_an_upgrade_are_left_to_be_read() {
+fn frames_after_the_upgrade_response_are_read() {
     let mut user = Driven::new(RAW, "", "steps = [{ connect = \"/\" }, { receive = \"end\" }]");
     user.step(Input::Connected(Purpose::User));
     user.accept("abc");

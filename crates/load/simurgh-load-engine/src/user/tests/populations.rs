@@ -159,7 +159,7 @@ impl Member {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn in_open_and_closed_model_requests_leave_when_their_steps_say(
+    fn requests_leave_at_their_step_times_in_open_and_closed_models(
         steps in prop::collection::vec(step(), 1..6),
         rounds in 1..4_usize,
         users in 1..8_u64,

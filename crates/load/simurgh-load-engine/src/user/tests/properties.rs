@@ -102,7 +102,7 @@ fn happens(user: &mut Driven, what: u8) -> bool {
 proptest! {
     /// A user always waits for something that can come, or has left and has no connections.
     #[test]
-    fn a_user_always_has_a_way_on_or_has_left(
+    fn user_always_waits_for_a_possible_event_or_has_left(
         session in 0..SESSIONS.len(),
         events in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
@@ -125,7 +125,7 @@ proptest! {
 
     /// All requests are answered or counted as unanswered; the same events give the same outputs.
     #[test]
-    fn the_same_events_lead_to_the_same_and_all_sums_hold(
+    fn same_events_give_same_outputs_and_consistent_sums(
         session in 0..SESSIONS.len(),
         events in proptest::collection::vec(any::<u8>(), 0..200),
     ) {

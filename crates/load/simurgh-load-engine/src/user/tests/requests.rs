@@ -33,7 +33,7 @@ fn connect_of_a_repeated_request_is_timed_by_itself() {
 }
 
 #[test]
-fn request_that_is_not_idempotent_is_not_repeated() {
+fn non_idempotent_request_is_not_repeated() {
     for (second, repeats) in [("put", true), ("delete", true), ("post", false), ("patch", false)] {
         let mut user = loses_kept_connection(second);
         assert_eq!(user.done().contains(&Done::Dial), repeats, "{second}");

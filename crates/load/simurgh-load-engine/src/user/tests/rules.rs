@@ -17,7 +17,7 @@ fn connected(protocol: &str, keys: &str, steps: &str) -> Driven {
 }
 
 #[test]
-fn rule_answers_at_every_step() {
+fn rule_answers_during_every_kind_of_step() {
     for (steps, state) in [
         ("{ think = \"9s\" }", UserState::Thinking),
         ("{ receive = \"end\" }", UserState::Receiving),
@@ -103,7 +103,7 @@ fn answered_frame_is_not_the_reply_to_a_message() {
 }
 
 #[test]
-fn equal_answered_frames_are_kept_once() {
+fn equal_answered_frames_are_stored_once() {
     let steps = "{ think = \"9s\" }, { wait = { contains = \"go\" } }";
     let mut user = connected(RAW, PONG, steps);
     for text in ["2", "other", "2", "other", "2"] {

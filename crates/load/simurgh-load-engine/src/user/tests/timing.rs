@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn lateness_of_a_timer_is_not_in_the_time_of_an_answer() {
+fn late_timer_does_not_lengthen_the_reply_time() {
     for rest in ["{ think = \"10ms\" }", "{ receive = \"10ms\" }"] {
         let steps = format!(
             "steps = [{{ connect = \"/\" }}, {rest}, \
@@ -23,7 +23,7 @@ fn lateness_of_a_timer_is_not_in_the_time_of_an_answer() {
 
 /// A server that is late in one round of a paced loop is late in the rounds behind it, too.
 #[test]
-fn lateness_of_the_server_is_in_the_rounds_behind_it() {
+fn late_server_adds_its_delay_to_the_following_paced_rounds() {
     let steps = "steps = [{ connect = \"/\" }, { loop = 3, every = \"10ms\", steps = [\
                  { send = \"a\", reply = { contains = \"b\" } }] }, { receive = \"end\" }]";
     let mut user = Driven::new(RAW, "", steps);
@@ -37,7 +37,7 @@ fn lateness_of_the_server_is_in_the_rounds_behind_it() {
 
 /// The same if a round begins with a think time: that is over already.
 #[test]
-fn lateness_of_the_server_is_no_lateness_of_think_times() {
+fn late_server_does_not_make_think_times_late() {
     let steps = "steps = [{ connect = \"/\" }, { loop = 2, every = \"10ms\", steps = [\
                  { think = \"2ms\" }, { send = \"a\", reply = { contains = \"b\" } }] }, \
                  { receive = \"end\" }]";
@@ -54,7 +54,7 @@ fn lateness_of_the_server_is_no_lateness_of_think_times() {
 
 /// Rounds whose think times alone take longer than `every` follow each other: nobody is late.
 #[test]
-fn rounds_that_think_longer_than_their_pace_are_no_lateness_of_the_server() {
+fn think_times_longer_than_the_pace_do_not_count_as_server_delay() {
     let steps = "steps = [{ connect = \"/\" }, { loop = 3, every = \"10ms\", steps = [\
                  { think = \"8ms\" }, { send = \"a\", reply = { contains = \"b\" } }, \
                  { think = \"8ms\" }, { send = \"a\", reply = { contains = \"b\" } }] }, \
@@ -71,7 +71,7 @@ fn rounds_that_think_longer_than_their_pace_are_no_lateness_of_the_server() {
 
 /// Otherwise a server that has gone silent would not be in the figures at all.
 #[test]
-fn the_end_of_a_run_counts_the_time_that_an_answer_was_waited_for() {
+fn time_waited_for_a_reply_counts_at_the_end_of_a_run() {
     let steps = "steps = [{ connect = \"/\" }, { send = \"a\", reply = { contains = \"b\" } }]";
     let mut user = Driven::new(RAW, "", steps);
     user.upgrade();
@@ -82,7 +82,7 @@ fn the_end_of_a_run_counts_the_time_that_an_answer_was_waited_for() {
 
 /// This tool did not run for a while: rounds are put off, and no server was late.
 #[test]
-fn lateness_of_a_round_is_not_in_the_rounds_behind_it() {
+fn late_generator_adds_no_delay_to_the_following_paced_rounds() {
     let steps = "steps = [{ connect = \"/\" }, { loop = 4, every = \"10ms\", steps = [\
                  { send = \"a\", reply = { contains = \"b\" } }] }, { receive = \"end\" }]";
     let mut user = Driven::new(RAW, "", steps);
@@ -99,7 +99,7 @@ fn lateness_of_a_round_is_not_in_the_rounds_behind_it() {
 
 /// This tool cut the connection itself: its time away is in no time of the server.
 #[test]
-fn time_that_the_tool_was_cut_off_is_in_no_latency() {
+fn planned_disconnection_is_in_no_latency() {
     for (think, before) in [("", 1), ("{ think = \"2ms\" }, ", 0)] {
         let session = format!(
             "drop = {{ every = \"10s\", for = \"1s\", how = \"rst\" }}\n\
@@ -130,7 +130,7 @@ fn time_that_the_tool_was_cut_off_is_in_no_latency() {
 
 /// As those of think times: they were rounded up, and so up to a millisecond late.
 #[test]
-fn paced_rounds_begin_at_the_nearest_tick() {
+fn paced_rounds_start_at_the_nearest_tick() {
     let steps = "steps = [{ connect = \"/\" }, { loop = 4, every = \"10300us\", steps = [\
                  { send = \"a\" }] }, { receive = \"end\" }]";
     let mut user = Driven::new(RAW, "", steps);

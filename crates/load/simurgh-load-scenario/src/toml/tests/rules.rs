@@ -10,7 +10,7 @@ fn raw(keys: &str) -> String {
 }
 
 #[test]
-fn answers_and_heartbeats_are_read_and_written() {
+fn answers_and_heartbeats_are_parsed_and_written() {
     let scenario = ok(&raw(r#"
 heartbeat = { every = "25s", send = "2", binary = true }
 answer = [
@@ -45,7 +45,7 @@ answer = [
 }
 
 #[test]
-fn every_mistake_of_a_rule_is_found_with_its_line() {
+fn every_mistake_in_a_rule_is_reported_with_its_line() {
     refused(
         &raw(r#"heartbeat = { evry = "1s" }
 answer = [
@@ -70,7 +70,7 @@ answer = [
 }
 
 #[test]
-fn subprotocols_are_a_list_or_one_text() {
+fn subprotocols_are_a_list_or_one_string() {
     for text in [r#"["a", "b.c"]"#, r#""a, b.c""#, r#""a,b.c""#, r#"["a,b.c"]"#] {
         let acts = steps(&format!("{{ connect = \"/\", subprotocols = {text} }}"));
         let [Act::Connect(connect)] = &acts[..] else { panic!("{acts:?}") };

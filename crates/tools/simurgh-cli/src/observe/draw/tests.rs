@@ -75,7 +75,7 @@ fn shows(app: &App, parts: &[&str]) {
 }
 
 #[test]
-fn each_view_is_a_key_away_and_shows_its_keys() {
+fn each_view_has_a_key_and_shows_its_keys() {
     let mut app = app();
     assert_eq!(app.points.len(), 10);
     shows(
@@ -94,7 +94,7 @@ fn each_view_is_a_key_away_and_shows_its_keys() {
 }
 
 #[test]
-fn tables_are_sorted_by_any_column_both_ways() {
+fn tables_are_sorted_by_any_column_in_both_directions() {
     let mut app = app();
     let order = |app: &App| -> Vec<String> {
         let all = drawn(app);
@@ -124,7 +124,7 @@ fn tables_are_sorted_by_any_column_both_ways() {
 }
 
 #[test]
-fn a_row_is_opened_and_disconnected_only_after_a_question() {
+fn disconnect_of_a_row_needs_confirmation() {
     let mut app = app();
     press(&mut app, "3V");
     assert_eq!(press(&mut app, "\n"), Action::Members(HOSTILE.into()));
@@ -173,7 +173,7 @@ fn the_history_of_a_topic_is_shown_with_its_members() {
 }
 
 #[test]
-fn a_lost_server_is_reported_and_found_again() {
+fn observer_reports_a_lost_server_and_reconnects() {
     let mut app = app();
     app.update(Update::Unreachable("http://x does not answer: \x1b[1mrefused".into()));
     shows(&app, &["LOST, trying again: http://x does not answer: \\u{1b}[1mrefused", "123,456"]);
@@ -183,7 +183,7 @@ fn a_lost_server_is_reported_and_found_again() {
 }
 
 #[test]
-fn a_small_window_is_no_trouble() {
+fn small_window_is_drawn_without_errors() {
     for view in ["1", "2", "3", "4", "5"] {
         let mut app = app();
         press(&mut app, view);
@@ -232,7 +232,7 @@ fn clustered() -> App {
 }
 
 #[test]
-fn a_cluster_is_shown_with_all_its_nodes_and_what_is_wrong_with_them() {
+fn cluster_view_shows_all_nodes_and_their_problems() {
     let mut app = clustered();
     press(&mut app, "6");
     assert_eq!(app.wanted(), Wanted::Cluster);
@@ -263,7 +263,7 @@ fn a_cluster_is_shown_with_all_its_nodes_and_what_is_wrong_with_them() {
 }
 
 #[test]
-fn a_server_that_is_alone_has_no_view_of_a_cluster() {
+fn single_server_has_no_cluster_view() {
     let mut app = app();
     press(&mut app, "56");
     assert_eq!(app.view, View::Errors);

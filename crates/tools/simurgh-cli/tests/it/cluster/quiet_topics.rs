@@ -38,7 +38,7 @@ fn join(server: &Server, topic: &str, since: Option<&str>) -> (Client, Value, St
 /// On a node that did not follow the topic, and on a new one; other topics have messages meanwhile.
 #[test]
 #[ignore = "needs nats-server"]
-fn a_move_to_a_node_that_did_not_follow_the_quiet_topic_is_no_gap() {
+fn move_to_a_node_that_did_not_follow_a_quiet_topic_is_no_gap() {
     let engine = Engine::start("jetstream { store_dir: \"store\" }");
     let (one, two) = (node("one", &engine), node("two", &engine));
     for n in 0..3 {

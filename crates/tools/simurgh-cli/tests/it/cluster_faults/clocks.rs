@@ -72,7 +72,7 @@ impl Clock {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_stepping_wall_clock_makes_nobody_leave() {
+fn stepping_wall_clock_removes_no_presence() {
     let engine = Engine::start("");
     let clock = Clock::new();
     let address = engine.address();
@@ -115,7 +115,7 @@ fn online_at(node: &crate::support::node::Node, of: &str) -> i64 {
 
 #[test]
 #[ignore = "needs nats-server and root"]
-fn a_machine_that_was_started_long_before_the_others_is_one_of_them() {
+fn node_on_a_machine_with_long_uptime_joins_the_cluster() {
     let engine = Engine::start("");
     // A hundred days of running.
     let by = ["unshare", "--time", "--monotonic", "8640000", "--boottime", "8640000"];

@@ -57,12 +57,12 @@ fn is_killed_and_comes_back(loses_its_store: bool) {
 }
 
 #[test]
-fn an_engine_that_is_killed_under_load_returns_and_nobody_left() {
+fn broker_killed_under_load_returns_and_no_presence_left() {
     is_killed_and_comes_back(false);
 }
 
 #[test]
-fn an_engine_that_comes_back_without_its_store_changes_nothing() {
+fn broker_restarted_without_its_store_changes_no_presence() {
     is_killed_and_comes_back(true);
 }
 
@@ -77,7 +77,7 @@ const LOCAL_MS_MAX: u64 = 1500;
 
 #[test]
 #[ignore = "needs nats-server"]
-fn while_the_engine_is_frozen_members_of_a_node_receive_each_other_at_once() {
+fn members_of_one_node_receive_messages_while_broker_is_frozen() {
     let engine = Engine::start("");
     let nodes = Node::three(&engine.address());
     let room = Room::of(&nodes, 2);

@@ -125,7 +125,7 @@ fn no_envelopes(captured: &[(String, Vec<u8>)]) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn envelopes_of_a_stranger_are_counted_without_effect() {
+fn foreign_envelopes_are_counted_and_have_no_effect() {
     let engine = Engine::start("");
     let nodes = Node::three(&engine.address());
     let room = Room::of(&nodes, 2);

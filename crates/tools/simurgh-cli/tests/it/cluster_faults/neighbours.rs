@@ -10,7 +10,7 @@ use crate::support::node::{Plan, know_each_other};
 
 #[test]
 #[ignore = "needs nats-server"]
-fn two_nodes_of_one_name_both_work_and_both_complain() {
+fn two_nodes_with_one_name_work_and_report_the_conflict() {
     let engine = Engine::start("");
     let nodes = ["same", "same", "other"].map(|name| Plan::new(name, &engine.address()).start());
     know_each_other(&nodes);
@@ -30,7 +30,7 @@ fn two_nodes_of_one_name_both_work_and_both_complain() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn clusters_with_prefixes_that_begin_alike_do_not_receive_from_each_other() {
+fn clusters_with_similar_prefixes_are_isolated() {
     let engine = Engine::start("");
     let cluster = |prefix| {
         let plan = |name| Plan { prefix, ..Plan::new(name, &engine.address()) };
@@ -63,7 +63,7 @@ fn clusters_with_prefixes_that_begin_alike_do_not_receive_from_each_other() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn nodes_need_exactly_the_permissions_that_are_printed() {
+fn nodes_need_exactly_the_printed_permissions() {
     const PREFIX: &str = "allowed";
     let printed = Command::new(env!("CARGO_BIN_EXE_simurgh"))
         .args(["config", &format!("--nats-permissions={PREFIX}")])

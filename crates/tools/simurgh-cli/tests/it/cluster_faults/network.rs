@@ -87,8 +87,8 @@ fn a_host_that_was_disconnected_for_long_recovers() {
 
 #[test]
 #[ignore = "needs nats-server and root"]
-fn a_flapping_network_loses_nobody_and_duplicates_nothing() {
-    if !are_here(module_path!(), "a_flapping_network_loses_nobody_and_duplicates_nothing") {
+fn flapping_network_loses_no_presence_and_duplicates_no_message() {
+    if !are_here(module_path!(), "flapping_network_loses_no_presence_and_duplicates_no_message") {
         return;
     }
     let fixture = Fixture::new();
@@ -110,8 +110,8 @@ fn a_flapping_network_loses_nobody_and_duplicates_nothing() {
 
 #[test]
 #[ignore = "needs nats-server and root"]
-fn all_hosts_are_cut_off_from_the_engine_and_nobody_leaves() {
-    if !are_here(module_path!(), "all_hosts_are_cut_off_from_the_engine_and_nobody_leaves") {
+fn hosts_disconnected_from_the_broker_lose_no_presence() {
+    if !are_here(module_path!(), "hosts_disconnected_from_the_broker_lose_no_presence") {
         return;
     }
     let fixture = Fixture::new();

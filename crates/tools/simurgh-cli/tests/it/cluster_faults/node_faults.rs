@@ -15,7 +15,7 @@ const SLACK: Duration = Duration::from_secs(3);
 
 #[test]
 #[ignore = "needs nats-server"]
-fn the_presences_of_a_node_that_was_killed_leave_spread_and_once() {
+fn presences_of_a_killed_node_leave_once_and_spread_over_time() {
     const TOPICS: usize = 20;
     const MEMBERS: usize = 5;
     let engine = Engine::start("");
@@ -95,7 +95,7 @@ fn a_node_that_was_frozen_for_a_short_time_has_missed_nothing() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_node_that_was_frozen_for_long_expires_and_returns_with_the_same_presences() {
+fn node_frozen_for_long_expires_and_returns_with_its_presences() {
     let engine = Engine::start("");
     let nodes = Node::three(&engine.address());
     let room = Room::of(&nodes, 2);
@@ -122,7 +122,7 @@ fn a_node_that_was_frozen_for_long_expires_and_returns_with_the_same_presences()
 
 #[test]
 #[ignore = "needs nats-server"]
-fn three_nodes_are_restarted_in_turn_and_their_clients_move() {
+fn rolling_restart_of_three_nodes_moves_their_clients() {
     const CLIENTS: usize = 9;
     let engine = Engine::start("");
     let address = engine.address();

@@ -75,7 +75,7 @@ fn what_is_left(history: &str) -> (Engine, [Node; 2], Member) {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn of_too_many_the_oldest_are_overwritten_on_every_node() {
+fn oldest_messages_above_the_count_are_overwritten_on_every_node() {
     let few = "count = 3, age = \"5m\", bytes = \"1MiB\"";
     let (engine, nodes, gone) = what_is_left(few);
     assert_eq!(texts(&histories(&nodes)), ["2", "3", "4"]);
@@ -92,7 +92,7 @@ fn of_too_many_the_oldest_are_overwritten_on_every_node() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn what_is_too_old_is_expired_on_every_node() {
+fn messages_past_their_age_expire_on_every_node() {
     let short = "count = 100, age = \"3s\", bytes = \"1MiB\"";
     let (engine, nodes, gone) = what_is_left(short);
     for node in &nodes {
@@ -147,7 +147,7 @@ fn a_purge_on_one_node_applies_to_all() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn many_requests_to_a_node_without_members_cost_the_engine_one_request() {
+fn many_requests_to_a_node_without_members_need_one_broker_request() {
     const MANY: usize = 40;
     let engine = Engine::start(STORE);
     let [one, two] = nodes(&engine.address(), ["one", "two"]);

@@ -109,7 +109,7 @@ fn is_as_confirmed(history: &Messages, members: &[Member], sent: usize) {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn what_was_confirmed_stays_when_the_leader_of_three_servers_is_killed_under_load() {
+fn confirmed_messages_survive_a_killed_broker_leader_under_load() {
     let mut engines = Engine::three();
     let servers: Vec<String> = engines.iter().map(Engine::address).collect();
     let nodes: Vec<Node> = (0..3)
@@ -137,7 +137,7 @@ fn what_was_confirmed_stays_when_the_leader_of_three_servers_is_killed_under_loa
 
 #[test]
 #[ignore = "needs nats-server"]
-fn what_was_confirmed_stays_when_the_only_server_is_killed_under_load() {
+fn confirmed_messages_survive_a_killed_single_broker_under_load() {
     let mut engine = Engine::start(STORE);
     let nodes = nodes(&engine.address(), ["one", "two"]);
     nothing_confirmed_is_lost(&nodes, || {
@@ -151,7 +151,7 @@ fn what_was_confirmed_stays_when_the_only_server_is_killed_under_load() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn what_was_confirmed_stays_when_the_only_server_is_frozen_for_long() {
+fn confirmed_messages_survive_a_long_freeze_of_the_single_broker() {
     let engine = Engine::start(STORE);
     let nodes = nodes(&engine.address(), ["one", "two"]);
     nothing_confirmed_is_lost(&nodes, || {
@@ -167,8 +167,8 @@ fn what_was_confirmed_stays_when_the_only_server_is_frozen_for_long() {
 
 #[test]
 #[ignore = "needs nats-server and root"]
-fn what_was_confirmed_stays_on_a_flapping_network() {
-    if !are_here(module_path!(), "what_was_confirmed_stays_on_a_flapping_network") {
+fn confirmed_messages_survive_a_flapping_network() {
+    if !are_here(module_path!(), "confirmed_messages_survive_a_flapping_network") {
         return;
     }
     let hosts = on_a_bridge(2);
@@ -202,7 +202,7 @@ fn what_was_confirmed_stays_on_a_flapping_network() {
 /// Clients keep moving between nodes while a node is killed, and then the engine.
 #[test]
 #[ignore = "needs nats-server"]
-fn clients_that_move_meanwhile_have_no_gap_without_a_notice() {
+fn clients_that_move_during_faults_are_notified_of_every_gap() {
     const MOVE: Duration = Duration::from_millis(60);
     let mut engine = Engine::start(STORE);
     let nodes = nodes(&engine.address(), ["one", "two", "three"]);

@@ -55,7 +55,7 @@ struct Full<'a> {
 
 #[test]
 #[ignore = "needs nats-server and root"]
-fn what_there_is_no_room_for_is_refused_and_nothing_is_lost_that_was_confirmed() {
+fn full_broker_store_refuses_messages_and_keeps_confirmed_ones() {
     // By default a server uses three quarters of the disk.
     let words = "the broker did not confirm it: try again later";
     is_full(&Full { keys: "", answers: ("not stored", 503), words });
@@ -64,7 +64,7 @@ fn what_there_is_no_room_for_is_refused_and_nothing_is_lost_that_was_confirmed()
 /// A server whose write failed does not use that stream until it is restarted.
 #[test]
 #[ignore = "needs nats-server and root"]
-fn what_an_engine_cannot_write_is_unconfirmed_and_nothing_is_lost_that_was_confirmed() {
+fn failed_broker_write_is_unconfirmed_and_confirmed_messages_stay() {
     let keys = ", max_file_store: 1GB";
     let words = "unconfirmed: not known to be stored after 9s, repeat it with the same id";
     is_full(&Full { keys, answers: ("unconfirmed", 504), words });

@@ -103,7 +103,7 @@ impl Fixture {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn an_old_copy_of_the_store_is_another_history_and_all_are_notified() {
+fn restored_old_store_starts_a_new_history_and_notifies_clients() {
     let mut fixture = Fixture::new();
     for n in 0..4 {
         publish(&fixture.nodes[n % 2], &format!("old {n}"));
@@ -133,7 +133,7 @@ fn an_old_copy_of_the_store_is_another_history_and_all_are_notified() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_lost_store_is_another_history_and_all_are_notified() {
+fn lost_store_starts_a_new_history_and_notifies_clients() {
     let mut fixture = Fixture::new();
     let before = fixture.publishes();
     fixture.engine.kill();
@@ -144,7 +144,7 @@ fn a_lost_store_is_another_history_and_all_are_notified() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_new_stream_is_another_history_and_all_are_notified() {
+fn recreated_stream_starts_a_new_history_and_notifies_clients() {
     let fixture = Fixture::new();
     let before = fixture.publishes();
     operator::must(fixture.engine.port(), &format!("STREAM.DELETE.{STREAM}"), &Value::Null);

@@ -63,11 +63,8 @@ impl Fixture {
 
 #[test]
 #[ignore = "needs nats-server and root"]
-fn the_last_message_that_ended_with_the_link_is_found_with_the_next_link() {
-    if !are_here(
-        module_path!(),
-        "the_last_message_that_ended_with_the_link_is_found_with_the_next_link",
-    ) {
+fn last_message_lost_with_a_link_is_delivered_over_the_next_link() {
+    if !are_here(module_path!(), "last_message_lost_with_a_link_is_delivered_over_the_next_link") {
         return;
     }
     let host = on_a_bridge(1).pop().unwrap();
@@ -82,11 +79,9 @@ fn the_last_message_that_ended_with_the_link_is_found_with_the_next_link() {
 
 #[test]
 #[ignore = "needs nats-server and root"]
-fn the_last_message_that_was_lost_between_servers_is_found_though_the_link_stays_up() {
-    if !are_here(
-        module_path!(),
-        "the_last_message_that_was_lost_between_servers_is_found_though_the_link_stays_up",
-    ) {
+fn last_message_lost_between_brokers_is_delivered_on_the_same_link() {
+    if !are_here(module_path!(), "last_message_lost_between_brokers_is_delivered_on_the_same_link")
+    {
         return;
     }
     let host = on_a_bridge(1).pop().unwrap();

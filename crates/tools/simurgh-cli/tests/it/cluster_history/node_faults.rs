@@ -15,7 +15,7 @@ use crate::support::node::{Node, Plan};
 
 #[test]
 #[ignore = "needs nats-server"]
-fn what_a_killed_node_has_not_delivered_is_delivered_on_another() {
+fn messages_undelivered_by_a_killed_node_are_delivered_on_another() {
     let engine = Engine::start(STORE);
     let [mut one, two, three] = nodes(&engine.address(), ["one", "two", "three"]);
     let members = ["to-two", "to-three"].map(|name| Member::joins(name, &one, TOPIC));
@@ -52,7 +52,7 @@ fn unread(port: u16) -> usize {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn what_a_node_had_stored_and_could_not_confirm_is_delivered_once() {
+fn message_stored_but_not_confirmed_is_delivered_once() {
     let engine = Engine::start(STORE);
     let [mut one, two] = nodes(&engine.address(), ["one", "two"]);
     let [speaks, receiver] =
@@ -75,7 +75,7 @@ fn what_a_node_had_stored_and_could_not_confirm_is_delivered_once() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn clients_that_return_while_the_engine_is_away_are_notified_and_it_heals() {
+fn clients_that_resume_without_a_broker_are_notified_and_node_recovers() {
     let mut engine = Engine::start(STORE);
     let [one, two] = nodes(&engine.address(), ["one", "two"]);
     let stays = Member::joins("stays", &one, TOPIC);
@@ -125,7 +125,7 @@ fn clients_that_return_while_the_engine_is_away_are_notified_and_it_heals() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_restarted_node_knows_messages_that_it_never_received() {
+fn restarted_node_delivers_messages_it_never_received() {
     let engine = Engine::start(STORE);
     let [mut one, two] = nodes(&engine.address(), ["one", "two"]);
     let member = Member::joins("member", &one, TOPIC);
@@ -148,7 +148,7 @@ fn a_restarted_node_knows_messages_that_it_never_received() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_node_that_starts_without_its_engine_reports_it_and_heals() {
+fn node_started_without_its_broker_reports_it_and_recovers() {
     let mut engine = Engine::start(STORE);
     let [one] = nodes(&engine.address(), ["one"]);
     let resumes = Member::joins("comes-back", &one, TOPIC);
@@ -184,7 +184,7 @@ fn a_node_that_starts_without_its_engine_reports_it_and_heals() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn who_is_left_out_of_a_broadcast_is_left_out_on_every_node() {
+fn excluded_sender_is_excluded_on_every_node() {
     let engine = Engine::start(STORE);
     let [one, two] = nodes(&engine.address(), ["one", "two"]);
     let [sender, receiver] =
@@ -237,7 +237,7 @@ fn own(shares: bool) -> (Engine, [Node; 2], Member) {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_first_join_is_known_on_every_node_that_shares_the_secret() {
+fn first_join_position_is_valid_on_every_node_with_the_same_secret() {
     let (_engine, nodes, member) = own(true);
     let notice = member.resumes_at(&nodes[1]);
     let (recovered, count) = (&notice.payload["recovered"], &notice.payload["count"]);
@@ -247,7 +247,7 @@ fn a_first_join_is_known_on_every_node_that_shares_the_secret() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_first_join_unknown_to_another_node_is_a_gap_without_older_messages() {
+fn unknown_first_join_position_is_a_gap_without_older_messages() {
     let (_engine, nodes, member) = own(false);
     let notice = member.resumes_at(&nodes[1]);
     assert_eq!(notice.payload["recovered"], false, "{notice:?}");

@@ -37,7 +37,7 @@ fn node(name: &str, engine: &Engine, keys: &str) -> Node {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn nodes_with_histories_need_exactly_the_permissions_that_are_printed() {
+fn nodes_with_history_need_exactly_the_printed_permissions() {
     for (streams, keys) in [("1", ""), ("16", "history_streams = 16\n")] {
         let engine = engine(&printed(streams).0);
         let nodes = ["one", "two"].map(|name| node(name, &engine, keys));
@@ -91,7 +91,7 @@ fn is_named(missing: &str, permissions: &str) {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn each_missing_permission_of_histories_is_named_and_plain_topics_work() {
+fn missing_history_permission_is_named_and_plain_topics_work() {
     let (all, subjects) = printed("1");
     let (_, plain) = printed("0");
     let of_keeping: Vec<&String> =
@@ -108,7 +108,7 @@ fn each_missing_permission_of_histories_is_named_and_plain_topics_work() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_change_of_a_stream_that_is_not_allowed_is_named() {
+fn forbidden_stream_change_is_named() {
     let (all, _) = printed("1");
     let left = all.replace("    \"$JS.API.STREAM.UPDATE.FAULTS_H0\"\n", "");
     assert_ne!(left, all);

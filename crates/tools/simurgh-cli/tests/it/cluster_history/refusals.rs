@@ -47,7 +47,7 @@ fn refused_member(node: &Node) -> Member {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn an_engine_without_jetstream_is_named_and_plain_topics_work() {
+fn broker_without_jetstream_is_reported_and_plain_topics_work() {
     let engine = Engine::start("");
     let nodes = ["one", "two"].map(|name| plan(name, &engine.address()).start());
     know_each_other(&nodes);
@@ -89,7 +89,7 @@ fn older(engine: &Engine, version: &'static str) -> String {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn an_engine_that_is_too_old_is_named_with_its_version() {
+fn outdated_broker_is_reported_with_its_version() {
     let engine = Engine::start(STORE);
     let node = plan("one", &older(&engine, "2.10.29")).start();
     is_refused(&node, &["the broker is NATS 2.10.29, but histories need 2.11 or later"]);
@@ -97,18 +97,18 @@ fn an_engine_that_is_too_old_is_named_with_its_version() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn an_engine_with_too_little_room_is_named() {
+fn broker_with_too_little_storage_is_reported() {
     let little = "jetstream { store_dir: store, max_file_store: 10MB }\n";
     let engine = Engine::start(little);
     let keys = "history_engine_bytes = \"1GiB\"\n".to_owned();
     let node = Plan { keys, ..plan("one", &engine.address()) }.start();
-    let words = [&format!("{STREAM} cannot be made: insufficient storage resources"), "ERROR"];
+    let words = [&format!("{STREAM} cannot be created: insufficient storage resources"), "ERROR"];
     is_refused(&node, &words.map(|it| it as &str));
 }
 
 #[test]
 #[ignore = "needs nats-server"]
-fn a_stream_of_another_shape_is_named_with_what_differs_until_it_is_gone() {
+fn mismatched_stream_is_reported_with_differences_until_deleted() {
     let engine = Engine::start(STORE);
     let other = json!({"name": STREAM, "subjects": ["somebody.>"], "storage": "memory"});
     operator::must(engine.port(), &format!("STREAM.CREATE.{STREAM}"), &other);
@@ -124,7 +124,7 @@ fn a_stream_of_another_shape_is_named_with_what_differs_until_it_is_gone() {
 /// A stream that another cluster has created under our name is not changed.
 #[test]
 #[ignore = "needs nats-server"]
-fn a_stream_of_another_cluster_is_named_and_left_as_it_is() {
+fn stream_of_another_cluster_is_reported_and_left_unchanged() {
     let engine = Engine::start(STORE);
     let [theirs] = nodes(&engine.address(), ["theirs"]);
     publish(&theirs, "theirs");
@@ -146,7 +146,7 @@ fn a_stream_of_another_cluster_is_named_and_left_as_it_is() {
 
 #[test]
 #[ignore = "needs nats-server"]
-fn positions_of_another_cluster_or_epoch_are_a_gap_and_no_error() {
+fn position_of_another_cluster_or_epoch_is_a_gap_not_an_error() {
     let engine = Engine::start(STORE);
     let [ours] = nodes(&engine.address(), ["ours"]);
     let theirs = Plan { prefix: "theirs", ..plan("theirs", &engine.address()) }.start();
