@@ -72,10 +72,32 @@ impl Engine {
         ports.iter().enumerate().map(server).collect()
     }
 
+    /// Starts it; again if it ends at once, because another program has taken its port meanwhile.
     fn run(&mut self, port: i32) {
+        for _ in 0..20 {
+            let mut child = self.spawn(port);
+            let ports = format!("nats-server_{}.ports", child.id());
+            let ports = self.directory.path().join(ports);
+            let told = until("the engine tells its port, or ends", || {
+                if matches!(child.try_wait(), Ok(Some(_))) {
+                    return Some(None);
+                }
+                let ports: Value = serde_json::from_str(&fs::read_to_string(&ports).ok()?).ok()?;
+                ports["nats"][0].as_str()?.rsplit_once(':')?.1.parse().ok().map(Some)
+            });
+            if let Some(port) = told {
+                (self.child, self.port) = (Some(child), port);
+                return;
+            }
+            sleep(Duration::from_millis(500));
+        }
+        panic!("nats-server does not start:\n{}", self.log());
+    }
+
+    fn spawn(&self, port: i32) -> Child {
         let directory = self.directory.path();
         let log = fs::File::options().create(true).append(true).open(directory.join("log"));
-        let child = Command::new(&self.program[0])
+        Command::new(&self.program[0])
             .args(&self.program[1..])
             .current_dir(directory)
             .args(["-c", "server.conf", "-a", &self.host, "-p", &port.to_string()])
@@ -84,13 +106,7 @@ impl Engine {
             .stdout(Stdio::null())
             .stderr(log.unwrap())
             .spawn()
-            .unwrap();
-        let ports = directory.join(format!("nats-server_{}.ports", child.id()));
-        self.child = Some(child);
-        self.port = until("the engine tells its port", || {
-            let ports: Value = serde_json::from_str(&fs::read_to_string(&ports).ok()?).ok()?;
-            ports["nats"][0].as_str()?.rsplit_once(':')?.1.parse().ok()
-        });
+            .unwrap()
     }
 
     pub(crate) fn address(&self) -> String {
