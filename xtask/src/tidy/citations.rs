@@ -22,7 +22,7 @@ static CITATION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 #[expect(clippy::expect_used, reason = "a literal")]
-fn regex(pattern: &str) -> Regex {
+pub(super) fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a literal")
 }
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{File, Finding, source};
+use super::{File, Finding, citations::regex, source};
 
 /// Documents that repeat the phrases on purpose, or that are by others.
 const LEFT_OUT: &[&str] = &["bench/runs/", "fuzz/corpus/", "xtask/", "LICENSE"];
@@ -24,7 +24,7 @@ const DIALECT: &str = concat!(
     r"|\bhearers?\b",
 );
 
-static PHRASES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(DIALECT).ok());
+static PHRASES: LazyLock<Regex> = LazyLock::new(|| regex(DIALECT));
 
 /// A sentence, and the line on which its paragraph begins.
 pub(super) struct Sentence {
@@ -48,7 +48,7 @@ pub(super) fn check(files: &[File], tests: &BTreeSet<String>) -> Vec<Finding> {
 }
 
 fn is_dialect(sentence: &str) -> bool {
-    PHRASES.as_ref().is_some_and(|phrases| phrases.is_match(sentence))
+    PHRASES.is_match(sentence)
 }
 
 /// The sentences of a file that a user may read.
@@ -58,57 +58,53 @@ pub(super) fn sentences(file: &File, tests: &BTreeSet<String>) -> Vec<Sentence> 
     }
     let is_for_users = FOR_USERS.iter().any(|part| file.path.starts_with(part));
     let paragraphs = if file.has_extension(&["md"]) {
-        of_document(&file.text)
+        of_lines(&file.text, without_html)
     } else if file.has_extension(&["rs"]) && is_for_users && !source::is_test(&file.path, tests) {
-        of_source(&file.text)
+        // Inline tests come last.
+        of_lines(file.text.split("#[cfg(test)]").next().unwrap_or_default(), doc_comment)
     } else {
         return Vec::new();
     };
     paragraphs.into_iter().flat_map(split).collect()
 }
 
-/// Prose without headings, code and tables.
-fn of_document(text: &str) -> Vec<Sentence> {
+/// A line of a document, unless it is an image or HTML.
+fn without_html(line: &str) -> Result<&str, Vec<&str>> {
+    Ok(if line.starts_with(['<', '!']) { "" } else { line })
+}
+
+/// The text of a doc comment; of another line its string literals of at least three words.
+fn doc_comment(line: &str) -> Result<&str, Vec<&str>> {
+    let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).map(str::trim);
+    let literals = line.split('"').skip(1).step_by(2);
+    doc.ok_or_else(|| literals.filter(|it| it.split(' ').count() >= 3).collect())
+}
+
+/// Prose without headings, code and tables. `prose` is the prose of a line, or else the texts on a
+/// line of another kind, which ends code and paragraphs.
+fn of_lines(text: &str, prose: impl Fn(&str) -> Result<&str, Vec<&str>>) -> Vec<Sentence> {
     let mut paragraphs: Vec<Sentence> = Vec::new();
     let (mut is_code, mut is_open) = (false, false);
     for (line, number) in text.lines().zip(1..) {
-        let line = line.trim();
+        let line = match prose(line.trim()) {
+            Ok(line) => line,
+            Err(texts) => {
+                (is_code, is_open) = (false, false);
+                let texts = texts.into_iter();
+                paragraphs.extend(texts.map(|it| Sentence { line: number, text: it.into() }));
+                continue;
+            }
+        };
         let is_fence = line.starts_with("```");
         is_code ^= is_fence;
-        if is_code || is_fence || line.is_empty() || line.starts_with(['#', '|', '<', '!']) {
+        let is_definition = line.starts_with('[') && line.contains("]: ");
+        let is_prose = !line.is_empty() && !line.starts_with(['#', '|']) && !is_definition;
+        if is_code || is_fence || !is_prose {
             is_open = false;
             continue;
         }
         let item = line.strip_prefix("- ").or_else(|| line.strip_prefix("* "));
         join(&mut paragraphs, is_open && item.is_none(), number, item.unwrap_or(line));
-        is_open = true;
-    }
-    paragraphs
-}
-
-/// Doc comments, and string literals of at least three words.
-fn of_source(text: &str) -> Vec<Sentence> {
-    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
-    let mut paragraphs: Vec<Sentence> = Vec::new();
-    let (mut is_code, mut is_open) = (false, false);
-    for (line, number) in text.lines().zip(1..) {
-        let line = line.trim();
-        let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).map(str::trim);
-        let Some(doc) = doc else {
-            (is_code, is_open) = (false, false);
-            let literals = line.split('"').skip(1).step_by(2);
-            let texts = literals.filter(|it| it.split(' ').count() >= 3);
-            paragraphs.extend(texts.map(|it| Sentence { line: number, text: it.into() }));
-            continue;
-        };
-        let is_fence = doc.starts_with("```");
-        is_code ^= is_fence;
-        if is_code || is_fence || doc.is_empty() || doc.starts_with(['#', '|', '[']) {
-            is_open = false;
-            continue;
-        }
-        let item = doc.strip_prefix("- ");
-        join(&mut paragraphs, is_open && item.is_none(), number, item.unwrap_or(doc));
         is_open = true;
     }
     paragraphs

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{File, Finding};
+use super::{File, Finding, citations::regex};
 
-static LINK: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\]\(([^)\s]*)\)").ok());
+static LINK: LazyLock<Regex> = LazyLock::new(|| regex(r"\]\(([^)\s]*)\)"));
 
 /// `paths`: all files of the repository, pictures included.
 pub(super) fn check(files: &[File], paths: &BTreeSet<String>) -> Vec<Finding> {
@@ -17,10 +17,9 @@ pub(super) fn check(files: &[File], paths: &BTreeSet<String>) -> Vec<Finding> {
         .map(|file| (&*file.path, anchors(&file.text)))
         .collect();
     let mut findings = Vec::new();
-    let Some(pattern) = LINK.as_ref() else { return findings };
     for file in files.iter().filter(|file| documents.contains_key(&*file.path)) {
         for (line, number) in file.text.lines().zip(1..) {
-            for link in pattern.captures_iter(line).filter_map(|found| found.get(1)) {
+            for link in LINK.captures_iter(line).filter_map(|found| found.get(1)) {
                 if let Some(text) = fault(&file.path, link.as_str(), &documents, paths) {
                     findings.push(file.finding("links", number, text));
                 }

@@ -17,6 +17,7 @@ mod text;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -83,10 +84,11 @@ pub(crate) fn count_lines(root: &Path) -> anyhow::Result<()> {
 
 /// All findings without the excepted ones.
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
-    let files = read(root)?;
+    let paths = paths(root)?;
+    let files = texts(root, &paths);
     let exceptions = ratchet::parse(include_str!("../../tidy.toml"))?;
     let mut findings = all_findings(&files)?;
-    findings.extend(links::check(&files, &paths(root)?));
+    findings.extend(links::check(&files, &paths));
     Ok(ratchet::apply(findings, &exceptions))
 }
 
@@ -114,20 +116,22 @@ pub(crate) fn draw(root: &Path, count: usize, seed: u64) -> anyhow::Result<()> {
         let long = sentences.filter(|it| it.text.split(' ').count() >= 5);
         all.extend(long.map(|it| format!("{}:{}: {}", file.path, it.line, it.text)));
     }
-    // SplitMix64.
-    let mut state = seed;
-    for _ in 0..count.min(all.len()) {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        println!("{}", all.swap_remove(((mixed ^ (mixed >> 31)) % all.len() as u64) as usize));
-    }
+    all.sort_by_cached_key(|sentence| {
+        let mut hasher = DefaultHasher::new();
+        (seed, sentence).hash(&mut hasher);
+        hasher.finish()
+    });
+    all.iter().take(count).for_each(|sentence| println!("{sentence}"));
     Ok(())
 }
 
 /// Every text file of the repository, without built, installed and fuzzed ones.
 fn read(root: &Path) -> Result<Vec<File>, String> {
-    Ok(paths(root)?.into_iter().filter_map(|path| text_file(root, path)).collect())
+    Ok(texts(root, &paths(root)?))
+}
+
+fn texts(root: &Path, paths: &BTreeSet<String>) -> Vec<File> {
+    paths.iter().filter_map(|path| text_file(root, path.clone())).collect()
 }
 
 /// The paths of all files, without built, installed and fuzzed ones.
