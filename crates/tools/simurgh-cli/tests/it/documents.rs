@@ -40,6 +40,17 @@ fn blocks() -> Vec<Block> {
     blocks
 }
 
+impl Block {
+    fn is_scenario(&self) -> bool {
+        self.language == "toml" && self.text.contains("[[session]]")
+    }
+
+    /// Whether it is a `simurgh.toml`; SCENARIOS shows parts of scenarios.
+    fn is_settings(&self) -> bool {
+        self.language == "toml" && !self.is_scenario() && !self.document.starts_with("SCENARIOS")
+    }
+}
+
 /// A directory with this file, and the keys that documents name.
 fn with_keys(name: &str, text: &str) -> TempDir {
     let secrets = ["secret", "jwt_secret", "secret_key_base"].map(|name| (name, SECRET));
@@ -85,34 +96,32 @@ fn command_of<'a>(words: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn settings_and_scenarios_in_documents_are_valid() {
-    let mut settings = 0;
-    for Block { document, text, .. } in blocks().into_iter().filter(|it| it.language == "toml") {
-        if text.contains("[[session]]") {
-            let dir = with_keys("scenario.toml", &text);
-            let map = ["--map", "chat.example.com=127.0.0.1"];
-            let check = ["load", "check", "scenario.toml"];
-            let ran = run(dir.path(), &[&check[..], &map].concat());
-            assert!(ran.status.success(), "{document}:\n{text}\n{}", ran.stderr);
-        } else if !document.starts_with("SCENARIOS") {
-            let dir = with_keys("simurgh.toml", &text);
-            let envs = ["NATS_PASSWORD", "SIMURGH_SECRET"].map(|name| (name, SECRET));
-            let ran = run_with_envs(dir.path(), &["config", "--check", "simurgh.toml"], &envs);
-            assert!(ran.status.success(), "{document}:\n{text}\n{}", ran.stderr);
-            settings += 1;
-        }
+fn scenarios_in_documents_are_valid() {
+    for Block { document, text, .. } in blocks().into_iter().filter(Block::is_scenario) {
+        let dir = with_keys("scenario.toml", &text);
+        let map = ["--map", "chat.example.com=127.0.0.1"];
+        let ran = run(dir.path(), &[&["load", "check", "scenario.toml"][..], &map].concat());
+        assert!(ran.status.success(), "{document}:\n{text}\n{}", ran.stderr);
     }
-    assert!(settings > 10, "{settings} blocks: the documents are read wrongly");
+}
+
+#[test]
+fn settings_in_documents_are_valid() {
+    let settings: Vec<Block> = blocks().into_iter().filter(Block::is_settings).collect();
+    assert!(settings.len() > 10, "{} blocks: the documents are read wrongly", settings.len());
+    for Block { document, text, .. } in settings {
+        let dir = with_keys("simurgh.toml", &text);
+        let envs = ["NATS_PASSWORD", "SIMURGH_SECRET"].map(|name| (name, SECRET));
+        let ran = run_with_envs(dir.path(), &["config", "--check", "simurgh.toml"], &envs);
+        assert!(ran.status.success(), "{document}:\n{text}\n{}", ran.stderr);
+    }
 }
 
 #[test]
 fn settings_in_documents_start_a_server() {
-    let toml = blocks().into_iter().filter(|it| it.language == "toml");
+    let settings = blocks().into_iter().filter(Block::is_settings);
     // A cluster needs its broker.
-    let startable =
-        toml.filter(|it| !it.text.contains("[cluster]") && !it.text.contains("[[session]]"));
-    for Block { document, text, .. } in startable.filter(|it| !it.document.starts_with("SCENARIOS"))
-    {
+    for Block { document, text, .. } in settings.filter(|it| !it.text.contains("[cluster]")) {
         let dir = with_keys("simurgh.toml", &text);
         let server = Server::start_in(dir, &["--listen", "127.0.0.1:0"], 1);
         assert_eq!(server.addresses.len(), 1, "{document}");
