@@ -83,7 +83,7 @@ const ENDED: &str = "the server has stopped or is stopping";
 ///
 /// ```
 /// use simurgh::{
-///     ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload,
+///     ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
 ///     history::History, json,
 /// };
 ///

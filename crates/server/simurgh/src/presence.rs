@@ -15,7 +15,7 @@ use simurgh_shard::server::Server;
 ///
 /// ```
 /// use simurgh::{
-///     ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload,
+///     ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
 ///     json,
 /// };
 ///

@@ -26,7 +26,7 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 16 << 20;
 ///
 /// ```
 /// use simurgh::{
-///     ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload,
+///     ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
 ///     json,
 /// };
 ///

@@ -4,16 +4,17 @@
 //! sockets:
 //!
 //! ```no_run
-//! use simurgh::{ShardContext, Join, Payload, ChannelRoute, UserSocket, json};
+//! use simurgh::{ChannelRoute, Join, JoinContext, Payload, Reject, UserSocket};
 //!
-//! fn join(_: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
-//!     Join::error(json!({"reason": "closed today"}))
+//! async fn join(_: JoinContext, _: Payload<'static>) -> Result<Join, Reject> {
+//!     Err(Reject::new("closed today"))
 //! }
 //!
 //! fn main() -> std::process::ExitCode {
 //!     simurgh_cli::run(|server| {
-//!         server.socket(UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*",
-//! join))) }) }
+//!         server.socket(UserSocket::new("/socket").channel(ChannelRoute::new("rooms:*", join)))
+//!     })
+//! }
 //! ```
 //!
 //! Flags and file are read into the same optional values, described in `settings::keys`; `settings`

@@ -57,10 +57,7 @@ struct Served {
 impl Served {
     fn of(user_socket: &UserSocket) -> Self {
         let path = user_socket.parts().path.clone();
-        let topic = |(place, _): (Box<str>, String)| {
-            place.rsplit_once(' ').map_or(String::new(), |(_, topic)| topic.to_owned())
-        };
-        let topics = user_socket.settings().map(topic).collect();
+        let topics = user_socket.patterns().map(ToString::to_string).collect();
         Self { path, has_longpoll: user_socket.parts().longpoll.is_some(), topics }
     }
 }

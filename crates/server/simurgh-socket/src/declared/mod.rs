@@ -392,12 +392,11 @@ fn route_of(compiled: Compiled, spec: &ChannelSpec, message_bytes_max: usize) ->
     let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
     let route = ChannelRoute::on_shard(&spec.topic, move |ctx, payload| {
         Declared::join(&declared, ctx, &payload)
-    });
-    let route = route
-        .shapes(move |event| shapes.shape(event))
-        .prepares(move |message| Box::new(prepares.prepare(message)))
-        .limits(check::limits(spec, message_bytes_max))
-        .alike(format!("{:?} {:?}", spec.presence, spec.members_max));
+    })
+    .shapes(move |event| shapes.shape(event))
+    .prepares(move |message| Box::new(prepares.prepare(message)))
+    .limits(check::limits(spec, message_bytes_max))
+    .alike(format!("{:?} {:?}", spec.presence, spec.members_max));
     match spec.history {
         Some(history) => route.history(history),
         None => route,

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_channel::{Join, Kind, ShardContext, SocketLimits};
+use simurgh_channel::{Join, Kind, Route, ShardContext, SocketLimits};
 use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
+use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::FrameLimits;
 use simurgh_proto::ws::handshake::Request;
 
@@ -27,7 +28,7 @@ use route::Own;
 /// A user socket: a path, its policy, and its channels.
 ///
 /// ```
-/// use simurgh::{Connect, ChannelRoute, UserSocket};
+/// use simurgh::{Connect, UserSocket};
 ///
 /// let user_socket = UserSocket::new("/socket").connect_on_shard(|info| {
 ///     match info.param("token").as_deref() {
@@ -150,7 +151,7 @@ impl UserSocket {
     /// `Config::decision_timeout` the connection is refused with 503.
     ///
     /// ```
-    /// use simurgh::{Connect, ConnectRequest, ChannelRoute, UserSocket, Reject};
+    /// use simurgh::{Connect, ConnectRequest, Reject, UserSocket};
     ///
     /// async fn connect(request: ConnectRequest) -> Result<Connect, Reject> {
     ///     let token = request.param("token").ok_or_else(|| Reject::new("no token"))?;
@@ -216,15 +217,24 @@ impl UserSocket {
         }
     }
 
+    /// The patterns of its channels' topics.
+    #[doc(hidden)]
+    pub fn patterns(&self) -> impl Iterator<Item = &Pattern> {
+        self.routes().iter().map(|route| &route.pattern)
+    }
+
+    fn routes(&self) -> &[Route] {
+        match &self.parts.channels.kind {
+            Kind::Channels(routes) => routes,
+            Kind::Plain { .. } => &[],
+        }
+    }
+
     /// The settings that all nodes must share: each pattern of its channels, and its settings as
     /// text.
     #[doc(hidden)]
     pub fn settings(&self) -> impl Iterator<Item = (Box<str>, String)> {
-        let routes = match &self.parts.channels.kind {
-            Kind::Channels(routes) => &routes[..],
-            Kind::Plain { .. } => &[],
-        };
-        routes.iter().zip(&self.own).map(|(route, own)| {
+        self.routes().iter().zip(&self.own).map(|(route, own)| {
             let text = format!("{:?} {}", route.history, own.alike);
             (format!("{} {}", self.parts.path, route.pattern).into(), text)
         })
@@ -275,7 +285,7 @@ impl UserSocket {
     /// there are no limits. Costs a record for each socket that has sent something lately.
     ///
     /// ```
-    /// use simurgh::{LimitPolicy, ChannelRoute, UserSocket, Rate, SocketLimits};
+    /// use simurgh::{LimitPolicy, Rate, SocketLimits, UserSocket};
     ///
     /// let messages = Rate::per_second(100)?.with_burst(300)?;
     /// let limits = SocketLimits {
@@ -313,8 +323,7 @@ impl UserSocket {
     }
 
     fn own_of(&self, topic: &str) -> Option<&Own> {
-        let Kind::Channels(routes) = &self.parts.channels.kind else { return None };
-        let at = routes.iter().position(|route| route.pattern.matches(topic))?;
+        let at = self.routes().iter().position(|route| route.pattern.matches(topic))?;
         self.own.get(at)
     }
 

@@ -1,6 +1,8 @@
 //! The page at `/` if the declared channels are not those of the built-in chat.
 
 use simurgh::declared::{ChannelKind, ChannelSpec, Reach};
+use simurgh_page::svg::escaped;
+use simurgh_proto::topic::Pattern;
 
 use super::SOCKET_PATH;
 
@@ -13,16 +15,16 @@ const SUPABASE_PATH: &str = "/realtime/v1";
 /// Whether the chat page works with these channels: the first that matches its room passes its
 /// messages on.
 pub(super) fn serves_chat(specs: &[ChannelSpec]) -> bool {
-    let matches = |pattern: &str| match pattern.strip_suffix('*') {
-        Some(prefix) => ROOM.starts_with(prefix),
-        None => pattern == ROOM,
-    };
-    let Some(spec) = specs.iter().find(|spec| matches(&spec.topic)) else { return false };
+    let Some(spec) = specs.iter().find(|spec| has_room(&spec.topic)) else { return false };
     let named = |name: &str| spec.event.iter().find(|event| event.name == name);
     let event = named(MESSAGE).or_else(|| named("*"));
     spec.kind == ChannelKind::Phoenix
-        && !spec.deny.iter().any(|pattern| matches(pattern))
+        && !spec.deny.iter().any(|pattern| has_room(pattern))
         && event.is_some_and(|event| event.broadcast != Reach::None)
+}
+
+fn has_room(pattern: &str) -> bool {
+    Pattern::parse(pattern).is_ok_and(|it| it.matches(ROOM))
 }
 
 /// The channels and addresses, and links to the server's own pages; `{{host}}` is this server.
@@ -54,10 +56,6 @@ pub(super) fn html(specs: &[ChannelSpec]) -> String {
          <li>Your own page at this address: set <code>static_files</code> \
          (<code>docs/CONFIGURATION.md</code>)</li></ul>"
     )
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
