@@ -10,7 +10,7 @@ use simurgh_bench_kit::rounds::{Options, Suite};
 use crate::load::Bare;
 use crate::{SUITES, bare, server};
 
-/// What is to be done.
+/// The parsed command line.
 pub(crate) enum Command {
     Measure(&'static Suite, Options),
     Help(Helper),

@@ -35,7 +35,7 @@ impl Tool {
     }
 }
 
-/// What a load generator is to do.
+/// The work of a load generator.
 pub(super) struct Job {
     /// For `simurgh load`: a scenario, and the extension of its file's name.
     scenario: Option<(String, &'static str)>,

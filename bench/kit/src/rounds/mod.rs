@@ -202,7 +202,7 @@ impl Job {
 pub struct Suite {
     /// How its files' names begin.
     pub name: &'static str,
-    /// What it measures, for `--help`.
+    /// The subject of the measurement, for `--help`.
     pub about: &'static str,
     /// The rows in their order.
     pub jobs: fn() -> Vec<Job>,

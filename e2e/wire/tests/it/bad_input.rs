@@ -1,4 +1,4 @@
-//! What a broken or hostile client may send: each ends in the right answer for that client alone.
+//! Input of broken or hostile clients: each gets the right answer, and no other client notices.
 //! In every test a probe on the same server still gets its heartbeat answered afterwards. Messages
 //! that are no JSON or have another shape are in `closing.rs`.
 

@@ -20,7 +20,7 @@ pub(crate) struct Entry {
     phx_ref: Option<PhxRef>,
 }
 
-/// What was tracked, which is known before the homes of the topics learn of it.
+/// The tracked presences, known before the homes of the topics learn of them.
 #[derive(Debug, Default)]
 pub(crate) struct Presences {
     entries: Vec<Entry>,
@@ -95,7 +95,7 @@ impl Presences {
         self.held.retain(|_, number| !is_of(*number));
     }
 
-    /// The numbers of those who are present in a topic.
+    /// The numbers of the presences in a topic.
     pub(crate) fn of(&self, topic: usize) -> Vec<u32> {
         let all = self.entries.iter().enumerate();
         let there = all.filter(|(_, it)| it.is_live && it.topic == topic);
@@ -149,7 +149,7 @@ impl Presences {
     }
 }
 
-/// What a client knows of the presences of a topic.
+/// The presences of a topic as a client knows them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     pub(crate) has_state: bool,

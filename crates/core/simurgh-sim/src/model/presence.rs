@@ -1,7 +1,7 @@
 //! Presence (PROTOCOL §10): channels' effects, what homes send, and clients' views.
 //!
-//! What channels track is known at once. Homes learn of it by mail, so that events are compared
-//! with what was sent before, and clients know exactly who is present once everything is delivered.
+//! The model knows at once what channels track. Homes receive it by mail, so that events are
+//! compared with earlier effects, and clients have the exact list once everything is delivered.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ struct Record {
     said: u32,
     word: u8,
     told: PresenceEvent,
-    /// The list of those who have received all events up to this one, if it is known.
+    /// The list of a client that has received all events up to this one, if it is known.
     list: Option<Vec<u32>>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct View {
     has_asked: bool,
 }
 
-/// What all members of a topic were sent.
+/// The events that the home has sent to all members of a topic.
 #[derive(Clone, Debug)]
 struct Told {
     /// The list; `None` where it is unknown, or too long.
@@ -135,7 +135,7 @@ impl Presence {
                 told.apply_to(list);
                 list.sort_unstable();
                 if list.is_empty() {
-                    // Nothing of it is kept, so the time of the last event is unknown.
+                    // The home retains nothing of it, so the time of the last event is unknown.
                     it.diff_ns = None;
                 }
                 if is_right { Ok(()) } else { Err(format!("before, {list:?} were present")) }
@@ -362,7 +362,7 @@ impl Model {
         }
     }
 
-    /// What a client does not know although everything is delivered, or a shard does not.
+    /// A presence that a client or a shard does not know although everything is delivered.
     pub(crate) fn presence_unrest(&self, kept: u64, refused: u64) -> Option<String> {
         let Presence { all, config, perhaps, is_partial, .. } = &self.presence;
         if *is_partial {

@@ -1,4 +1,4 @@
-//! What an adapter fetches of stored envelopes. The faults of engines that nodes survive are in
+//! Fetches of stored envelopes by an adapter. The faults of brokers that nodes survive are in
 //! `simurgh-cli/tests/it/cluster_history`.
 
 use std::time::Duration;

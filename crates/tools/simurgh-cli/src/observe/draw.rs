@@ -200,7 +200,7 @@ fn table<T>(
         })
         .collect();
     let shown = fitting(columns, &widths, usize::from(area.width));
-    // What is left is for the last column, which takes several lines if it has to.
+    // The last column gets the rest of the width, and takes several lines if it has to.
     let taken: usize = shown.iter().rev().skip(1).map(|(_, width)| width + SPACING).sum();
     let rest = usize::from(area.width).saturating_sub(taken);
     let last = shown.last().map(|(at, _)| *at);

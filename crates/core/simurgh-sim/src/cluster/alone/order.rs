@@ -19,7 +19,7 @@ pub(crate) struct Order {
 
 #[derive(Debug, Default)]
 struct TopicOrder {
-    /// What its home has stored.
+    /// The broadcasts that its home has stored.
     stored: Vec<Entry>,
     /// How many of them each shard has received.
     heard: Vec<usize>,

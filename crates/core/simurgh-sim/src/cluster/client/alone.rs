@@ -35,7 +35,7 @@ impl TopicView {
         let wrong = self.wrong_answer(ledger, at, count, reason);
         let wrong = wrong.or_else(|| self.wrong_count(ledger, at, count));
         if let Some(wrong) = wrong.or_else(|| self.wrong_key(ledger, at, key)) {
-            let text = format!("client {who} is told {text} at {at}: {wrong}; {self:?}");
+            let text = format!("client {who} receives {text} at {at}: {wrong}; {self:?}");
             ledger.fail("resumed", text);
         }
         (self.at, self.is_resumed) = (Some(at), true);

@@ -268,6 +268,6 @@ fn check_reply(ledger: &mut Ledger, status: &str, response: &Payload<'_>) {
     } else if text.contains("rate_limited") {
         ledger.counts.count("over a limit", 1);
     } else if text != "{}" && !REASONS.iter().any(|it| text.contains(it)) {
-        ledger.fail("reply", format!("a client is told {status} {text}"));
+        ledger.fail("reply", format!("a client receives {status} {text}"));
     }
 }

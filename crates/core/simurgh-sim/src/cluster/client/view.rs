@@ -270,7 +270,7 @@ impl TopicView {
         let who = self.client;
         let text = String::from_utf8_lossy(payload.data()).into_owned();
         if self.is_resumed {
-            ledger.fail("resumed", format!("client {who} is told {text} once more"));
+            ledger.fail("resumed", format!("client {who} receives {text} once more"));
         }
         if text.contains("\"recovered\":true") {
             ledger.counts.count("recovered", u64::from(self.at.is_some()));
@@ -293,7 +293,8 @@ impl TopicView {
                 Some(_) => self.missed(ledger, behind).map(|it| format!("{it:?}")),
             };
             if let Some(wrong) = wrong {
-                let text = format!("client {who} is told {text} at {at} by {:?}: {wrong}", self.at);
+                let text =
+                    format!("client {who} receives {text} at {at} from {:?}: {wrong}", self.at);
                 ledger.fail("resumed", text);
             }
         } else {
@@ -355,7 +356,7 @@ impl TopicView {
             return ledger.fail("rest", format!("client {who} is not told what it has missed"));
         }
         let from = if at.epoch == epoch { at.place } else { Place::ZERO };
-        // Of a node without an engine a client that opts in is told each position.
+        // A node without a broker sends each position to a client that opts in.
         let is_told = self.is_alone && self.habits.opts_in;
         let is_behind = |it: &&Entry| it.place > from && (is_told || self.must_receive(ledger, it));
         let entries = ledger.log.of(epoch, self.topic).unwrap_or_default();

@@ -23,7 +23,7 @@ pub(crate) struct Entry {
     /// The broadcast; [`NONE`] for a purge of what is before it.
     pub(crate) id: u32,
     pub(crate) at_ns: u64,
-    /// What it takes of the bounds of a node without an engine.
+    /// Its share of the bounds of a node without a broker.
     pub(crate) bytes: u64,
 }
 
@@ -118,7 +118,7 @@ impl Log {
         lives.filter_map(|it| it.topics.get_mut(topic)).for_each(Vec::clear);
     }
 
-    /// What was stored on a topic behind a position, of its epoch.
+    /// The broadcasts stored on a topic after a position, of its epoch.
     pub(crate) fn behind(&self, at: Position, topic: usize) -> &[Entry] {
         let entries = self.of(at.epoch, topic).unwrap_or_default();
         entries.get(entries.partition_point(|it| it.place <= at.place)..).unwrap_or_default()

@@ -210,7 +210,7 @@ fn node_that_did_not_follow_a_topic_knows_why_its_oldest_are_removed() {
             let topic = it.topics()[topic].clone();
             (1..=5).for_each(|n| engine.receives(&topic, n, false));
             let first = engine.position(0).to_string();
-            // The broker has removed two: the other three are as many as are kept, or not.
+            // The broker has removed two. The other three are the whole history, or only a part.
             engine.floor = engine.log[1].seq;
             let (_, heard) = it.joins(&mut engine, &topic, &since(&first));
             let resumed = format!("simurgh:resumed {reason}");
