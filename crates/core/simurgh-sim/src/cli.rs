@@ -6,9 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::kit::run::run_seeds;
 use clap::Parser;
 
-use crate::cluster::{ClusterPlan, ClusterSimulation, found};
-use crate::run::Plan;
-use crate::simulation::NodeSimulation;
+use crate::cluster::{ClusterPlan, found};
 
 /// Runs whole servers in one thread, from seeds, and holds what clients hear against what they
 /// were to hear.
@@ -77,8 +75,8 @@ fn run_kind(options: &Options, seeds: Seeds, is_cluster: bool, has_history: bool
     let seeds = seeds.map(|seed| (seed, steps));
     let plan = match (is_cluster, has_history) {
         (false, false) => {
-            let seeds = seeds.map(|(seed, steps)| (seed, steps, Plan::of(seed, steps)));
-            return run_seeds::<NodeSimulation>(jobs, seeds);
+            let seeds = seeds.map(|(seed, steps)| (seed, steps, ClusterPlan::single(seed, steps)));
+            return run_seeds(jobs, seeds);
         }
         (false, true) => ClusterPlan::alone,
         (true, false) => ClusterPlan::of,
@@ -90,7 +88,7 @@ fn run_kind(options: &Options, seeds: Seeds, is_cluster: bool, has_history: bool
         (true, true) => Box::new(found::WITH_HISTORY.into_iter()),
     };
     let seeds = seeds.map(|(seed, steps)| (seed, steps, plan(seed)));
-    run_seeds::<ClusterSimulation>(jobs, seeds)
+    run_seeds(jobs, seeds)
 }
 
 fn seeds(options: &Options, minutes: Option<f64>) -> Seeds {

@@ -1,10 +1,8 @@
 //! Operations from the bytes of a fuzzer.
 
+use crate::cluster::{ClusterPlan, KINDS};
+use crate::kit::operation::Op;
 use crate::kit::run::run;
-
-use crate::op::{Kind, Op};
-use crate::run::Plan;
-use crate::simulation::NodeSimulation;
 
 /// Bytes of one operation: its kind and its numbers.
 const OP_BYTES: usize = 6;
@@ -18,22 +16,22 @@ const OPS_MAX: usize = 500;
 #[allow(clippy::panic, reason = "that is how a fuzzer hears of it")]
 pub fn fuzz(data: &[u8]) {
     let Some((seed, data)) = data.split_first_chunk::<2>() else { return };
-    let mut plan = Plan::of(u64::from(u16::from_le_bytes(*seed)), usize::MAX);
+    let mut plan = ClusterPlan::single(u64::from(u16::from_le_bytes(*seed)), usize::MAX);
     // The fuzzer would report a panic of the application as a finding.
-    plan.profile.panics = 0;
+    plan.single.iter_mut().for_each(|single| single.panics = 0);
     let (ops, _) = data.as_chunks::<OP_BYTES>();
-    let ops: Vec<Op> = ops.iter().take(OPS_MAX).filter_map(op).collect();
-    if let Some(failure) = run::<NodeSimulation>(&plan, &ops, false).failure {
+    let ops: Vec<_> = ops.iter().take(OPS_MAX).map(operation).collect();
+    if let Some(failure) = run(&plan, &ops, false).failure {
         panic!("{}: {}", failure.rule, failure.text);
     }
 }
 
-fn op(bytes: &[u8; OP_BYTES]) -> Option<Op> {
+fn operation(bytes: &[u8; OP_BYTES]) -> Op {
     let [kind, a, b, c @ ..] = *bytes;
-    let (kind, ..) = *Kind::ALL.get(usize::from(kind) % Kind::ALL.len())?;
+    let kind = KINDS[usize::from(kind) % KINDS.len()].0;
     let c = u32::from_le_bytes([c[0], c[1], c[2], 0]);
     // Spread over all numbers, as a draw is: operations take them modulo what exists.
-    Some(Op { kind, a: u16::from(a), b: u16::from(b), c: c.wrapping_mul(0x0101_0101) })
+    Op { kind, a: u16::from(a), b: u16::from(b), c: c.wrapping_mul(0x0101_0101) }
 }
 
 #[cfg(test)]

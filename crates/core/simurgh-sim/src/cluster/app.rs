@@ -128,7 +128,7 @@ impl ShardChannel for Member {
         let handle = handle::wrap(ctx.handle::<Self>());
         let mut ledger = self.shared.ledger();
         let mut rng = Rng::with_seed(u64::from(self.word));
-        let from = ledger.accepted_ids(self.node, self.shard, self.topic).len();
+        let from = ledger.accepted_entries(self.node, self.shard, self.topic).len();
         ledger.joins[self.chan as usize].from = Some(from);
         let chan = self.chan;
         ledger.note(|| format!("channel {chan} is a member, from {from} on"));

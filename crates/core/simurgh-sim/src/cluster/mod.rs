@@ -17,17 +17,17 @@ mod app;
 mod client;
 pub(crate) mod found;
 mod ledger;
+mod node;
 mod plan;
 mod running;
 mod simulation;
+mod single;
 mod thread;
 
-use crate::kit::{node, setup, shard};
+pub(crate) use crate::cluster::ledger::Ledger;
+use crate::cluster::node::SimNode;
+pub(crate) use crate::cluster::plan::{ClusterPlan, Kind};
+pub(crate) use crate::cluster::simulation::{ClusterSimulation, Shard};
+pub(crate) use crate::cluster::single::KINDS;
 
-use crate::cluster::ledger::Ledger;
-pub(crate) use crate::cluster::plan::ClusterPlan;
-pub(crate) use crate::cluster::simulation::ClusterSimulation;
-
-type Shared = setup::Shared<Ledger, ClusterPlan>;
-type SimNode = node::SimNode<Ledger, ClusterPlan>;
-type Shard = shard::Shard<Ledger, ClusterPlan>;
+use crate::kit::setup::Shared;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::alone::AlonePlan;
+use super::single::SinglePlan;
 use crate::kit::fault::{Fault, Faults};
 use crate::kit::operation::{self, Op};
 use crate::kit::setup::{Setup, patient_config};
@@ -43,6 +44,10 @@ pub(crate) struct ClusterPlan {
     pub(crate) history: Option<HistoryPlan>,
     /// One node without an engine, which stores the histories itself.
     pub(crate) alone: Option<AlonePlan>,
+    /// One node without an engine and without histories.
+    pub(crate) single: Option<SinglePlan>,
+    /// How often cores get an input, at most.
+    pub(crate) steps: usize,
 }
 
 impl ClusterPlan {
@@ -92,6 +97,8 @@ impl ClusterPlan {
             fault: None,
             history: None,
             alone: None,
+            single: None,
+            steps: usize::MAX,
         }
     }
 
@@ -117,6 +124,11 @@ impl ClusterPlan {
     }
 
     pub(crate) fn setup(&self) -> Setup {
+        let faults = Faults::new(self.fault);
+        if let Some(single) = &self.single {
+            let (config, jump_ns) = (single.config.clone(), single.jump_ns);
+            return Setup { config, jump_ns, topics: single.topics(), faults };
+        }
         let presence = PresenceConfig { interval: self.interval, ..PresenceConfig::default() };
         let mut config = Config { presence, ..patient_config() };
         match &self.alone {
@@ -130,8 +142,7 @@ impl ClusterPlan {
             }
         }
         let jump_ns = self.alone.as_ref().map_or(5_000, |it| it.jump_ns);
-        let (topics, faults) = (Topics::new(1, 0), Faults::new(self.fault));
-        Setup { config, jump_ns, topics, faults }
+        Setup { config, jump_ns, topics: Topics::new(1, 0), faults }
     }
 
     pub(crate) fn cluster(&self, name: &str) -> Option<ClusterConfig> {
@@ -145,6 +156,40 @@ impl ClusterPlan {
         it.peers.gone_ns = self.down_ns;
         it.peers.silent_ns = it.peers.silent_ns.min(self.down_ns);
         Some(it)
+    }
+
+    /// The flags that select such a plan on the command line.
+    pub(crate) fn flags(&self) -> &'static str {
+        match (self.is_one_node(), &self.history) {
+            (true, None) => "",
+            (true, Some(_)) => " --history",
+            (false, Some(_)) => " --cluster --history",
+            (false, None) => " --cluster",
+        }
+    }
+
+    /// Draws this many operations of its seed.
+    pub(crate) fn operations(&self, count: usize) -> Vec<Op> {
+        if let Some(single) = &self.single {
+            return single.operations(self.seed, count);
+        }
+        if let Some(alone) = &self.alone {
+            let purges = self.history.as_ref().is_some_and(|it| it.purges);
+            return operation::operations(self.seed, &alone.weights(purges), count);
+        }
+        let mut weights = WEIGHTS.to_vec();
+        let of_faults = FAULTS.iter().zip(self.faults).filter(|it| it.1);
+        weights.extend(of_faults.flat_map(|it| *it.0));
+        if let Some(history) = &self.history {
+            weights.extend(KEEPS);
+            weights.extend(PURGES.iter().filter(|_| history.purges));
+            weights.extend(LEADERS.iter().filter(|_| history.has_leaders));
+        }
+        operation::operations(self.seed ^ 0x4f_50_53, &weights, count)
+    }
+
+    pub(crate) fn is_one_node(&self) -> bool {
+        self.alone.is_some() || self.single.is_some()
     }
 
     pub(crate) fn topic_of(&self, name: &str) -> Option<usize> {
@@ -292,6 +337,28 @@ pub(crate) enum Kind {
     Decide,
     /// The server drains, ends and starts again; mostly with what it has saved.
     Restart,
+    // Of a node without an engine and without histories.
+    Heartbeat,
+    /// A client sends a message with refs outside of its session.
+    Odd,
+    Close,
+    HalfClose,
+    /// The transport rejects bytes of a client.
+    Fail,
+    /// The core closes a socket, as asked from outside.
+    Kick,
+    /// The handle of a channel is used.
+    Handle,
+    /// A message that was read away from its shard is ready.
+    Reading,
+    /// A channel lets its client's messages be read again.
+    Proceed,
+    /// Linked work ends by itself.
+    Finish,
+    /// A question from outside of channels: which users are present.
+    Who,
+    /// A client sends the same message repeatedly, and all are read.
+    Burst,
 }
 
 const WEIGHTS: [(Kind, u32); 16] = [
@@ -328,19 +395,3 @@ const FAULTS: [&[(Kind, u32)]; 8] = [
 const KEEPS: [(Kind, u32); 2] = [(Kind::Keep, 60), (Kind::LookUp, 20)];
 const PURGES: [(Kind, u32); 1] = [(Kind::Purge, 8)];
 const LEADERS: [(Kind, u32); 2] = [(Kind::LoseLeader, 5), (Kind::ElectLeader, 12)];
-
-pub(crate) fn operations(plan: &ClusterPlan, count: usize) -> Vec<Op<Kind>> {
-    if let Some(alone) = &plan.alone {
-        let purges = plan.history.as_ref().is_some_and(|it| it.purges);
-        return operation::operations(plan.seed, &alone.weights(purges), count);
-    }
-    let mut weights = WEIGHTS.to_vec();
-    let of_faults = FAULTS.iter().zip(plan.faults).filter(|it| it.1);
-    weights.extend(of_faults.flat_map(|it| *it.0));
-    if let Some(history) = &plan.history {
-        weights.extend(KEEPS);
-        weights.extend(PURGES.iter().filter(|_| history.purges));
-        weights.extend(LEADERS.iter().filter(|_| history.has_leaders));
-    }
-    operation::operations(plan.seed ^ 0x4f_50_53, &weights, count)
-}

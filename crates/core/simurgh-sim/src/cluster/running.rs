@@ -3,13 +3,58 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::kit::fault::Fault;
 use crate::kit::payload::hashed;
+use crate::limits::Limits;
 use simurgh_cluster::{Cluster, LinkState, NodeId, Prefix, Time};
+use simurgh_core::{Kind, LimitPolicy, Route, UserSocket};
 use simurgh_loopback::Network;
+use simurgh_proto::topic::Pattern;
 
 use crate::cluster::thread::{ClusterThread, Mailbox};
 use crate::cluster::{Shard, Shared, SimNode};
-use crate::cluster::{alone, app};
+use crate::cluster::{alone, app, single};
+
+/// The user socket of clients with channels, and on one node that of plain sockets.
+fn user_sockets(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> Vec<UserSocket> {
+    let plan = &shared.plan;
+    let history = plan.history.as_ref().map(|it| it.rule);
+    // All names with this prefix; it cannot fail.
+    let pattern = Pattern::parse("rooms:*").ok();
+    let Some(single) = &plan.single else {
+        let (join, limits) = (app::join(shared, mailbox), alone::channel_limits(shared));
+        let route = |pattern| Route { pattern, join, prepare: None, limits, history };
+        return vec![UserSocket::new(Kind::Channels(pattern.map(route).into_iter().collect()))];
+    };
+    let limits = mistaken(shared, single.limits.unwrap_or_default());
+    let join = single::join(shared);
+    let prepare = (single.prepare_above > 0).then(|| single::ready::prepare(shared));
+    let (of_channel, of_plain) = (limits.of_channel(), join.clone());
+    let route = |pattern| Route { pattern, join, prepare, limits: of_channel, history };
+    let mut channels = UserSocket::new(Kind::Channels(pattern.map(route).into_iter().collect()));
+    channels.channels_max = single.channels_max;
+    let mut plain = UserSocket::new(Kind::Plain { topic: "plain:0".to_owned(), join: of_plain });
+    for socket in [&mut channels, &mut plain] {
+        (socket.count_members, socket.limits) = (single.counts_members, limits.of_socket());
+    }
+    vec![channels, plain]
+}
+
+/// The limits of the core, with a planted fault.
+fn mistaken(shared: &Shared, mut limits: Limits) -> Limits {
+    let faults = &shared.setup.faults;
+    if faults.happens(Fault::Unlimit) {
+        return Limits::default();
+    }
+    let (is_more, is_silent) = (faults.happens(Fault::Overfill), faults.happens(Fault::Silence));
+    for quota in limits.socket.iter_mut().chain(&mut limits.channel).flatten() {
+        quota.burst += u64::from(is_more);
+        if is_silent && quota.policy == LimitPolicy::Reply {
+            quota.policy = LimitPolicy::Drop;
+        }
+    }
+    limits
+}
 
 pub(crate) struct RunningNode {
     pub(crate) slot: usize,
@@ -48,15 +93,13 @@ impl RunningNode {
         ledger.note(|| format!("node {slot} starts as start {start}, {shards} shards"));
         drop(ledger);
         let mailbox = Arc::new(Mailbox::new(shared, start));
-        let join = app::join(shared, &mailbox);
-        let history = plan.history.as_ref().map(|it| it.rule);
         let others: Arc<dyn simurgh_core::Cluster> = Arc::clone(&mailbox) as _;
-        let others = Some(others).filter(|_| plan.alone.is_none());
-        let limits = alone::channel_limits(shared);
-        let node = SimNode::new(shared, (id.0, shards), join, history, limits, others);
+        let others = Some(others).filter(|_| !plan.is_one_node());
+        let user_sockets = user_sockets(shared, &mailbox);
+        let node = SimNode::new(shared, (id.0, shards), user_sockets, others);
         let node = Arc::new(node);
         node.skew_ms.store(plan.skew_ms(seed % 5_000), Relaxed);
-        let shard = |it| Shard::new(&node, it, Arc::default(), seed.rotate_left(9));
+        let shard = |it| Shard::new(&node, it, Arc::default(), None, seed.rotate_left(9));
         let adapter = network.adapter(&Prefix::new("sim").ok()?);
         let link = adapter.node();
         let config = plan.cluster(&format!("node-{slot}"))?;

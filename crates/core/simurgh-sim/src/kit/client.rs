@@ -21,16 +21,6 @@ pub(crate) struct Connection {
     pub(crate) decoder: Decoder,
 }
 
-pub(crate) trait Client {
-    fn connection(&mut self) -> &mut Option<Connection>;
-
-    fn wire(&self) -> Wire {
-        Wire::V2
-    }
-
-    fn disconnected(&mut self);
-}
-
 /// What a client reads.
 #[derive(Debug)]
 pub(crate) enum Read<'a> {

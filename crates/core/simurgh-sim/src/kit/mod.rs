@@ -14,7 +14,6 @@ pub(crate) mod delivery;
 pub(crate) mod fault;
 pub(crate) mod findings;
 pub(crate) mod handle;
-pub(crate) mod node;
 pub(crate) mod operation;
 pub(crate) mod payload;
 pub(crate) mod peer;
@@ -23,7 +22,6 @@ pub(crate) mod presences;
 pub(crate) mod refs;
 pub(crate) mod run;
 pub(crate) mod setup;
-pub(crate) mod shard;
 pub(crate) mod topics;
 pub(crate) mod transport;
 

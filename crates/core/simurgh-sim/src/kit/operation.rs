@@ -2,10 +2,12 @@
 
 use fastrand::Rng;
 
+use crate::cluster::Kind;
+
 /// One operation. The meaning of its numbers depends on its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Op<K> {
-    pub(crate) kind: K,
+pub(crate) struct Op {
+    pub(crate) kind: Kind,
     /// Mostly the client, or the shard.
     pub(crate) a: u16,
     /// Mostly the topic.
@@ -14,8 +16,8 @@ pub(crate) struct Op<K> {
     pub(crate) c: u32,
 }
 
-impl<K> Op<K> {
-    pub(crate) fn draw(kind: K, rng: &mut Rng) -> Self {
+impl Op {
+    pub(crate) fn draw(kind: Kind, rng: &mut Rng) -> Self {
         Self { kind, a: rng.u16(..), b: rng.u16(..), c: rng.u32(..) }
     }
 }
@@ -32,7 +34,7 @@ pub(crate) fn pick<K>(rng: &mut Rng, weights: impl Iterator<Item = (K, u32)> + C
 }
 
 /// Draws this many operations, each kind in proportion to its weight.
-pub(crate) fn operations<K: Copy>(seed: u64, weights: &[(K, u32)], count: usize) -> Vec<Op<K>> {
+pub(crate) fn operations(seed: u64, weights: &[(Kind, u32)], count: usize) -> Vec<Op> {
     let mut rng = Rng::with_seed(seed);
     let mut draw = || pick(&mut rng, weights.iter().copied()).map(|it| Op::draw(it, &mut rng));
     (0..count).map_while(|_| draw()).collect()

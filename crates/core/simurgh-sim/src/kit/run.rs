@@ -1,9 +1,9 @@
 //! Runs: operations, seeds, and reports of those that fail.
 
-use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use crate::cluster::{ClusterPlan, ClusterSimulation};
 use crate::kit::findings::{Counts, Failure, Findings, guarded};
 use crate::kit::operation::Op;
 use crate::kit::setup::locked;
@@ -11,52 +11,16 @@ use crate::kit::setup::locked;
 /// A bound on how often a failing run is tried again, to shrink it.
 const RUNS_MAX: usize = 6_000;
 
-pub(crate) trait Simulation {
-    /// What a seed decides before the run.
-    type Plan: Clone + Debug + Send;
-    type Kind: Copy + Debug + Send;
-
-    fn new(plan: &Self::Plan) -> Self;
-
-    /// The flags that select such a plan on the command line.
-    fn flags(_plan: &Self::Plan) -> String {
-        String::new()
-    }
-
-    /// After this many steps a run ends, also if operations are left.
-    fn steps_max(_plan: &Self::Plan) -> usize {
-        usize::MAX
-    }
-
-    /// Draws this many operations of its seed.
-    fn operations(plan: &Self::Plan, count: usize) -> Vec<Op<Self::Kind>>;
-
-    /// Plans that are each simpler in one way, to shrink a failing run.
-    fn simpler(_plan: &Self::Plan) -> Vec<Self::Plan> {
-        Vec::new()
-    }
-
-    /// Carries out an operation, if that is possible now.
-    fn run(&mut self, op: Op<Self::Kind>);
-
-    /// Ends the run: all clients leave, and nothing must be left.
-    fn end(&mut self);
-
-    fn findings<T>(&self, with: impl FnOnce(&mut Findings) -> T) -> T;
-
-    fn clock_ns(&self) -> u64;
-}
-
 /// Runs operations to the end; with a log if `is_told`.
-pub(crate) fn run<S: Simulation>(plan: &S::Plan, ops: &[Op<S::Kind>], is_told: bool) -> Findings {
+pub(crate) fn run(plan: &ClusterPlan, ops: &[Op], is_told: bool) -> Findings {
     let run = || {
-        let mut it = S::new(plan);
+        let mut it = ClusterSimulation::new(plan);
         it.findings(|it| it.log = is_told.then(Vec::new));
         for op in ops {
-            let now_ms = it.clock_ns() / 1_000_000;
+            let now_ms = it.clock_ns / 1_000_000;
             let is_over = it.findings(|it| {
                 it.note(|| format!("{now_ms} ms: {op:?}"));
-                it.failure.is_some() || it.step as usize >= S::steps_max(plan)
+                it.failure.is_some() || it.step as usize >= plan.steps
             });
             if is_over {
                 break;
@@ -70,18 +34,18 @@ pub(crate) fn run<S: Simulation>(plan: &S::Plan, ops: &[Op<S::Kind>], is_told: b
 }
 
 /// Shrinks a run that fails by this rule: the fewest operations, of the simplest plan.
-pub(crate) fn shrink<S: Simulation>(
-    mut plan: S::Plan,
-    mut ops: Vec<Op<S::Kind>>,
+pub(crate) fn shrink(
+    mut plan: ClusterPlan,
+    mut ops: Vec<Op>,
     rule: &str,
-) -> (S::Plan, Vec<Op<S::Kind>>) {
-    let fails = |plan: &S::Plan, ops: &[Op<S::Kind>]| {
-        run::<S>(plan, ops, false).failure.is_some_and(|it| it.rule == rule)
+) -> (ClusterPlan, Vec<Op>) {
+    let fails = |plan: &ClusterPlan, ops: &[Op]| {
+        run(plan, ops, false).failure.is_some_and(|it| it.rule == rule)
     };
     let mut runs_left = RUNS_MAX;
     loop {
         ops = fewest(ops, &mut runs_left, |ops| fails(&plan, ops));
-        let mut plans = S::simpler(&plan).into_iter().take(runs_left);
+        let mut plans = plan.simpler().into_iter().take(runs_left);
         runs_left = runs_left.saturating_sub(plans.len());
         let Some(simpler) = plans.find(|plan| fails(plan, &ops)) else { return (plan, ops) };
         plan = simpler;
@@ -112,17 +76,17 @@ fn fewest<O: Copy>(mut ops: Vec<O>, runs_left: &mut usize, fails: impl Fn(&[O]) 
 
 /// Runs seeds, each with a number of operations and a plan, as many at once as there are `jobs`;
 /// prints the counts, and the story of one that fails. Returns whether all passed.
-pub(crate) fn run_seeds<S: Simulation>(
+pub(crate) fn run_seeds(
     jobs: usize,
-    seeds: impl Iterator<Item = (u64, usize, S::Plan)> + Send,
+    seeds: impl Iterator<Item = (u64, usize, ClusterPlan)> + Send,
 ) -> bool {
     let seeds = Mutex::new(seeds);
     let all = Mutex::new((0_u64, Counts::default(), None));
     let work = || {
         while locked(&all).2.is_none() {
             let Some((seed, steps, plan)) = locked(&seeds).next() else { return };
-            let ops = S::operations(&plan, steps);
-            let Findings { failure, counts, .. } = run::<S>(&plan, &ops, false);
+            let ops = plan.operations(steps);
+            let Findings { failure, counts, .. } = run(&plan, &ops, false);
             let mut all = locked(&all);
             all.0 += 1;
             all.1.add(&counts);
@@ -136,10 +100,10 @@ pub(crate) fn run_seeds<S: Simulation>(
     println!("{count} seeds: {counts}");
     let Some((seed, steps, plan, ops, Failure { rule, text, step })) = failed else { return true };
     println!("FAILED: seed {seed}, step {step} of {steps}: {rule}\n  {text}");
-    println!("  cargo xtask sim{} --seed {seed} --steps {steps}", S::flags(&plan));
-    let (plan, ops) = shrink::<S>(plan, ops, rule);
+    println!("  cargo xtask sim{} --seed {seed} --steps {steps}", plan.flags());
+    let (plan, ops) = shrink(plan, ops, rule);
     println!("shrunk to {} operations, of {plan:?}", ops.len());
-    let Findings { failure, log, .. } = run::<S>(&plan, &ops, true);
+    let Findings { failure, log, .. } = run(&plan, &ops, true);
     log.iter().flatten().for_each(|line| println!("  {line}"));
     println!("{failure:?}");
     false

@@ -1,13 +1,13 @@
 //! What the parts of a simulation share.
 
-use std::ops::DerefMut;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use simurgh_core::Config;
+use simurgh_core::{Config, LinkedWork};
 
+use crate::cluster::{ClusterPlan, Ledger};
 use crate::kit::fault::Faults;
-use crate::kit::findings::Findings;
 use crate::kit::topics::Topics;
 
 /// The configuration of the shards of a run.
@@ -23,22 +23,36 @@ pub(crate) struct Setup {
 
 /// What the nodes, applications and clients of a run share: the plan, and a ledger of what has
 /// happened, by which the outcome is checked.
-pub(crate) struct Shared<L, P> {
-    ledger: Mutex<L>,
-    pub(crate) plan: P,
+pub(crate) struct Shared {
+    ledger: Mutex<Ledger>,
+    pub(crate) plan: ClusterPlan,
     pub(crate) setup: Arc<Setup>,
+    /// The next work that is linked to a channel.
+    pub(crate) linking: Mutex<Option<Box<dyn LinkedWork>>>,
+    /// Values kept with sockets, and values prepared from long messages, that are not dropped.
+    pub(crate) assigned: AtomicI64,
+    pub(crate) ready: AtomicI64,
 }
 
-pub(crate) trait Ledger: DerefMut<Target = Findings> + Send + 'static {}
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
 
-impl<L: DerefMut<Target = Findings> + Send + 'static> Ledger for L {}
-
-impl<L: Ledger, P> Shared<L, P> {
-    pub(crate) fn new(ledger: L, plan: P, setup: Setup) -> Self {
-        Self { ledger: Mutex::new(ledger), plan, setup: Arc::new(setup) }
+impl Shared {
+    pub(crate) fn new(ledger: Ledger, plan: ClusterPlan, setup: Setup) -> Self {
+        Self {
+            ledger: Mutex::new(ledger),
+            plan,
+            setup: Arc::new(setup),
+            linking: Mutex::default(),
+            assigned: AtomicI64::default(),
+            ready: AtomicI64::default(),
+        }
     }
 
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, L> {
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         locked(&self.ledger)
     }
 

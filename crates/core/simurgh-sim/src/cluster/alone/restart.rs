@@ -12,7 +12,6 @@ use crate::cluster::simulation::ClusterSimulation;
 use crate::cluster::{Shard, SimNode};
 use crate::kit::fault::Fault;
 use crate::kit::payload;
-use crate::kit::shard::Turns;
 use simurgh_core::{Broadcast, HistoryMail, HistoryRequest, Listener, Mail, Node, SavedHistory};
 
 /// More topics than there are.
@@ -90,7 +89,7 @@ impl ClusterSimulation {
                 while self.take_mail(0, shard) {}
                 self.finish_turn(0, shard);
             }
-            while self.running(0).is_some_and(|it| it.node.decide_next()) {}
+            while self.running(0).is_some_and(|it| it.node.decide_next(0)) {}
             for client in 0..self.clients.len() {
                 self.receive(client, usize::MAX);
             }
@@ -109,7 +108,7 @@ impl ClusterSimulation {
         let mut names = Vec::new();
         for (shard, it) in saved.iter_mut().enumerate() {
             let Shard { mut core, mut net, .. } =
-                Shard::new(node, shard, Arc::default(), node.id());
+                Shard::new(node, shard, Arc::default(), None, node.id());
             core.restore_history(std::mem::take(it), self.clock_ns);
             let (answer, answers) = mpsc::channel();
             let tell = Box::new(move |topics| drop(answer.send(topics)));
@@ -128,7 +127,7 @@ impl ClusterSimulation {
         let shards = self.running(0).map(|it| &mut it.shards).into_iter().flatten();
         for (shard, place) in shards.enumerate() {
             let metrics = Arc::clone(&place.metrics);
-            *place = Shard::new(node, shard, metrics, node.id());
+            *place = Shard::new(node, shard, metrics, None, node.id());
             if let Some(saved) = saved.next() {
                 place.core.restore_history(saved, now_ns);
             }

@@ -3,7 +3,7 @@
 mod alone;
 mod view;
 
-use crate::kit::client::{self, Connection, number_of};
+use crate::kit::client::{Connection, number_of};
 use crate::kit::{EVENTS, payload};
 use simurgh_core::Wire;
 use simurgh_history::Position;
@@ -45,18 +45,22 @@ pub(crate) struct Client {
     pub(crate) views: Vec<TopicView>,
     pub(crate) wire: Wire,
     habits: Habits,
+    pub(crate) session: Session,
 }
 
-impl client::Client for Client {
-    fn connection(&mut self) -> &mut Option<Connection> {
-        &mut self.connection
-    }
+/// The session of a client of one node.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    /// The refs of its last joins, by topic; 0 for none.
+    pub(crate) joins: Vec<u32>,
+    /// How many messages with refs outside its session it has sent.
+    pub(crate) odd: u32,
+    /// When its long-poll session was last polled; `None` for other connections.
+    pub(crate) polled_ns: Option<u64>,
+}
 
-    fn wire(&self) -> Wire {
-        self.wire
-    }
-
-    fn disconnected(&mut self) {
+impl Client {
+    pub(crate) fn disconnected(&mut self) {
         self.connection = None;
         self.channels.iter_mut().for_each(|it| *it = None);
         self.views.iter_mut().for_each(TopicView::disconnected);
@@ -65,16 +69,15 @@ impl client::Client for Client {
             self.views.iter_mut().for_each(|it| it.at = None);
         }
     }
-}
 
-impl Client {
     pub(crate) fn new(plan: &ClusterPlan, number: u32) -> Self {
         let channels = plan.topics.iter().map(|_| None).collect();
         let habits = plan.habits(number);
         let topics = 0..plan.history.as_ref().map_or(0, |_| plan.topics.len());
         let views = topics.map(|topic| TopicView::new(number, habits, topic)).collect();
         let (id, connection, refs, wire) = (plan.id_of(number), None, 0, Wire::V2);
-        Self { number, id, connection, refs, channels, views, wire, habits }
+        let session = Session::default();
+        Self { number, id, connection, refs, channels, views, wire, habits, session }
     }
 
     /// Whether it has the answer to its resume, if it sent one.

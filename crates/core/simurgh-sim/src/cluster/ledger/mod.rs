@@ -8,6 +8,7 @@
 mod disconnects;
 mod log;
 mod presences;
+pub(crate) mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -20,14 +21,17 @@ use simurgh_cluster::NodeId;
 
 pub(crate) use self::disconnects::Disconnect;
 pub(crate) use self::log::{Entry, Log};
+use self::sessions::Sessions;
 use crate::cluster::alone::{AlonePlan, Order};
 use crate::cluster::plan::ClusterPlan;
+use crate::kit::payload;
 use simurgh_core::HistoryRule;
+use simurgh_proto::message::Payload;
 
 /// The source of broadcasts that were not made by a channel of the shard.
 const BY_MAIL: u16 = u16::MAX;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct BroadcastInfo {
     pub(crate) topic: usize,
     pub(crate) node: usize,
@@ -43,6 +47,45 @@ pub(crate) struct BroadcastInfo {
     pub(crate) place: Option<u64>,
     /// It was refused, or its node had ended.
     pub(crate) is_optional: bool,
+    /// The bytes that it is charged with; 0 for one that cannot be sent.
+    pub(crate) weight: u32,
+    /// The sum of its payload; 0 if that is not known.
+    pub(crate) sum: u32,
+    /// How many broadcasts led to it, one causing the next.
+    pub(crate) depth: u8,
+    /// How many shards have accepted it.
+    pub(crate) accepted: u8,
+}
+
+impl BroadcastInfo {
+    pub(crate) fn new(topic: usize, node: usize) -> Self {
+        Self {
+            topic,
+            node,
+            shard: None,
+            event: "p",
+            is_binary: false,
+            except: NONE,
+            chan: NONE,
+            place: None,
+            is_optional: false,
+            weight: 0,
+            sum: 0,
+            depth: 0,
+            accepted: 0,
+        }
+    }
+}
+
+/// A broadcast in the order of a shard.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LineEntry {
+    pub(crate) id: u32,
+    /// The step in which it was accepted.
+    pub(crate) step: u32,
+    pub(crate) except: u32,
+    /// The letter of its event.
+    pub(crate) word: u8,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +100,7 @@ pub(crate) struct JoinRequest {
 
 #[derive(Debug, Default, Clone)]
 struct Accepted {
-    ids: Vec<u32>,
+    entries: Vec<LineEntry>,
     /// The last place by node, and by shard for those made by shards of this node.
     last: BTreeMap<(usize, u16), u64>,
 }
@@ -111,6 +154,11 @@ pub(crate) struct Ledger {
     pub(crate) order: Order,
     /// The time of the running shard: a turn has one time.
     pub(crate) now_ns: u64,
+    pub(crate) sessions: Sessions,
+    /// The latest decision about a join that was left open.
+    pub(crate) decided: Option<sessions::Answer>,
+    /// A list to be used again.
+    pub(crate) spare: Option<Vec<sessions::Act>>,
 }
 
 impl Deref for Ledger {
@@ -133,8 +181,22 @@ impl Ledger {
         let (topics, has_history) = (plan.topics.len(), plan.history.is_some());
         let rule = plan.history.as_ref().map(|it| it.rule);
         let order = Order::new(topics, plan.nodes.first().copied().unwrap_or_default());
-        let alone = plan.alone.clone();
-        Self { topics, has_history, is_whole, rule, alone, order, ..Self::default() }
+        let (alone, sessions) = (plan.alone.clone(), Sessions::new(plan));
+        let broadcasts = match plan.single {
+            Some(_) => sessions::disconnects(&sessions.topics).collect(),
+            None => Vec::new(),
+        };
+        Self {
+            topics,
+            has_history,
+            is_whole,
+            rule,
+            alone,
+            order,
+            sessions,
+            broadcasts,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn start(&mut self, id: NodeId, shards: usize) -> usize {
@@ -185,21 +247,59 @@ impl Ledger {
     }
 
     pub(crate) fn new_broadcast(&mut self, topic: usize, node: usize, except: u32) -> u32 {
-        let (shard, chan, place, event) = (None, NONE, None, "c");
-        let (is_binary, is_optional) = (false, false);
-        let made = BroadcastInfo {
-            topic,
-            node,
-            shard,
-            event,
-            is_binary,
-            except,
-            chan,
-            place,
-            is_optional,
-        };
+        self.add(BroadcastInfo { event: "c", except, ..BroadcastInfo::new(topic, node) })
+    }
+
+    pub(crate) fn add(&mut self, made: BroadcastInfo) -> u32 {
         self.broadcasts.push(made);
         self.broadcasts.len() as u32 - 1
+    }
+
+    /// Makes a payload, with a word for the application and this many bytes more.
+    pub(crate) fn payload(
+        &mut self,
+        made: BroadcastInfo,
+        word: u32,
+        pad: usize,
+    ) -> (u32, Payload<'static>) {
+        let id = self.add(made);
+        let payload = payload::make(id, word, pad, made.is_binary);
+        let sum = payload::sum(&payload);
+        let weight = self.weight(made.topic as u8, made.event, payload.len());
+        let made = &mut self.broadcasts[id as usize];
+        (made.sum, made.weight) = (sum, weight);
+        (id, payload)
+    }
+
+    /// The bytes that a broadcast is charged with; 0 for one that cannot be sent.
+    pub(crate) fn weight(&self, topic: u8, event: &str, bytes: usize) -> u32 {
+        let topics = &self.sessions.topics;
+        let is_refused = bytes > self.sessions.bytes_max() || topics.over == Some(topic);
+        if is_refused { 0 } else { (bytes + topics.name(topic).len() + event.len() + 64) as u32 }
+    }
+
+    /// The number and the word of a payload, which must have the very bytes it was made of.
+    pub(crate) fn given(&mut self, payload: &Payload<'_>) -> (u32, u32) {
+        let (id, word) = payload::parse(payload);
+        let made = self.broadcasts.get(id as usize);
+        if made.is_some_and(|made| made.sum != 0 && made.sum != payload::sum(payload)) {
+            self.fail("payload", format!("#{id} is handed over in other bytes"));
+        }
+        (id, word)
+    }
+
+    /// A shard of a node without others accepts a broadcast.
+    fn append(&mut self, shard: usize, topic: u8, id: u32, word: u8, except: u32) {
+        let step = self.step;
+        let made = self.broadcasts.get_mut(id as usize);
+        if let Some(made) = made.filter(|made| made.event != sessions::DISCONNECT) {
+            made.accepted = made.accepted.saturating_add(1);
+        }
+        let start = self.starts.len() - 1;
+        if let Some(line) = self.accepted(start, shard, usize::from(topic)) {
+            line.entries.push(LineEntry { id, step, except, word });
+        }
+        self.expect_listeners(shard, topic, id, except);
     }
 
     /// Whether a broadcast to be stored was delivered on its own node only.
@@ -219,8 +319,13 @@ impl Ledger {
     }
 
     /// The broadcasts that a shard has accepted so far.
-    pub(crate) fn accepted_ids(&mut self, start: usize, shard: usize, topic: usize) -> &[u32] {
-        self.accepted(start, shard, topic).map_or(&[], |it| &it.ids)
+    pub(crate) fn accepted_entries(
+        &mut self,
+        start: usize,
+        shard: usize,
+        topic: usize,
+    ) -> &[LineEntry] {
+        self.accepted(start, shard, topic).map_or(&[], |line| &line.entries)
     }
 
     /// A node publishes a broadcast to the others; the running shard has accepted it.
@@ -254,9 +359,10 @@ impl Ledger {
         let is_own = made.node == start && made.shard == Some(shard);
         let by = (made.node, if is_own { shard as u16 } else { BY_MAIL });
         let is_remote = made.node != start;
+        let (step, except) = (self.step, made.except);
         let Some(line) = self.accepted(start, shard, topic) else { return };
         let last = line.last.insert(by, place);
-        line.ids.push(id);
+        line.entries.push(LineEntry { id, step, except, word: 0 });
         if last.is_some_and(|last| last >= place) {
             let text = format!(
                 "shard {shard} of start {start} hears #{id} of start {} at place {place}, behind \
@@ -316,8 +422,10 @@ impl Ledger {
         for (start, it) in self.starts.iter().enumerate().filter(|it| it.1.is_alive) {
             for (shard, lines) in it.lines.iter().enumerate() {
                 for (topic, line) in lines.iter().enumerate() {
-                    let is_own = |id: &&u32| self.broadcasts[**id as usize].node == start;
-                    let (own, said) = (line.ids.iter().filter(is_own).count(), it.said[topic]);
+                    let is_own =
+                        |entry: &&LineEntry| self.broadcasts[entry.id as usize].node == start;
+                    let own = line.entries.iter().filter(is_own).count();
+                    let said = it.said[topic];
                     if said != own as u64 {
                         wrong = Some(format!(
                             "shard {shard} of start {start} has {own} of {said} on topic {topic}"
@@ -342,9 +450,9 @@ impl Ledger {
     pub(crate) fn next_for(&mut self, chan: u32, from: usize) -> Option<(usize, u32)> {
         let request = self.joins[chan as usize];
         let lines = self.starts[request.node].lines.get(request.shard)?;
-        let mut rest = lines[request.topic].ids.iter().enumerate().skip(from);
-        let found = rest.find(|(_, id)| self.broadcasts[**id as usize].except != chan)?;
-        Some((found.0, *found.1))
+        let mut rest = lines[request.topic].entries.iter().enumerate().skip(from);
+        let found = rest.find(|(_, entry)| entry.except != chan)?;
+        Some((found.0, found.1.id))
     }
 
     pub(crate) fn alive(&self) -> BTreeSet<usize> {

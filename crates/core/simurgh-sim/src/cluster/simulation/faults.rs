@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::kit::client::Client as _;
 use crate::kit::operation::Op;
 use simurgh_cluster::{GoneReason, LinkState, NodeId};
 use simurgh_core::{Mail, Node};
@@ -51,7 +50,7 @@ pub(crate) struct Faults {
 }
 
 impl ClusterSimulation {
-    pub(crate) fn break_something(&mut self, op: Op<Kind>, slot: usize) {
+    pub(crate) fn break_something(&mut self, op: Op, slot: usize) {
         self.faults.is_any = true;
         let link = self.running(slot).map(|it| it.link);
         match (op.kind, link) {
@@ -81,7 +80,7 @@ impl ClusterSimulation {
         }
     }
 
-    fn break_node(&mut self, op: Op<Kind>, slot: usize, link: usize) {
+    fn break_node(&mut self, op: Op, slot: usize, link: usize) {
         match op.kind {
             Kind::Reset => self.network.reset(link),
             Kind::Kill => return self.kill(slot),
@@ -127,7 +126,7 @@ impl ClusterSimulation {
         }
     }
 
-    fn partition(&mut self, op: Op<Kind>) {
+    fn partition(&mut self, op: Op) {
         let is_parted = op.kind == Kind::Partition;
         for (slot, group) in self.faults.groups.iter_mut().enumerate() {
             *group = usize::from(is_parted && op.c >> slot & 1 == 1);

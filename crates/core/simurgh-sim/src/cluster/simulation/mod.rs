@@ -3,16 +3,17 @@
 mod faults;
 mod histories;
 mod rest;
+mod single;
+mod steps;
 mod turns;
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use crate::kit::client::Connection;
 use crate::kit::findings::Findings;
 use crate::kit::operation::Op;
-use crate::kit::run::Simulation;
 use crate::kit::setup::locked;
-use crate::kit::shard::Turns;
 use crate::kit::{NONE, payload};
 use fastrand::Rng;
 use simurgh_core::{Broadcast, ChannelId, Listener, Mail, Node, SocketState, Wire};
@@ -21,10 +22,13 @@ use simurgh_proto::message::{Payload, events};
 use simurgh_proto::ws::Decoder;
 
 use self::faults::Faults;
+use self::single::Reading;
+pub(crate) use self::steps::Shard;
 use crate::cluster::Shared;
 use crate::cluster::client::{Client, Joined};
+use crate::cluster::ledger::sessions::Input;
 use crate::cluster::ledger::{Disconnect, JoinRequest, Ledger};
-use crate::cluster::plan::{self, ClusterPlan, Kind, MILLISECOND};
+use crate::cluster::plan::{ClusterPlan, Kind, MILLISECOND};
 use crate::cluster::running::RunningNode;
 use crate::cluster::thread::Command;
 
@@ -47,13 +51,13 @@ pub(crate) struct ClusterSimulation {
     pub(crate) rng: Rng,
     connections: u32,
     listeners: u32,
+    /// Long messages that are read away from their shards.
+    readings: VecDeque<Reading>,
+    tickets: u32,
 }
 
-impl Simulation for ClusterSimulation {
-    type Plan = ClusterPlan;
-    type Kind = Kind;
-
-    fn new(plan: &ClusterPlan) -> Self {
+impl ClusterSimulation {
+    pub(crate) fn new(plan: &ClusterPlan) -> Self {
         let shared = Arc::new(Shared::new(Ledger::new(plan), plan.clone(), plan.setup()));
         let network = Network::new(plan.seed, plan.network.clone());
         let count = plan.nodes.len();
@@ -69,28 +73,24 @@ impl Simulation for ClusterSimulation {
             rng: Rng::with_seed(plan.seed ^ 0x52_55_4e),
             connections: 0,
             listeners: 0,
+            readings: VecDeque::new(),
+            tickets: 0,
         };
         match plan.alone {
             Some(_) => simulation.listen_everywhere(),
             None => simulation.read_log(),
         }
+        if plan.single.is_some() {
+            simulation.clock_ns = crate::cluster::plan::SECOND;
+        }
         simulation
     }
 
-    fn flags(plan: &ClusterPlan) -> String {
-        let flags = match (&plan.alone, &plan.history) {
-            (Some(_), _) => " --history",
-            (None, Some(_)) => " --cluster --history",
-            (None, None) => " --cluster",
-        };
-        flags.to_owned()
-    }
-
-    fn operations(plan: &ClusterPlan, count: usize) -> Vec<Op<Kind>> {
-        plan::operations(plan, count)
-    }
-
-    fn run(&mut self, op: Op<Kind>) {
+    /// Carries out an operation, if that is possible now.
+    pub(crate) fn run(&mut self, op: Op) {
+        if self.is_single() {
+            return self.run_single(op);
+        }
         let Op { kind, a, b, c } = op;
         let plan = &self.shared.plan;
         let client = usize::from(a) % plan.clients;
@@ -125,7 +125,7 @@ impl Simulation for ClusterSimulation {
                 let most = if c & 3 == 0 { c as usize >> 8 & 255 } else { usize::MAX };
                 self.receive(client, most);
             }
-            Kind::Decide => _ = self.nodes[slot].as_ref().map(|it| it.node.decide_next()),
+            Kind::Decide => _ = self.nodes[slot].as_ref().map(|it| it.node.decide_next(0)),
             Kind::Restart => self.restart(c & 7 == 0),
             Kind::Long => self.pass(u64::from(c % 12_000) * MILLISECOND),
             Kind::Rest => self.rest(),
@@ -136,22 +136,20 @@ impl Simulation for ClusterSimulation {
         }
     }
 
-    fn end(&mut self) {
-        self.end_all();
+    /// Ends the run: all clients leave, and nothing must be left.
+    pub(crate) fn end(&mut self) {
+        match self.is_single() {
+            true => self.end_single(),
+            false => self.end_all(),
+        }
         // The handles and their nodes refer to each other.
         self.shared.ledger().handles.clear();
     }
 
-    fn findings<T>(&self, with: impl FnOnce(&mut Findings) -> T) -> T {
+    pub(crate) fn findings<T>(&self, with: impl FnOnce(&mut Findings) -> T) -> T {
         with(&mut self.shared.ledger())
     }
 
-    fn clock_ns(&self) -> u64 {
-        self.clock_ns
-    }
-}
-
-impl ClusterSimulation {
     pub(crate) fn running(&mut self, slot: usize) -> Option<&mut RunningNode> {
         self.nodes.get_mut(slot)?.as_mut()
     }
@@ -184,7 +182,7 @@ impl ClusterSimulation {
         self.shared
             .note(|| format!("client {client} connects to shard {shard} of start {start}: {id:?}"));
         let state = SocketState { id, ..SocketState::default() };
-        self.step(slot, shard, |core, net| core.opened(net, key, state));
+        self.step(slot, shard, Input::Other, |core, net| core.opened(net, key, state));
     }
 
     fn join(&mut self, client: usize, topic: usize, c: u32) {
@@ -225,7 +223,12 @@ impl ClusterSimulation {
     pub(crate) fn vanish(&mut self, client: usize) {
         let it = &mut self.clients[client];
         let Some(line) = it.connection.take() else { return };
-        crate::kit::client::Client::disconnected(it);
+        it.disconnected();
+        if self.is_single() {
+            let mut ledger = self.shared.ledger();
+            ledger.sessions.conns[line.number as usize].is_lost = true;
+            ledger.counts.count("vanished", 1);
+        }
         self.shared.note(|| format!("client {client} is gone"));
         if let Some(shard) = self.shard(line.slot, line.shard) {
             shard.net.removals.push(line.key);
@@ -295,11 +298,11 @@ impl ClusterSimulation {
                 }
                 return;
             }
-            let accepted = ledger.accepted_ids(start, shard, topic);
+            let accepted = ledger.accepted_entries(start, shard, topic);
             let mut heard = locked(&heard);
             let at = heard.unwrap_or(accepted.len().saturating_sub(1));
             *heard = Some(at + 1);
-            if accepted.get(at) != Some(&id) {
+            if accepted.get(at).is_none_or(|entry| entry.id != id) {
                 let text = format!("a listener on shard {shard} of start {start} hears #{id}");
                 ledger.fail("listener", text);
             }

@@ -1,98 +1,9 @@
 //! How time advances: which shards and threads run, what is read and received, and in which order.
 
-use std::sync::Arc;
-
-use crate::kit::payload;
-use crate::kit::shard::Turns;
-use simurgh_core::Mail;
-use simurgh_proto::serializer::ServerMessage;
-use simurgh_reactor::Next;
-
 use super::ClusterSimulation;
-use crate::cluster::client::Client;
-use crate::cluster::ledger::Ledger;
-use crate::cluster::plan::ClusterPlan;
+use crate::cluster::Shard;
 use crate::cluster::running::RunningNode;
 use crate::cluster::thread::Command;
-use crate::cluster::{Shard, Shared, SimNode};
-
-impl Turns for ClusterSimulation {
-    type Ledger = Ledger;
-    type Plan = ClusterPlan;
-    type Client = Client;
-
-    fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    fn node(&self, slot: usize) -> Option<&Arc<SimNode>> {
-        self.nodes[slot].as_ref().map(|it| &it.node)
-    }
-
-    fn shard(&mut self, slot: usize, shard: usize) -> Option<&mut Shard> {
-        self.nodes[slot].as_mut()?.shards.get_mut(shard)
-    }
-
-    fn local_ns(&self, slot: usize) -> u64 {
-        self.nodes[slot].as_ref().map_or(0, |it| it.local_ns(self.clock_ns))
-    }
-
-    fn is_frozen(&self, slot: usize) -> bool {
-        self.nodes[slot].as_ref().is_some_and(|it| it.is_frozen)
-    }
-
-    fn clients(&mut self) -> &mut Vec<Client> {
-        &mut self.clients
-    }
-
-    fn begin_step(&mut self, slot: usize, shard: usize, now_ns: u64) -> u64 {
-        let start = self.nodes[slot].as_ref().map(|it| it.start);
-        let mut ledger = self.shared.ledger();
-        (ledger.running, ledger.now_ns) = (start.map(|start| (start, shard)), now_ns);
-        ledger.clock_ns = ledger.clock_ns.max(self.clock_ns).max(now_ns);
-        now_ns ^ self.clock_ns
-    }
-
-    fn end_step(&mut self) {
-        self.shared.ledger().running = None;
-    }
-
-    fn notice_mail(&mut self, slot: usize, shard: usize, mail: &Mail) {
-        let (Mail::Broadcast(posted), Some(node)) = (mail, &self.nodes[slot]) else { return };
-        let it = posted.broadcast();
-        let is_plain = !it.event().starts_with("presence_") && it.position().is_none();
-        let topic = self.shared.plan.topic_of(it.topic());
-        if let Some(topic) = topic.filter(|_| is_plain) {
-            let id = payload::parse(it.payload()).0;
-            self.shared.ledger().accept(node.start, shard, topic, id);
-        }
-    }
-
-    fn end_turn(&mut self, slot: usize, shard: usize, nexts: [Next; 3]) {
-        let now_ns = self.local_ns(slot);
-        let Some(it) = self.shard(slot, shard) else { return };
-        let at_ns = |next| match next {
-            Next::Now => now_ns,
-            Next::After(span) => now_ns.saturating_add(span.as_nanos() as u64),
-            Next::At(at_ns) => at_ns,
-            Next::Idle => u64::MAX,
-        };
-        it.next_ns = nexts.map(at_ns).into_iter().min().unwrap_or(u64::MAX);
-        let clock_ns = it.net.clock.get();
-        if self.shared.plan.alone.is_some() {
-            self.clock_ns = self.clock_ns.max(clock_ns);
-        }
-    }
-
-    fn hear(&mut self, client: usize, message: &ServerMessage<'_>) {
-        self.clients[client].receive(&self.shared.plan, &mut self.shared.ledger(), message);
-    }
-
-    fn hear_close(&mut self, client: usize) {
-        // As a browser does.
-        self.vanish(client);
-    }
-}
 
 impl ClusterSimulation {
     pub(crate) fn complete_turn(&mut self, slot: usize, shard: usize) {
@@ -104,7 +15,7 @@ impl ClusterSimulation {
 
     /// Ends a shard that has drained; with its last shard a node says bye.
     fn end_shard(&mut self, slot: usize, shard: usize) {
-        let is_alone = self.shared.plan.alone.is_some();
+        let is_alone = self.shared.plan.is_one_node();
         let Some(running) = self.running(slot).filter(|_| !is_alone) else { return };
         let start = running.start;
         let Some(server) = running.shards.get_mut(shard) else { return };
@@ -169,7 +80,7 @@ impl ClusterSimulation {
             }
             if let Some(running) = self.running(slot) {
                 let waiting = running.node.state().deciding.len();
-                (0..waiting).for_each(|_| _ = running.node.decide_next());
+                (0..waiting).for_each(|_| _ = running.node.decide_next(0));
             }
             for shard in 0..shards {
                 let mut has_run = false;

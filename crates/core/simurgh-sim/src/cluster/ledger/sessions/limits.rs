@@ -1,14 +1,14 @@
 //! Limits of what clients send (PROTOCOL §6.7): buckets, each with its content and the time of
 //! that, and the consequences of requests over a limit.
 
+use simurgh_core::LimitPolicy;
+
+pub(crate) use crate::limits::{KINDS, Limited, Limits, Quota, RATES};
+
+use super::calls::{Act, Call, CallEnd, Called};
+use crate::cluster::ledger::Ledger;
 use crate::kit::delivery::{Delivery, Request, RequestKind};
 use crate::kit::payload;
-use simurgh_core::{LimitPolicy, Wire};
-
-use super::{Action, Call, CallbackEnd, CallbackRecord, Model};
-use crate::limits::{KINDS, Limited, Limits, Quota, RATES};
-use crate::model::presence::PresenceAction;
-use crate::model::steps::Input;
 
 /// Bytes of a whole message (refs, topic, event and payload), and of its payload.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,7 +31,8 @@ impl Bucket {
         let token = u128::from(quota.period_ms) * 1_000_000;
         let (full, cost) = (u128::from(quota.burst) * token, u128::from(cost) * token);
         let passed = u128::from(now_ns.saturating_sub(self.at_ns));
-        let left = self.left.map_or(full, |it| it + passed * u128::from(quota.count)).min(full);
+        let added = passed * u128::from(quota.count);
+        let left = self.left.map_or(full, |left| left + added).min(full);
         (self.left, self.at_ns) = (Some(left), now_ns);
         if cost <= left {
             self.left = Some(left - cost);
@@ -45,17 +46,17 @@ impl Bucket {
 type Buckets = [Bucket; RATES];
 
 #[derive(Debug, Default)]
-pub(crate) struct RateUse {
+pub(super) struct RateUse {
     all: Buckets,
     topics: Vec<(u8, Buckets)>,
 }
 
 impl RateUse {
     fn on(&mut self, topic: u8) -> Option<&mut Buckets> {
-        if !self.topics.iter().any(|(it, _)| *it == topic) {
+        if !self.topics.iter().any(|(known, _)| *known == topic) {
             self.topics.push((topic, Buckets::default()));
         }
-        self.topics.iter_mut().find(|(it, _)| *it == topic).map(|(_, it)| it)
+        self.topics.iter_mut().find(|(known, _)| *known == topic).map(|(_, buckets)| buckets)
     }
 }
 
@@ -99,13 +100,17 @@ fn take(
     Ok(())
 }
 
-impl Model {
+impl Ledger {
+    fn limits(&self) -> Option<Limits> {
+        self.sessions.plan.as_ref()?.limits
+    }
+
     /// Whether a message is over a limit; then only the consequences of that are due.
     pub(super) fn is_over_a_limit(&mut self, conn: u32, asked: Request, size: Size) -> bool {
-        let Some(limits) = self.limits else { return false };
+        let Some(limits) = self.limits() else { return false };
         let Request { kind, topic, join_ref, msg_ref, .. } = asked;
-        let joined = self.joined(conn, topic);
-        let current = joined.and_then(|it| self.chan(it)).map(|it| it.join_ref);
+        let joined = self.sessions.joined(conn, topic);
+        let current = joined.and_then(|chan| self.sessions.chan(chan)).map(|chan| chan.join_ref);
         let is_meant = joined.is_some() && (join_ref == 0 || current == Some(join_ref));
         let is_event = kind == RequestKind::Event && is_meant;
         let Err(over) = self.charge(conn, asked, is_event, size, &limits) else { return false };
@@ -118,21 +123,22 @@ impl Model {
         if kind == RequestKind::Join {
             self.refuses(conn);
         }
-        self.input = Input::Message(None);
         self.note(|| format!("#{conn}: {kind:?} on {topic} is {over:?}"));
-        let is_plain = self.conn(conn).is_some_and(|it| it.wire == Wire::Plain);
+        let from = self.line(self.sessions.shard_of(conn), topic).len();
         let response = over.response();
-        let line = |join_ref| Delivery::reply(join_ref, msg_ref, b'e', response);
         match (over.policy, joined) {
             (LimitPolicy::Close, _) => self.closes_for(conn, over.what),
             (LimitPolicy::Drop, _) => {}
-            (LimitPolicy::Reply, _) if is_plain => {}
+            (LimitPolicy::Reply, _) if self.is_plain(conn) => {}
             (LimitPolicy::Reply, _) if kind == RequestKind::Join => {
-                self.expect(conn, topic, line(join_ref), false);
+                let line = Delivery::reply(join_ref, msg_ref, b'e', response);
+                self.promise(conn, topic, line, from);
             }
-            (LimitPolicy::Reply, None) => self.expect(conn, topic, line(0), false),
+            (LimitPolicy::Reply, None) => {
+                self.promise(conn, topic, Delivery::reply(0, msg_ref, b'e', response), 0);
+            }
             (LimitPolicy::Reply, Some(chan)) if is_meant => {
-                self.replies_to(chan, msg_ref, response)
+                self.replies(chan, msg_ref, b'e', response, from);
             }
             (LimitPolicy::Reply, Some(_)) => {}
         }
@@ -147,14 +153,14 @@ impl Model {
         size: Size,
         limits: &Limits,
     ) -> Result<(), Over> {
-        let (now_ns, Request { kind, topic, .. }) = (self.now.ns, asked);
-        let has_route = self.topics.is_room(topic);
-        let Some(it) = self.conns.get_mut(conn as usize) else { return Ok(()) };
+        let (now_ns, Request { kind, topic, .. }) = (self.now_ns, asked);
+        let has_route = self.sessions.topics.is_room(topic);
+        let Some(it) = self.sessions.conn_mut(conn) else { return Ok(()) };
         let messages = [(Limited::Messages, 1), (Limited::Bytes, size.bytes)];
         let join = [(Limited::Joins, 1), (Limited::Messages, 1), (Limited::Bytes, size.bytes)];
         let of_socket = if kind == RequestKind::Join { &join[..] } else { &messages[..] };
-        let said = it.said.get_or_insert_default();
-        take(&mut said.all, &limits.socket, of_socket, now_ns)?;
+        let rates = it.rates.get_or_insert_default();
+        take(&mut rates.all, &limits.socket, of_socket, now_ns)?;
         if !has_route {
             return Ok(());
         }
@@ -164,7 +170,7 @@ impl Model {
         {
             return Err(Over { what: Limited::PayloadBytes, policy, wait_ms: None });
         }
-        match said.on(topic).filter(|_| is_event) {
+        match rates.on(topic).filter(|_| is_event) {
             Some(buckets) => take(buckets, &limits.channel, &messages, now_ns),
             None => Ok(()),
         }
@@ -172,68 +178,60 @@ impl Model {
 
     fn is_limited(&mut self, conn: u32, what: Limited) {
         self.counts.count("over a limit", 1);
-        let count = self.shard_of_conn(conn).and_then(|it| it.limited.get_mut(what as usize));
-        if let Some(count) = count {
-            *count += 1;
-        }
+        let shard = self.sessions.shard_of(conn);
+        self.sessions.shards[shard].limited[what as usize] += 1;
     }
 
     pub(super) fn closes_for(&mut self, conn: u32, what: Limited) {
         self.counts.count("closes for that", 1);
-        self.may_close(conn, 1008);
-        self.now.closing.push(conn);
-        self.conns[conn as usize].over = Some(what);
+        self.sessions.must_close(conn, 1008);
+        self.sessions.conns[conn as usize].over = Some(what);
     }
 
     /// Removes a handler's presence effects beyond its limits, and adds the consequences.
-    pub(super) fn within_limits(&mut self, did: &mut CallbackRecord) {
-        let Some(limits) = self.limits else { return };
-        let CallbackRecord { chan, conn, call, effects, out, .. } = did;
-        let is_handler =
-            matches!(call, Call::HandleIn(_) | Call::ShardHandleInfo(_) | Call::Done(_));
-        let Some(topic) = self.chan(*chan).map(|it| it.topic).filter(|_| is_handler) else {
+    pub(super) fn within_limits(&mut self, called: &mut Called) {
+        let Some(limits) = self.limits() else { return };
+        let Called { chan, conn, call, acts, end, .. } = called;
+        let is_handler = matches!(call, Call::HandleIn(_) | Call::HandleInfo(_));
+        let Some(topic) = self.sessions.chan(*chan).map(|chan| chan.topic).filter(|_| is_handler)
+        else {
             return;
         };
-        let has_route = self.topics.is_room(topic);
-        let (now_ns, mut last, before) = (self.now.ns, None, effects.len());
-        let Some(it) = self.conns.get_mut(*conn as usize) else { return };
-        let is_answered = it.wire != Wire::Plain;
-        let said = it.said.get_or_insert_default();
-        effects.retain(|effect| {
-            let Action::Present(
-                PresenceAction::Track(..) | PresenceAction::Update(..) | PresenceAction::Ask,
-            ) = effect
-            else {
+        let has_route = self.sessions.topics.is_room(topic);
+        let (now_ns, mut last, before) = (self.now_ns, None, acts.len());
+        let is_answered = !self.is_plain(*conn);
+        let Some(it) = self.sessions.conn_mut(*conn) else { return };
+        let rates = it.rates.get_or_insert_default();
+        acts.retain(|act| {
+            if !matches!(act, Act::Track(_) | Act::Update(_) | Act::AskState) {
                 return true;
-            };
+            }
             let one = [(Limited::PresenceCalls, 1)];
-            let mut taken = take(&mut said.all, &limits.socket, &one, now_ns);
-            if let Some(buckets) = said.on(topic).filter(|_| taken.is_ok() && has_route) {
+            let mut taken = take(&mut rates.all, &limits.socket, &one, now_ns);
+            if let Some(buckets) = rates.on(topic).filter(|_| taken.is_ok() && has_route) {
                 taken = take(buckets, &limits.channel, &one, now_ns);
             }
             taken.map_err(|over| last = Some(over)).is_ok()
         });
-        let (Some(over), left_out) = (last, before - effects.len()) else { return };
+        let (Some(over), left_out) = (last, before - acts.len()) else { return };
         match over.policy {
-            LimitPolicy::Close => effects.push(Action::Exceed(over.what)),
+            LimitPolicy::Close => acts.push(Act::Exceed(over.what)),
             LimitPolicy::Reply
-                if is_answered && matches!(out, CallbackEnd::Nothing | CallbackEnd::Reply(..)) =>
+                if is_answered && matches!(end, CallEnd::Nothing | CallEnd::Reply(..)) =>
             {
-                *out = CallbackEnd::Reply(b'e', over.response());
+                *end = CallEnd::Reply(b'e', over.response());
             }
             LimitPolicy::Reply | LimitPolicy::Drop => {}
         }
-        let (conn, text) = (*conn, format!("channel {chan}, #{conn}: {over:?}"));
+        let conn = *conn;
         (0..left_out).for_each(|_| self.is_limited(conn, over.what));
-        self.note(|| text);
     }
 
     /// A close frame because of a limit names it, and no other close frame does.
-    pub(crate) fn seen_reason(&mut self, conn: u32, reason: &str) {
-        let Some(over) = self.conn(conn).map(|it| it.over) else { return };
-        let named = Limited::ALL.into_iter().find(|it| match it {
+    pub(super) fn check_close_reason(&mut self, conn: u32, over: Option<Limited>, reason: &str) {
+        let named = Limited::ALL.into_iter().find(|limit| match limit {
             Limited::PayloadBytes => reason == "payload_too_large",
-            it => reason.strip_prefix("rate_limited: ") == Some(it.name()),
+            limit => reason.strip_prefix("rate_limited: ") == Some(limit.name()),
         });
         // The socket may have been closed in the same step for another reason, with another code.
         if named.is_some() && named != over {
@@ -241,5 +239,3 @@ impl Model {
         }
     }
 }
-
-pub(crate) type Counted = [u64; KINDS];

@@ -1,18 +1,19 @@
 //! Long messages in transit to be read away from their shard, and back.
 
-use crate::kit::delivery::Request;
-use crate::kit::peer::{ClientMessage, Content};
+use std::sync::Arc;
+
 use simurgh_core::{Kind, Node, Phase, Received, guarded};
 use simurgh_proto::message::Message;
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
+use simurgh_reactor::{Key, Now};
 
-use super::NodeSimulation;
-use super::client::{join_ref, size};
-use crate::app::ready::Ready;
-use crate::model::{Input, code_bit};
-use crate::node::CHANNELS;
+use super::clients::{join_ref, size};
+use super::{CHANNELS, ClusterSimulation};
+use crate::cluster::ledger::sessions::{Input, code_bit};
+use crate::cluster::single::ready::Ready;
+use crate::kit::delivery::Request;
+use crate::kit::peer::{ClientMessage, Content};
 
 #[derive(Debug)]
 pub(crate) struct Reading {
@@ -24,26 +25,26 @@ pub(crate) struct Reading {
     sent: ClientMessage,
 }
 
-impl NodeSimulation {
+impl ClusterSimulation {
     /// Reads a long text away from its shard, which does not read its socket meanwhile.
-    pub(crate) fn read_elsewhere(&mut self, shard: usize, key: Key, sent: ClientMessage) {
-        let Some(server) = self.servers.get_mut(shard) else { return };
-        let tick = simurgh_reactor::Now::from_ns(server.turn_ns(self.clock_ns)).tick;
+    pub(super) fn read_elsewhere(&mut self, shard: usize, key: Key, sent: ClientMessage) {
         self.tickets += 1;
-        let ticket = self.tickets;
-        let Some(peer) = server.net.peer_mut(key) else { return };
+        let (ticket, clock_ns) = (self.tickets, self.clock_ns);
+        let Some(it) = self.shard(0, shard) else { return };
+        let now_ns = if it.is_in_turn { it.net.now.ns } else { clock_ns };
+        let Some(peer) = it.net.peer_mut(key) else { return };
         let Some(serializer) = peer.socket.wire().serializer() else { return };
-        peer.socket.enter(Phase::Waiting, tick);
+        peer.socket.enter(Phase::Waiting, Now::from_ns(now_ns).tick);
         (peer.is_held, peer.reading) = (true, ticket);
         let conn = peer.conn;
         self.readings.push_back(Reading { conn, shard, key, ticket, serializer, sent });
-        let mut model = self.shared.model();
-        model.counts.count("messages read elsewhere", 1);
-        model.conns[conn as usize].waits.is_reading = true;
+        let mut ledger = self.shared.ledger();
+        ledger.counts.count("messages read elsewhere", 1);
+        ledger.sessions.conns[conn as usize].is_reading = true;
     }
 
     /// Hands in a long text that was read, if its socket still waits for it.
-    pub(crate) fn was_read(&mut self, which: usize) -> bool {
+    pub(super) fn was_read(&mut self, which: usize) -> bool {
         let which = which.checked_rem(self.readings.len()).unwrap_or(0);
         let Some(Reading { conn, shard, key, ticket, serializer, sent }) =
             self.readings.remove(which)
@@ -54,12 +55,10 @@ impl NodeSimulation {
         else {
             return true;
         };
-        self.tell(|| format!("a long message of #{conn} has been read"));
         let message = serializer.decode_owned(text).ok();
         let size = message.as_ref().map(size).unwrap_or_default();
-        let received = message.and_then(|it| self.prepared(it));
-        let net = self.servers.get_mut(shard).map(|it| &mut it.net);
-        let peer = net.and_then(|it| it.peer_mut(key));
+        let received = message.and_then(|message| self.prepared(message));
+        let peer = self.shard(0, shard).and_then(|it| it.net.peer_mut(key));
         // What came in before the socket was closed is dropped.
         let waits = peer.is_some_and(|peer| {
             let is_it = peer.reading == ticket && peer.socket.phase() == Phase::Waiting;
@@ -69,37 +68,36 @@ impl NodeSimulation {
         if !waits {
             return true;
         }
-        self.shared.model().conns[conn as usize].waits.is_reading = false;
-        match received {
-            Some((received, id)) => {
-                self.step(shard, Input::Other, 1, |core, net, shared| {
-                    core.resume(net, key);
-                    let mut model = shared.model();
-                    let asked = Request { join_ref: join_ref(&received.message), ..asked };
-                    model.message(conn, asked, size);
-                    model.prepared = id;
-                    drop(model);
-                    core.message(net, key, received);
-                });
-                self.feed(shard, key);
-            }
-            None => {
-                if let Some(it) = self.shared.model().conn_mut(conn) {
-                    it.codes |= code_bit(CloseCode::INTERNAL.0);
-                    it.is_cut = true;
-                }
-                self.step(shard, Input::Other, 1, |core, net, _| {
-                    core.resume(net, key);
-                    core.fail(net, key, CloseCode::INTERNAL);
-                });
-            }
-        }
+        let shared = Arc::clone(&self.shared);
+        shared.ledger().sessions.conns[conn as usize].is_reading = false;
+        let Some((received, id)) = received else {
+            let mut ledger = shared.ledger();
+            let it = &mut ledger.sessions.conns[conn as usize];
+            (it.codes, it.is_cut) = (it.codes | code_bit(CloseCode::INTERNAL.0), true);
+            drop(ledger);
+            self.step(0, shard, Input::Other, |core, net| {
+                core.resume(net, key);
+                core.fail(net, key, CloseCode::INTERNAL);
+            });
+            return true;
+        };
+        self.step(0, shard, Input::Other, |core, net| {
+            core.resume(net, key);
+            let mut ledger = shared.ledger();
+            let asked = Request { join_ref: join_ref(&received.message), ..asked };
+            ledger.hand_in(conn, asked, size);
+            ledger.sessions.prepared = id;
+            drop(ledger);
+            core.message(net, key, received);
+            shared.ledger().sessions.prepared = None;
+        });
+        self.feed(0, shard, key);
         true
     }
 
     /// Prepares a message; returns the number of the prepared value, if any; `None` after a panic.
     fn prepared(&self, mut message: Message<'static>) -> Option<(Received<'static>, Option<u32>)> {
-        let user_socket = self.node.user_socket(CHANNELS)?;
+        let user_socket = self.node(0)?.user_socket(CHANNELS)?;
         let Kind::Channels(_) = &user_socket.kind else { return None };
         let route = user_socket.route(&message.topic);
         let Some(prepare) = route.and_then(|it| it.prepare.as_ref()) else {
