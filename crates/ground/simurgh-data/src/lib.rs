@@ -8,11 +8,13 @@ extern crate alloc;
 extern crate std;
 
 mod key;
+mod page;
 mod shared;
 mod slot_allocator;
 mod time;
 
 pub use key::Key;
+pub use page::Page;
 pub use shared::{Run, Shared};
 pub use slot_allocator::{PAGE_SLOTS, SlotAllocator};
 pub use time::{Next, Now};

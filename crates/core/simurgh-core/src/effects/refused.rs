@@ -1,5 +1,8 @@
 //! Broadcasts of a client's message that cannot be sent: the client is told, never answered `ok`.
 
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use simurgh_channel::{BroadcastError, Effect, Node, Outcome, Reply};
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::json;

@@ -1,6 +1,7 @@
 //! The way of a broadcast into its topic's history.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 
 use simurgh_channel::{
     Broadcast, HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, Posted, home_shard,
