@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use simurgh_channel::{BroadcastError, Effect, Node, Outcome, Reply};
+use simurgh_channel::{BroadcastError, Effect, Node, Outcome, Publisher, Reply};
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::json;
 

@@ -17,8 +17,8 @@ use alloc::sync::Arc;
 use core::time::Duration;
 
 use simurgh_channel::{
-    Broadcast, Charge, Mail, Node, Posted, PresenceCall, PresenceMail, SharedEvent, SharedPush,
-    ToCluster,
+    Broadcast, Charge, Mail, Node, Posted, PresenceCall, PresenceMail, Publisher, SharedEvent,
+    SharedPush, ToCluster,
 };
 use simurgh_data::Next;
 use simurgh_proto::message::Payload;
