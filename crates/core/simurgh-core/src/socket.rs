@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use simurgh_channel::{ChannelId, Effect, ShardChannel, SocketState};
+use simurgh_channel::{Admission, ChannelId, Effect, SocketState};
 use simurgh_history::Resume;
-use simurgh_proto::message::{OwnedRef, Payload};
+use simurgh_proto::message::OwnedRef;
 use simurgh_reactor::Key;
 
 use crate::registry::List;
@@ -113,11 +113,9 @@ pub(crate) struct AwaitedJoin {
     pub(crate) granted: Option<Granted>,
 }
 
-#[derive(derive_more::Debug)]
-#[debug("Granted {{ reply: {reply:?}, .. }}")]
+#[derive(Debug)]
 pub(crate) struct Granted {
-    pub(crate) channel: Box<dyn ShardChannel>,
-    pub(crate) reply: Payload<'static>,
+    pub(crate) admission: Admission,
     pub(crate) effects: Vec<Effect>,
 }
 
