@@ -4,15 +4,17 @@
 //! function, which either makes the channel or refuses. It then lives on the shard of its socket,
 //! where its callbacks run one at a time, in the order of the messages.
 
-use std::any::Any;
-use std::future::Future;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::future::Future;
+use core::pin::Pin;
 
 use simurgh_proto::message::Payload;
 
 use crate::broadcast::Broadcast;
 use crate::context::ShardContext;
-use crate::node::JoinDecision;
 use crate::outcome::{Outcome, Reason};
 
 /// One membership of a socket in a topic, with the state that the application keeps for it.
@@ -110,7 +112,7 @@ impl ChannelMessage {
                 return f(channel, ctx);
             }
             // The handle was made in a callback of another channel type than its own.
-            let (topic, wanted) = (ctx.topic(), std::any::type_name::<C>());
+            let (topic, wanted) = (ctx.topic(), core::any::type_name::<C>());
             tracing::error!(topic, wanted, "dropped a message for a channel of another type");
             ctx.spawn(async move { drop(f) });
             Outcome::NoReply
@@ -131,6 +133,9 @@ pub type JoinFn = Arc<dyn Fn(&mut ShardContext<'_>, Payload<'_>) -> Join + Send 
 #[debug("{_0:?}")]
 #[must_use]
 pub struct Join(#[doc(hidden)] pub JoinKind);
+
+/// Work that decides about a join.
+pub type JoinDecision = Pin<Box<dyn Future<Output = Join> + Send>>;
 
 /// The answer to a join, taken apart.
 #[derive(derive_more::Debug)]

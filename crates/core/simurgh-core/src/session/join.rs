@@ -1,16 +1,18 @@
 //! Joins: checks before the application is called, its decision, and what follows from it.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{
     Admission, Callback, Effect, HistoryMail, Join, JoinFn, JoinKind, Kind, Mail, MissedRequest,
     Node, Outcome, PARSED_BYTES_MAX, Prepared, Requester, ShardChannel, StartFn, TOPIC_BYTES_MAX,
     UserSocket, home_shard,
 };
+use simurgh_data::Key;
 use simurgh_history::{Resume, Since};
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
-use simurgh_reactor::Key;
 
 use crate::application::Subject;
 use crate::core::{Core, Received};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use simurgh_channel::RenewFn;
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::Frame;
 use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
 
 use crate::testing::*;
 use crate::*;

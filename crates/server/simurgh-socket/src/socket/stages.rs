@@ -2,7 +2,7 @@
 //!
 //! 1. *Connect*: the connect function admits the socket. With [`UserSocket::tokens`] it verifies
 //!    the token, and assigns the claims, the id and the lifetime of the socket.
-//! 2. *Route* (core): rate limits, the first pattern that matches the topic, the bounds of a socket.
+//! 2. *Route* (core): rate limits, the first pattern that matches the topic, bounds of a socket.
 //! 3. *Decide*: the route's join function. A declared channel verifies a token of the join's own,
 //!    then applies its rules; `TokenPolicy::join` does the same for an application's function.
 //! 4. *Interest*: an admitted client waits until broadcasts of other nodes arrive.
