@@ -12,8 +12,8 @@ use crate::kit::topics::IDS;
 use crate::kit::transport::POLLED;
 use crate::kit::{EVENTS, payload};
 use simurgh_core::{
-    Broadcast, Lifetime, Mail, NETWORK, Node, Phase, Publisher, Reply, SocketState, Stop, Wire,
-    guarded, nanoseconds,
+    Broadcast, Lifetime, Mail, NETWORK, Phase, Publisher, Reply, SocketState, Stop, Wire, guarded,
+    nanoseconds,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::session::client::Client;

@@ -9,7 +9,7 @@ use simurgh_cluster::{
     HistoryItem, Item, LocalNode, NodeId, NodeThread, Peers, Shards, StoredAt, ThreadNode, Time,
 };
 use simurgh_core::{
-    Broadcast, ChannelId, Mailboxes, Node, NotKept, Posted, PresenceMail, Publisher, StoreRequest,
+    Broadcast, ChannelId, Mailboxes, NotKept, Posted, PresenceMail, Publisher, StoreRequest,
     ToCluster, WallClock,
 };
 use simurgh_presence::{FromPeers, Owner};

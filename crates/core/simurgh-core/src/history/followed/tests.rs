@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_channel::{HistoryRule, Kind, Node as _, Outcome, home_shard};
+use simurgh_channel::{HistoryRule, Kind, Outcome, home_shard};
 use simurgh_data::Key;
 use simurgh_history::Epoch;
 use simurgh_proto::message::Payload;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use crate::kit::setup::locked;
 use crate::kit::{NONE, payload};
 use simurgh_core::{
-    Broadcast, HistoryPage, HistoryRequest, KeptAt, Mailboxes, Node, NotKept, Publisher, Range,
+    Broadcast, HistoryPage, HistoryRequest, KeptAt, Mailboxes, NotKept, Publisher, Range,
 };
 use simurgh_history::Position;
 use simurgh_loopback::RestartData;
