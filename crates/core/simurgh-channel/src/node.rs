@@ -1,14 +1,11 @@
 //! The node of a core, as its shards see it.
 
-use alloc::boxed::Box;
 use alloc::string::String;
-use core::future::Future;
-use core::pin::Pin;
 use core::sync::atomic::AtomicU64;
 
 use simurgh_data::Key;
 
-use crate::channel::Join;
+use crate::channel::JoinDecision;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::mailboxes::Mailboxes;
@@ -16,9 +13,6 @@ use crate::node_handle::NodeHandle;
 use crate::permits::FanoutPermits;
 use crate::user_socket::UserSocket;
 use crate::watch::CallbackWatch;
-
-/// Work that decides about a join.
-pub type JoinDecision = Pin<Box<dyn Future<Output = Join> + Send>>;
 
 /// The node that a core is a shard of: what all its shards share.
 pub trait Node:

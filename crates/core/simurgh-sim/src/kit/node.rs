@@ -63,7 +63,7 @@ impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
         };
         // All names with this prefix; it cannot fail.
         let pattern = Pattern::parse("rooms:*").ok();
-        let route = |pattern| Route { pattern, join, prepare: None, limits, history };
+        let route = |pattern| Route { limits, history, ..Route::new(pattern, join) };
         let routes = pattern.map(route).into_iter().collect();
         Self {
             shared: Arc::clone(shared),

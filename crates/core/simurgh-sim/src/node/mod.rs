@@ -160,8 +160,8 @@ fn user_sockets(shared: &Arc<Shared>) -> [UserSocket; 2] {
     let pattern = Pattern::parse("rooms:*");
     let prepare = (profile.features.prepare_above > 0).then(|| ready::prepare(shared));
     let of_channel = limits.of_channel();
-    let (make, history) = (join.clone(), None);
-    let route = |pattern| Route { pattern, join: make, prepare, limits: of_channel, history };
+    let make = join.clone();
+    let route = |pattern| Route { prepare, limits: of_channel, ..Route::new(pattern, make) };
     let route = pattern.ok().map(route);
     let mut channels = UserSocket::new(Kind::Channels(route.into_iter().collect()));
     (channels.channels_max, channels.count_members) =
