@@ -7,12 +7,13 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use simurgh_core::{
-    Audience, BroadcastError, Callback, ChannelId, Cluster, Config, FanoutPermits, JoinDecision,
-    LinkedWork, Mail, Node, NodeHandle, Posted, PresenceCallback, PresenceConfig, PresenceMail,
-    ToChannel, UserSocket, Work, guarded,
+    Audience, BroadcastError, Callback, CallbackWatch, ChannelId, Cluster, Config, FanoutPermits,
+    JoinDecision, LinkedWork, Mail, Mailboxes, Node, NodeHandle, Posted, PresenceCallback,
+    PresenceConfig, PresenceMail, Publisher, Signer, ToChannel, UserSocket, WallClock, Work,
+    guarded,
 };
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
-use simurgh_reactor::Key;
 
 use crate::cluster::Shared;
 use crate::cluster::ledger::Ledger;
@@ -271,20 +272,8 @@ impl Node for SimNode {
         self.has_history
     }
 
-    fn sign(&self, text: &str) -> String {
-        text.to_owned()
-    }
-
-    fn is_signed(&self, text: &str, proof: &str) -> bool {
-        text == proof || self.shared.setup.faults.happens(Fault::Believe)
-    }
-
     fn history_bytes(&self) -> &[AtomicU64] {
         &self.history_bytes
-    }
-
-    fn unix_ms(&self, now_ns: u64) -> u64 {
-        now_ns / 1_000_000 + self.skew_ms.load(Relaxed)
     }
 
     fn permits(&self) -> &FanoutPermits {
@@ -295,6 +284,33 @@ impl Node for SimNode {
         self.cluster.as_deref()
     }
 
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
+        let conn = match self.shared.plan.single {
+            Some(_) => self.shared.ledger().decides(ticket),
+            None => 0,
+        };
+        let decision = Decision { shard, key, ticket, conn, work };
+        self.state().deciding.push_back(decision);
+    }
+
+    fn member_joined(&self, topic: &str) {
+        if !self.shared.setup.faults.happens(Fault::Miscount) {
+            self.count(topic, 1);
+        }
+    }
+
+    fn member_left(&self, topic: &str) {
+        self.count(topic, -1);
+    }
+
+    fn release_connection(&self) {
+        if !self.shared.setup.faults.happens(Fault::Seat) {
+            self.seats.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+impl Mailboxes for SimNode {
     fn shards(&self) -> usize {
         self.history_bytes.len()
     }
@@ -373,35 +389,32 @@ impl Node for SimNode {
         let state = self.state();
         if state.ended[shard] { 0 } else { state.charged[shard] }
     }
+}
 
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
-        let conn = match self.shared.plan.single {
-            Some(_) => self.shared.ledger().decides(ticket),
-            None => 0,
-        };
-        let decision = Decision { shard, key, ticket, conn, work };
-        self.state().deciding.push_back(decision);
-    }
-
+impl CallbackWatch for SimNode {
     fn enter_callback(&self, _shard: usize, _callback: Callback) {}
 
     fn leave_callback(&self, _shard: usize) -> Duration {
         Duration::ZERO
     }
 
-    fn member_joined(&self, topic: &str) {
-        if !self.shared.setup.faults.happens(Fault::Miscount) {
-            self.count(topic, 1);
-        }
+    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+        simurgh_core::guarded(f)
+    }
+}
+
+impl Signer for SimNode {
+    fn sign(&self, text: &str) -> String {
+        text.to_owned()
     }
 
-    fn member_left(&self, topic: &str) {
-        self.count(topic, -1);
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        text == proof || self.shared.setup.faults.happens(Fault::Believe)
     }
+}
 
-    fn release_connection(&self) {
-        if !self.shared.setup.faults.happens(Fault::Seat) {
-            self.seats.fetch_sub(1, Relaxed);
-        }
+impl WallClock for SimNode {
+    fn unix_ms(&self, now_ns: u64) -> u64 {
+        now_ns / 1_000_000 + self.skew_ms.load(Relaxed)
     }
 }

@@ -23,14 +23,15 @@ fn user_sockets(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> Vec<UserSocket>
     let pattern = Pattern::parse("rooms:*").ok();
     let Some(single) = &plan.single else {
         let (join, limits) = (app::join(shared, mailbox), alone::channel_limits(shared));
-        let route = |pattern| Route { pattern, join, prepare: None, limits, history };
+        let route = |pattern| Route { limits, history, ..Route::new(pattern, join) };
         return vec![UserSocket::new(Kind::Channels(pattern.map(route).into_iter().collect()))];
     };
     let limits = mistaken(shared, single.limits.unwrap_or_default());
     let join = single::join(shared);
     let prepare = (single.prepare_above > 0).then(|| single::ready::prepare(shared));
     let (of_channel, of_plain) = (limits.of_channel(), join.clone());
-    let route = |pattern| Route { pattern, join, prepare, limits: of_channel, history };
+    let route =
+        |pattern| Route { prepare, limits: of_channel, history, ..Route::new(pattern, join) };
     let mut channels = UserSocket::new(Kind::Channels(pattern.map(route).into_iter().collect()));
     channels.channels_max = single.channels_max;
     let mut plain = UserSocket::new(Kind::Plain { topic: "plain:0".to_owned(), join: of_plain });

@@ -400,8 +400,8 @@ impl Ledger {
         for ((start, shard, id), due) in std::mem::take(&mut self.deliveries) {
             let by = &self.starts[self.broadcasts[id as usize].node];
             let to = &self.starts[start];
-            let is_told = to.losses != due.losses || by.dropped != due.dropped;
-            if is_told || self.partitions != due.partitions {
+            let is_ending = to.losses != due.losses || by.dropped != due.dropped;
+            if is_ending || self.partitions != due.partitions {
                 lost += 1;
             } else {
                 silent.get_or_insert((start, shard, id));
@@ -410,7 +410,7 @@ impl Ledger {
         self.counts.count("lost and told", lost);
         if let Some((start, shard, id)) = silent {
             let text =
-                format!("shard {shard} of start {start} has not heard #{id}, without a word");
+                format!("shard {shard} of start {start} has not received #{id}, without a word");
             self.fail("lost", text);
         }
         self.check_own();

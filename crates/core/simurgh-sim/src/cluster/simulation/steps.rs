@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, Mail, Received};
+use simurgh_data::{Key, Next, Now};
 use simurgh_proto::serializer::{Frame, Kind as FrameKind, Serializer, ServerMessage};
-use simurgh_reactor::{Key, Next, Now};
 
 use super::ClusterSimulation;
 use crate::cluster::SimNode;
@@ -225,7 +225,7 @@ impl ClusterSimulation {
         });
         if let Some(client) = client {
             self.read_bytes(client, &mut peer.pipe);
-            self.hear_values(client, mem::take(&mut peer.heard));
+            self.receive_values(client, mem::take(&mut peer.heard));
             self.shared.note(|| format!("client {client}'s connection is over"));
             self.clients[client].disconnected();
         }
@@ -297,7 +297,7 @@ impl ClusterSimulation {
         let heard = mem::take(&mut peer.heard);
         let is_some = !bytes.is_empty() || !heard.is_empty();
         self.read_bytes(client, &mut bytes);
-        self.hear_values(client, heard);
+        self.receive_values(client, heard);
         while let Some(key) = self.shard(slot, shard).and_then(|it| it.net.drained.pop()) {
             self.step(slot, shard, Input::Other, |core, net| core.drained(net, key));
         }
@@ -313,7 +313,7 @@ impl ClusterSimulation {
         client::read(&mut decoder, wire, bytes, |read| match read {
             Read::Message(message) if is_single => {
                 let mut ledger = self.shared.ledger();
-                ledger.sees(number, &message);
+                ledger.receive_message(number, &message);
             }
             Read::Message(message) => self.hear(client, &message),
             Read::Close(frame) => {
@@ -321,10 +321,10 @@ impl ClusterSimulation {
                 closed = Some(code);
                 if is_single {
                     let reason = frame.map(|it| it.reason).unwrap_or_default();
-                    self.shared.ledger().seen_close(number, code, &reason);
+                    self.shared.ledger().receive_close(number, code, &reason);
                 }
             }
-            Read::Plain(payload) => self.shared.ledger().sees_plain(number, &payload),
+            Read::Plain(payload) => self.shared.ledger().receive_plain(number, &payload),
             Read::Wrong(wrong) => self.shared.ledger().fail("frame", wrong),
         });
         if let Some(line) = &mut self.clients[client].connection {

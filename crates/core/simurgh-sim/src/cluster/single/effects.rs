@@ -55,7 +55,7 @@ impl LinkedWork for Linked {
 
 impl Drop for Linked {
     fn drop(&mut self) {
-        self.1.ledger().task_told(self.0);
+        self.1.ledger().task_notified(self.0);
     }
 }
 

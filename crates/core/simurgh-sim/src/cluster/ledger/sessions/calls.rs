@@ -153,7 +153,7 @@ impl Ledger {
                     relay.1 = at + 1;
                 }
             }
-            next => self.fail("relay", format!("channel {chan} hears {id}: next is {next:?}")),
+            next => self.fail("relay", format!("channel {chan} receives {id}: next is {next:?}")),
         }
     }
 

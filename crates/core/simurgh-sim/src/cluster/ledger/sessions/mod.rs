@@ -25,7 +25,7 @@ pub(crate) use self::calls::{Act, Call, CallEnd, Called};
 pub(crate) use self::joins::{Answer, Joining};
 use self::limits::{KINDS, RateUse};
 pub(crate) use self::limits::{Limited, Size};
-pub(crate) use self::outside::Heard;
+pub(crate) use self::outside::ListenerGuard;
 use self::outside::{Listening, Told};
 pub(crate) use self::requests::Due;
 pub(crate) use self::steps::{Input, Time, ticks};
@@ -107,7 +107,7 @@ pub(crate) struct Conn {
     pub(crate) is_cut: bool,
     /// Its client receives nothing more.
     pub(crate) is_lost: bool,
-    has_said_close: bool,
+    has_received_close: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -198,7 +198,7 @@ struct Now {
 struct Task {
     chan: u32,
     is_finished: bool,
-    is_told: bool,
+    is_notified: bool,
 }
 
 #[derive(Default)]
@@ -217,7 +217,7 @@ pub(crate) struct Sessions {
     events: HashMap<u32, Arc<PresenceEvent>>,
     told: Vec<Told>,
     /// The last event for all.
-    told_last: Option<Arc<Broadcast>>,
+    last_event: Option<Arc<Broadcast>>,
     listeners: Vec<Listening>,
     tasks: Vec<Task>,
     waiting: Vec<u32>,
@@ -325,7 +325,7 @@ impl Sessions {
             is_disconnected: false,
             is_cut: false,
             is_lost: false,
-            has_said_close: false,
+            has_received_close: false,
         });
         let conn = self.conns.len() as u32 - 1;
         self.shards[shard].open += 1;

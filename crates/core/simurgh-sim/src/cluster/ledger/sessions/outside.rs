@@ -18,7 +18,7 @@ pub(super) struct Listening {
     name: ChannelId,
     shard: usize,
     topic: u8,
-    is_told: bool,
+    is_ending: bool,
     pub(super) is_on: bool,
     is_gone: bool,
     /// Broadcasts accepted in this step that it has not received.
@@ -41,29 +41,29 @@ impl Default for Told {
 }
 
 /// Tells the ledger what a listener receives, and when its shard drops it.
-pub(crate) struct Heard {
+pub(crate) struct ListenerGuard {
     pub(crate) number: u32,
     pub(crate) shared: Arc<crate::cluster::Shared>,
 }
 
-impl Heard {
+impl ListenerGuard {
     pub(crate) fn hear(&self, id: u32) {
         if self.shared.setup.faults.happens(crate::kit::fault::Fault::Deafen) {
             return;
         }
         let mut ledger = self.shared.ledger();
-        ledger.counts.count("heard by listeners", 1);
+        ledger.counts.count("received by listeners", 1);
         let due = &mut ledger.sessions.listeners[self.number as usize].due;
         if due.first() == Some(&id) {
             due.remove(0);
         } else {
-            let text = format!("listener {} hears {id}, of {due:?}", self.number);
+            let text = format!("listener {} receives {id}, of {due:?}", self.number);
             ledger.fail("listener", text);
         }
     }
 }
 
-impl Drop for Heard {
+impl Drop for ListenerGuard {
     fn drop(&mut self) {
         let mut ledger = self.shared.ledger();
         let it = &mut ledger.sessions.listeners[self.number as usize];
@@ -81,7 +81,7 @@ impl Ledger {
             name,
             shard,
             topic,
-            is_told: false,
+            is_ending: false,
             is_on: false,
             is_gone: false,
             due: Vec::new(),
@@ -139,8 +139,8 @@ impl Ledger {
 
     /// Ends a listener: its shard, topic and name.
     pub(crate) fn end_listener(&mut self, number: usize) -> Option<(usize, u8, ChannelId)> {
-        let it = self.sessions.listeners.get_mut(number).filter(|it| !it.is_told)?;
-        it.is_told = true;
+        let it = self.sessions.listeners.get_mut(number).filter(|it| !it.is_ending)?;
+        it.is_ending = true;
         Some((it.shard, it.topic, it.name))
     }
 
@@ -161,7 +161,7 @@ impl Ledger {
                 let topic = self.sessions.topics.number(it.topic()).unwrap_or_default();
                 let json = it.payload().json().unwrap_or_default();
                 // All shards are posted the same one.
-                let last = self.sessions.told_last.replace(Arc::clone(it));
+                let last = self.sessions.last_event.replace(Arc::clone(it));
                 if last.is_none_or(|last| !Arc::ptr_eq(&last, it))
                     && let Some(told) = self.notes_presence(topic, it.event(), json)
                     && let Err(wrong) = self.check_event(topic, &told)
@@ -173,11 +173,12 @@ impl Ledger {
                 let first = push.channels().first().and_then(|it| self.sessions.names.get(it));
                 let topic = first.and_then(|chan| self.sessions.chan(*chan)).map(|it| it.topic);
                 let Some(topic) = topic else {
-                    return self.fail("presence", format!("{push:?} is for nobody who has asked"));
+                    return self
+                        .fail("presence", format!("{push:?} is for channels without a request"));
                 };
                 for (event, json) in push.events() {
                     if event == "presence_diff" {
-                        self.fail("presence", "some are sent a diff");
+                        self.fail("presence", "a diff is sent to some members");
                     }
                     self.notes_presence(topic, event, json);
                 }
@@ -232,14 +233,14 @@ impl Ledger {
             self.fail("presence", format!("{event} {json}"));
             return None;
         };
-        self.note(|| format!("topic {topic} tells {event} {json}"));
+        self.note(|| format!("topic {topic} sends {event} {json}"));
         let mut checked = self.presences.check(usize::from(topic), &told);
         match &told {
             PresenceEvent::Diff { leaves, .. } => {
                 self.counts.count("diffs of presence", 1);
                 let is_live = |number| self.presences.get(number).is_some_and(|it| it.is_live);
                 if leaves.iter().any(|meta| is_live(meta.number)) {
-                    checked = Err("somebody leaves who is present".to_owned());
+                    checked = Err("an entry that is present leaves".to_owned());
                 }
             }
             PresenceEvent::State(_) => self.counts.count("lists pushed", 1),

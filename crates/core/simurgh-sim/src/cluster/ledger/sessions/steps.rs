@@ -72,7 +72,7 @@ impl Ledger {
                 self.fail("presence", format!("{call:?} of channel {chan} is not posted"));
             }
         }
-        self.check_told();
+        self.check_notified();
         self.check_listeners();
         if self.sessions.now.input == Input::Tick {
             self.check_expired(shard);
@@ -87,7 +87,7 @@ impl Ledger {
         } else if let Some(conn) = now.closing.iter().find(|conn| is_open(**conn)) {
             Some(("close", format!("socket {conn} is open although it was to be closed")))
         } else if let Some(chan) = now.closed.iter().find(|chan| is_open(conn_of(**chan))) {
-            Some(("reason", format!("channel {chan} was told that its socket has closed")))
+            Some(("reason", format!("channel {chan} ended because its socket has closed")))
         } else {
             let chan = now.joined.iter().find(|chan| owes(**chan));
             chan.map(|chan| ("callback", format!("channel {chan}: no after_join")))
@@ -236,13 +236,22 @@ impl Ledger {
 
     /// A callback reads the value that is kept with its socket.
     pub(crate) fn reads(&mut self, conn: u32, assigned: Option<u32>) {
-        let Some(it) = self.sessions.conn(conn) else { return };
+        let step = self.step;
         // That of a socket that closes in this step may have been replaced or not.
-        let is_known = it.is_open && !self.sessions.is_closing(conn);
-        let was_it = it.assigned_step == self.step && it.assigned_before.contains(&assigned);
-        if is_known && assigned != it.assigned && !was_it {
-            let text = format!("socket {conn} keeps {assigned:?}, not {:?}", it.assigned);
-            self.fail("assigned", text);
+        let is_closing = self.sessions.is_closing(conn);
+        let Some(it) = self.sessions.conn_mut(conn).filter(|it| it.is_open && !is_closing) else {
+            return;
+        };
+        // In a later step one of the values of that step is kept, and no older one.
+        let older = usize::from(it.assigned_step != step);
+        let is_known = it.assigned_before.iter().skip(older).any(|other| *other == assigned);
+        let expected = it.assigned;
+        if older > 0 && is_known {
+            it.assigned = assigned;
+            it.assigned_before.clear();
+        }
+        if assigned != expected && !is_known {
+            self.fail("assigned", format!("socket {conn} keeps {assigned:?}, not {expected:?}"));
         }
     }
 
@@ -261,10 +270,10 @@ impl Ledger {
     }
 
     /// Work is notified that its channel has ended, or dropped because it has finished.
-    pub(crate) fn task_told(&mut self, task: u32) {
+    pub(crate) fn task_notified(&mut self, task: u32) {
         let Some(it) = self.sessions.tasks.get_mut(task as usize) else { return };
-        if std::mem::replace(&mut it.is_told, true) {
-            self.fail("linked", format!("work {task} is told its end again"));
+        if std::mem::replace(&mut it.is_notified, true) {
+            self.fail("linked", format!("work {task} is notified of its end again"));
         }
         self.sessions.now.told.push(task);
     }
@@ -280,7 +289,7 @@ impl Ledger {
         self.sessions.tasks.get(task as usize).is_some_and(|task| task.is_finished)
     }
 
-    fn check_told(&mut self) {
+    fn check_notified(&mut self) {
         let now = &mut self.sessions.now;
         if now.told.is_empty() && now.unlinked.is_empty() {
             return;
@@ -289,12 +298,12 @@ impl Ledger {
         for task in told {
             let Some(it) = self.sessions.tasks.get(task as usize) else { continue };
             if self.sessions.is_live(it.chan) && !it.is_finished && !unlinked.contains(&task) {
-                let text = format!("work {task} is told its end, channel {} lives", it.chan);
+                let text = format!("work {task} is notified of its end, channel {} lives", it.chan);
                 self.fail("linked", text);
                 break;
             }
         }
-        let goes_on = |task: &&u32| !self.sessions.tasks[**task as usize].is_told;
+        let goes_on = |task: &&u32| !self.sessions.tasks[**task as usize].is_notified;
         if let Some(task) = unlinked.iter().find(goes_on) {
             self.fail("linked", format!("work {task} goes on without its channel"));
         }
@@ -373,7 +382,7 @@ impl Ledger {
                 it.relays.iter().find_map(|(topic, ..)| self.next_relayed(chan, *topic, None));
             let next = self.next_intercept(chan).map(|(at, id, _)| (at, id));
             if let Some(next) = next.or(relayed) {
-                self.fail("lost", format!("channel {chan} has not seen {next:?}"));
+                self.fail("lost", format!("channel {chan} has not receive_delivery {next:?}"));
             }
         }
         let ids = self.broadcasts.len();
@@ -439,7 +448,7 @@ impl Sessions {
     }
 
     pub(crate) fn tasks_left(&self) -> usize {
-        self.tasks.iter().filter(|task| !task.is_told).count()
+        self.tasks.iter().filter(|task| !task.is_notified).count()
     }
 
     pub(crate) fn has_waiting(&self) -> bool {

@@ -82,7 +82,7 @@ impl Ledger {
                 continue;
             }
             if chan.takes(entry) {
-                // Its channel sees it first.
+                // Its channel receive_message it first.
                 if at >= chan.out_cursor {
                     return None;
                 }
@@ -96,32 +96,39 @@ impl Ledger {
         None
     }
 
-    pub(crate) fn sees(&mut self, conn: u32, message: &ServerMessage<'_>) {
+    pub(crate) fn receive_message(&mut self, conn: u32, message: &ServerMessage<'_>) {
         let (topic, line, sum) = Delivery::of(&self.sessions.topics, message);
-        self.seen(conn, topic, line, sum);
+        self.receive_delivery(conn, topic, line, sum);
     }
 
     /// A client without a serializer receives a message.
-    pub(crate) fn sees_plain(&mut self, conn: u32, it: &Payload<'_>) {
+    pub(crate) fn receive_plain(&mut self, conn: u32, it: &Payload<'_>) {
         let topic = self.sessions.topics.plain();
         let line = Delivery::raw(payload::parse(it).0);
-        self.seen(conn, Some(topic), line, payload::sum(it));
+        self.receive_delivery(conn, Some(topic), line, payload::sum(it));
     }
 
     /// A client receives a message; `sum` is that of its payload.
-    pub(crate) fn seen(&mut self, conn: u32, topic: Option<u8>, line: Delivery, sum: u32) {
+    pub(crate) fn receive_delivery(
+        &mut self,
+        conn: u32,
+        topic: Option<u8>,
+        line: Delivery,
+        sum: u32,
+    ) {
         let made = self.broadcasts.get(line.id as usize);
         if made.is_some_and(|made| made.sum != 0 && made.sum != sum) {
-            return self.fail("payload", format!("socket {conn} hears {line:?} in other bytes"));
+            return self.fail("payload", format!("socket {conn} receives {line:?} in other bytes"));
         }
         let Some(it) = self.sessions.conn(conn) else { return };
-        if it.has_said_close {
-            return self.fail("said after close", format!("socket {conn} hears {line:?}"));
+        if it.has_received_close {
+            return self.fail("after close", format!("socket {conn} receives {line:?}"));
         }
         let Some(topic) = topic.filter(|topic| usize::from(*topic) < it.streams.len()) else {
-            return self.fail("unexpected", format!("socket {conn} hears {line:?}: no such topic"));
+            return self
+                .fail("unexpected", format!("socket {conn} receives {line:?}: no such topic"));
         };
-        let taken = self.take_own(conn, topic, line) || self.take_item(conn, topic, line);
+        let taken = self.take_promised(conn, topic, line) || self.take_item(conn, topic, line);
         if !taken && !self.is_answer_of_presence(conn, topic, line) {
             let name = self.sessions.topics.name(topic).to_owned();
             let item = self.next_item(conn, topic);
@@ -129,17 +136,17 @@ impl Ledger {
             let later = stream.own.iter().any(|own| own.line == line);
             let next = stream.own.front();
             let text = format!(
-                "socket {conn} hears on {name:.20}: {line:?}\n  next is {next:?}\n  or {item:?}, \
+                "socket {conn} receives on {name:.20}: {line:?}\n  next is {next:?}\n  or {item:?}, \
                  {stream:.300?}"
             );
             return self.fail(if later { "order" } else { "unexpected" }, text);
         }
-        self.counts.count("things heard", 1);
-        self.note(|| format!("#{conn} hears {line:?}"));
+        self.counts.count("messages received", 1);
+        self.note(|| format!("#{conn} receives {line:?}"));
     }
 
     /// Takes a reply or a push, if it may come now.
-    fn take_own(&mut self, conn: u32, topic: u8, line: Delivery) -> bool {
+    fn take_promised(&mut self, conn: u32, topic: u8, line: Delivery) -> bool {
         let it = &self.sessions.conns[conn as usize];
         let stream = &it.streams[usize::from(topic)];
         let may_be_missing = |own: &&Own| own.step >= it.closed_step;
@@ -229,14 +236,14 @@ impl Ledger {
             if joins.iter().any(|meta| is_known(meta.number))
                 || !leaves.iter().all(|meta| is_known(meta.number))
             {
-                let text = format!("channel {chan} knows {view:?}, and hears {event:?}");
+                let text = format!("channel {chan} knows {view:?}, and receives {event:?}");
                 return self.fail("presence", text);
             }
         }
         view.receive(&event);
     }
 
-    /// The current channel of a topic ends for its client, who has received all of it.
+    /// The current channel of a topic ends for its client: it must have received all of it.
     fn check_complete(&mut self, conn: u32, topic: u8) {
         let it = &self.sessions.conns[conn as usize];
         let Some(chan) = self.sessions.chan(it.streams[usize::from(topic)].chan) else { return };
@@ -248,15 +255,15 @@ impl Ledger {
             && self.line(it.shard, topic).get(at).is_some_and(|entry| entry.step < before)
         {
             let text =
-                format!("socket {conn} has not heard {line:?} on {topic}, {at} of its shard");
+                format!("socket {conn} has not received {line:?} on {topic}, {at} of its shard");
             self.fail("lost", text);
         }
     }
 
-    pub(crate) fn seen_close(&mut self, conn: u32, code: Option<u16>, reason: &str) {
+    pub(crate) fn receive_close(&mut self, conn: u32, code: Option<u16>, reason: &str) {
         let Some(it) = self.sessions.conn_mut(conn) else { return };
-        if std::mem::replace(&mut it.has_said_close, true) {
-            return self.fail("said after close", format!("socket {conn} is closed twice"));
+        if std::mem::replace(&mut it.has_received_close, true) {
+            return self.fail("after close", format!("socket {conn} is closed twice"));
         }
         if it.is_open {
             return self.fail("close", format!("socket {conn} is open and hears {code:?}"));
@@ -276,7 +283,7 @@ impl Ledger {
         let missing =
             (0..it.streams.len()).find_map(|topic| self.missing_on(it, conn, topic as u8));
         if let Some(text) = missing {
-            self.fail("lost", format!("socket {conn} has not heard {text}"));
+            self.fail("lost", format!("socket {conn} has not received {text}"));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Checks after each step of a core: bounds, waits, permits and counters.
 
-use simurgh_core::{Mail, NETWORK, Node, Phase, PresenceMail};
-use simurgh_reactor::Key;
+use simurgh_core::{Mail, NETWORK, Node, Phase, PresenceMail, Publisher};
+use simurgh_data::Key;
 
 use super::ClusterSimulation;
 use crate::cluster::Shard;
@@ -90,7 +90,10 @@ impl ClusterSimulation {
         }
         let counted = node.state().member_counts.clone();
         if counts != counted {
-            ledger.fail("census", format!("the census says {counted:?}, there are {counts:?}"));
+            ledger.fail(
+                "census",
+                format!("the counts of members are {counted:?}, there are {counts:?}"),
+            );
         }
     }
 }

@@ -1,10 +1,10 @@
 //! What clients of one node send, and how they take what they are sent.
 
 use simurgh_core::{Phase, Received, Wire};
+use simurgh_data::{Key, Now};
 use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::serializer::{Frame, Kind as FrameKind, Serializer};
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::{Key, Now};
 
 use super::ClusterSimulation;
 use crate::cluster::ledger::BroadcastInfo;
@@ -23,11 +23,11 @@ const ODD_REFS: u32 = 1_000_000;
 impl ClusterSimulation {
     pub(super) fn heartbeat(&mut self, client: usize) {
         let topic = self.shared.setup.topics.phoenix();
-        self.say(client, RequestKind::Heartbeat, topic, 0, false);
+        self.send_asked(client, RequestKind::Heartbeat, topic, 0, false);
     }
 
     /// A client sends a message of its session.
-    pub(super) fn say(
+    pub(super) fn send_asked(
         &mut self,
         client: usize,
         kind: RequestKind,
@@ -101,7 +101,7 @@ impl ClusterSimulation {
     }
 
     /// Sends a message with refs outside of the session: none, or those of an old join.
-    pub(super) fn say_oddly(&mut self, client: usize, topic: u8, word: u32) {
+    pub(super) fn send_oddly(&mut self, client: usize, topic: u8, word: u32) {
         let has_odd_refs = self.single().has_odd_refs;
         let it = &mut self.clients[client];
         if it.connection.is_none() || it.wire == Wire::Plain {
@@ -147,7 +147,7 @@ impl ClusterSimulation {
             _ => RequestKind::Event,
         };
         for n in 0..2 + c / 16 % 9 {
-            self.say(client, kind, topic, c.rotate_left(n), false);
+            self.send_asked(client, kind, topic, c.rotate_left(n), false);
         }
         self.read(client, usize::MAX);
     }
@@ -306,13 +306,15 @@ impl ClusterSimulation {
     }
 
     /// A client takes values that its socket was sent.
-    pub(crate) fn hear_values(&mut self, client: usize, heard: Vec<Value>) {
+    pub(crate) fn receive_values(&mut self, client: usize, heard: Vec<Value>) {
         let Some((number, ..)) = self.line(client) else { return };
         let mut ledger = self.shared.ledger();
         for it in heard {
             match it {
-                Value::Delivery(topic, line, sum) => ledger.seen(number, topic, line, sum),
-                Value::Close(code) => ledger.seen_close(number, code, ""),
+                Value::Delivery(topic, line, sum) => {
+                    ledger.receive_delivery(number, topic, line, sum)
+                }
+                Value::Close(code) => ledger.receive_close(number, code, ""),
             }
         }
     }

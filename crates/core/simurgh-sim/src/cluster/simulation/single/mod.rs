@@ -9,18 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use simurgh_core::{
-    Broadcast, Lifetime, Listener, Mail, NETWORK, Node, Phase, PresenceList, Reply, SocketState,
-    Stop, Wire,
+    Broadcast, Lifetime, Listener, Mail, Mailboxes, NETWORK, Phase, PresenceList, Publisher, Reply,
+    SocketState, Stop, Wire,
 };
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::{CloseCode, Decoder};
-use simurgh_reactor::Key;
 
 pub(super) use self::readings::Reading;
 use super::{ClusterSimulation, Shard};
 use crate::cluster::client::Session;
 use crate::cluster::ledger::BroadcastInfo;
-use crate::cluster::ledger::sessions::{DISCONNECT, Heard, Input, Life, code_bit, number_of};
+use crate::cluster::ledger::sessions::{
+    DISCONNECT, Input, Life, ListenerGuard, code_bit, number_of,
+};
 use crate::cluster::plan::Kind;
 use crate::cluster::single::{Actor, SinglePlan, first_assigned, speech};
 use crate::kit::EVENTS;
@@ -49,11 +51,11 @@ impl ClusterSimulation {
         let is_binary = self.single().binary > 0 && c % 8 == 3;
         match kind {
             Kind::Connect => self.connect_single(client, c),
-            Kind::Join => self.say(client, RequestKind::Join, topic, c, is_binary),
-            Kind::Push => self.say(client, RequestKind::Event, topic, c, is_binary),
-            Kind::Leave => self.say(client, RequestKind::Leave, topic, c, false),
+            Kind::Join => self.send_asked(client, RequestKind::Join, topic, c, is_binary),
+            Kind::Push => self.send_asked(client, RequestKind::Event, topic, c, is_binary),
+            Kind::Leave => self.send_asked(client, RequestKind::Leave, topic, c, false),
             Kind::Heartbeat => self.heartbeat(client),
-            Kind::Odd => self.say_oddly(client, topic, c),
+            Kind::Odd => self.send_oddly(client, topic, c),
             Kind::Read => _ = self.read(client, usize::from(b % 4) + 1),
             Kind::Take => self.take_some(client, c),
             Kind::Vanish => self.vanish(client),
@@ -203,7 +205,7 @@ impl ClusterSimulation {
         let name = topics.name(topics.id(which)).to_owned();
         let Some(node) = self.node(0) else { return };
         let done = node.broadcast(Broadcast::new(&*name, DISCONNECT, Payload::EMPTY_OBJECT));
-        self.shared.note(|| format!("somebody disconnects {name}: {done:?}"));
+        self.shared.note(|| format!("disconnect of {name}: {done:?}"));
     }
 
     /// A channel whose handle is kept; that of an ended channel is used once more: too late.
@@ -335,7 +337,7 @@ impl ClusterSimulation {
         self.connect_single(client, c);
         for (topic, _) in joins.iter().enumerate().filter(|(_, join_ref)| **join_ref > 0) {
             self.shared.ledger().counts.count("channels joined again after one", 1);
-            self.say(client, RequestKind::Join, topic as u8, c >> 3, false);
+            self.send_asked(client, RequestKind::Join, topic as u8, c >> 3, false);
         }
     }
 
@@ -349,8 +351,8 @@ impl ClusterSimulation {
             return;
         }
         let number = self.shared.ledger().new_listener(shard, topic);
-        self.shared.note(|| format!("listener {number} wants to hear {topic} on shard {shard}"));
-        let heard = Heard { number, shared: Arc::clone(&self.shared) };
+        self.shared.note(|| format!("listener {number} subscribes to {topic} on shard {shard}"));
+        let heard = ListenerGuard { number, shared: Arc::clone(&self.shared) };
         let on_broadcast = Box::new(move |it: &Arc<Broadcast>| heard.hear(number_of(it)));
         let listener = Listener { name: Listener::id(shard as u16, number), on_broadcast };
         node.post(shard, Mail::Listen(name.into(), listener));
@@ -393,7 +395,7 @@ impl ClusterSimulation {
             core.close(net, key, CloseCode::GOING_AWAY);
         });
         if was_open {
-            self.must_be_over(shard, key, "somebody has it closed");
+            self.must_be_over(shard, key, "it is closed from outside");
         }
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use simurgh_core::{Kind, Node, Phase, Received, guarded};
+use simurgh_data::{Key, Now};
 use simurgh_proto::message::Message;
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::{Key, Now};
 
 use super::clients::{join_ref, size};
 use super::{CHANNELS, ClusterSimulation};

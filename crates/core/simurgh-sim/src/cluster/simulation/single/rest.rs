@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use simurgh_core::{NETWORK, Phase};
-use simurgh_reactor::{Key, Now};
+use simurgh_data::{Key, Now};
 
 use super::ClusterSimulation;
 use crate::cluster::Shard;
