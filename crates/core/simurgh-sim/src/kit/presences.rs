@@ -176,6 +176,14 @@ impl View {
         }
     }
 
+    /// Whether a client that has the list gets a join that it knows, or a leave that it does not.
+    pub(crate) fn contradicts(&self, told: &PresenceEvent) -> bool {
+        let PresenceEvent::Diff { joins, leaves } = told else { return false };
+        let is_known = |meta: &Meta| self.numbers.contains(&meta.number);
+        let has_list = self.has_state && self.count.is_none();
+        has_list && (joins.iter().any(is_known) || !leaves.iter().all(is_known))
+    }
+
     pub(crate) fn sorted(&self) -> Vec<u32> {
         let mut numbers = self.numbers.clone();
         numbers.sort_unstable();

@@ -13,7 +13,7 @@ use crate::cluster::SimNode;
 use crate::cluster::ledger::sessions::Input;
 use crate::kit::client::{self, Read};
 use crate::kit::payload;
-use crate::kit::peer::{ClientMessage, Content};
+use crate::kit::peer::{ClientMessage, Content, Peer};
 use crate::kit::transport::Transport;
 
 pub(crate) struct Shard {
@@ -44,21 +44,25 @@ impl Shard {
 
 impl ClusterSimulation {
     pub(crate) fn node(&self, slot: usize) -> Option<&Arc<SimNode>> {
-        self.nodes[slot].as_ref().map(|it| &it.node)
+        self.nodes[slot].as_ref().map(|server| &server.node)
     }
 
     pub(crate) fn shard(&mut self, slot: usize, shard: usize) -> Option<&mut Shard> {
         self.nodes[slot].as_mut()?.shards.get_mut(shard)
     }
 
+    pub(crate) fn peer(&mut self, slot: usize, shard: usize, key: Key) -> Option<&mut Peer> {
+        self.shard(slot, shard)?.net.peer_mut(key)
+    }
+
     /// The time on the clock of a slot.
     pub(crate) fn local_ns(&self, slot: usize) -> u64 {
-        self.nodes[slot].as_ref().map_or(0, |it| it.local_ns(self.clock_ns))
+        self.nodes[slot].as_ref().map_or(0, |server| server.local_ns(self.clock_ns))
     }
 
     /// Whether it is frozen: it has no turns.
     pub(crate) fn is_frozen(&self, slot: usize) -> bool {
-        self.nodes[slot].as_ref().is_some_and(|it| it.is_frozen)
+        self.nodes[slot].as_ref().is_some_and(|server| server.is_frozen)
     }
 
     pub(crate) fn is_single(&self) -> bool {
@@ -99,7 +103,7 @@ impl ClusterSimulation {
     /// Called before a core gets an input; returns the seed of its clock's steps.
     fn begin_step(&mut self, slot: usize, shard: usize, input: Input, now_ns: u64) -> u64 {
         let running = self.nodes[slot].as_ref();
-        let start = running.map(|it| it.start);
+        let start = running.map(|running| running.start);
         let mut ledger = self.shared.ledger();
         (ledger.running, ledger.now_ns) = (start.map(|start| (start, shard)), now_ns);
         ledger.clock_ns = ledger.clock_ns.max(self.clock_ns).max(now_ns);
@@ -118,7 +122,7 @@ impl ClusterSimulation {
     /// A shard takes a mail; returns whether there was one.
     pub(crate) fn take_mail(&mut self, slot: usize, shard: usize) -> bool {
         let node = self.node(slot).filter(|_| !self.is_frozen(slot));
-        let Some(mail) = node.and_then(|it| it.take(shard)) else { return false };
+        let Some(mail) = node.and_then(|node| node.take(shard)) else { return false };
         if !self.is_single() {
             self.notice_mail(slot, shard, &mail);
             self.step(slot, shard, Input::Other, |core, net| core.mail(net, mail));
@@ -220,8 +224,8 @@ impl ClusterSimulation {
         let it = self.shard(slot, shard);
         let Some(mut peer) = it.and_then(|it| it.net.remove(key)) else { return };
         let client = self.clients.iter_mut().position(|it| {
-            let line = it.connection.as_ref().filter(|it| it.number == peer.conn);
-            line.is_some_and(|it| (it.slot, it.shard, it.key) == (slot, shard, key))
+            let line = it.connection.as_ref().filter(|client| client.number == peer.conn);
+            line.is_some_and(|line| (line.slot, line.shard, line.key) == (slot, shard, key))
         });
         if let Some(client) = client {
             self.read_bytes(client, &mut peer.pipe);
@@ -245,7 +249,7 @@ impl ClusterSimulation {
                 continue;
             }
             let tick = Now::from_ns(self.local_ns(slot)).tick;
-            let it = self.shard(slot, shard).and_then(|it| it.net.peer_mut(key));
+            let it = self.peer(slot, shard, key);
             let Some(peer) = it else { return };
             peer.socket.heard(tick);
             let serializer = peer.socket.wire().serializer().unwrap_or(Serializer::V2);
@@ -261,7 +265,7 @@ impl ClusterSimulation {
     /// The slot, shard and key of a client's connection.
     pub(crate) fn place_of(&mut self, client: usize) -> Option<(usize, usize, Key)> {
         let line = self.clients.get_mut(client)?.connection.as_ref();
-        line.map(|it| (it.slot, it.shard, it.key))
+        line.map(|line| (line.slot, line.shard, line.key))
     }
 
     /// A shard reads some messages of a client; returns whether there were any.
@@ -317,10 +321,10 @@ impl ClusterSimulation {
             }
             Read::Message(message) => self.hear(client, &message),
             Read::Close(frame) => {
-                let code = frame.as_ref().map(|it| it.code.0);
+                let code = frame.as_ref().map(|frame| frame.code.0);
                 closed = Some(code);
                 if is_single {
-                    let reason = frame.map(|it| it.reason).unwrap_or_default();
+                    let reason = frame.map(|frame| frame.reason).unwrap_or_default();
                     self.shared.ledger().receive_close(number, code, &reason);
                 }
             }
@@ -358,7 +362,7 @@ impl ClusterSimulation {
 
     pub(crate) fn send_message(&mut self, client: usize, sent: ClientMessage) {
         let Some((slot, shard, key)) = self.place_of(client) else { return };
-        let peer = self.shard(slot, shard).and_then(|it| it.net.peer_mut(key));
+        let peer = self.peer(slot, shard, key);
         if let Some(peer) = peer.filter(|peer| !peer.has_shut) {
             peer.inbound.push_back(sent);
         }

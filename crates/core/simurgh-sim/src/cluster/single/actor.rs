@@ -104,7 +104,7 @@ impl Actor {
         if shared.setup.faults.happens(Fault::Lie) {
             ctx.push("p", Payload::NULL);
         }
-        let answer = ready.as_mut().and_then(|it| it.answer.take());
+        let answer = ready.as_mut().and_then(|ready| ready.answer.take());
         let (outcome, end) = self.outcome(&mut draw, ctx, call, answer);
         draw.end(call, end);
         drop(ledger);
@@ -258,7 +258,7 @@ fn ask(shared: &Arc<Shared>, ctx: &mut ShardContext<'_>, payload: &Payload<'_>) 
     if draw.rng.u8(..) < 60 {
         draw.effect(ctx);
     }
-    let prepared = ready.as_mut().and_then(|it| it.answer.take());
+    let prepared = ready.as_mut().and_then(|ready| ready.answer.take());
     let Draw { mut rng, acts, .. } = draw;
     let (join, answer) = decide(shared, &mut rng, &mut ledger, joining, Some(prepared));
     ledger.answer(joining, answer, acts);

@@ -94,7 +94,7 @@ impl<'a> Draw<'a> {
         rng: Rng,
     ) -> Self {
         let (msg_ref, place) = ledger.begin(chan, call);
-        let at = ledger.sessions.chan(chan).map(|it| (it.conn, it.topic));
+        let at = ledger.sessions.chan(chan).map(|chan| (chan.conn, chan.topic));
         let (conn, topic) = at.unwrap_or((NONE, 0));
         ledger.reads(conn, ctx.assigns::<Assigned>().map(|it| it.0));
         let depth = match call {
@@ -129,8 +129,12 @@ impl<'a> Draw<'a> {
 
     pub(super) fn payload(&mut self, made: BroadcastInfo) -> (u32, Payload<'static>) {
         let word = LONG_WORD | self.rng.u32(..);
-        let (binary, long, pad) =
-            self.shared.plan.single.as_ref().map_or((0, 0, 0), |it| (it.binary, it.long, it.pad));
+        let (binary, long, pad) = self
+            .shared
+            .plan
+            .single
+            .as_ref()
+            .map_or((0, 0, 0), |plan| (plan.binary, plan.long, plan.pad));
         let is_binary = is(&mut self.rng, binary);
         let pad = if is(&mut self.rng, long) { pad } else { 0 };
         // Lengths tell the broadcasts of a step apart.
@@ -354,8 +358,8 @@ pub(crate) fn speech(
     word: u32,
 ) -> (u32, Payload<'static>) {
     let (binary, long, pad) =
-        shared.plan.single.as_ref().map_or((0, 0, 0), |it| (it.binary, it.long, it.pad));
-    let topic = ledger.sessions.chan(chan).map_or(0, |it| usize::from(it.topic));
+        shared.plan.single.as_ref().map_or((0, 0, 0), |plan| (plan.binary, plan.long, plan.pad));
+    let topic = ledger.sessions.chan(chan).map_or(0, |chan| usize::from(chan.topic));
     let made = BroadcastInfo {
         event: EVENTS[word as usize % EVENTS.len()],
         except: if word & 64 == 0 { chan } else { NONE },

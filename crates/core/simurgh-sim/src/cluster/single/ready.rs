@@ -63,11 +63,11 @@ pub(super) fn taken(
     let mut ledger = shared.ledger();
     // Callbacks other than that of the message have no prepared value.
     let due = payload.and_then(|_| ledger.sessions.prepared.take());
-    let found = ready.as_ref().map(|it| it.id);
+    let found = ready.as_ref().map(|ready| ready.id);
     ledger.counts.count("of them handled as prepared", u64::from(found.is_some()));
     // The payload of an event was taken where it was read.
-    let is_empty = payload.is_some_and(|it| it.json() == Some("null"));
-    let is_whole = ready.as_ref().is_none_or(|it| it.payload.is_some() == is_empty);
+    let is_empty = payload.is_some_and(|payload| payload.json() == Some("null"));
+    let is_whole = ready.as_ref().is_none_or(|ready| ready.payload.is_some() == is_empty);
     if due != found || !is_whole {
         ledger.fail("prepared", format!("{found:?} is in hand, not {due:?} ({payload:?})"));
     }

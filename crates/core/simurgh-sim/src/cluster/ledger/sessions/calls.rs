@@ -235,7 +235,7 @@ impl Ledger {
         self.answers_refused(&mut called);
         self.note(|| format!("{called:?}"));
         let Called { chan, conn, call, mut acts, end, msg_ref, place } = called;
-        let topic = self.sessions.chan(chan).map_or(0, |it| it.topic);
+        let topic = self.sessions.chan(chan).map_or(0, |chan| chan.topic);
         let shard = self.sessions.shard_of(conn);
         let has_order = chan != NONE && !matches!(call, Call::Terminate(_));
         let mut from = if has_order { self.line(shard, topic).len() } else { 0 };
@@ -316,14 +316,18 @@ impl Ledger {
     }
 
     pub(super) fn replies(&mut self, chan: u32, msg_ref: u32, word: u8, id: u32, from: usize) {
-        let Some(it) = self.sessions.chan(chan).filter(|it| it.life == Life::Live) else { return };
+        let Some(it) = self.sessions.chan(chan).filter(|chan| chan.life == Life::Live) else {
+            return;
+        };
         let (conn, topic) = (it.conn, it.topic);
         let line = Delivery::reply(it.join_ref, msg_ref, word, id);
         self.promise(conn, topic, line, from);
     }
 
     fn subscribes(&mut self, chan: u32, topic: u8) {
-        let Some(it) = self.sessions.chan(chan).filter(|it| it.life == Life::Live) else { return };
+        let Some(it) = self.sessions.chan(chan).filter(|chan| chan.life == Life::Live) else {
+            return;
+        };
         if it.relays.iter().all(|(relayed, ..)| *relayed != topic) {
             let shard = self.sessions.shard_of(it.conn);
             let from = self.line(shard, topic).len();
@@ -334,7 +338,7 @@ impl Ledger {
     }
 
     fn unsubscribes(&mut self, chan: u32, topic: u8) {
-        let Some(it) = self.sessions.chan_mut(chan).filter(|it| it.life == Life::Live) else {
+        let Some(it) = self.sessions.chan_mut(chan).filter(|chan| chan.life == Life::Live) else {
             return;
         };
         let before = it.relays.len();
@@ -432,8 +436,10 @@ impl Ledger {
         let Sessions { now, config, .. } = &self.sessions;
         let Some(it) = self.sessions.conn(conn) else { return false };
         let longest = if it.has_shut { config.close_timeout } else { config.decision_timeout };
-        let is_late = it.full.is_some_and(|(holds, since)| {
-            holds == chan && now.tick.wrapping_sub(since) > super::steps::ticks(longest)
+        // A broadcast that it intercepted may have made it proceed: too late.
+        let mut all = it.full.iter().chain(&now.proceeded);
+        let is_late = all.any(|(holds, since)| {
+            *holds == chan && now.tick.wrapping_sub(*since) > super::steps::ticks(longest)
         });
         let is_overdue = is_late && now.input == Input::Tick;
         self.counts.count("of them overdue", u64::from(is_overdue));

@@ -135,7 +135,7 @@ impl Ledger {
     }
 
     fn close_replaced(&mut self, conn: u32) {
-        let replaced = self.sessions.conn_mut(conn).and_then(|it| it.replaced.take());
+        let replaced = self.sessions.conn_mut(conn).and_then(|conn| conn.replaced.take());
         let Some((chan, pushes)) = replaced else { return };
         self.counts.count("rejoins", 1);
         let is_refused = self.sessions.joined(conn, self.sessions.chans[chan as usize].topic);
@@ -158,7 +158,8 @@ impl Ledger {
     /// A decision reaches its shard, which may not wait for it any more.
     pub(crate) fn decided(&mut self, conn: u32, ticket: u32, answer: Answer) {
         let it = self.sessions.conn_mut(conn).filter(|conn| conn.is_open);
-        let awaiting = it.and_then(|it| it.awaiting.take_if(|awaiting| awaiting.1 == Some(ticket)));
+        let awaiting = it
+            .and_then(|awaiting| awaiting.awaiting.take_if(|awaiting| awaiting.1 == Some(ticket)));
         let Some((joining, ..)) = awaiting else {
             self.counts.count("decided too late", 1);
             return;

@@ -183,6 +183,8 @@ struct Now {
     calls: Vec<(u32, Act)>,
     /// Channels that held or released their sockets, and those sockets.
     holds: Vec<(u32, u32)>,
+    /// Channels that let their sockets be read again, and since when they had held them.
+    proceeded: Vec<(u32, u32)>,
     ending: Vec<u32>,
     closed: Vec<u32>,
     closing: Vec<u32>,

@@ -90,12 +90,12 @@ impl Ledger {
     }
 
     pub(super) fn listens(&mut self, name: ChannelId) {
-        let listening = self.sessions.listeners.iter_mut().find(|it| it.name == name);
-        listening.into_iter().for_each(|it| it.is_on = true);
+        let listening = self.sessions.listeners.iter_mut().find(|listener| listener.name == name);
+        listening.into_iter().for_each(|listener| listener.is_on = true);
     }
 
     pub(super) fn unlistens(&mut self, name: ChannelId) {
-        let at = self.sessions.listeners.iter().position(|it| it.name == name);
+        let at = self.sessions.listeners.iter().position(|listener| listener.name == name);
         if let Some(at) = at {
             self.sessions.listeners[at].is_on = false;
             self.sessions.now.listeners.push(at as u32);
@@ -150,7 +150,7 @@ impl Ledger {
 
     pub(crate) fn listeners_left(&self, has_ended: impl Fn(usize) -> bool) -> usize {
         let listeners = self.sessions.listeners.iter();
-        listeners.filter(|it| !it.is_gone && !has_ended(it.shard)).count()
+        listeners.filter(|listener| !listener.is_gone && !has_ended(listener.shard)).count()
     }
 
     /// A home posts events of presence.
@@ -170,8 +170,8 @@ impl Ledger {
                 }
             }
             Mail::Push(push) => {
-                let first = push.channels().first().and_then(|it| self.sessions.names.get(it));
-                let topic = first.and_then(|chan| self.sessions.chan(*chan)).map(|it| it.topic);
+                let first = push.channels().first().and_then(|name| self.sessions.names.get(name));
+                let topic = first.and_then(|chan| self.sessions.chan(*chan)).map(|chan| chan.topic);
                 let Some(topic) = topic else {
                     return self
                         .fail("presence", format!("{push:?} is for channels without a request"));
@@ -238,7 +238,8 @@ impl Ledger {
         match &told {
             PresenceEvent::Diff { leaves, .. } => {
                 self.counts.count("diffs of presence", 1);
-                let is_live = |number| self.presences.get(number).is_some_and(|it| it.is_live);
+                let is_live =
+                    |number| self.presences.get(number).is_some_and(|entry| entry.is_live);
                 if leaves.iter().any(|meta| is_live(meta.number)) {
                     checked = Err("an entry that is present leaves".to_owned());
                 }
@@ -327,7 +328,7 @@ impl Ledger {
         }
         let topics = 0..self.sessions.topics.names.len();
         let lists: Vec<_> =
-            topics.map(|it| (self.presences.of(it), self.presences.size(it).1)).collect();
+            topics.map(|topic| (self.presences.of(topic), self.presences.size(topic).1)).collect();
         let max = self.sessions.config.presence.list_max;
         for (number, chan) in self.sessions.views() {
             let Some((list, bytes)) = lists.get(usize::from(chan.topic)) else { continue };

@@ -22,9 +22,11 @@ pub(crate) enum Input {
     Ended(u32),
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Time {
-    ends_ns: Option<u64>,
+    /// The ends that callbacks of one step have set, one of which counts.
+    ends_ns: Vec<Option<u64>>,
+    set_step: u32,
     /// When its shard first ended a turn after that.
     due_ns: Option<u64>,
     /// It was over in this step, before a callback changed it.
@@ -48,6 +50,7 @@ impl Ledger {
         ];
         lists.into_iter().for_each(Vec::clear);
         now.holds.clear();
+        now.proceeded.clear();
         (now.input, now.tick) = (input, tick);
     }
 
@@ -113,7 +116,7 @@ impl Ledger {
     pub(crate) fn over(&mut self, conn: u32, is_silent: bool) {
         let (step, input) = (self.step, self.sessions.now.input);
         let has_expired = self.has_expired(conn);
-        let Some(it) = self.sessions.conn_mut(conn).filter(|it| it.is_open) else { return };
+        let Some(it) = self.sessions.conn_mut(conn).filter(|conn| conn.is_open) else { return };
         (it.is_open, it.closed_step) = (false, step);
         (it.awaiting, it.replaced, it.full, it.is_reading) = (None, None, None, false);
         let (shard, left) = (it.shard, it.channels.len());
@@ -155,15 +158,19 @@ impl Ledger {
             it.time.was_over = Some(step);
         }
         let ends_ns = time.map(|time| now_ns.saturating_add(nanoseconds(time)));
-        (it.time.ends_ns, it.time.due_ns) = (ends_ns, None);
+        if std::mem::replace(&mut it.time.set_step, step) != step {
+            it.time.ends_ns.clear();
+        }
+        it.time.ends_ns.push(ends_ns);
+        it.time.due_ns = None;
         if !self.sessions.expiring.contains(&conn) {
             self.sessions.expiring.push(conn);
         }
     }
 
     fn is_over(&self, conn: u32) -> bool {
-        let ends_ns = self.sessions.conn(conn).and_then(|conn| conn.time.ends_ns);
-        ends_ns.is_some_and(|ends_ns| ends_ns <= self.now_ns)
+        let ends_ns = self.sessions.conn(conn).map(|conn| conn.time.ends_ns.iter().flatten());
+        ends_ns.into_iter().flatten().any(|ends_ns| *ends_ns <= self.now_ns)
     }
 
     fn has_expired(&self, conn: u32) -> bool {
@@ -185,8 +192,10 @@ impl Ledger {
             let Some(it) = conns.get_mut(*conn as usize).filter(|it| it.is_open) else {
                 return false;
             };
-            let ends_ns = it.time.ends_ns.map(|ends_ns| ends_ns.saturating_add(slack_ns));
-            if it.shard != shard || ends_ns.is_none_or(|ends_ns| ends_ns > now_ns) {
+            let is_later = |ends_ns: &Option<u64>| {
+                ends_ns.is_none_or(|it| it.saturating_add(slack_ns) > now_ns)
+            };
+            if it.shard != shard || it.time.ends_ns.iter().any(is_later) {
                 return true;
             }
             let due_ns = *it.time.due_ns.get_or_insert(now_ns);
@@ -229,9 +238,9 @@ impl Ledger {
     }
 
     pub(super) fn proceeds(&mut self, chan: u32, conn: u32) {
-        if let Some(it) = self.sessions.conn_mut(conn) {
-            it.full.take_if(|(holds, _)| *holds == chan);
-        }
+        let full = self.sessions.conn_mut(conn).map(|conn| &mut conn.full);
+        let held = full.and_then(|full| full.take_if(|(holds, _)| *holds == chan));
+        self.sessions.now.proceeded.extend(held);
     }
 
     /// A callback reads the value that is kept with its socket.
@@ -239,7 +248,8 @@ impl Ledger {
         let step = self.step;
         // That of a socket that closes in this step may have been replaced or not.
         let is_closing = self.sessions.is_closing(conn);
-        let Some(it) = self.sessions.conn_mut(conn).filter(|it| it.is_open && !is_closing) else {
+        let Some(it) = self.sessions.conn_mut(conn).filter(|conn| conn.is_open && !is_closing)
+        else {
             return;
         };
         // In a later step one of the values of that step is kept, and no older one.
@@ -316,7 +326,7 @@ impl Ledger {
             let it = &self.sessions.conns[conn as usize];
             let config = &self.sessions.config;
             let longest = if it.has_shut { config.close_timeout } else { config.decision_timeout };
-            let since = it.awaiting.as_ref().map_or(self.sessions.now.tick, |it| it.2);
+            let since = it.awaiting.as_ref().map_or(self.sessions.now.tick, |awaiting| awaiting.2);
             let is_late = self.sessions.now.tick.wrapping_sub(since) > ticks(longest);
             // A drain may close it in the same step, after its join has timed out, or before.
             if waits || (is_closed && !is_late) {
@@ -401,7 +411,9 @@ impl Ledger {
     /// New shards take the places of those that have all ended.
     pub(crate) fn restart_shards(&mut self) {
         let Sessions { shards, waiting, chans, names, listeners, .. } = &mut self.sessions;
-        let left = shards.iter().position(|it| it.open + it.channels + u64::from(it.relays) > 0);
+        let left = shards
+            .iter()
+            .position(|server| server.open + server.channels + u64::from(server.relays) > 0);
         let wait = waiting.len();
         shards.iter_mut().for_each(|shard| *shard = ShardCounts::default());
         chans.iter_mut().for_each(|chan| chan.refs.clear());

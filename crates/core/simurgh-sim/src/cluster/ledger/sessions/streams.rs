@@ -39,7 +39,7 @@ impl Ledger {
         (begins, ends): (u32, bool),
     ) {
         let step = self.step;
-        let Some(wire) = self.sessions.conn(conn).filter(|conn| conn.is_open).map(|it| it.wire)
+        let Some(wire) = self.sessions.conn(conn).filter(|conn| conn.is_open).map(|conn| conn.wire)
         else {
             return;
         };
@@ -226,19 +226,11 @@ impl Ledger {
         let Some(event) = self.sessions.events.get(&line.id).cloned() else { return };
         let chan = self.sessions.conns[conn as usize].streams[usize::from(topic)].chan;
         let Some(it) = self.sessions.chans.get_mut(chan as usize) else { return };
+        let is_blind = it.is_blind();
         let view = &mut it.view;
-        if let PresenceEvent::Diff { joins, leaves } = &*event
-            && view.has_state
-            && view.count.is_none()
-            && it.intercepts & (super::INTERCEPTS_DIFF | super::INTERCEPTS_STATE) == 0
-        {
-            let is_known = |number: u32| view.numbers.contains(&number);
-            if joins.iter().any(|meta| is_known(meta.number))
-                || !leaves.iter().all(|meta| is_known(meta.number))
-            {
-                let text = format!("channel {chan} knows {view:?}, and receives {event:?}");
-                return self.fail("presence", text);
-            }
+        if !is_blind && view.contradicts(&event) {
+            let text = format!("channel {chan} knows {view:?}, and receives {event:?}");
+            return self.fail("presence", text);
         }
         view.receive(&event);
     }

@@ -20,7 +20,7 @@ impl ClusterSimulation {
         ledger.running = None;
         let tick = server.net.now.tick;
         if input == Input::Tick && ledger.sessions.has_waiting() {
-            let clients = self.clients.iter().filter_map(|it| it.connection.as_ref());
+            let clients = self.clients.iter().filter_map(|client| client.connection.as_ref());
             let keys: Vec<(u32, Key)> =
                 clients.filter(|it| it.shard == shard).map(|it| (it.number, it.key)).collect();
             let net = &server.net;

@@ -158,7 +158,7 @@ impl ClusterSimulation {
             return;
         }
         let Some((number, shard, key)) = self.line(client) else { return };
-        let peer = self.shard(0, shard).and_then(|it| it.net.peer_mut(key));
+        let peer = self.peer(0, shard, key);
         peer.into_iter().for_each(|peer| peer.has_shut = true);
         let mut ledger = self.shared.ledger();
         ledger.sessions.conn_mut(number).into_iter().for_each(|conn| conn.has_shut = true);
@@ -265,7 +265,7 @@ impl ClusterSimulation {
     /// A client polls: it gets all that waits, or the answer is lost on its way.
     pub(super) fn poll(&mut self, client: usize, c: u32) {
         let Some((_, shard, key)) = self.line(client) else { return };
-        let peer = self.shard(0, shard).and_then(|it| it.net.peer_mut(key));
+        let peer = self.peer(0, shard, key);
         let is_lost = c.is_multiple_of(LOST)
             && peer.is_some_and(|peer| !peer.pipe.is_empty() && peer.socket.is_open());
         self.clients[client].session.polled_ns = Some(self.clock_ns);
@@ -280,7 +280,7 @@ impl ClusterSimulation {
     /// Its next poll names an earlier answer than the server's last, which ends the session.
     fn lose_answer(&mut self, client: usize) {
         let Some((number, shard, key)) = self.line(client) else { return };
-        if let Some(peer) = self.shard(0, shard).and_then(|it| it.net.peer_mut(key)) {
+        if let Some(peer) = self.peer(0, shard, key) {
             peer.pipe.clear();
         }
         let mut ledger = self.shared.ledger();
@@ -296,7 +296,7 @@ impl ClusterSimulation {
     pub(super) fn end_unpolled(&mut self, shard: usize) {
         for client in 0..self.clients.len() {
             let polled_ns = self.clients[client].session.polled_ns;
-            let is_over = polled_ns.is_some_and(|it| it + UNPOLLED_NS <= self.clock_ns);
+            let is_over = polled_ns.is_some_and(|at_ns| at_ns + UNPOLLED_NS <= self.clock_ns);
             if is_over && self.line(client).is_some_and(|line| line.1 == shard) {
                 self.shared.note(|| format!("client {client} has not polled for too long"));
                 self.shared.ledger().counts.count("sessions not polled", 1);
@@ -336,7 +336,7 @@ impl ClusterSimulation {
 pub(super) fn size(message: &Message<'_>) -> Size {
     let Message { join_ref, msg_ref, topic, event, payload } = message;
     let texts = [join_ref.raw(), msg_ref.raw(), topic, event];
-    let bytes = texts.iter().map(|it| it.len()).sum::<usize>() + payload.len();
+    let bytes = texts.iter().map(|text| text.len()).sum::<usize>() + payload.len();
     Size { bytes: bytes as u64, payload: payload.len() }
 }
 

@@ -123,7 +123,7 @@ impl ClusterSimulation {
         let assigned = has_assigns.then(|| ledger.sessions.next_assigned());
         ledger.sessions.conns[number as usize].assigned = assigned;
         drop(ledger);
-        let assigns = assigned.map(|it| first_assigned(&shared, it));
+        let assigns = assigned.map(|value| first_assigned(&shared, value));
         let is_polled = wire.serializer().is_some() && c >> 25 & 7 == 0;
         let polled_ns = is_polled.then_some(self.clock_ns);
         let window = if is_polled { usize::MAX } else { window };
@@ -402,9 +402,9 @@ impl ClusterSimulation {
     fn fail_bytes(&mut self, client: usize, c: u32) {
         let Some((_, shard, key)) = self.line(client) else { return };
         let codes = [CloseCode::PROTOCOL, CloseCode::INVALID_DATA, CloseCode::INTERNAL];
-        let peer = self.shard(0, shard).and_then(|it| it.net.peer(key));
+        let peer = self.peer(0, shard, key);
         let may_fail =
-            peer.is_some_and(|it| it.socket.is_open() || it.socket.phase() == Phase::Closing);
+            peer.is_some_and(|peer| peer.socket.is_open() || peer.socket.phase() == Phase::Closing);
         if may_fail {
             self.fail_socket(shard, key, codes[c as usize % 3]);
         }
@@ -412,7 +412,7 @@ impl ClusterSimulation {
 
     /// The transport rejects a client's bytes, or there are too many.
     fn fail_socket(&mut self, shard: usize, key: Key, code: CloseCode) {
-        let peer = self.shard(0, shard).and_then(|it| it.net.peer(key));
+        let peer = self.peer(0, shard, key);
         let Some(number) = peer.map(|peer| peer.conn) else { return };
         if let Some(conn) = self.shared.ledger().sessions.conn_mut(number) {
             conn.codes |= code_bit(code.0);
@@ -424,7 +424,7 @@ impl ClusterSimulation {
 
     /// Checks that a socket that had to be closed has no session, and is read if it may answer.
     fn must_be_over(&mut self, shard: usize, key: Key, why: &str) {
-        let peer = self.shard(0, shard).and_then(|it| it.net.peer(key));
+        let peer = self.peer(0, shard, key);
         let Some(peer) = peer else { return };
         let phase = peer.socket.phase();
         let is_unheard = peer.is_held && peer.socket.transport == NETWORK;

@@ -58,7 +58,7 @@ impl ClusterSimulation {
         let message = serializer.decode_owned(text).ok();
         let size = message.as_ref().map(size).unwrap_or_default();
         let received = message.and_then(|message| self.prepared(message));
-        let peer = self.shard(0, shard).and_then(|it| it.net.peer_mut(key));
+        let peer = self.peer(0, shard, key);
         // What came in before the socket was closed is dropped.
         let waits = peer.is_some_and(|peer| {
             let is_it = peer.reading == ticket && peer.socket.phase() == Phase::Waiting;
@@ -106,7 +106,7 @@ impl ClusterSimulation {
         let bytes = message.payload.len();
         let prepared = guarded(|| prepare(&mut message))?;
         let taken_bytes = bytes.saturating_sub(message.payload.len());
-        let id = prepared.downcast_ref::<Ready>().map(|it| it.id);
+        let id = prepared.downcast_ref::<Ready>().map(|ready| ready.id);
         Some((Received { message, prepared: Some(prepared), taken_bytes }, id))
     }
 }

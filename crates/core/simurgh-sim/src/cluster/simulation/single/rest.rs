@@ -124,8 +124,9 @@ impl ClusterSimulation {
         if let Some(shard) = shards.iter().position(is_due) {
             return Some(format!("shard {shard} has something to tell"));
         }
-        let kept = shards.iter().map(|it| it.metrics.presences.value()).sum();
-        let refused = shards.iter().map(|it| it.metrics.errors_presence_refused.value()).sum();
+        let kept = shards.iter().map(|server| server.metrics.presences.value()).sum();
+        let refused =
+            shards.iter().map(|server| server.metrics.errors_presence_refused.value()).sum();
         self.shared.ledger().presence_unrest(kept, refused)
     }
 
@@ -202,7 +203,7 @@ impl ClusterSimulation {
         let Some(running) = self.nodes[0].as_ref() else { return };
         let mut found = Vec::new();
         // Homes that end notify no shard: answers that others keep end with the server.
-        let is_whole = running.shards.iter().all(|it| !it.has_ended);
+        let is_whole = running.shards.iter().all(|server| !server.has_ended);
         let state = running.node.state();
         for (shard, server) in running.shards.iter().enumerate().filter(|(_, it)| !it.has_ended) {
             let it = &server.metrics;
