@@ -1,7 +1,6 @@
 //! Operations from the bytes of a fuzzer.
 
-use crate::cluster::{ClusterPlan, KINDS};
-use crate::kit::operation::Op;
+use crate::cluster::{ClusterPlan, KINDS, Op};
 use crate::kit::run::run;
 
 /// Bytes of one operation: its kind and its numbers.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::alone::AlonePlan;
 use super::single::SinglePlan;
 use crate::kit::fault::{Fault, Faults};
-use crate::kit::operation::{self, Op};
+use crate::kit::operation;
 use crate::kit::setup::{Setup, patient_config};
 use crate::kit::topics::Topics;
 use fastrand::Rng;
@@ -285,6 +285,8 @@ fn names(count: usize, is_one_bucket: bool) -> Vec<String> {
     let first = Bucket::of("rooms:0");
     all.filter(|it| !is_one_bucket || Bucket::of(it) == first).take(count).collect()
 }
+
+pub(crate) type Op = operation::Op<Kind>;
 
 /// The kinds of operations. `a`, `b` and `c` choose node, shard, client, topic, and manner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,6 +28,10 @@ pub(crate) enum Fault {
     Seat,
     /// The application does more than it records.
     Lie,
+    /// A reply has another ref.
+    Misref,
+    /// A socket is closed with another code.
+    Recode,
     /// A payload becomes another.
     Garble,
     /// A message is handed in twice.

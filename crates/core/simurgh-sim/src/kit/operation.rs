@@ -2,12 +2,10 @@
 
 use fastrand::Rng;
 
-use crate::cluster::Kind;
-
 /// One operation. The meaning of its numbers depends on its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Op {
-    pub(crate) kind: Kind,
+pub(crate) struct Op<K> {
+    pub(crate) kind: K,
     /// Mostly the client, or the shard.
     pub(crate) a: u16,
     /// Mostly the topic.
@@ -16,8 +14,8 @@ pub(crate) struct Op {
     pub(crate) c: u32,
 }
 
-impl Op {
-    pub(crate) fn draw(kind: Kind, rng: &mut Rng) -> Self {
+impl<K> Op<K> {
+    pub(crate) fn draw(kind: K, rng: &mut Rng) -> Self {
         Self { kind, a: rng.u16(..), b: rng.u16(..), c: rng.u32(..) }
     }
 }
@@ -34,7 +32,7 @@ pub(crate) fn pick<K>(rng: &mut Rng, weights: impl Iterator<Item = (K, u32)> + C
 }
 
 /// Draws this many operations, each kind in proportion to its weight.
-pub(crate) fn operations(seed: u64, weights: &[(Kind, u32)], count: usize) -> Vec<Op> {
+pub(crate) fn operations<K: Copy>(seed: u64, weights: &[(K, u32)], count: usize) -> Vec<Op<K>> {
     let mut rng = Rng::with_seed(seed);
     let mut draw = || pick(&mut rng, weights.iter().copied()).map(|it| Op::draw(it, &mut rng));
     (0..count).map_while(|_| draw()).collect()

@@ -3,9 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::cluster::{ClusterPlan, ClusterSimulation};
+use crate::cluster::{ClusterPlan, ClusterSimulation, Op};
 use crate::kit::findings::{Counts, Failure, Findings, guarded};
-use crate::kit::operation::Op;
 use crate::kit::setup::locked;
 
 /// A bound on how often a failing run is tried again, to shrink it.

@@ -1,13 +1,14 @@
 //! What the parts of a simulation share.
 
+use std::ops::DerefMut;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use simurgh_core::{Config, LinkedWork};
 
-use crate::cluster::{ClusterPlan, Ledger};
 use crate::kit::fault::Faults;
+use crate::kit::findings::Findings;
 use crate::kit::topics::Topics;
 
 /// The configuration of the shards of a run.
@@ -23,9 +24,9 @@ pub(crate) struct Setup {
 
 /// What the nodes, applications and clients of a run share: the plan, and a ledger of what has
 /// happened, by which the outcome is checked.
-pub(crate) struct Shared {
-    ledger: Mutex<Ledger>,
-    pub(crate) plan: ClusterPlan,
+pub(crate) struct Shared<L, P> {
+    ledger: Mutex<L>,
+    pub(crate) plan: P,
     pub(crate) setup: Arc<Setup>,
     /// The next work that is linked to a channel.
     pub(crate) linking: Mutex<Option<Box<dyn LinkedWork>>>,
@@ -34,14 +35,14 @@ pub(crate) struct Shared {
     pub(crate) ready: AtomicI64,
 }
 
-impl std::fmt::Debug for Shared {
+impl<L, P> std::fmt::Debug for Shared<L, P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
 }
 
-impl Shared {
-    pub(crate) fn new(ledger: Ledger, plan: ClusterPlan, setup: Setup) -> Self {
+impl<L: DerefMut<Target = Findings>, P> Shared<L, P> {
+    pub(crate) fn new(ledger: L, plan: P, setup: Setup) -> Self {
         Self {
             ledger: Mutex::new(ledger),
             plan,
@@ -52,7 +53,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, L> {
         locked(&self.ledger)
     }
 

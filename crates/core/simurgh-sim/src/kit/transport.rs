@@ -13,7 +13,7 @@ use simurgh_data::{Key, Now, Run, Shared};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::CloseCode;
 
-use crate::kit::delivery::{Delivery, letter};
+use crate::kit::delivery::{Delivery, DeliveryKind, letter};
 use crate::kit::fault::Fault;
 use crate::kit::payload::{self, hashed};
 use crate::kit::peer::{Peer, Value};
@@ -291,6 +291,10 @@ impl Transport {
         if setup.faults.happens(Fault::Lose) {
             return;
         }
+        let mut line = line;
+        if line.kind == DeliveryKind::Reply && setup.faults.happens(Fault::Misref) {
+            line.msg_ref += 1;
+        }
         if let Some(peer) = self.peer_mut(key) {
             peer.heard.push(Value::Delivery(topic, line, sum));
             if setup.faults.happens(Fault::Double) {
@@ -432,8 +436,10 @@ impl Sockets for Transport {
     }
 
     fn deliver_close(&mut self, key: Key, code: Option<CloseCode>) {
+        let recodes = self.setup.faults.happens(Fault::Recode);
         if let Some(peer) = self.peer_mut(key) {
-            peer.heard.push(Value::Close(code.map(|it| it.0)));
+            let code = code.map(|code| if recodes { 4_000 } else { code.0 });
+            peer.heard.push(Value::Close(code));
         }
     }
 

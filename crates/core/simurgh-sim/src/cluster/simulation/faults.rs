@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::kit::operation::Op;
+use crate::cluster::Op;
 use simurgh_cluster::{GoneReason, LinkState, NodeId};
 use simurgh_core::{Mail, Mailboxes};
 use simurgh_loopback::{Direction, RestartData};

@@ -10,9 +10,9 @@ mod turns;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use crate::cluster::Op;
 use crate::kit::client::Connection;
 use crate::kit::findings::Findings;
-use crate::kit::operation::Op;
 use crate::kit::setup::locked;
 use crate::kit::{NONE, payload};
 use fastrand::Rng;

@@ -14,8 +14,8 @@ use simurgh_core::{Config, FanoutPermits, PresenceConfig};
 
 pub(crate) use self::actor::{Actor, join};
 pub(crate) use self::effects::{first_assigned, speech};
+use crate::cluster::Op;
 use crate::cluster::plan::{ClusterPlan, Kind};
-use crate::kit::operation::Op;
 use crate::kit::topics::Topics;
 use crate::limits::Limits;
 

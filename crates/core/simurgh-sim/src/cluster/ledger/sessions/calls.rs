@@ -126,8 +126,8 @@ impl Ledger {
         }
     }
 
-    /// The next broadcast of a further topic that a channel is to receive, or this one: those of the
-    /// step in which it subscribed may have come before that.
+    /// The next broadcast of a further topic that a channel is to receive, or this one. Those of
+    /// the step in which it subscribed may have come before that.
     pub(super) fn next_relayed(
         &self,
         chan: u32,

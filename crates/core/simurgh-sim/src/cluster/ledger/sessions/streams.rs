@@ -136,7 +136,7 @@ impl Ledger {
             let later = stream.own.iter().any(|own| own.line == line);
             let next = stream.own.front();
             let text = format!(
-                "socket {conn} receives on {name:.20}: {line:?}\n  next is {next:?}\n  or {item:?}, \
+                "socket {conn} receives on {name:.20}: {line:?}\n  next is {next:?}\n  or {item:?} \
                  {stream:.300?}"
             );
             return self.fail(if later { "order" } else { "unexpected" }, text);

@@ -18,6 +18,7 @@ use simurgh_proto::ws::{CloseCode, Decoder};
 
 pub(super) use self::readings::Reading;
 use super::{ClusterSimulation, Shard};
+use crate::cluster::Op;
 use crate::cluster::client::Session;
 use crate::cluster::ledger::BroadcastInfo;
 use crate::cluster::ledger::sessions::{
@@ -29,7 +30,6 @@ use crate::kit::EVENTS;
 use crate::kit::client::Connection;
 use crate::kit::delivery::RequestKind;
 use crate::kit::fault::Fault;
-use crate::kit::operation::Op;
 use crate::kit::topics::IDS;
 use crate::kit::transport::POLLED;
 use crate::limits::lifetime;
