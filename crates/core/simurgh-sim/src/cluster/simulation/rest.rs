@@ -23,6 +23,8 @@ const SETTLES_NS: u64 = 10 * SECOND;
 const REPEATS_NS: u64 = 26 * SECOND;
 /// The slow round finds what a topic lacks, and some attempts fetch it.
 const ROUND_NS: u64 = 50 * SECOND;
+/// Seconds in which one node delivers everything.
+const RESTS_MAX: usize = 60;
 /// Envelopes that may be in transit although everything else is delivered.
 const BEATS: usize = 4;
 /// Subscriptions that are allowed at any time.
@@ -55,7 +57,12 @@ impl ClusterSimulation {
 
     fn rest_alone(&mut self) {
         let quantum_ns = std::mem::replace(&mut self.quantum_ns, 5 * MILLISECOND);
-        self.pass(SECOND);
+        for _ in 0..RESTS_MAX {
+            self.pass(SECOND);
+            if !self.is_busy() {
+                break;
+            }
+        }
         self.quantum_ns = quantum_ns;
         if self.shared.has_failed() {
             return;
@@ -67,6 +74,18 @@ impl ClusterSimulation {
         ledger.counts.count("unconfirmed", u64::saturating_sub(unconfirmed, counted));
         ledger.check_stored(unconfirmed);
         self.clients.iter().for_each(|it| it.check_rest(&mut ledger));
+    }
+
+    /// Whether a client has sent or is to receive something.
+    fn is_busy(&self) -> bool {
+        self.clients.iter().filter_map(|client| client.connection.as_ref()).any(|line| {
+            let running = self.nodes.get(line.slot).and_then(Option::as_ref);
+            let server = running.and_then(|running| running.shards.get(line.shard));
+            server.and_then(|server| server.net.peer(line.key)).is_some_and(|peer| {
+                let is_read = peer.inbound.is_empty() && peer.stash.is_empty();
+                !is_read || !peer.queue.is_empty() || !peer.pipe.is_empty()
+            })
+        })
     }
 
     fn check_rest(&mut self, mended_ns: u64) {
