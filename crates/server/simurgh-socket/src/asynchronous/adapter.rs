@@ -91,7 +91,7 @@ impl<C: Channel> Async<C> {
     ) {
         let Some(channel) = channel.take() else { return };
         let Job { start, at, message, .. } = job;
-        let scope = OffShardScope::of::<C>(ctx, message.clone());
+        let scope = OffShardScope::of(ctx, message.clone());
         let (outbox, topic) = (scope.outbox.clone(), Arc::clone(&scope.known.topic));
         let handle = ctx.handle::<Self>();
         let reach = Arc::clone(handle.node());
