@@ -86,6 +86,9 @@ fn report(source: &Source, sockets: &[Served], endpoint: &Endpoint) {
         };
         tracing::info!("socket: ws://{address}{path}{longpoll}{channels}{what}");
     }
+    let chat =
+        if source.is_built_in_chat { format!("chat http://{address}/, ") } else { "".into() };
+    tracing::info!("pages: {chat}observer http://{address}/observer/");
     match source.tokens {
         Some("off") => tracing::info!("tokens: off, any client may connect"),
         Some(tokens) => tracing::info!("tokens: {tokens}"),

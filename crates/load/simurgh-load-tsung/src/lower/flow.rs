@@ -140,7 +140,7 @@ impl Lower<'_> {
         };
         if step.is_none() {
             let what = "`incr` of <for> is not a step";
-            self.wrong(element.line_of("incr"), what, "a whole number other than 0 is wanted");
+            self.wrong(element.line_of("incr"), what, "it must be a whole number other than 0");
         }
         let body = self.steps(element);
         Some(Act::For(For {
@@ -164,7 +164,7 @@ impl Lower<'_> {
             return self.number_text(&value, line, steps).map(Bound::Var);
         }
         let what = format!("`{name}` of <for> cannot be \"{value}\"");
-        self.refuse(line, what, "a whole number or %%_variable%% is wanted")
+        self.refuse(line, what, "it must be a whole number or %%_variable%%")
     }
 
     fn for_each(&mut self, element: &Element) -> Option<Act> {

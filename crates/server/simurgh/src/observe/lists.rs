@@ -1,8 +1,8 @@
 //! Lists of topics and connections: collected from all shards, at a limited rate.
 //!
 //! A list costs a walk over all records. It is reused for at least a second, and for [`PACE`] times
-//! the shards' time that its walk took: one list that is watched all day takes half a hundredth of
-//! a core, with a thousand connections or with a million.
+//! the shards' time that its walk took. A list that is watched all day takes 0.5 % of a core, with
+//! a thousand connections or with a million.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
