@@ -1,14 +1,16 @@
 //! The state of one shard.
 
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{ChannelId, Missed, Node, Prepared, Reason, UserSocket};
+use simurgh_data::{Key, Next, Run};
 use simurgh_history::Epoch;
 use simurgh_presence::Owner;
 use simurgh_proto::message::Message;
-use simurgh_reactor::{Key, Next, Run};
 
 use crate::application::Application;
 use crate::barrier::Barriers;
@@ -101,7 +103,7 @@ impl<N: Node> Core<N> {
         Self {
             shard,
             registry: Registry::new(Arc::clone(&metrics), seed),
-            fanout: Fanout::new(Arc::clone(&node), Arc::clone(&metrics), shard),
+            fanout: Fanout::new(Arc::clone(&node), Arc::clone(&metrics), shard, seed),
             application: Application::new(Arc::clone(&node), Arc::clone(&metrics), shard),
             sweep: Sweep::new(shortest.unwrap_or_default()),
             expiry: Box::default(),
@@ -203,8 +205,8 @@ fn history(node: &impl Node, shard: u16, seed: u64) -> Option<Box<History>> {
     }))
 }
 
-impl<N: Node> std::fmt::Debug for Core<N> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<N: Node> core::fmt::Debug for Core<N> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Core")
             .field("shard", &self.shard)
             .field("topics", &self.registry.topics.len())

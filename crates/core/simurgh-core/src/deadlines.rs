@@ -1,11 +1,13 @@
 //! Timeouts of sockets, channels and topics.
 
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use simurgh_channel::{Node, Reason, TICK, wall_tick};
+use simurgh_data::{Key, Next};
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::{Key, Next};
 
 use crate::core::{Core, in_time};
 use crate::socket::{Phase, Socket};

@@ -2,7 +2,7 @@
 //! of sockets are in `session`.
 
 use simurgh_channel::{HistoryMail, Mail, Node};
-use simurgh_reactor::{Key, Next};
+use simurgh_data::{Key, Next};
 
 use crate::core::Core;
 use crate::sockets::Sockets;

@@ -48,7 +48,12 @@
 //!
 //! # Features
 //!
-//! None is on by default. `fuzz` opens the model of the registry to this project's fuzz targets.
+//! None is on by default. `std` brings `guarded`, which shards need. `fuzz` opens the model of the
+//! registry to this project's fuzz targets.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
 
 mod application;
 mod barrier;
@@ -82,24 +87,26 @@ mod view;
 mod waiting;
 mod wire;
 
-pub use application::guarded;
 pub use core::{Core, Received};
 pub use history::save::SavedHistory;
 pub use history::view::KeptView;
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;
+#[cfg(feature = "std")]
+pub use simurgh_channel::guarded;
 pub use simurgh_channel::{
-    Assigns, Audience, Broadcast, BroadcastError, Bucket, Callback, ChannelHandle, ChannelId,
-    ChannelLimits, Cluster, Config, Effect, Effects, FanoutPermits, FromEngine, HistoryConfig,
-    HistoryMail, HistoryPage, HistoryRequest, HistoryRule, HistoryTopic, HistoryTopics, Join,
-    JoinDecision, JoinFn, KeepRequest, KeptAt, KeptCallback, KeptItem, KeptMessage, Kind, Lifetime,
-    Limit, LimitPolicy, LinkedWork, Listener, Mail, Node, NodeHandle, NotKept, OnBroadcast,
-    Outcome, PageCallback, Posted, PrepareFn, Prepared, PresenceCall, PresenceCallback,
-    PresenceConfig, PresenceError, PresenceList, PresenceMail, Presences, Range, Rate, RateError,
-    RateLimit, Reason, Reply, ReplyRef, Route, ShardChannel, ShardContext, ShardHandleInfo,
-    SharedPush, SizeLimit, SocketLimits, SocketState, Stop, StoreRequest, TICK, ToChannel,
-    ToCluster, TooFewTokens, UserSocket, Work, metrics, nanoseconds, until,
+    Assigns, Audience, Broadcast, BroadcastError, Bucket, Callback, CallbackWatch, ChannelHandle,
+    ChannelId, ChannelLimits, Cluster, Config, Destination, Effect, Effects, FanoutPermits,
+    FromEngine, HistoryConfig, HistoryMail, HistoryPage, HistoryRequest, HistoryRule, HistoryTopic,
+    HistoryTopics, Join, JoinDecision, JoinFn, KeepRequest, KeptAt, KeptCallback, KeptItem,
+    KeptMessage, Kind, Lifetime, Limit, LimitPolicy, LinkedWork, Listener, Mail, Mailboxes, Node,
+    NodeHandle, NotKept, OnBroadcast, Outcome, PageCallback, Posted, PrepareFn, Prepared,
+    PresenceCall, PresenceCallback, PresenceConfig, PresenceError, PresenceList, PresenceMail,
+    Presences, Publisher, Range, Rate, RateError, RateLimit, Reason, Reply, ReplyRef, Route,
+    ShardChannel, ShardContext, ShardHandleInfo, SharedPush, Signer, SizeLimit, SocketLimits,
+    SocketState, Stop, StoreRequest, TICK, ToChannel, ToCluster, TooFewTokens, UserSocket,
+    WallClock, Work, metrics, nanoseconds, until,
 };
 pub use simurgh_history::{
     GapReason, Ids, Position, ReplayLimits, Resume, Retention, Since, StoredAt,

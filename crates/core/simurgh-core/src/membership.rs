@@ -1,13 +1,15 @@
 //! The identity of a membership, and what its beginning and end change outside of the registry.
 
-use std::rc::Rc;
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{
-    Assigns, Audience, Broadcast, ChannelId, Effect, Lifetime, Node, PresenceCall, Reason,
-    ShardChannel,
+    Assigns, Audience, Broadcast, ChannelId, Destination, Effect, Lifetime, Node, PresenceCall,
+    Publisher, Reason, ShardChannel,
 };
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
-use simurgh_reactor::Key;
 
 use crate::core::Core;
 use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber, TRACKS};
@@ -157,8 +159,8 @@ impl<N: Node> Core<N> {
     ) -> bool {
         let except = (audience == Audience::Others).then_some(speaker.id);
         let broadcast = Broadcast { topic, event, payload, except, kept: None };
-        if self.keeps(&broadcast.topic) {
-            return self.keep(out, speaker, broadcast);
+        if let Destination::Home(home) = self.node.destination(&broadcast.topic) {
+            return self.keep(out, speaker, broadcast, home);
         }
         self.fanout.publish(&mut self.registry, out, speaker.conn, broadcast);
         false

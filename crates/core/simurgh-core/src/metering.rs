@@ -1,14 +1,15 @@
 //! Checks what a client sends, or has a channel do, against the limits of its user socket.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{
     Callback, ChannelLimits, Effect, Limit, LimitPolicy, Node, Outcome, PresenceCall, SizeLimit,
     UserSocket,
 };
+use simurgh_data::Key;
 use simurgh_proto::message::{Message, Ref};
 use simurgh_proto::session::server::{self as session, MessageKind};
-use simurgh_reactor::Key;
 
 use crate::core::{Core, Received};
 use crate::meters::{Charge, Exceeded, Scope};

@@ -14,11 +14,11 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use simurgh_channel::metrics::ShardMetrics;
+use simurgh_data::{Key, Next, Now, Run, Shared};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
 use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::{CloseCode, Decoder, Event, FrameLimits, Role};
-use simurgh_reactor::{Key, Next, Now, Run, Shared};
 
 pub(crate) use self::app::*;
 pub(crate) use self::peers::TestSockets;
@@ -125,7 +125,7 @@ impl NodeHandle for TestNode {
 
     fn spawn(&self, mut work: Work) {
         let poll = || work.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
-        let ready = guarded(poll).is_none_or(|polled| polled.is_ready());
+        let ready = simurgh_channel::guarded(poll).is_none_or(|polled| polled.is_ready());
         assert!(ready, "tests spawn nothing that waits");
     }
 
@@ -168,20 +168,8 @@ impl Node for TestNode {
         self.user_sockets.iter().any(UserSocket::has_history)
     }
 
-    fn sign(&self, text: &str) -> String {
-        format!("signed {text}").replace('\0', " ")
-    }
-
-    fn is_signed(&self, text: &str, proof: &str) -> bool {
-        self.sign(text) == proof
-    }
-
     fn history_bytes(&self) -> &[AtomicU64] {
         &self.history_bytes
-    }
-
-    fn unix_ms(&self, now_ns: u64) -> u64 {
-        1_000_000 + now_ns / 1_000_000
     }
 
     fn permits(&self) -> &FanoutPermits {
@@ -192,6 +180,27 @@ impl Node for TestNode {
         self.cluster.as_ref().map(|it| it as &dyn Cluster)
     }
 
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
+        assert_eq!(shard, 0);
+        self.log().decides.push((key, ticket, work));
+    }
+
+    fn member_joined(&self, topic: &str) {
+        *self.log().census.entry(topic.into()).or_default() += 1;
+    }
+
+    fn member_left(&self, topic: &str) {
+        let mut log = self.log();
+        let count = log.census.get_mut(topic).expect("it was counted in");
+        *count = count.checked_sub(1).expect("it was counted in");
+    }
+
+    fn release_connection(&self) {
+        self.log().seats_freed += 1;
+    }
+}
+
+impl Mailboxes for TestNode {
     fn shards(&self) -> usize {
         self.log().mail.len()
     }
@@ -218,10 +227,11 @@ impl Node for TestNode {
         let log = self.log();
         if log.ended.contains(&shard) { 0 } else { log.bytes[shard] }
     }
+}
 
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
-        assert_eq!(shard, 0);
-        self.log().decides.push((key, ticket, work));
+impl CallbackWatch for TestNode {
+    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+        simurgh_channel::guarded(f)
     }
 
     fn enter_callback(&self, shard: usize, callback: Callback) {
@@ -237,19 +247,21 @@ impl Node for TestNode {
         log.is_inside = false;
         log.slowness
     }
+}
 
-    fn member_joined(&self, topic: &str) {
-        *self.log().census.entry(topic.into()).or_default() += 1;
+impl Signer for TestNode {
+    fn sign(&self, text: &str) -> String {
+        format!("signed {text}").replace('\0', " ")
     }
 
-    fn member_left(&self, topic: &str) {
-        let mut log = self.log();
-        let count = log.census.get_mut(topic).expect("it was counted in");
-        *count = count.checked_sub(1).expect("it was counted in");
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        self.sign(text) == proof
     }
+}
 
-    fn release_connection(&self) {
-        self.log().seats_freed += 1;
+impl WallClock for TestNode {
+    fn unix_ms(&self, now_ns: u64) -> u64 {
+        1_000_000 + now_ns / 1_000_000
     }
 }
 
@@ -364,10 +376,11 @@ impl TestShard {
     pub(crate) fn decides(&mut self) {
         let (key, ticket, mut work) = self.node.log().decides.remove(0);
         let mut cx = TaskContext::from_waker(Waker::noop());
-        let answer = guarded(|| work.as_mut().poll(&mut cx)).map(|poll| match poll {
-            Poll::Ready(join) => join,
-            Poll::Pending => panic!("tests decide at once"),
-        });
+        let answer =
+            simurgh_channel::guarded(|| work.as_mut().poll(&mut cx)).map(|poll| match poll {
+                Poll::Ready(join) => join,
+                Poll::Pending => panic!("tests decide at once"),
+            });
         self.core.mail(&mut self.out, Mail::Joined(key, ticket, answer));
     }
 

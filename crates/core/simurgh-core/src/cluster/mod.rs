@@ -3,6 +3,7 @@
 //! A shard reports a topic's first member or listener, and when it has none any more. Socket ids
 //! are not reported: `disconnect` is sent to all nodes.
 
+use alloc::boxed::Box;
 use simurgh_channel::{ChannelId, Listener, Node, ToCluster};
 use simurgh_history::Retention;
 
@@ -23,7 +24,7 @@ impl<N: Node> Core<N> {
         let member = self.registry.member(membership).filter(|it| !it.is(SOCKET_ID));
         let topic = member.map(|it| it.topic).and_then(|id| self.registry.topic_mut(id));
         if let Some(topic) = topic
-            && !std::mem::replace(&mut topic.deliveries.is_wanted, true)
+            && !core::mem::replace(&mut topic.deliveries.is_wanted, true)
             && let Some(cluster) = self.node.cluster()
         {
             let wants = retention(self.history.as_deref(), &topic.name);
@@ -42,7 +43,7 @@ impl<N: Node> Core<N> {
     fn report_topic_end(&mut self, id: TopicId) {
         let topic = self.registry.topic_mut(id).filter(|it| it.len() == 0);
         if let Some(topic) = topic
-            && std::mem::take(&mut topic.deliveries.is_wanted)
+            && core::mem::take(&mut topic.deliveries.is_wanted)
             && !self.fanout.listens_to(&topic.name)
             && let Some(cluster) = self.node.cluster()
         {

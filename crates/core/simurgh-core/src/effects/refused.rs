@@ -1,6 +1,9 @@
 //! Broadcasts of a client's message that cannot be sent: the client is told, never answered `ok`.
 
-use simurgh_channel::{BroadcastError, Effect, Node, Outcome, Reply};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use simurgh_channel::{BroadcastError, Effect, Node, Outcome, Publisher, Reply};
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::json;
 

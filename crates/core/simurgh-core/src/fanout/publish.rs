@@ -1,11 +1,12 @@
 //! From a publisher to all shards, and holding back a publisher that is faster than its readers.
 
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::time::Duration;
 
-use simurgh_channel::{Broadcast, ChannelId, Charge, Flow, Listener, Node, Posted, ToCluster};
+use simurgh_channel::{Broadcast, ChannelId, Charge, Flow, Listener, Node, Posted, Publisher};
+use simurgh_data::{Key, Next};
 use simurgh_history::{GAP, Position};
-use simurgh_reactor::{Key, Next};
 
 use super::delivery::Registry;
 use super::state::{Fanout, Held, Publishers};
@@ -34,9 +35,7 @@ impl<N: Node> Fanout<N> {
     ) {
         let Some(admitted) = self.admit(registry, &broadcast) else { return };
         let broadcast = Arc::new(broadcast);
-        if let Some(cluster) = self.node.cluster() {
-            cluster.send(ToCluster::Broadcast(Arc::clone(&broadcast)));
-        }
+        self.node.send_to_cluster(&broadcast);
         self.spread(registry, broadcast, Some(Arc::clone(&admitted.charge)), None);
         self.hold_back(out, publisher, admitted);
     }

@@ -4,7 +4,9 @@
 //! They are passed on by mail, to this shard too, and so are answers: on all shards mail is in the
 //! order of the numbers, and an answer covers exactly what was before it.
 
-use std::sync::Arc;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::engine::{behind, nothing_up_to, place, weight};
 use simurgh_channel::{

@@ -1,10 +1,9 @@
 //! The way of a broadcast into its topic's history.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 
-use simurgh_channel::{
-    Broadcast, HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, Posted, home_shard,
-};
+use simurgh_channel::{Broadcast, HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, Posted};
 use simurgh_history::Position;
 
 use crate::core::Core;
@@ -26,12 +25,12 @@ impl<N: Node> Core<N> {
         out: &mut impl Sockets,
         speaker: &Speaker,
         broadcast: Broadcast,
+        home: usize,
     ) -> bool {
         let Some(admitted) = self.fanout.admit(&mut self.registry, &broadcast) else {
             return false;
         };
         let (charge, weight) = (Some(Arc::clone(&admitted.charge)), broadcast.weight());
-        let home = home_shard(broadcast.topic(), self.node.shards());
         let member = self.registry.member(speaker.id.membership);
         let is_live = member.is_some_and(|it| it.generation == speaker.id.generation);
         let (is_home, uses_engine) = (home == usize::from(self.shard), self.uses_engine());

@@ -1,12 +1,15 @@
 //! Missed messages of a client: requested from its topic's home, and sent behind the join's reply.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{Broadcast, Kept, KeptMark, Missed, MissedRequest, Node};
+use simurgh_data::Run;
 use simurgh_history::{AT, GapReason, RESUMED, encode_resumed};
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::serializer::{Serializer, ServerMessage};
-use simurgh_reactor::Run;
 
 use super::answer::ANSWERS_MAX;
 use crate::core::Core;

@@ -33,8 +33,8 @@ pub(crate) mod view;
 mod wait;
 
 use simurgh_channel::{ChannelId, HistoryMail, Node, NotKept, Reply};
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
-use simurgh_reactor::Key;
 
 use crate::barrier::Barrier;
 use crate::core::Core;

@@ -1,16 +1,18 @@
 //! Requests that wait for a topic that a broker numbers to be known here, and other deadlines.
 
-use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use simurgh_channel::engine::is_of_nothing;
 use simurgh_channel::{
     HistoryMail, HistoryPage, Mail, Missed, MissedRequest, Node, NotKept, PageCallback, Range,
     Requester, ToCluster,
 };
+use simurgh_data::Next;
 use simurgh_history::{GapReason, Position, Since};
-use simurgh_reactor::Next;
 
 use super::followed::{Deadline, PendingRequest, Readiness, TopicState};
 use crate::core::Core;
@@ -191,7 +193,7 @@ impl<N: Node> Core<N> {
         let now_ns = out.now().ns;
         let give_up = self.node.config().history.confirm_timeout.saturating_mul(2);
         let Some(followed_topics) = self.followed_topics() else { return Next::Idle };
-        let ready = std::mem::take(&mut followed_topics.ready);
+        let ready = core::mem::take(&mut followed_topics.ready);
         for topic in ready {
             self.answer_ready(out, &topic);
         }

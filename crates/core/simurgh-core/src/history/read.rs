@@ -1,5 +1,6 @@
 //! Requests about histories from outside of channels.
 
+use alloc::boxed::Box;
 use simurgh_channel::{HistoryRequest, KeptAt, KeptFor, Node, NotKept};
 
 use super::bounds::SWEEP_STEPS;

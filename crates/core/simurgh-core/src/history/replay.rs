@@ -6,14 +6,17 @@
 //! log of this shard continues. What the channel does meanwhile is queued as behind a broadcast
 //! that is to be kept, and its socket is not read.
 
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use simurgh_channel::{
     Broadcast, ChannelId, HistoryMail, Mail, Missed, MissedRequest, Node, Requester, home_shard,
 };
+use simurgh_data::{Key, Next};
 use simurgh_history::{GAP, Since, encode_gap};
-use simurgh_reactor::{Key, Next};
 
 use super::replays::Replay;
 use crate::barrier::{Barrier, Queued};

@@ -1,10 +1,11 @@
 //! Members that get what they have missed in parts, and their progress.
 
-use std::collections::{HashMap, VecDeque};
+use crate::seeded_state::HashMap;
+use alloc::collections::VecDeque;
 
 use simurgh_channel::ChannelId;
+use simurgh_data::Key;
 use simurgh_history::Position;
-use simurgh_reactor::Key;
 
 #[derive(Debug)]
 pub(super) struct Replay {

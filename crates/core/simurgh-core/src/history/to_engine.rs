@@ -3,6 +3,7 @@
 //! A broadcast counts for its home and its publisher's flow until it is answered, so publishers
 //! that are faster than the broker are held.
 
+use alloc::boxed::Box;
 use simurgh_channel::{
     HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, NotKept, StoreRequest, ToCluster, engine,
 };

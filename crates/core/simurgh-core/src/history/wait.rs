@@ -1,11 +1,12 @@
 //! Channels that wait for the confirmation that their broadcast is kept.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{Broadcast, ChannelId, Effect, Node, Reason, Reply};
+use simurgh_data::Key;
 use simurgh_history::Position;
 use simurgh_proto::message::Ref;
-use simurgh_reactor::Key;
 
 use super::replays::Replay;
 use crate::barrier::{Queued, queued_reply};

@@ -13,15 +13,15 @@ mod peers;
 mod topic;
 mod topic_peers;
 
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::sync::Arc;
+use core::time::Duration;
 
 use simurgh_channel::{
-    Broadcast, Charge, Mail, Node, Posted, PresenceCall, PresenceMail, SharedEvent, SharedPush,
-    ToCluster,
+    Broadcast, Charge, Mail, Node, Posted, PresenceCall, PresenceMail, Publisher, SharedEvent,
+    SharedPush, ToCluster,
 };
+use simurgh_data::Next;
 use simurgh_proto::message::Payload;
-use simurgh_reactor::Next;
 
 use self::home::MemberCall;
 use self::output::Output;

@@ -1,16 +1,18 @@
 //! Joins: checks before the application is called, its decision, and what follows from it.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{
-    Callback, Effect, HistoryMail, Join, JoinFn, JoinKind, Kind, Mail, MissedRequest, Node,
-    Outcome, PARSED_BYTES_MAX, Prepared, Requester, ShardChannel, TOPIC_BYTES_MAX, UserSocket,
-    home_shard,
+    Admission, Callback, Effect, HistoryMail, Join, JoinFn, JoinKind, Kind, Mail, MissedRequest,
+    Node, Outcome, PARSED_BYTES_MAX, Prepared, Requester, ShardChannel, StartFn, TOPIC_BYTES_MAX,
+    UserSocket, home_shard,
 };
+use simurgh_data::Key;
 use simurgh_history::{Resume, Since};
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
-use simurgh_reactor::Key;
 
 use crate::application::Subject;
 use crate::core::{Core, Received};
@@ -149,8 +151,8 @@ impl<N: Node> Core<N> {
     ) {
         let topic = joining.topic;
         match join.0 {
-            JoinKind::Ok { channel, reply } => {
-                let granted = Granted { channel, reply, effects };
+            JoinKind::Ok(admission) => {
+                let granted = Granted { admission, effects };
                 if joining.resume.is_some() {
                     return self.request_missed(out, key, joining, granted);
                 }
@@ -165,8 +167,8 @@ impl<N: Node> Core<N> {
                 self.await_join(out, key, joining, work, None);
                 self.apply_unjoined(out, key, topic, effects);
             }
-            JoinKind::Held { channel, reply, until } => {
-                let granted = Granted { channel, reply, effects };
+            JoinKind::Held(admission, until) => {
+                let granted = Granted { admission, effects };
                 self.await_join(out, key, joining, until, Some(granted));
             }
             // Only a held join is released.
@@ -262,7 +264,7 @@ impl<N: Node> Core<N> {
         granted: Granted,
         resumption: Option<Resumption>,
     ) {
-        let Granted { channel, reply, effects } = granted;
+        let Granted { admission: Admission { channel, reply, starts }, effects } = granted;
         // `intercept` is application code, too, and may panic.
         let Some(intercepts) = self.application.ask(|| !channel.intercept().is_empty()) else {
             self.application.drop_guarded(channel);
@@ -289,11 +291,17 @@ impl<N: Node> Core<N> {
                 return self.application.drop_guarded(effects);
             }
         }
-        self.has_joined(out, membership, effects);
+        self.has_joined(out, membership, effects, starts);
     }
 
     #[inline(always)]
-    fn has_joined(&mut self, out: &mut impl Sockets, membership: u32, effects: Vec<Effect>) {
+    fn has_joined(
+        &mut self,
+        out: &mut impl Sockets,
+        membership: u32,
+        effects: Vec<Effect>,
+        starts: Vec<StartFn>,
+    ) {
         let membership = match effects.is_empty() {
             true => {
                 self.application.keep(effects);
@@ -309,6 +317,7 @@ impl<N: Node> Core<N> {
         };
         let current = CurrentMessage::default();
         self.call(out, membership, Callback::AfterJoin, current, |channel, ctx| {
+            starts.into_iter().for_each(|start| start(ctx));
             channel.after_join(ctx);
             Outcome::NoReply
         });

@@ -5,15 +5,17 @@ mod join;
 mod joining;
 mod limited;
 
+use alloc::boxed::Box;
+use alloc::vec;
 use simurgh_channel::{
-    Callback, ChannelId, ChannelMessage, Effect, NO_MEMBERSHIP, Node, Reason, SharedPush,
+    Callback, ChannelId, ChannelMessage, Effect, NO_MEMBERSHIP, Node, Reason, RenewFn, SharedPush,
     SocketState, ToChannel,
 };
-use simurgh_proto::message::{Message, Payload, Ref};
+use simurgh_data::Key;
+use simurgh_proto::message::{Message, Payload, Ref, events};
 use simurgh_proto::serializer::Frame;
 use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
 
 use crate::core::{Core, Received};
 use crate::effects::CurrentMessage;
@@ -129,11 +131,24 @@ impl<N: Node> Core<N> {
     }
 
     fn push_in(&mut self, out: &mut impl Sockets, membership: u32, received: Received<'_>) {
-        let Received { message: Message { msg_ref, event, payload, .. }, prepared, .. } = received;
+        let Received { message, prepared, .. } = received;
+        let Message { msg_ref, topic, event, payload, .. } = message;
+        let renew = (event == events::ACCESS_TOKEN)
+            .then(|| self.renewal(out, membership, &topic))
+            .flatten();
         let current = CurrentMessage { message: Some(msg_ref), prepared, position: None };
-        self.call(out, membership, Callback::HandleIn, current, |channel, ctx| {
-            channel.handle_in(ctx, &event, payload)
+        self.call(out, membership, Callback::HandleIn, current, |channel, ctx| match renew {
+            Some(renew) => renew(ctx, &payload),
+            None => channel.handle_in(ctx, &event, payload),
         });
+    }
+
+    /// The function that renews the token of a socket, if it is not for the channel of this topic.
+    #[cold]
+    fn renewal(&self, out: &impl Sockets, membership: u32, topic: &str) -> Option<RenewFn> {
+        let key = self.registry.member(membership)?.conn;
+        let user_socket = self.node.user_socket(out.socket(key)?.user_socket)?;
+        user_socket.route(topic)?.renew.clone()
     }
 
     fn leave_topic(
@@ -267,7 +282,7 @@ impl<N: Node> Core<N> {
         if socket.is_open() {
             self.socket_ended();
         }
-        let (list, own) = (std::mem::take(&mut socket.list), socket.own.take());
+        let (list, own) = (core::mem::take(&mut socket.list), socket.own.take());
         self.end_memberships(out, list, own);
     }
 }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::RenewFn;
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::Frame;
+use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
 
 use crate::testing::*;
 use crate::*;
@@ -506,4 +508,30 @@ fn nothing_is_sent_after_the_end() {
     it.core.resume(&mut it.out, key);
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
     assert!(it.counts().is_empty());
+}
+
+#[test]
+fn fresh_token_goes_to_the_function_of_its_route() {
+    let route = |pattern: &str| {
+        let join: JoinFn = Arc::new(|_, _| Join::ok(scripted(|_, _| Outcome::unknown_event())));
+        Route::new(Pattern::parse(pattern).unwrap(), join)
+    };
+    let renew: RenewFn = Arc::new(|ctx, payload| {
+        ctx.push("renewed", payload.clone().into_owned());
+        Outcome::ok(Payload::EMPTY_OBJECT)
+    });
+    let routes = vec![Route { renew: Some(renew), ..route("renewed:*") }, route("*")];
+    let mut it = TestShard::with(Config::default(), vec![UserSocket::new(Kind::Channels(routes))]);
+    let key = it.opens(Wire::V2);
+    for topic in ["renewed:a", "t"] {
+        it.sends(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
+    }
+    it.receives(key);
+    it.sends(key, r#"[1,2,"renewed:a","access_token",{"a":1}]"#);
+    let pushed = r#"[1,null,"renewed:a","renewed",{"a":1}]"#.to_owned();
+    assert_eq!(it.receives(key), [pushed, ok(1, 2, "renewed:a", "{}")]);
+    it.sends(key, r#"[1,3,"t","access_token",{"a":1}]"#);
+    it.sends(key, r#"[1,4,"renewed:a","other",{}]"#);
+    let ended = |topic| format!(r#"[1,1,"{topic}","phx_error",{{"reason":"channel_crash"}}]"#);
+    assert_eq!(it.receives(key), ["t", "renewed:a"].map(ended), "their channels handle them");
 }

@@ -5,7 +5,7 @@
 //! deadlines. All are in ticks of `wall_tick`.
 
 use simurgh_channel::{Lifetime, has_passed};
-use simurgh_reactor::Now;
+use simurgh_data::Now;
 
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
@@ -44,7 +44,7 @@ impl Expiry {
     }
 
     pub(crate) fn end(&mut self) {
-        if std::mem::take(&mut self.is_looking) {
+        if core::mem::take(&mut self.is_looking) {
             self.soonest = self.seen;
         }
     }
@@ -56,7 +56,7 @@ fn earlier(other: Option<u32>, tick: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use core::time::Duration;
 
     use super::*;
 

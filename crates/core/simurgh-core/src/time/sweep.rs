@@ -1,7 +1,8 @@
 //! The sweep over the records of sockets: one slice a turn, one round in an eighth of the shortest
 //! timeout.
 
-use std::time::Duration;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use simurgh_channel::{TICK, nanoseconds, until};
 
@@ -13,7 +14,7 @@ pub(crate) struct Sweep {
     is_under_way: bool,
     pub(crate) cursor: u32,
     /// Kept so that no round allocates it.
-    pub(crate) found: Vec<simurgh_reactor::Key>,
+    pub(crate) found: Vec<simurgh_data::Key>,
 }
 
 impl Sweep {

@@ -3,7 +3,7 @@
 use super::read::{kept, store};
 use super::*;
 use crate::history::kept_topics::KeptTopics;
-use simurgh_channel::{MissedRequest, Node as _, Requester};
+use simurgh_channel::{MissedRequest, Requester};
 use simurgh_history::{Epoch, GapReason, Position, Since};
 
 fn asked(kept: &mut KeptTopics, topic: &str, since: Position, now_ms: u64) -> Option<GapReason> {

@@ -38,7 +38,7 @@ impl Node {
 
     fn has_mail(&mut self, topic: &str, json: &'static str) {
         let broadcast = Broadcast::new(topic, "news", Payload::from_json(json));
-        crate::Node::broadcast(&*self.test_shard.node, broadcast).expect("there is room");
+        crate::Publisher::broadcast(&*self.test_shard.node, broadcast).expect("there is room");
         let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
         mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
     }

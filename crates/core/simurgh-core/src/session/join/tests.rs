@@ -2,11 +2,11 @@
 
 mod later;
 
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
 
 use super::{REF_BYTES_MAX, SHORT_TOPIC_BYTES, TOPIC_BYTES_MAX};
 use crate::socket::Socket;
@@ -143,14 +143,11 @@ fn panic_in_a_join_keeps_the_socket() {
 /// PROTOCOL rows 23–25: without a matching pattern there is no join; the answer has no join_ref.
 #[test]
 fn first_matching_pattern_handles_a_topic() {
-    let route = |pattern: &str, name: &'static str| Route {
-        pattern: Pattern::parse(pattern).unwrap(),
-        join: std::sync::Arc::new(move |_: &mut ShardContext<'_>, _: Payload<'_>| {
+    let route = |pattern: &str, name: &'static str| {
+        let join = move |_: &mut ShardContext<'_>, _: Payload<'_>| {
             Join::ok(scripted(standard)).reply(Payload::from_json(name))
-        }),
-        prepare: None,
-        limits: ChannelLimits::default(),
-        history: None,
+        };
+        Route::new(Pattern::parse(pattern).unwrap(), std::sync::Arc::new(join))
     };
     let routes = vec![route("exact", "1"), route("rooms:*", "2"), route("rooms:x", "3")];
     let mut it = test_shard(UserSocket::new(Kind::Channels(routes)));

@@ -215,3 +215,36 @@ fn paused_client_joins_with_all_effects_of_its_join() {
     it.core.join_overdue(&mut it.out, key);
     assert_eq!(it.receives(key), [refused(1, 2, "t", "join timed out")]);
 }
+
+#[test]
+fn start_function_runs_with_the_member_before_after_join() {
+    let joined = |payload: &str| {
+        let channel = scripted(|ctx, heard| {
+            if matches!(heard, ChannelCall::Joined) {
+                ctx.push("joined", Payload::EMPTY_OBJECT);
+            }
+            Outcome::NoReply
+        });
+        let join = match payload {
+            "1" => Join::ok(channel),
+            "2" => Join::later(async { Join::ok(channel) }),
+            "3" => Join::ok(channel).after(async {}),
+            _ => Join::error(Payload::NULL),
+        };
+        join.on_start(|ctx| ctx.push("started", Payload::EMPTY_OBJECT))
+    };
+    let mut it = test_shard(user_socket(move |_, payload| joined(payload.json().unwrap())));
+    let pushed = |event: &str| format!(r#"[1,null,"t","{event}",{{}}]"#);
+    for payload in ["1", "2", "3"] {
+        let key = it.opens(Wire::V2);
+        it.sends(key, &format!(r#"[1,1,"t","phx_join",{payload}]"#));
+        if payload != "1" {
+            it.decides();
+        }
+        let expected = [ok(1, 1, "t", "{}"), pushed("started"), pushed("joined")];
+        assert_eq!(it.receives(key), expected, "{payload}");
+    }
+    let key = it.opens(Wire::V2);
+    it.sends(key, r#"[1,1,"t","phx_join",4]"#);
+    assert_eq!(it.receives(key), [reply(1, 1, "t", "error", "null")]);
+}
