@@ -273,7 +273,7 @@ const THREADS: Kind = Kind {
     v2: Files { limit: "pids.max", used: "pids.current", reclaimable: None },
 };
 
-/// For no limit, version 1 has the largest number of whole pages.
+/// Without a limit, version 1 has the largest number of whole pages.
 const UNLIMITED: u64 = 1 << 60;
 
 impl Files {

@@ -243,7 +243,7 @@ impl Lower<'_> {
         let host = self.wanted(element, "host").trim().to_owned();
         let port = self.wanted(element, "port").trim().to_owned();
         if host.contains("%%") || port.contains("%%") {
-            let what = "<change_type> to a server that is only known when it runs";
+            let what = "<change_type> to a server that is known only during the run";
             return self.refuse(element.line, what, "write its host and port");
         }
         let port = self.whole(element, "port", 1..=65_535)?;

@@ -186,7 +186,7 @@ fn distinct<T>(found: &[Surveyed<T>]) -> Option<u64> {
     if is_exact {
         return Some(hashes.len() as u64);
     }
-    // The greatest hashes are this close together if there are so many evenly spread.
+    // The greatest hashes are this close together if there are this many evenly spread.
     let part = (u64::MAX - hashes.get(SAMPLE - 1)?) as f64 / u64::MAX as f64;
     Some(((SAMPLE as f64 / part.max(f64::MIN_POSITIVE)) as u64).clamp(least, most))
 }
