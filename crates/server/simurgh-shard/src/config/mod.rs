@@ -33,7 +33,7 @@ pub struct Config {
     /// Most sockets, long-poll sessions included, from one address at once; an upgrade beyond them
     /// gets 429. Behind [`trusted_proxies`](Self::trusted_proxies) the address is the one that they
     /// report; of IPv6 its first 64 bits. `None`, the default: any number. Costs 16 bytes a socket,
-    /// shared with the limit per user, and some 30 an address.
+    /// shared with the limit per user, and about 30 an address.
     pub max_connections_per_address: Option<u32>,
     /// The same for one user: sockets to which the application's connect gave the same id
     /// ([`Connect::id`](simurgh_socket::Connect::id)). Sockets without an id are not counted.

@@ -39,7 +39,7 @@
 //! Publishing by HTTP is checked in the same way.
 //!
 //! # Cost
-//! A member is one heap block of 8 bytes that points to the shared spec, and some 100 bytes more
+//! A member is one heap block of 8 bytes that points to the shared spec, and about 100 bytes more
 //! while its rate is limited and used. `announce_join` and `members_max` cost one atomic addition a
 //! join and a leave.
 
@@ -133,7 +133,7 @@ pub struct ChannelSpec {
     /// Rate limits of a member, and the policy above them (PROTOCOL §6.7). `messages`, `bytes` and
     /// `presence_calls` are a number per second, a text such as `"100/min"`, or a table of `rate`,
     /// `burst` and `policy` (`"reply"`, `"drop"` or `"close"`). `payload_bytes` is a size, or a
-    /// table of `max` and `policy`. Default: no limits. Costs some 100 bytes for each member that
+    /// table of `max` and `policy`. Default: no limits. Costs about 100 bytes for each member that
     /// has sent something lately.
     #[serde(deserialize_with = "limits::channel")]
     pub limits: ChannelLimits,
