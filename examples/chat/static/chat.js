@@ -455,6 +455,7 @@ function takeName(event) {
   memory.write("sessionStorage", "name", name);
   memory.write("localStorage", "name", name);
   renderMe();
+  ui.welcome.close(); // Now already: behind an open dialog the message field cannot get the focus.
   if (!started) start();
   else if (isOther) rooms.forEach(enterAgain);
 }
