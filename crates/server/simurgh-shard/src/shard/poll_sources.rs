@@ -47,8 +47,8 @@ pub(super) struct Held {
 }
 
 impl Sources {
-    /// Whether there is a place for a further session that keeps this many bytes. Once half is taken,
-    /// an address has no more than a quarter.
+    /// Whether there is a place for a further session that keeps this many bytes. Once half is
+    /// taken, an address has no more than a quarter.
     pub(super) fn has_place(&self, wanted: &Held, open_max: usize, kept_max: usize) -> bool {
         let own = self.sources.get(&wanted.source);
         let (own_open, own_kept) = own.map_or((0, 0), |own| (own.open, own.kept));
