@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn behaves_like_a_vector() {
+    fn pages_behave_like_a_vector() {
         let (mut pages, mut vector) = (Pages::default(), Vec::new());
         for n in 0..5000_usize {
             assert_eq!(pages.push(n), Ok(()));

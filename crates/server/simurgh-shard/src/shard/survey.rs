@@ -1,9 +1,9 @@
 //! An observer's queries to a shard, on the shard.
 //!
-//! Lists come from a walk over the records, some 100 µs in each millisecond, so that clients do not
-//! notice; a list is a heap of the wanted size. Records do not count messages: during observation a
-//! table beside them counts those of the connections that send most. Without queries for a while
-//! all this is freed.
+//! Lists come from a walk over the records, about 100 µs in each millisecond, so that clients do
+//! not notice; a list is a heap of the wanted size. Records do not count messages: during
+//! observation a table beside them counts those of the connections that send most. Without queries
+//! for a while all this is freed.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

@@ -329,7 +329,7 @@ fn size_of_future<'a, C: 'a, F>(_: impl FnOnce(&'a mut C, &'a mut Context) -> F)
     size_of::<F>()
 }
 
-/// The default of handlers that do nothing: its size tells it from others.
+/// The default of handlers that do nothing: its size distinguishes it from others.
 pub(super) struct Nothing;
 
 impl Future for Nothing {

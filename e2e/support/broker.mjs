@@ -1,6 +1,6 @@
-// The engine of a cluster: a real nats-server on a port of its own, which can be killed, frozen and
-// started again, with what it has stored or without. `cargo xtask engine` installs it and says
-// where.
+// The broker of a cluster: a real nats-server on its own port, which can be killed, frozen and
+// started again, with or without its stored data. `cargo xtask engine` installs it and prints its
+// path.
 
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
@@ -11,14 +11,14 @@ import { pause, within } from "./wait.mjs";
 
 const PROGRAM = process.env.SIMURGH_NATS_SERVER;
 
-/** The first version whose streams do what histories need. */
+/** The first version whose streams support histories. */
 const KEEPS_SINCE = [2, 11];
 
-/** Why tests that need one are skipped; false if there is one. */
-export const NO_ENGINE = !PROGRAM && "SIMURGH_NATS_SERVER is not set: see `cargo xtask engine`";
+/** The reason to skip tests that need a broker; false if there is one. */
+export const NO_BROKER = !PROGRAM && "SIMURGH_NATS_SERVER is not set: see `cargo xtask engine`";
 
-/** Why tests of histories that it keeps are skipped; false if it can keep them. */
-export const NO_KEEPER = NO_ENGINE || tooOld();
+/** The reason to skip tests of histories in the broker; false if it can store them. */
+export const NO_KEEPER = NO_BROKER || tooOld();
 
 function tooOld() {
   const said = execFileSync(PROGRAM, ["--version"], { encoding: "utf8" }).trim();
@@ -29,27 +29,27 @@ function tooOld() {
 
 const running = new Set();
 process.on("exit", () => {
-  for (const engine of running) engine.remove();
+  for (const broker of running) broker.remove();
 });
 
-export class Engine {
+export class Broker {
   #child;
   #ended;
-  #directory = mkdtempSync(path.join(tmpdir(), "simurgh-engine-"));
+  #directory = mkdtempSync(path.join(tmpdir(), "simurgh-broker-"));
   #options;
   port = 0;
 
   /**
-   * Resolves when clients may connect. Its port is a free one, whatever `args` say. With `keeps` it
-   * has a store of its own, which it finds again when it is restarted.
+   * Resolves when clients may connect. It always listens on a free port. With `keeps` it has its
+   * own store, which it uses again after a restart.
    */
   static async start(options = {}) {
-    if (NO_ENGINE) throw new Error(NO_ENGINE);
-    const engine = new Engine();
-    engine.#options = options;
-    running.add(engine);
-    await engine.#run("-1");
-    return engine;
+    if (NO_BROKER) throw new Error(NO_BROKER);
+    const broker = new Broker();
+    broker.#options = options;
+    running.add(broker);
+    await broker.#run("-1");
+    return broker;
   }
 
   /** `nats://127.0.0.1:PORT` */
@@ -57,19 +57,19 @@ export class Engine {
     return `nats://127.0.0.1:${this.port}`;
   }
 
-  /** As a crash would. */
+  /** Kills it, like a crash. */
   async kill() {
     this.#child.kill("SIGKILL");
     await this.#ended;
   }
 
-  /** On the same port, after it was killed; with `loses` nothing is left of what it had stored. */
+  /** Starts it on the same port after it was killed; with `loses`, without its stored data. */
   async restart({ loses = false } = {}) {
     if (loses) rmSync(this.#store, { recursive: true, force: true });
     await this.#run(String(this.port));
   }
 
-  /** Says nothing and takes nothing, until `thaw`. */
+  /** Suspends it until `thaw`. */
   freeze() {
     this.#child.kill("SIGSTOP");
   }
@@ -78,7 +78,7 @@ export class Engine {
     this.#child.kill("SIGCONT");
   }
 
-  /** Ends it, and removes what it kept. */
+  /** Ends it, and removes its data. */
   remove() {
     this.#child?.kill("SIGKILL");
     running.delete(this);
@@ -105,16 +105,16 @@ export class Engine {
     const failed = this.#ended.then((why) => {
       if (!this.port) throw new Error(`${PROGRAM} ended: ${why}`);
     });
-    // It does not keep a test's process alive: what ends that ends it.
+    // It does not keep the test's process alive, and ends with it.
     child.unref();
-    this.port = await within(Promise.race([this.#told(), failed]), "port of the engine");
+    this.port = await within(Promise.race([this.#told(), failed]), "port of the broker");
   }
 
   #portsFiles() {
     return readdirSync(this.#directory).filter((file) => file.endsWith(".ports"));
   }
 
-  /** The port as it tells it, once it listens. */
+  /** The port from its ports file, once it listens. */
   async #told() {
     for (;;) {
       const [file] = this.#portsFiles();
@@ -122,7 +122,7 @@ export class Engine {
         const { nats } = JSON.parse(readFileSync(path.join(this.#directory, file), "utf8"));
         return Number(new URL(nats[0]).port);
       } catch {
-        // Not there yet, or half written.
+        // The file is missing, or incomplete.
         await pause(10);
       }
     }

@@ -1,4 +1,4 @@
-//! The engine between the nodes: a nats-server, on the clients' core.
+//! The broker between the nodes: a nats-server, on the clients' core.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
@@ -20,7 +20,7 @@ const VARIABLE: &str = "SIMURGH_NATS_SERVER";
 /// The time limit of a start.
 const STARTS: Duration = Duration::from_secs(10);
 
-pub(super) struct Engine {
+pub(super) struct Broker {
     program: PathBuf,
     log: PathBuf,
     /// The directory of its store; `None` if it keeps nothing.
@@ -31,13 +31,13 @@ pub(super) struct Engine {
     process: Option<Process>,
 }
 
-impl Engine {
-    /// A new engine that keeps nothing, on a free port.
+impl Broker {
+    /// A new broker that keeps nothing, on a free port.
     pub(super) fn start(bench: &Bench<'_>) -> Result<Self> {
         Self::start_with(bench, None)
     }
 
-    /// A new engine with JetStream, with an empty store in files.
+    /// A new broker with JetStream, with an empty store in files.
     pub(super) fn keeping(bench: &Bench<'_>) -> Result<Self> {
         let store = bench.scratch.join("store");
         match fs::remove_dir_all(&store) {
@@ -52,18 +52,18 @@ impl Engine {
             format!("{VARIABLE} names no nats-server: `cargo xtask engine` installs one")
         })?;
         ensure!(program.is_file(), "{VARIABLE} is {}, which is no file", program.display());
-        let directory = bench.scratch.join("engine");
+        let directory = bench.scratch.join("broker");
         fs::create_dir_all(&directory)?;
         let place = directory.display().to_string();
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let log = bench.scratch.join("engine-log");
-        let mut engine = Self { program, log, store, address, process: None };
-        let pid = engine.spawn(&["-p", "-1", "--ports_file_dir", &place])?;
+        let log = bench.scratch.join("broker-log");
+        let mut broker = Self { program, log, store, address, process: None };
+        let pid = broker.spawn(&["-p", "-1", "--ports_file_dir", &place])?;
         let file = directory.join(format!("nats-server_{pid}.ports"));
-        until("the engine tells its port", || {
-            Ok(port(&file).inspect(|port| engine.address.set_port(*port)).is_some())
+        until("the broker tells its port", || {
+            Ok(port(&file).inspect(|port| broker.address.set_port(*port)).is_some())
         })?;
-        Ok(engine)
+        Ok(broker)
     }
 
     pub(super) fn url(&self) -> String {
@@ -80,7 +80,7 @@ impl Engine {
         let port = self.address.port().to_string();
         self.spawn(&["-p", &port])?;
         let second = Duration::from_secs(1);
-        until("the engine listens again", || {
+        until("the broker listens again", || {
             Ok(TcpStream::connect_timeout(&self.address, second).is_ok())
         })
     }
@@ -99,7 +99,7 @@ impl Engine {
     }
 
     fn process(&self) -> Result<&Process> {
-        self.process.as_ref().context("the engine does not run")
+        self.process.as_ref().context("the broker does not run")
     }
 
     pub(super) fn cpu(&self) -> Result<Cpu> {
