@@ -145,11 +145,7 @@ impl<N: Node> Application<N> {
 
     /// Calls a function without effects; `None` if it panicked.
     pub(crate) fn ask<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
-        let answer = guarded(f);
-        if answer.is_none() {
-            self.metrics.errors_callback_panic.add(1);
-        }
-        answer
+        ask(&self.metrics, f)
     }
 
     pub(crate) fn drop_guarded<T>(&self, value: T) {
@@ -163,6 +159,16 @@ impl<N: Node> Application<N> {
             self.spare.push(effects);
         }
     }
+}
+
+/// Calls a function of the application that has no effects. Returns `None` if it panicked, which is
+/// counted.
+pub(crate) fn ask<R>(metrics: &ShardMetrics, f: impl FnOnce() -> R) -> Option<R> {
+    let answer = guarded(f);
+    if answer.is_none() {
+        metrics.errors_callback_panic.add(1);
+    }
+    answer
 }
 
 /// Runs application code; `None` if it panicked. The drop of the panic's own value is guarded as

@@ -4,19 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use simurgh_channel::metrics::ShardMetrics;
-use simurgh_channel::{ChannelId, Missed, Node, Prepared, Reason, UserSocket};
-use simurgh_history::Epoch;
+use simurgh_channel::{ChannelId, Node, Prepared, Reason, UserSocket};
 use simurgh_presence::Owner;
 use simurgh_proto::message::Message;
-use simurgh_reactor::{Key, Next, Run};
+use simurgh_reactor::{Key, Next};
 
 use crate::application::Application;
 use crate::barrier::Barriers;
 use crate::fanout::{Fanout, Registry};
-use crate::history::departures::Departures;
-use crate::history::followed::FollowedTopics;
-use crate::history::kept_topics::KeptTopics;
-use crate::history::replays::Replays;
+use crate::history::{Histories, SavedHistory};
 use crate::meters::Meters;
 use crate::presence::home::Home;
 use crate::time::{Drain, Expiry, Hibernation, Sweep};
@@ -35,7 +31,8 @@ pub struct Core<N: Node> {
     pub(crate) expiry: Box<Expiry>,
     pub(crate) hibernation: Hibernation,
     pub(crate) presence: Box<Home>,
-    pub(crate) history: Option<Box<History>>,
+    pub(crate) barriers: Barriers,
+    pub(crate) histories: Box<Histories<N>>,
     pub(crate) drain: Option<Box<Drain>>,
     pub(crate) meters: Option<Box<Meters>>,
     /// The socket whose channels are brought up to date before it is closed.
@@ -44,17 +41,6 @@ pub struct Core<N: Node> {
     /// for which they were brought up to date is sent.
     pub(crate) ends: Vec<(ChannelId, Reason)>,
     pub(crate) tickets: u32,
-}
-
-/// The histories of topics, and channels that wait for confirmations.
-pub(crate) struct History {
-    pub(crate) kept: KeptTopics,
-    pub(crate) followed_topics: Option<Box<FollowedTopics>>,
-    pub(crate) barriers: Barriers,
-    pub(crate) departures: Departures,
-    pub(crate) next_round_ns: u64,
-    pub(crate) replays: Replays,
-    pub(crate) encoded: [Vec<(Arc<Missed>, Run)>; 2],
 }
 
 /// A message of a client, as it was read.
@@ -74,22 +60,7 @@ impl<'a> From<Message<'a>> for Received<'a> {
     }
 }
 
-impl History {
-    pub(crate) fn is_replaying(&self, channel: ChannelId) -> bool {
-        self.replays.ticket(channel).is_some_and(|ticket| self.barriers.awaits(channel, ticket))
-    }
-
-    fn waits(&self) -> usize {
-        let followed_topics = self.followed_topics.as_ref().map_or(0, |it| it.len());
-        self.barriers.len() + self.departures.len() + self.replays.len() + followed_topics
-    }
-}
-
 impl<N: Node> Core<N> {
-    pub(crate) fn followed_topics(&mut self) -> Option<&mut FollowedTopics> {
-        self.history.as_mut()?.followed_topics.as_deref_mut()
-    }
-
     /// A shard without sockets. `seed` is secret: it keys the table of topics.
     pub fn new(node: Arc<N>, shard: u16, metrics: Arc<ShardMetrics>, seed: u64) -> Self {
         let config = node.config();
@@ -100,14 +71,20 @@ impl<N: Node> Core<N> {
         let shortest: Option<Duration> = idle.chain(others).min();
         Self {
             shard,
-            registry: Registry::new(Arc::clone(&metrics), seed),
+            registry: Registry::new(Arc::clone(&metrics), shard, seed),
             fanout: Fanout::new(Arc::clone(&node), Arc::clone(&metrics), shard),
             application: Application::new(Arc::clone(&node), Arc::clone(&metrics), shard),
             sweep: Sweep::new(shortest.unwrap_or_default()),
             expiry: Box::default(),
             hibernation: Hibernation::new(config.hibernate_after),
             presence: Box::new(Home::new(Owner(node.id()), shard, is_clustered, seed)),
-            history: history(&*node, shard, seed),
+            barriers: Barriers::default(),
+            histories: Box::new(Histories::new(
+                Arc::clone(&node),
+                Arc::clone(&metrics),
+                shard,
+                seed,
+            )),
             drain: None,
             meters: meters(&*node, seed),
             closing: None,
@@ -161,14 +138,23 @@ impl<N: Node> Core<N> {
 
     /// Members that get what they have missed in parts.
     pub fn replays(&self) -> usize {
-        self.history.as_ref().map_or(0, |it| it.replays.len())
+        self.histories.replays()
     }
 
     /// Entries that are kept for history: waiting channels and sockets, and how far clients have
     /// got. None are left when all clients have left.
     pub fn history_waits(&self) -> usize {
-        let history = self.history.as_ref().map_or(0, |it| it.waits());
-        history + self.fanout.keys.as_ref().map_or(0, |keys| keys.pages())
+        self.histories.waits() + self.barriers.len() + self.registry.client_pages()
+    }
+
+    /// Takes out what is kept here: the shard ends.
+    pub fn take_history(&mut self) -> SavedHistory {
+        self.histories.take()
+    }
+
+    /// Restores what was kept before, at the beginning.
+    pub fn restore_history(&mut self, saved: SavedHistory, now_ns: u64) {
+        self.histories.restore(saved, now_ns);
     }
 
     /// Returns this shard's part of what all share, since it ends.
@@ -180,27 +166,6 @@ impl<N: Node> Core<N> {
 fn meters(node: &impl Node, seed: u64) -> Option<Box<Meters>> {
     let is_limited = node.user_sockets().any(UserSocket::is_limited);
     is_limited.then(|| Box::new(Meters::new(node.user_sockets().flat_map(UserSocket::rates), seed)))
-}
-
-fn history(node: &impl Node, shard: u16, seed: u64) -> Option<Box<History>> {
-    let histories = node.user_sockets().flat_map(UserSocket::histories);
-    let rules: Vec<_> = histories.map(|(pattern, it)| (pattern.clone(), it)).collect();
-    if rules.is_empty() {
-        return None;
-    }
-    let mut kept = KeptTopics::new(rules, Epoch::from_seed(node.id()), seed);
-    kept.has_engine_numbers = node.cluster().is_some();
-    let followed_topics =
-        kept.has_engine_numbers.then(|| Box::new(FollowedTopics::new(shard, node.id(), seed)));
-    Some(Box::new(History {
-        kept,
-        followed_topics,
-        barriers: Barriers::default(),
-        departures: Departures::new(seed),
-        next_round_ns: 0,
-        replays: Replays::default(),
-        encoded: Default::default(),
-    }))
 }
 
 impl<N: Node> std::fmt::Debug for Core<N> {

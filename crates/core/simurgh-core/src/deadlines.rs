@@ -104,11 +104,11 @@ impl<N: Node> Core<N> {
     /// A wait has taken too long: for a broadcast to be kept, for the decision about a join, or for
     /// a channel that handles messages so slowly that its socket is not read.
     fn wait_overdue(&mut self, out: &mut impl Sockets, key: Key) {
-        if self.waits_on_history(key) {
+        if self.barriers.holds_socket(key) {
             return self.unconfirmed(out, key);
         }
         let full = out.socket(key).and_then(|socket| socket.own.as_ref()?.full);
-        match full.and_then(|channel| self.live(channel)) {
+        match full.and_then(|channel| self.registry.live(channel)) {
             Some(membership) => {
                 self.metrics.errors_decision_timeout.add(1);
                 self.end_channel(out, membership, Reason::Crashed);
@@ -124,7 +124,7 @@ impl<N: Node> Core<N> {
         let config = self.node.config();
         let limit = match out.peer_has_shut(key) {
             true => config.close_timeout,
-            false if self.waits_on_history(key) => config.history.confirm_timeout,
+            false if self.barriers.holds_socket(key) => config.history.confirm_timeout,
             false => config.decision_timeout,
         };
         TICK * out.now().tick.wrapping_sub(socket.last_heard) > limit

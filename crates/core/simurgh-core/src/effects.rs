@@ -26,6 +26,7 @@ use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
 use crate::application::Subject;
+use crate::barrier::Queued;
 use crate::core::Core;
 use crate::fanout::ChannelDelivery;
 use crate::frames::{kept, send};
@@ -53,7 +54,7 @@ impl<N: Node> Core<N> {
         f: impl FnOnce(&mut dyn ShardChannel, &mut ShardContext<'_>) -> Outcome,
     ) {
         let Some(speaker) = self.speaker(out, membership) else { return };
-        if self.ends_behind(speaker.id) {
+        if self.barriers.ends(speaker.id) {
             return;
         }
         let Some(mut channel) = self.registry.wake(membership) else { return };
@@ -80,7 +81,7 @@ impl<N: Node> Core<N> {
             None => effects,
             Some(position) => at_position(effects, position),
         };
-        let waited = self.waits(speaker.id);
+        let waited = self.barriers.has(speaker.id);
         let effects = match callback {
             Callback::HandleOut if waited => self.apply_pushes(out, &speaker, effects),
             _ => effects,
@@ -93,14 +94,14 @@ impl<N: Node> Core<N> {
             Some(Outcome::ReplyAndStop(reply, how)) => (Some(reply), Some(Reason::Stopped(how))),
             None => (None, Some(Reason::Crashed)),
         };
-        if self.waits(speaker.id) {
-            return self.answer_behind(speaker.id, message, (reply, end), !waited);
+        if self.barriers.has(speaker.id) {
+            return self.barriers.answer_later(speaker.id, message, reply, end, !waited);
         }
         // The effects, or broadcasts intercepted before the reply, may have closed the socket.
-        if let (Some(reply), Some(membership)) = (reply, self.live(speaker.id)) {
+        if let (Some(reply), Some(membership)) = (reply, self.registry.live(speaker.id)) {
             self.reply_to(out, membership, message, reply);
         }
-        if let (Some(reason), Some(membership)) = (end, self.live(speaker.id)) {
+        if let (Some(reason), Some(membership)) = (end, self.registry.live(speaker.id)) {
             self.end_channel(out, membership, reason);
         }
         // A channel that intercepts ends after the message for which it was brought up to date.
@@ -118,24 +119,23 @@ impl<N: Node> Core<N> {
         if effects.is_empty() {
             return self.application.keep(effects);
         }
-        if self.waits(speaker.id) {
-            return self.wait_behind(speaker.id, effects.drain(..), false);
-        }
-        let mut all = effects.drain(..);
-        while let Some(effect) = all.next() {
+        let mut waits = self.barriers.has(speaker.id);
+        let is_own = !waits;
+        for effect in effects.drain(..) {
             match effect {
+                effect if waits => {
+                    self.barriers.admit(speaker.id, Queued::Effect(effect), is_own);
+                }
                 Effect::Push(event, payload) => self.push_to(out, speaker, &event, payload),
                 Effect::Broadcast(topic, event, payload, audience) => {
                     let topic = topic.unwrap_or_else(|| (&*speaker.topic).into());
-                    if self.broadcast(out, speaker, topic, event, payload, audience) {
-                        self.wait_behind(speaker.id, all.by_ref(), true);
-                    }
+                    waits = self.broadcast(out, speaker, topic, event, payload, audience);
                 }
                 Effect::At(position, push) => self.push_at(out, speaker, position, push),
                 Effect::Subscribe(topic) => self.relay(out, speaker, &topic, true),
                 Effect::Unsubscribe(topic) => self.relay(out, speaker, &topic, false),
                 Effect::Reply(to, reply) => {
-                    if let Some(membership) = self.live(speaker.id) {
+                    if let Some(membership) = self.registry.live(speaker.id) {
                         self.reply_to(out, membership, Some(to.0.as_ref()), reply);
                     }
                 }
@@ -146,12 +146,12 @@ impl<N: Node> Core<N> {
                         self.push_to(out, speaker, event, Payload::from_json(&**json));
                     }
                 }
-                Effect::Link(work) => match self.live(speaker.id) {
+                Effect::Link(work) => match self.registry.live(speaker.id) {
                     Some(membership) => self.application.link(membership, work),
                     None => self.application.drop_guarded(work),
                 },
                 // A channel that has ended cannot hold its socket: nothing would ever release it.
-                Effect::Hold if self.live(speaker.id).is_none() => {}
+                Effect::Hold if self.registry.live(speaker.id).is_none() => {}
                 Effect::Hold => self.hold_for(out, speaker.conn, speaker.id),
                 Effect::Proceed => self.proceed(out, speaker.conn, speaker.id),
                 Effect::Expire(lifetime) => self.expire_in(out, speaker.conn, lifetime),
@@ -162,7 +162,6 @@ impl<N: Node> Core<N> {
                 }
             }
         }
-        drop(all);
         self.application.keep(effects);
     }
 
@@ -193,7 +192,7 @@ impl<N: Node> Core<N> {
         event: &str,
         payload: Payload<'_>,
     ) {
-        if let Some(membership) = self.live(speaker.id) {
+        if let Some(membership) = self.registry.live(speaker.id) {
             self.catch_up(out, membership);
         }
         let join_ref = speaker.join_ref.as_ref();
@@ -209,7 +208,7 @@ impl<N: Node> Core<N> {
         position: Position,
         push: Option<(Box<str>, Payload<'static>)>,
     ) {
-        if let Some(membership) = self.live(speaker.id) {
+        if let Some(membership) = self.registry.live(speaker.id) {
             self.catch_up(out, membership);
         }
         for message in kept::pushed(speaker, position, &push) {
@@ -228,7 +227,7 @@ impl<N: Node> Core<N> {
         if let Some(position) = broadcast.position().filter(|_| is_told)
             && let Some(speaker) = self.speaker(out, membership)
         {
-            self.has_seen(membership, broadcast);
+            self.histories.has_seen(&self.registry, membership, broadcast);
             let word = || (broadcast.event.clone(), broadcast.payload.clone());
             self.push_at(out, &speaker, position, broadcast.is_notice().then(word));
         }
@@ -267,23 +266,23 @@ impl<N: Node> Core<N> {
 
     /// Brings a member up to date without a message behind that, which may end it.
     pub(crate) fn bring_up_to_date(&mut self, out: &mut impl Sockets, membership: u32) {
-        let Some(id) = self.channel_id(membership) else { return };
+        let Some(id) = self.registry.channel_id(membership) else { return };
         self.catch_up(out, membership);
         self.end_if_stopped(out, id);
     }
 
     /// Deliveries to application code or to a socket within the process; they may end the channel.
     pub(crate) fn deliver_through(&mut self, out: &mut impl Sockets, through: ChannelDelivery) {
-        let id = self.id_of(through.membership, through.generation);
+        let id = self.registry.id_of(through.membership, through.generation);
         self.pass_through(out, through);
         self.end_if_stopped(out, id);
     }
 
     fn pass_through(&mut self, out: &mut impl Sockets, through: ChannelDelivery) {
         let ChannelDelivery { membership, generation, conn, pending } = through;
-        let id = self.id_of(membership, generation);
+        let id = self.registry.id_of(membership, generation);
         if self.registry.member(membership).is_some_and(|it| it.is(CATCHING_UP)) {
-            if self.deliver_later(id, pending) {
+            if self.barriers.deliver_later(id, pending) {
                 self.close(out, conn, CloseCode::TRY_AGAIN);
             }
             return;
@@ -304,9 +303,9 @@ impl<N: Node> Core<N> {
                 continue;
             };
             let is_relay = it.is(RELAY);
-            let is_left_out = |it| it == NOBODY_PLAIN || self.live(it) == Some(channel);
+            let is_left_out = |it| it == NOBODY_PLAIN || self.registry.live(it) == Some(channel);
             if broadcast.except.is_some_and(is_left_out)
-                || (!is_relay && self.is_of_client(channel, &broadcast))
+                || (!is_relay && self.registry.is_of_client(channel, &broadcast))
             {
                 // Positions of a further topic are not for this channel.
                 if !(is_relay && broadcast.is_notice()) {
@@ -323,7 +322,7 @@ impl<N: Node> Core<N> {
                 self.deliver_intercepted(out, channel, conn, &broadcast);
             }
         }
-        if self.live(id).is_some() && !self.is_ending(id) {
+        if self.registry.live(id).is_some() && !self.is_ending(id) {
             self.registry.mark(membership, DELIVERING, false);
         }
     }
@@ -337,7 +336,7 @@ impl<N: Node> Core<N> {
     ) {
         let Some(it) = self.registry.member(membership) else { return };
         let has_positions = it.is(POSITIONS);
-        self.has_seen(membership, broadcast);
+        self.histories.has_seen(&self.registry, membership, broadcast);
         let Some(channel) = self.registry.member(membership).and_then(|it| it.channel()) else {
             return;
         };

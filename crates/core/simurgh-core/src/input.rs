@@ -1,7 +1,7 @@
 //! Mail from other threads, and what is due at the end of a turn. The methods for messages and ends
 //! of sockets are in `session`.
 
-use simurgh_channel::{HistoryMail, Mail, Node};
+use simurgh_channel::{Mail, Node};
 use simurgh_reactor::{Key, Next};
 
 use crate::core::Core;
@@ -26,9 +26,6 @@ impl<N: Node> Core<N> {
             Mail::NodeGone(node) => self.presence.forget(node),
             Mail::Presence(topic, mail, charge) => self.presence_came(out, &topic, mail, charge),
             Mail::Push(push) => self.push_all(out, push),
-            Mail::History(HistoryMail::Missed(key, ticket, missed, own)) => {
-                self.missed_came(out, key, ticket, (missed, own));
-            }
             Mail::History(mail) => self.history_came(out, mail),
             Mail::Permit => self.fanout.permit_came(out),
             Mail::Drain(over) => self.begin_drain(out, over),
@@ -46,7 +43,7 @@ impl<N: Node> Core<N> {
         let drained = self.drain_sockets(out);
         let hibernated = self.hibernate_channels(out);
         let present = self.send_presences(out);
-        let kept = self.sweep_history(out);
+        let kept = self.histories.sweep(out.now());
         let replayed = self.go_on_replaying(out);
         let now = out.now();
         let idle = swept.sooner(drained, now).sooner(hibernated, now);

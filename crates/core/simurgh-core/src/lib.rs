@@ -52,7 +52,6 @@
 
 mod application;
 mod barrier;
-mod client_keys;
 mod cluster;
 mod core;
 mod deadlines;
@@ -68,6 +67,7 @@ mod metering;
 mod meters;
 mod name_table;
 mod presence;
+mod recovery;
 mod registry;
 mod seeded_state;
 mod session;
@@ -84,8 +84,7 @@ mod wire;
 
 pub use application::guarded;
 pub use core::{Core, Received};
-pub use history::save::SavedHistory;
-pub use history::view::KeptView;
+pub use history::{KeptView, SavedHistory};
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;

@@ -3,15 +3,14 @@
 use std::rc::Rc;
 
 use simurgh_channel::{
-    Assigns, Audience, Broadcast, ChannelId, Effect, Lifetime, Node, PresenceCall, Reason,
-    ShardChannel,
+    Assigns, Audience, Broadcast, Effect, Lifetime, Node, PresenceCall, Reason, ShardChannel,
 };
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
 use crate::core::Core;
 use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber, TRACKS};
-use crate::socket::{Socket, Speaker};
+use crate::socket::Speaker;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
@@ -24,28 +23,9 @@ impl<N: Node> Core<N> {
             topic: Rc::clone(&self.registry.topic(it.topic)?.name),
             join_ref: it.join_ref.clone(),
             is_given: it.has_given_join_ref(),
-            id: self.id_of(membership, it.generation),
-            client: self.fanout.keys.as_ref().map_or(0, |keys| keys.get(membership)),
+            id: self.registry.id_of(membership, it.generation),
+            client: self.registry.client(membership),
         })
-    }
-
-    pub(crate) fn channel_id(&self, membership: u32) -> Option<ChannelId> {
-        Some(self.id_of(membership, self.registry.member(membership)?.generation))
-    }
-
-    pub(crate) fn id_of(&self, membership: u32, generation: u32) -> ChannelId {
-        ChannelId { shard: self.shard, membership, generation }
-    }
-
-    pub(crate) fn live(&self, channel: ChannelId) -> Option<u32> {
-        let membership = self.registry.member(channel.membership)?;
-        (membership.generation == channel.generation && channel.shard == self.shard)
-            .then_some(channel.membership)
-    }
-
-    pub(crate) fn channels_of(&self, socket: &Socket) -> Vec<ChannelId> {
-        let all = self.registry.of(socket.list).filter(|(_, it)| it.is_joined());
-        all.map(|(membership, it)| self.id_of(membership, it.generation)).collect()
     }
 
     /// Takes a channel and its subscriptions to further topics out of all tables and lets it clean
@@ -57,7 +37,7 @@ impl<N: Node> Core<N> {
         reason: Reason,
     ) -> Vec<Effect> {
         let membership = speaker.id.membership;
-        self.note_left(out, speaker);
+        self.histories.note_left(&self.registry, speaker, out.now());
         let is = |flag| self.registry.member(membership).is_some_and(|it| it.is(flag));
         let (has_relays, holds, tracks) = (is(HAS_RELAYS), is(HOLDS), is(TRACKS));
         let Some(socket) = out.socket_mut(speaker.conn) else { return Vec::new() };
@@ -77,12 +57,12 @@ impl<N: Node> Core<N> {
         }
         let last_words = self.application.terminate(socket.state(), speaker, channel, reason);
         // A broadcast that it intercepted before may have it wait: that is over now.
-        let effects = match self.waits(speaker.id) {
+        let effects = match self.barriers.has(speaker.id) {
             false => last_words,
             true => {
-                let mut effects = self.take_waiting(speaker.id);
+                let mut effects = self.barriers.take_effects(speaker.id);
                 effects.extend(last_words);
-                self.resume_reading(out, speaker.conn);
+                self.barriers.resume_reading(out, speaker.conn);
                 self.read_again(out, speaker.conn);
                 effects
             }
@@ -102,14 +82,7 @@ impl<N: Node> Core<N> {
             self.node.member_left(topic);
         }
         if left.has_positions {
-            if let Some(keys) = &mut self.fanout.keys {
-                keys.set(left.membership, 0);
-            }
-            // Positions of the members of a closed socket are not noted.
-            if let Some(history) = &mut self.history {
-                history.departures.leaves(left.membership);
-                history.replays.leaves(left.membership);
-            }
+            self.histories.left(left.membership);
         }
         self.ends.retain(|(it, _)| it.membership != left.membership);
         self.member_removed(left.topic);
@@ -124,7 +97,7 @@ impl<N: Node> Core<N> {
         topic: &str,
         is_wanted: bool,
     ) {
-        let Some(channel) = self.live(speaker.id) else { return };
+        let Some(channel) = self.registry.live(speaker.id) else { return };
         let Some(socket) = out.socket_mut(speaker.conn) else { return };
         match self.registry.relay(socket.list, channel, topic) {
             None if is_wanted => {
@@ -157,7 +130,7 @@ impl<N: Node> Core<N> {
     ) -> bool {
         let except = (audience == Audience::Others).then_some(speaker.id);
         let broadcast = Broadcast { topic, event, payload, except, kept: None };
-        if self.keeps(&broadcast.topic) {
+        if self.histories.keeps(&broadcast.topic) {
             return self.keep(out, speaker, broadcast);
         }
         self.fanout.publish(&mut self.registry, out, speaker.conn, broadcast);

@@ -327,6 +327,12 @@ impl TestShard {
         self.core.closed(&mut self.out, key, socket);
     }
 
+    /// The channel that this client has joined last.
+    pub(crate) fn channel(&self, key: Key) -> ChannelId {
+        let list = self.out.socket(key).unwrap().list;
+        self.core.registry.channels_of(list)[0]
+    }
+
     pub(crate) fn handles_mail(&mut self) {
         loop {
             let mail = std::mem::take(&mut self.node.log().mail[0]);

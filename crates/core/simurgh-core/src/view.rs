@@ -8,6 +8,7 @@ use simurgh_reactor::Key;
 
 use crate::core::Core;
 use crate::fanout::Delivery;
+use crate::history::KeptView;
 use crate::registry::{Membership, POSITIONS, Topic, TopicId};
 use crate::socket::Socket;
 
@@ -62,6 +63,27 @@ impl<N: Node> Core<N> {
             }
             visit(id, view(topic));
         });
+    }
+
+    /// The topic of this name, if it is kept here.
+    pub fn find_kept(&self, name: &str) -> Option<KeptView<'_>> {
+        self.histories.find(name)
+    }
+
+    /// The topic at a place given by [`visit_kept`](Self::visit_kept).
+    pub fn kept_at(&self, place: u32) -> Option<KeptView<'_>> {
+        self.histories.at(place)
+    }
+
+    /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again
+    /// after the last.
+    pub fn visit_kept(
+        &self,
+        cursor: &mut u32,
+        places: usize,
+        visit: impl FnMut(u32, KeptView<'_>),
+    ) {
+        self.histories.visit(cursor, places, visit);
     }
 
     /// The topics of the channels that a socket has joined, the last first.

@@ -37,16 +37,11 @@ impl<N: Node> Core<N> {
         let waits = |socket: &&mut Socket| socket.phase == Phase::Waiting;
         let Some(socket) = out.socket_mut(key).filter(waits) else { return };
         // For what its channels broadcast now.
-        if self.waits_on_history(key) {
+        if self.barriers.holds_socket(key) {
             return socket.enter(Phase::Waiting, tick);
         }
         socket.enter(Phase::Open, tick);
         self.read_again(out, key);
-    }
-
-    /// Whether a channel of this socket waits for its broadcast to be kept, or for a replay.
-    pub(crate) fn waits_on_history(&self, key: Key) -> bool {
-        self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key))
     }
 
     /// Reads a socket again unless something else is awaited or it has published too much.

@@ -4,9 +4,8 @@
 //! are not reported: `disconnect` is sent to all nodes.
 
 use simurgh_channel::{ChannelId, Listener, Node, ToCluster};
-use simurgh_history::Retention;
 
-use crate::core::{Core, History};
+use crate::core::Core;
 use crate::registry::{SOCKET_ID, TopicId};
 
 impl<N: Node> Core<N> {
@@ -26,7 +25,7 @@ impl<N: Node> Core<N> {
             && !std::mem::replace(&mut topic.deliveries.is_wanted, true)
             && let Some(cluster) = self.node.cluster()
         {
-            let wants = retention(self.history.as_deref(), &topic.name);
+            let wants = self.histories.retention(&topic.name);
             cluster.send(ToCluster::TopicBegins((&*topic.name).into(), self.shard, wants));
         }
     }
@@ -52,7 +51,7 @@ impl<N: Node> Core<N> {
 
     pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener) {
         if let Some(cluster) = self.node.cluster() {
-            let wants = retention(self.history.as_deref(), &topic);
+            let wants = self.histories.retention(&topic);
             cluster.send(ToCluster::TopicBegins(topic.clone(), self.shard, wants));
         }
         self.fanout.listen(topic, listener);
@@ -68,10 +67,6 @@ impl<N: Node> Core<N> {
             cluster.send(ToCluster::TopicEnds(topic, self.shard));
         }
     }
-}
-
-fn retention(history: Option<&History>, topic: &str) -> Option<Retention> {
-    Some(history?.kept.rule(topic)?.retention())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
+use crate::barrier::Queued;
 use crate::core::Core;
 use crate::frames::{close_reason, send, send_close};
 use crate::registry::{DELIVERING, List, TRACKS};
@@ -18,14 +19,14 @@ impl<N: Node> Core<N> {
     /// it ends after the message for which that is done. The first reason counts.
     pub(crate) fn end_channel(&mut self, out: &mut impl Sockets, membership: u32, reason: Reason) {
         let Some(it) = self.registry.member(membership) else { return };
-        let (id, is_seeing) = (self.id_of(membership, it.generation), it.is(DELIVERING));
-        if self.waits(id) {
-            return self.end_behind(id, reason);
+        let (id, is_seeing) = (self.registry.id_of(membership, it.generation), it.is(DELIVERING));
+        if self.barriers.admit(id, Queued::End(reason), false).is_none() {
+            return;
         }
         self.metrics.count_end(reason);
         if !is_seeing {
             self.bring_up_to_date(out, membership);
-            if let Some(membership) = self.live(id) {
+            if let Some(membership) = self.registry.live(id) {
                 self.end_now(out, membership, reason);
             }
         } else if !self.is_ending(id) {
@@ -34,18 +35,18 @@ impl<N: Node> Core<N> {
     }
 
     pub(super) fn is_ending(&self, channel: ChannelId) -> bool {
-        self.ends.iter().any(|(it, _)| *it == channel) || self.ends_behind(channel)
+        self.ends.iter().any(|(it, _)| *it == channel) || self.barriers.ends(channel)
     }
 
     /// Ends a channel that stopped itself while it intercepted a broadcast, now that the message
     /// behind that is sent; if the channel waits, after that.
     pub(crate) fn end_if_stopped(&mut self, out: &mut impl Sockets, channel: ChannelId) {
-        if self.ends.is_empty() || self.waits(channel) {
+        if self.ends.is_empty() || self.barriers.has(channel) {
             return;
         }
         let Some(at) = self.ends.iter().position(|(it, _)| *it == channel) else { return };
         let (_, reason) = self.ends.swap_remove(at);
-        if let Some(membership) = self.live(channel) {
+        if let Some(membership) = self.registry.live(channel) {
             self.end_now(out, membership, reason);
         }
     }
@@ -101,8 +102,8 @@ impl<N: Node> Core<N> {
         }
         // An interceptor that is brought up to date may close this socket, too, or end its channel.
         self.closing = Some(key);
-        for channel in self.channels_of(socket) {
-            if let Some(membership) = self.live(channel) {
+        for channel in self.registry.channels_of(socket.list) {
+            if let Some(membership) = self.registry.live(channel) {
                 self.bring_up_to_date(out, membership);
             }
         }
@@ -147,7 +148,7 @@ impl<N: Node> Core<N> {
                 if tracks {
                     self.post_presence(out, &speaker, PresenceCall::End);
                 }
-                let mut effects = self.take_waiting(speaker.id);
+                let mut effects = self.barriers.take_effects(speaker.id);
                 effects.extend(self.application.terminate(
                     state,
                     &speaker,

@@ -9,7 +9,6 @@ use simurgh_channel::{Flow, Node, Permit};
 use simurgh_reactor::Key;
 
 use super::batch::Batch;
-use crate::client_keys::ClientKeys;
 use crate::flow::MemberlessFlows;
 use crate::listeners::Listeners;
 use crate::registry::TopicId;
@@ -26,8 +25,6 @@ pub(crate) struct Fanout<N: Node> {
     pub(super) withheld: Vec<TopicId>,
     pub(super) memberless: MemberlessFlows,
     pub(super) listeners: Option<Box<Listeners>>,
-    /// Ids with which clients have joined; `None` until the first.
-    pub(crate) keys: Option<Box<ClientKeys>>,
     pub(super) held: Option<Box<Publishers>>,
 }
 
@@ -56,7 +53,6 @@ impl<N: Node> Fanout<N> {
             withheld: Vec::new(),
             memberless: MemberlessFlows::default(),
             listeners: None,
-            keys: None,
             held: None,
         }
     }

@@ -165,8 +165,7 @@ fn intercepted_push_that_cannot_be_encoded_is_skipped() {
 fn sender_is_excluded_by_its_full_channel_id() {
     let mut it = TestShard::new();
     let keys = [it.joined(&["t"]), it.joined(&["t"])];
-    let socket = it.out.socket(keys[0]).unwrap();
-    let id = it.core.channels_of(socket)[0];
+    let id = it.channel(keys[0]);
     let from = |it: &mut TestShard, id: ChannelId| {
         let mut broadcast = Broadcast::new("t", "news", Payload::from_json("1"));
         broadcast.except = Some(id);

@@ -11,10 +11,10 @@ use simurgh_channel::{
     Broadcast, Charge, FromEngine, HistoryMail, KeptAt, KeptFor, KeptItem, Mail, Node, Posted,
 };
 use simurgh_history::{AT, Epoch, GAP, GapReason, Place, Position, encode_gap};
+use simurgh_reactor::Now;
 
+use super::Histories;
 use super::followed::{StrayPositions, TopicState};
-use crate::core::Core;
-use crate::sockets::Sockets;
 
 struct Begun {
     epoch: u64,
@@ -24,57 +24,53 @@ struct Begun {
     messages: Vec<KeptItem>,
 }
 
-impl<N: Node> Core<N> {
+impl<N: Node> Histories<N> {
     /// A message of the broker about a topic; its weight was charged to this shard.
-    pub(super) fn engine_message(&mut self, out: &impl Sockets, topic: &str, what: FromEngine) {
+    pub(super) fn engine_message(&mut self, now: Now, topic: &str, what: FromEngine) {
         self.node.discharge(usize::from(self.shard), weight(&what) + topic.len());
-        let Some(history) = &mut self.history else { return };
-        let is_kept = history.kept.rule(topic).is_some();
-        let Some(followed_topics) = history.followed_topics.as_mut().filter(|_| is_kept) else {
-            return;
-        };
-        let has_begun = history.kept.head(topic).is_some();
+        let is_kept = self.keeps(topic);
+        let Some(followed) = self.followed.as_mut().filter(|_| is_kept) else { return };
+        let has_begun = self.kept.head(topic).is_some();
         match what {
             FromEngine::Begun { epoch, floor, purged, head, messages } => {
-                self.begin_topic(out, topic, Begun { epoch, floor, purged, head, messages });
+                self.begin_topic(now, topic, Begun { epoch, floor, purged, head, messages });
             }
-            FromEngine::Next(item) => self.deliver_next(out, topic, item, true),
+            FromEngine::Next(item) => self.deliver_next(now, topic, item, true),
             FromEngine::Gap { through } => {
-                let position = history.kept.lose(topic, behind(through));
+                let position = self.kept.lose(topic, behind(through));
                 if let Some(position) = position {
                     self.send_gap_notices(topic, Some(GapReason::Lost), position);
                 }
             }
-            FromEngine::Purged { seq, index } => history.kept.purge_at(topic, place(seq, index)),
+            FromEngine::Purged { seq, index } => self.kept.purge_at(topic, place(seq, index)),
             FromEngine::Unknown => {
                 let state = if has_begun { TopicState::Unknown } else { TopicState::Requested };
-                followed_topics.open(topic).state = state;
+                followed.open(topic).state = state;
             }
             FromEngine::Unavailable => {
-                followed_topics.open(topic).state = TopicState::Unavailable;
+                followed.open(topic).state = TopicState::Unavailable;
             }
-            FromEngine::Known if has_begun => followed_topics.open(topic).state = TopicState::Live,
+            FromEngine::Known if has_begun => followed.open(topic).state = TopicState::Live,
             FromEngine::Known => {}
             FromEngine::Ended => {
-                let head = history.kept.head(topic);
-                history.kept.end(topic);
-                if followed_topics.ends(topic, head, out.now().ns) {
-                    self.follow(topic, out.now().ns);
+                let head = self.kept.head(topic);
+                self.kept.end(topic);
+                if followed.ends(topic, head, now.ns) {
+                    self.follow(topic, now.ns);
                 }
             }
         }
         self.keep_within_bounds();
-        self.answer_ready(out, topic);
+        self.answer_ready(now, topic);
     }
 
-    fn begin_topic(&mut self, out: &impl Sockets, topic: &str, begun: Begun) {
+    fn begin_topic(&mut self, now: Now, topic: &str, begun: Begun) {
         let Begun { epoch, floor, purged, head, mut messages } = begun;
-        let now_ms = self.node.unix_ms(out.now().ns);
-        let Some(history) = &mut self.history else { return };
-        let Some(followed_topics) = &history.followed_topics else { return };
+        let now_ms = self.node.unix_ms(now.ns);
+        let Some(followed) = &self.followed else { return };
         let (epoch, mut floor) = (Epoch::from_seed(epoch), behind(floor));
-        let head_before = history.kept.head(topic);
-        let was_at = followed_topics.topics.get(topic).and_then(|it| it.was_at);
+        let head_before = self.kept.head(topic);
+        let was_at = followed.topics.get(topic).and_then(|topic| topic.was_at);
         let before = head_before.or(was_at);
         let same = before.filter(|it| it.epoch == epoch);
         // The answer is of a copy that does not have yet what was here before.
@@ -87,33 +83,32 @@ impl<N: Node> Core<N> {
         // broadcast that this node has just made is new, though it is already there.
         let is_new = |it: &KeptItem| match same {
             Some(before) => it.place() > before.place,
-            None => it.mine.is_some_and(|number| followed_topics.stores.has(number)),
+            None => it.mine.is_some_and(|number| followed.stores.has(number)),
         };
         let new = messages.iter().position(is_new).unwrap_or(messages.len());
         let is_empty = messages.is_empty();
         if !goes_on || head_before.is_none() {
             let begins_at = (epoch, floor, behind(purged));
-            history.kept.begin(topic, begins_at, messages.len(), now_ms);
+            self.kept.begin(topic, begins_at, messages.len(), now_ms);
         }
         let mut messages = messages.into_iter();
         for item in messages.by_ref().take(new) {
-            self.deliver_next(out, topic, item, false);
+            self.deliver_next(now, topic, item, false);
         }
-        let Some(history) = &mut self.history else { return };
         match same.filter(|_| goes_on) {
             // Members are at that position.
-            Some(before) => history.kept.reaches(topic, before.place),
+            Some(before) => self.kept.reaches(topic, before.place),
             None => {
                 if is_empty {
-                    history.kept.reaches(topic, nothing_up_to(head));
+                    self.kept.reaches(topic, nothing_up_to(head));
                 }
                 self.send_new_position(topic, before, is_empty && floor == Place::ZERO);
             }
         }
         for item in messages {
-            self.deliver_next(out, topic, item, true);
+            self.deliver_next(now, topic, item, true);
         }
-        if let Some(followed) = self.followed_topics().map(|it| it.open(topic)) {
+        if let Some(followed) = self.followed.as_mut().map(|followed| followed.open(topic)) {
             (followed.state, followed.was_at) = (TopicState::Live, None);
             followed.stray = StrayPositions::None;
         }
@@ -122,10 +117,9 @@ impl<N: Node> Core<N> {
     /// Sends members with positions of another beginning of a topic the new one, and why; unless
     /// the topic never had a message.
     fn send_new_position(&mut self, topic: &str, before: Option<Position>, is_quiet: bool) {
-        let Some(history) = &mut self.history else { return };
-        let Some(position) = history.kept.head(topic) else { return };
-        let followed = history.followed_topics.as_mut().map(|it| it.open(topic));
-        let stray = followed.map_or(StrayPositions::None, |it| it.stray);
+        let Some(position) = self.kept.head(topic) else { return };
+        let followed = self.followed.as_mut().map(|followed| followed.open(topic));
+        let stray = followed.map_or(StrayPositions::None, |topic| topic.stray);
         let gap = match before {
             Some(before) if before.epoch != position.epoch => Some(GapReason::Epoch),
             Some(_) => Some(GapReason::Unavailable),
@@ -137,15 +131,13 @@ impl<N: Node> Core<N> {
     }
 
     /// The next broadcast of a topic; `is_new`: members get it.
-    fn deliver_next(&mut self, out: &impl Sockets, topic: &str, item: KeptItem, is_new: bool) {
-        let now_ms = self.node.unix_ms(out.now().ns);
-        let Some(history) = &mut self.history else { return };
-        let Some(Position { epoch, .. }) = history.kept.head(topic) else { return };
+    fn deliver_next(&mut self, now: Now, topic: &str, item: KeptItem, is_new: bool) {
+        let now_ms = self.node.unix_ms(now.ns);
+        let Some(Position { epoch, .. }) = self.kept.head(topic) else { return };
         let position = Position { epoch, place: item.place() };
-        let pending = item.mine.zip(history.followed_topics.as_mut());
-        let pending =
-            pending.and_then(|(number, followed_topics)| followed_topics.stores.take(number));
-        let broadcast = history.kept.append(item, now_ms);
+        let pending = item.mine.zip(self.followed.as_mut());
+        let pending = pending.and_then(|(number, followed)| followed.stores.take(number));
+        let broadcast = self.kept.append(item, now_ms);
         self.metrics.history_kept.add(u64::from(broadcast.is_some()));
         let broadcast = broadcast.filter(|_| is_new);
         let (mut charge, mut apart) = (None, None);

@@ -4,20 +4,19 @@
 use simurgh_channel::Node;
 use simurgh_history::{Position, Resume, Since};
 
-use crate::core::Core;
+use super::Histories;
 
 /// Between a position and its signature: no position contains it.
 const MARK: char = '~';
 
-impl<N: Node> Core<N> {
-    pub(crate) fn is_only_own(&self, topic: &str) -> bool {
-        let rule = self.history.as_ref().and_then(|it| it.kept.rule(topic));
-        rule.is_some_and(|rule| rule.only_own)
+impl<N: Node> Histories<N> {
+    pub(super) fn is_only_own(&self, topic: &str) -> bool {
+        self.kept.rule(topic).is_some_and(|rule| rule.only_own)
     }
 
     /// The part of such a topic that a client may be given, by its request; and whether its first
     /// join is proved.
-    pub(crate) fn own_since(&self, topic: &str, resume: &Resume, since: Since) -> (Since, bool) {
+    pub(super) fn own_since(&self, topic: &str, resume: &Resume, since: Since) -> (Since, bool) {
         let Some(first) = self.first_join(topic, resume) else {
             // Without a proof it joins for the first time now.
             let since = if since == Since::Now { since } else { Since::Unknown };
@@ -38,7 +37,7 @@ impl<N: Node> Core<N> {
         Position::parse(position).filter(|_| is_ours)
     }
 
-    pub(crate) fn own_key(&self, topic: &str, id: Option<&str>, position: Position) -> String {
+    pub(super) fn own_key(&self, topic: &str, id: Option<&str>, position: Position) -> String {
         let position = position.to_string();
         let proof = self.node.sign(&signed_text(topic, id, &position));
         format!("{position}{MARK}{proof}")

@@ -139,6 +139,10 @@ impl KeptTopics {
         found.map(|(_, rule)| rule)
     }
 
+    pub(super) fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
     pub(crate) fn counts(&self) -> (usize, usize, u64) {
         (self.by_name.len(), self.messages, self.bytes)
     }

@@ -7,35 +7,25 @@ use simurgh_channel::{
     HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, NotKept, StoreRequest, ToCluster, engine,
 };
 use simurgh_history::{Epoch, Position, StoredAt};
+use simurgh_reactor::Now;
 
+use super::Histories;
 use super::stores::Pending;
-use crate::core::Core;
-use crate::sockets::Sockets;
+use crate::application::ask;
 
-impl<N: Node> Core<N> {
-    #[inline]
-    pub(crate) fn uses_engine(&self) -> bool {
-        self.history.as_ref().is_some_and(|it| it.followed_topics.is_some())
-    }
-
-    pub(super) fn store_in_engine(&mut self, out: &impl Sockets, keep: KeepRequest) {
+impl<N: Node> Histories<N> {
+    pub(super) fn store_in_engine(&mut self, now: Now, keep: KeepRequest) {
         let KeepRequest { broadcast, charge, sender, client: _, id, kept_for } = keep;
-        let (weight, asked_ns) = (broadcast.weight(), out.now().ns);
-        let rule = self.history.as_ref().and_then(|it| it.kept.rule(&broadcast.topic));
-        let age = rule.map(|rule| rule.age);
+        let (weight, asked_ns) = (broadcast.weight(), now.ns);
+        let age = self.kept.rule(&broadcast.topic).map(|rule| rule.age);
         let pending = Pending { kept_for, charge, weight, asked_ns, is_stored: false };
         self.ask_engine(pending, |number| {
             ToCluster::Store(Box::new(StoreRequest { number, broadcast, sender, id, age }))
         });
     }
 
-    pub(super) fn forget_in_engine(
-        &mut self,
-        out: &impl Sockets,
-        topic: Box<str>,
-        kept_for: KeptFor,
-    ) {
-        let (charge, weight, asked_ns) = (None, 0, out.now().ns);
+    pub(super) fn forget_in_engine(&mut self, now: Now, topic: Box<str>, kept_for: KeptFor) {
+        let (charge, weight, asked_ns) = (None, 0, now.ns);
         let pending = Pending { kept_for, charge, weight, asked_ns, is_stored: false };
         self.ask_engine(pending, |number| ToCluster::Forget(topic, number));
     }
@@ -43,8 +33,8 @@ impl<N: Node> Core<N> {
     fn ask_engine(&mut self, pending: Pending, what: impl FnOnce(u64) -> ToCluster) {
         let bytes_max = self.node.config().mailbox_bytes_max.saturating_mul(4);
         let is_full = self.node.charged(usize::from(self.shard)) > bytes_max;
-        let noted = match self.followed_topics().filter(|_| !is_full) {
-            Some(followed_topics) => followed_topics.stores.add(pending),
+        let noted = match self.followed.as_mut().filter(|_| !is_full) {
+            Some(followed) => followed.stores.add(pending),
             None => Err(pending),
         };
         match (noted, self.node.cluster()) {
@@ -56,12 +46,12 @@ impl<N: Node> Core<N> {
 
     pub(super) fn store_answered(
         &mut self,
-        out: &impl Sockets,
+        now: Now,
         number: u64,
         outcome: Result<StoredAt, NotKept>,
     ) {
-        let Some(followed_topics) = self.followed_topics() else { return };
-        let Some(pending) = followed_topics.stores.unanswered(number) else { return };
+        let Some(followed) = &mut self.followed else { return };
+        let Some(pending) = followed.stores.unanswered(number) else { return };
         let outcome = outcome.map(|it| {
             let place = engine::place(it.seq, it.index);
             let position = Position { epoch: Epoch::from_seed(it.epoch), place };
@@ -73,9 +63,9 @@ impl<N: Node> Core<N> {
         {
             // The broadcast is delivered before what its channel does behind it.
             pending.is_stored = true;
-            return followed_topics.await_delivery(number, *at, out.now().ns);
+            return followed.await_delivery(number, *at, now.ns);
         }
-        let Some(pending) = followed_topics.stores.take(number) else { return };
+        let Some(pending) = followed.stores.take(number) else { return };
         if outcome.as_ref().is_ok_and(|it| it.is_duplicate) {
             self.metrics.history_duplicates.add(1);
         }
@@ -92,7 +82,7 @@ impl<N: Node> Core<N> {
         match kept_for {
             KeptFor::Nobody => {}
             KeptFor::Caller(answer) => {
-                self.application.ask(|| answer(outcome));
+                ask(&self.metrics, || answer(outcome));
             }
             KeptFor::Channel { channel, ticket, .. } => {
                 let why = outcome.err().filter(|it| *it != NotKept::LocalOnly);
@@ -103,10 +93,8 @@ impl<N: Node> Core<N> {
     }
 
     pub(super) fn follow(&mut self, topic: &str, now_ns: u64) {
-        let Some(history) = &mut self.history else { return };
-        let Some(wants) = history.kept.rule(topic).map(|rule| rule.retention()) else { return };
-        let Some(followed_topics) = &mut history.followed_topics else { return };
-        if followed_topics.is_to_follow(topic, now_ns)
+        let Some(wants) = self.retention(topic) else { return };
+        if self.followed.as_mut().is_some_and(|followed| followed.is_to_follow(topic, now_ns))
             && let Some(cluster) = self.node.cluster()
         {
             cluster.send(ToCluster::Follow(topic.into(), wants));

@@ -3,8 +3,8 @@
 use simurgh_channel::Node;
 use simurgh_history::{Marks, Position};
 
+use super::Histories;
 use super::kept_topics::KeptTopics;
-use crate::core::Core;
 
 /// A topic whose broadcasts are kept, as it is shown.
 #[derive(Debug, Clone, Copy)]
@@ -31,33 +31,29 @@ impl KeptTopics {
     }
 }
 
-impl<N: Node> Core<N> {
+impl<N: Node> Histories<N> {
     /// The topic of this name, if it is kept here.
-    pub fn find_kept(&self, name: &str) -> Option<KeptView<'_>> {
-        let kept = &self.history.as_ref()?.kept;
-        kept.view(kept.place(name)?)
+    pub(crate) fn find(&self, name: &str) -> Option<KeptView<'_>> {
+        self.kept.view(self.kept.place(name)?)
     }
 
-    /// The topic at a place given by [`visit_kept`](Self::visit_kept).
-    pub fn kept_at(&self, place: u32) -> Option<KeptView<'_>> {
-        self.history.as_ref()?.kept.view(place)
+    pub(crate) fn at(&self, place: u32) -> Option<KeptView<'_>> {
+        self.kept.view(place)
     }
 
-    /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again
-    /// after the last.
-    pub fn visit_kept(
+    pub(crate) fn visit(
         &self,
         cursor: &mut u32,
         places: usize,
         mut visit: impl FnMut(u32, KeptView<'_>),
     ) {
-        let Some(kept) = self.history.as_ref().map(|it| &it.kept) else { return *cursor = 0 };
-        let end = (*cursor as usize).saturating_add(places).min(kept.slots.len()) as u32;
+        let slots = self.kept.slots.len();
+        let end = (*cursor as usize).saturating_add(places).min(slots) as u32;
         for place in *cursor..end {
-            if let Some(view) = kept.view(place) {
+            if let Some(view) = self.kept.view(place) {
                 visit(place, view);
             }
         }
-        *cursor = if end as usize >= kept.slots.len() { 0 } else { end };
+        *cursor = if end as usize >= slots { 0 } else { end };
     }
 }

@@ -8,7 +8,6 @@ use simurgh_reactor::Key;
 
 use super::joining::Joining;
 use crate::core::Core;
-use crate::history::missed::Resumption;
 use crate::socket::AwaitedJoin;
 use crate::sockets::Sockets;
 
@@ -18,17 +17,17 @@ impl<N: Node> Core<N> {
         out: &mut impl Sockets,
         key: Key,
         ticket: u32,
-        (missed, own): (Arc<Missed>, usize),
+        missed: Arc<Missed>,
+        own: usize,
     ) {
         let is_it = |it: &AwaitedJoin| it.ticket == ticket;
         let Some(mut awaited) = self.no_longer_awaited(out, key, is_it) else { return };
         let Some(granted) = awaited.granted.take() else { return };
-        let resume = awaited.resume.as_deref().map(|it| &it.said);
-        let client = resume.map_or(0, |resume| self.client(resume));
-        let partial = resume.is_some_and(|resume| self.wants_part(&awaited.topic, resume));
-        let new = awaited.is_new.then(|| resume.and_then(|resume| resume.id.clone()));
+        let is_new = awaited.is_new;
         let joining = Joining::again(&mut awaited);
-        let resumption = Resumption { client, new, partial, missed, own };
+        let Some(resuming) = joining.resume.as_deref() else { return };
+        let resumption =
+            self.histories.resumption(joining.topic, &resuming.said, is_new, missed, own);
         self.let_in_resumed(out, key, joining, granted, Some(resumption));
     }
 

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use simurgh_channel::{
-    Callback, Effect, HistoryMail, Join, JoinFn, JoinKind, Kind, Mail, MissedRequest, Node,
-    Outcome, PARSED_BYTES_MAX, Prepared, Requester, ShardChannel, TOPIC_BYTES_MAX, UserSocket,
-    home_shard,
+    Callback, Effect, Join, JoinFn, JoinKind, Kind, Node, Outcome, PARSED_BYTES_MAX, Prepared,
+    ShardChannel, TOPIC_BYTES_MAX, UserSocket,
 };
-use simurgh_history::{Resume, Since};
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
 use simurgh_reactor::Key;
@@ -16,11 +14,10 @@ use crate::application::Subject;
 use crate::core::{Core, Received};
 use crate::effects::CurrentMessage;
 use crate::frames::send;
-use crate::history::departures::Rejoin;
-use crate::history::missed::Resumption;
+use crate::history::{Recovery, Resumption};
 use crate::registry::{COUNTED, Holds, List, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
-use crate::session::joining::{Joining, resume};
-use crate::socket::{Granted, Phase, Resuming};
+use crate::session::joining::{Joining, await_answer, resume};
+use crate::socket::{Granted, Resuming, Socket};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
@@ -32,10 +29,6 @@ const REF_BYTES_MAX: usize = 1 << 10;
 const SHORT_TOPIC_BYTES: usize = 1 << 10;
 /// Bytes of all topics of a socket, if it joins longer ones.
 const TOPICS_BYTES_MAX: usize = 64 << 10;
-
-/// Fixed, so that clients keep their numbers over a restart. Finding an id with another client's
-/// number only keeps the finder's own broadcasts from that client.
-const CLIENT_SEED: u64 = 0x5349_4d55_5247_4800;
 
 impl<N: Node> Core<N> {
     /// A client joins; `joined` is the channel it has in that topic.
@@ -62,7 +55,7 @@ impl<N: Node> Core<N> {
                 && topic.len() > SHORT_TOPIC_BYTES
                 && self.has_no_room(list, &topic));
         // Sockets within the process get no history.
-        let may_resume = wire != Wire::Values && self.keeps(&topic);
+        let may_resume = wire != Wire::Values && self.histories.keeps(&topic);
         let resume = if joined.is_none() && list.channels() >= user_socket.channels_max {
             Err(session::TOO_MANY_CHANNELS)
         } else if is_too_long || is_long(join_ref.raw()) || is_long(msg_ref.raw()) {
@@ -182,60 +175,21 @@ impl<N: Node> Core<N> {
         granted: Granted,
     ) {
         let Some(Resuming { said: resume, .. }) = joining.resume.as_deref() else { return };
-        let (client, tick) = (self.client(resume), out.now().tick);
-        let sent = self.history.as_mut().map(|it| &mut it.departures);
-        let rejoin = sent.map(|it| it.floor(key, joining.topic, resume, tick));
-        let (since, torn) = match rejoin.unwrap_or(Rejoin::After(resume.since)) {
-            Rejoin::After(since) => (since, false),
-            Rejoin::Torn(sent) => (Since::After(sent), true),
-        };
-        let is_only_own = self.is_only_own(joining.topic);
-        let (since, is_proved) = match is_only_own {
-            true => self.own_since(joining.topic, resume, since),
-            false => (since, true),
-        };
-        let new = (!is_proved).then(|| resume.id.clone());
+        if !out.socket(key).is_some_and(Socket::is_open) {
+            return self.application.drop_guarded(granted);
+        }
         self.tickets = self.tickets.wrapping_add(1);
         let ticket = self.tickets;
-        let ask = MissedRequest {
-            topic: joining.topic.into(),
-            since,
-            partial: self.wants_part(joining.topic, resume),
-            torn,
-            is_away: false,
-            client,
-            shard: self.shard,
-            requester: Requester::Join(key, ticket),
-        };
-        let home = home_shard(joining.topic, self.node.shards());
-        // With a broker the answer arrives by mail, in order with what the broker sends to this
-        // shard.
-        if home == usize::from(self.shard) && !self.uses_engine() {
-            let partial = ask.partial;
-            let resumption = |(missed, own)| Resumption { client, new, partial, missed, own };
-            let resumption = self.missed(out, &ask).map(resumption);
-            return self.let_in_resumed(out, key, joining, granted, resumption);
+        match self.histories.join(key, ticket, joining.topic, resume, out.now()) {
+            Recovery::Now(resumption) => {
+                self.let_in_resumed(out, key, joining, granted, Some(resumption));
+            }
+            Recovery::Later { is_new } => {
+                let mut awaited = joining.awaited(ticket, Some(granted));
+                awaited.is_new = is_new;
+                await_answer(out, key, awaited);
+            }
         }
-        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
-            return self.application.drop_guarded(granted);
-        };
-        socket.enter(Phase::Waiting, tick);
-        let mut awaited = joining.awaited(ticket, Some(granted));
-        awaited.is_new = !is_proved;
-        socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
-        out.hold(key);
-        self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
-    }
-
-    /// Whether a client wants an incomplete answer. With histories for own messages only, whose the
-    /// rest is cannot be shown to it.
-    pub(super) fn wants_part(&self, topic: &str, resume: &Resume) -> bool {
-        resume.partial && !self.is_only_own(topic)
-    }
-
-    /// The number of a client, the same on all shards.
-    pub(super) fn client(&self, resume: &Resume) -> u64 {
-        resume.id_hash(CLIENT_SEED).unwrap_or(0)
     }
 
     /// The same for a client that receives positions.
@@ -278,14 +232,14 @@ impl<N: Node> Core<N> {
         self.reply_join(out, key, &joining, "ok", reply);
         self.close_replaced(out, joining.replaced);
         if let Some(resumption) = resumption {
-            let id = self.channel_id(membership);
+            let id = self.registry.channel_id(membership);
             self.send_missed(out, membership, &resumption);
             if let Some(resuming) = &joining.resume {
                 let took_ns = out.clock_ns().saturating_sub(resuming.at_ns);
                 self.metrics.resume_times.add(took_ns);
             }
             // Its interceptor may have ended it by what it saw.
-            if id.and_then(|id| self.live(id)).is_none() {
+            if id.and_then(|id| self.registry.live(id)).is_none() {
                 return self.application.drop_guarded(effects);
             }
         }
@@ -303,7 +257,7 @@ impl<N: Node> Core<N> {
                 let Some(speaker) = self.speaker(out, membership) else { return };
                 self.apply(out, &speaker, effects);
                 self.end_if_stopped(out, speaker.id);
-                let Some(membership) = self.live(speaker.id) else { return };
+                let Some(membership) = self.registry.live(speaker.id) else { return };
                 membership
             }
         };
@@ -348,7 +302,7 @@ impl<N: Node> Core<N> {
         match entered {
             Ok(membership) => {
                 if let Some(client @ 1..) = client {
-                    self.fanout.keys.get_or_insert_default().set(membership, client);
+                    self.registry.set_client(membership, client);
                 }
                 if is_counted {
                     self.node.member_joined(topic);

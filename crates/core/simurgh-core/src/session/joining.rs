@@ -9,7 +9,7 @@ use simurgh_reactor::Key;
 
 use crate::core::Core;
 use crate::frames::send;
-use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Resuming, Speaker};
+use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Resuming, Socket, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
@@ -54,6 +54,15 @@ pub(super) fn resume(
         }
         Payload::Binary(_) | Payload::User(_) => Ok(None),
     }
+}
+
+/// Has an open socket wait for the answer to its join.
+pub(super) fn await_answer(out: &mut impl Sockets, key: Key, awaited: AwaitedJoin) {
+    let tick = out.now().tick;
+    let Some(socket) = out.socket_mut(key) else { return };
+    socket.enter(Phase::Waiting, tick);
+    socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
+    out.hold(key);
 }
 
 impl<N: Node> Core<N> {
@@ -138,9 +147,9 @@ impl<N: Node> Core<N> {
         out: &mut impl Sockets,
         membership: u32,
     ) -> Option<Box<Replaced>> {
-        let id = self.channel_id(membership)?;
+        let id = self.registry.channel_id(membership)?;
         self.bring_up_to_date(out, membership);
-        let speaker = self.live(id).and_then(|it| self.speaker(out, it))?;
+        let speaker = self.registry.live(id).and_then(|it| self.speaker(out, it))?;
         let effects = self.take_out(out, &speaker, Reason::Rejoined);
         let (pushes, others): (Vec<_>, Vec<_>) =
             effects.into_iter().partition(|effect| matches!(effect, Effect::Push(..)));
@@ -170,15 +179,12 @@ impl<N: Node> Core<N> {
         granted: Option<Granted>,
     ) {
         self.tickets = self.tickets.wrapping_add(1);
-        let (ticket, tick) = (self.tickets, out.now().tick);
-        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
+        let ticket = self.tickets;
+        if !out.socket(key).is_some_and(Socket::is_open) {
             self.application.drop_guarded(granted);
             return self.application.drop_guarded(work);
-        };
-        socket.enter(Phase::Waiting, tick);
-        let awaited = joining.awaited(ticket, granted);
-        socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
-        out.hold(key);
+        }
+        await_answer(out, key, joining.awaited(ticket, granted));
         self.node.decide(usize::from(self.shard), key, ticket, work);
     }
 

@@ -74,7 +74,7 @@ impl<N: Node> Core<N> {
         if is_plain || self.is_stale(channel, message) {
             return;
         }
-        let Some(id) = self.channel_id(channel) else { return };
+        let Some(id) = self.registry.channel_id(channel) else { return };
         self.reply_to(out, channel, Some(msg_ref.borrow()), Reply::error(response));
         self.end_if_stopped(out, id);
     }
@@ -86,7 +86,7 @@ impl<N: Node> Core<N> {
         membership: Option<u32>,
         message: ServerMessage<'_>,
     ) {
-        let id = membership.and_then(|it| self.channel_id(it));
+        let id = membership.and_then(|it| self.registry.channel_id(it));
         if let Some(id) = id {
             self.catch_up(out, id.membership);
         }

@@ -143,10 +143,10 @@ impl<N: Node> Core<N> {
         membership: u32,
         message: &Message<'_>,
     ) {
-        let Some(id) = self.channel_id(membership) else { return };
+        let Some(id) = self.registry.channel_id(membership) else { return };
         self.bring_up_to_date(out, membership);
         let Message { join_ref, msg_ref, topic, .. } = message;
-        let Some(membership) = self.live(id) else {
+        let Some(membership) = self.registry.live(id) else {
             // A broadcast that it intercepted meanwhile has ended it.
             let answer = session::reply(join_ref, msg_ref, topic, "ok", Payload::EMPTY_OBJECT);
             return send(out, &self.metrics, key, answer);
@@ -169,7 +169,7 @@ impl<N: Node> Core<N> {
         if let charged @ 1.. = what.weight() {
             self.node.discharge(usize::from(self.shard), charged);
         }
-        let Some(membership) = self.live(channel) else {
+        let Some(membership) = self.registry.live(channel) else {
             return self.drop_sent(channel, what);
         };
         let effect = match what {
@@ -202,7 +202,8 @@ impl<N: Node> Core<N> {
     pub(crate) fn push_all(&mut self, out: &mut impl Sockets, push: SharedPush) {
         self.node.discharge(usize::from(self.shard), push.weight());
         for channel in push.channels {
-            let speaker = self.live(channel).and_then(|membership| self.speaker(out, membership));
+            let speaker =
+                self.registry.live(channel).and_then(|membership| self.speaker(out, membership));
             let Some(speaker) = speaker else { continue };
             for (event, json) in &*push.events {
                 self.push_to(out, &speaker, event, Payload::from_json(&**json));
@@ -261,9 +262,7 @@ impl<N: Node> Core<N> {
     /// The connection is gone, and this was its record.
     pub fn closed(&mut self, out: &mut impl Sockets, key: Key, mut socket: Socket) {
         self.fanout.forget(key);
-        if let Some(history) = &mut self.history {
-            history.departures.forget(key);
-        }
+        self.histories.forget(key);
         if socket.is_open() {
             self.socket_ended();
         }

@@ -438,10 +438,10 @@ fn handle_of_an_ended_channel_reaches_no_channel() {
     assert!(it.receives(key).is_empty());
     assert!(it.counts().is_empty(), "what was sent is not dropped here");
     let mut id = ChannelId { shard: 0, membership: 0, generation: 0 };
-    while it.core.live(id).is_none() {
+    while it.core.registry.live(id).is_none() {
         id.generation += 1;
     }
-    assert_eq!(it.core.live(ChannelId { shard: 1, ..id }), None, "it is of another shard");
+    assert_eq!(it.core.registry.live(ChannelId { shard: 1, ..id }), None, "it is of another shard");
 }
 
 /// No serializer; messages are bare, and the channel may have further topics.

@@ -33,7 +33,7 @@ fn test_shard() -> (TestShard, Key, ChannelId) {
         other => standard(ctx, other),
     }));
     let key = it.joined(&["t"]);
-    let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
+    let id = it.channel(key);
     (it, key, id)
 }
 

@@ -23,10 +23,6 @@ fn test_shard() -> TestShard {
     }))
 }
 
-fn channel_of(it: &TestShard, key: Key) -> ChannelId {
-    it.core.channels_of(it.out.find(key).map(|peer| &peer.socket).unwrap())[0]
-}
-
 fn phase(it: &mut TestShard, key: Key) -> Phase {
     it.out.peer(key).socket.phase()
 }
@@ -35,7 +31,7 @@ fn phase(it: &mut TestShard, key: Key) -> Phase {
 fn socket_waits_until_its_channel_is_ready() {
     let mut it = test_shard();
     let key = it.joined(&["t"]);
-    let id = channel_of(&it, key);
+    let id = it.channel(key);
     it.sends(key, r#"[1,2,"t","enough",{}]"#);
     assert_eq!(it.receives(key), [ok(1, 2, "t", "null")], "what it had in hand is answered");
     assert!(it.out.is_held(key) && phase(&mut it, key) == Phase::Waiting);
@@ -56,7 +52,7 @@ fn socket_does_not_wait_for_an_ended_channel() {
     for how in [Stop::Normal, Stop::Abnormal] {
         let mut it = test_shard();
         let key = it.joined(&["t", "u"]);
-        let id = channel_of(&it, key);
+        let id = it.channel(key);
         let topic = it.core.speaker(&it.out, id.membership).unwrap().topic;
         it.sends(key, &format!(r#"[1,2,"{topic}","enough",{{}}]"#));
         it.core.mail(&mut it.out, Mail::ToChannel(id, ToChannel::Stop(how)));
@@ -139,7 +135,7 @@ fn socket_waits_for_each_reason_separately() {
         })],
     );
     let key = it.joined(&["t"]);
-    let id = channel_of(&it, key);
+    let id = it.channel(key);
     it.sends(key, r#"[2,2,"u","phx_join","later"]"#);
     it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
     assert!(it.out.is_held(key) && phase(&mut it, key) == Phase::Waiting);

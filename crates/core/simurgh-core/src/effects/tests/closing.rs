@@ -93,11 +93,11 @@ fn channel_that_ends_by_its_own_broadcast_sends_everything_before() {
     it.sends(key, r#"[1,2,"t","close",{}]"#);
     assert_eq!(it.receives(key), [&*pushed("1"), &*pushed("2"), CLOSED, "close 1008 "]);
     let key = it.joined(&["t"]);
-    let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
+    let id = it.channel(key);
     it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
     assert_eq!(it.receives(key), [pushed("1"), CLOSED.into()]);
     let key = it.joined(&["t"]);
-    let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
+    let id = it.channel(key);
     it.broadcasts("t", "shout", "0");
     let push = ToChannel::Push("pushed".into(), Payload::from_json("1"));
     it.core.mail(&mut it.out, Mail::ToChannel(id, push));

@@ -255,9 +255,8 @@ fn listing_shows_each_topic_once_with_its_position() {
     assert_eq!((found.head.place.seq, found.marks.floor.seq), (5, 3));
     assert_eq!(found.marks.reason, GapReason::Overwritten);
     assert!(it.other.find_kept(&topic).is_none(), "its home is the first shard");
-    let history = it.test_shard.core.history.as_mut().unwrap();
     for n in 0..6 {
-        store(&mut history.kept, &format!("more {n}"), 8, 0);
+        store(&mut it.test_shard.core.histories.kept, &format!("more {n}"), 8, 0);
     }
     for places in [1, 3, 100] {
         let (mut cursor, mut names) = (0, Vec::new());
@@ -277,7 +276,7 @@ fn listing_shows_each_topic_once_with_its_position() {
 
 fn kept_bytes(it: &Node) -> [u64; 2] {
     let all = [&it.test_shard.core, &it.other];
-    all.map(|core| core.history.as_ref().map_or(0, |history| history.kept.counts().2))
+    all.map(|core| core.histories.kept.counts().2)
 }
 
 #[test]
@@ -320,7 +319,7 @@ fn each_shard_has_its_share_of_topic_memory() {
         it.test_shard.node.broadcast(broadcast).unwrap();
         it.settles();
     }
-    let own = it.test_shard.core.history.as_ref().unwrap().kept.own_bytes;
+    let own = it.test_shard.core.histories.kept.own_bytes;
     assert!((500_000..=1 << 19).contains(&own), "{own}");
 }
 

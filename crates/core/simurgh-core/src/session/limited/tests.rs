@@ -389,7 +389,7 @@ fn presence_changes_above_the_rate_are_refused() {
             }
         }
         let told = |it: &mut TestShard| {
-            let channel = it.core.channels_of(&it.out.peer(key).socket)[0];
+            let channel = it.channel(key);
             it.core.mail(&mut it.out, Mail::ToChannel(channel, info(())));
         };
         told(&mut it);

@@ -146,7 +146,7 @@ fn publisher_above_its_share_stays_paused_after_a_join() {
         let key = it.joined(&["t"]);
         it.sends(key, r#"[1,1,"u","phx_join","later"]"#);
         if !by_join {
-            let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
+            let id = it.channel(key);
             it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
         }
         it.decides();
