@@ -1,21 +1,19 @@
 //! The state of one shard.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{ChannelId, Node, Prepared, Reason, UserSocket};
-use simurgh_presence::Owner;
 use simurgh_proto::message::Message;
-use simurgh_reactor::{Key, Next};
+use simurgh_reactor::Key;
 
 use crate::application::Application;
 use crate::barrier::Barriers;
+use crate::deadlines::Deadlines;
 use crate::fanout::{Fanout, Registry};
 use crate::history::{Histories, SavedHistory};
 use crate::meters::Meters;
-use crate::presence::home::Home;
-use crate::time::{Drain, Expiry, Hibernation, Sweep};
+use crate::presence::{PresenceCounts, Presences};
 
 /// One shard of a node: its sessions, its topics and the broadcasts that are to be sent. The
 /// crate's page lists the kinds of its methods and their order.
@@ -26,14 +24,10 @@ pub struct Core<N: Node> {
     pub(crate) registry: Registry,
     pub(crate) fanout: Fanout<N>,
     pub(crate) application: Application<N>,
-    pub(crate) sweep: Sweep,
-    /// Boxed: unused by most shards, and rarely read.
-    pub(crate) expiry: Box<Expiry>,
-    pub(crate) hibernation: Hibernation,
-    pub(crate) presence: Box<Home>,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) presences: Box<Presences<N>>,
     pub(crate) barriers: Barriers,
     pub(crate) histories: Box<Histories<N>>,
-    pub(crate) drain: Option<Box<Drain>>,
     pub(crate) meters: Option<Box<Meters>>,
     /// The socket whose channels are brought up to date before it is closed.
     pub(crate) closing: Option<Key>,
@@ -63,21 +57,18 @@ impl<'a> From<Message<'a>> for Received<'a> {
 impl<N: Node> Core<N> {
     /// A shard without sockets. `seed` is secret: it keys the table of topics.
     pub fn new(node: Arc<N>, shard: u16, metrics: Arc<ShardMetrics>, seed: u64) -> Self {
-        let config = node.config();
-        let idle =
-            node.user_sockets().filter_map(|it| it.idle_timeout.unwrap_or(config.idle_timeout));
-        let others = [config.handshake_timeout, config.close_timeout, config.decision_timeout];
-        let is_clustered = node.cluster().is_some();
-        let shortest: Option<Duration> = idle.chain(others).min();
         Self {
             shard,
             registry: Registry::new(Arc::clone(&metrics), shard, seed),
             fanout: Fanout::new(Arc::clone(&node), Arc::clone(&metrics), shard),
             application: Application::new(Arc::clone(&node), Arc::clone(&metrics), shard),
-            sweep: Sweep::new(shortest.unwrap_or_default()),
-            expiry: Box::default(),
-            hibernation: Hibernation::new(config.hibernate_after),
-            presence: Box::new(Home::new(Owner(node.id()), shard, is_clustered, seed)),
+            deadlines: Deadlines::new(&*node),
+            presences: Box::new(Presences::new(
+                Arc::clone(&node),
+                Arc::clone(&metrics),
+                shard,
+                seed,
+            )),
             barriers: Barriers::default(),
             histories: Box::new(Histories::new(
                 Arc::clone(&node),
@@ -85,8 +76,7 @@ impl<N: Node> Core<N> {
                 shard,
                 seed,
             )),
-            drain: None,
-            meters: meters(&*node, seed),
+            meters: meters(&*node, &metrics, seed),
             closing: None,
             ends: Vec::new(),
             tickets: 0,
@@ -107,33 +97,17 @@ impl<N: Node> Core<N> {
 
     /// Whether a pass of hibernation has released memory of channels or topics since the last call.
     pub fn take_released(&mut self) -> bool {
-        self.hibernation.take_released()
+        self.deadlines.take_released()
     }
 
-    /// Presences of topics with their home on this shard; `None` if it has no such topics.
-    pub fn presences(&self) -> Option<usize> {
-        Some(self.presence.entries()).filter(|_| !self.presence.is_empty())
-    }
-
-    /// Whether members of the topics with their home here are still to receive something.
-    pub fn has_presences_due(&self) -> bool {
-        self.presence.next_ns().is_some()
-    }
-
-    /// Topics whose members receive their number from this shard.
-    pub fn presence_answers(&self) -> usize {
-        self.presence.answers()
+    /// What this shard has of presences.
+    pub fn presences(&self) -> PresenceCounts {
+        self.presences.counts()
     }
 
     /// Whether a socket is not read because of what it published.
     pub fn is_held_back(&self, key: Key) -> bool {
         self.fanout.holds_back(key)
-    }
-
-    /// Bytes of presence calls of topics whose home this is that members have not been sent the
-    /// changes of.
-    pub fn presence_bytes(&self) -> usize {
-        self.presence.charged_bytes()
     }
 
     /// Members that get what they have missed in parts.
@@ -163,9 +137,10 @@ impl<N: Node> Core<N> {
     }
 }
 
-fn meters(node: &impl Node, seed: u64) -> Option<Box<Meters>> {
+fn meters(node: &impl Node, metrics: &Arc<ShardMetrics>, seed: u64) -> Option<Box<Meters>> {
     let is_limited = node.user_sockets().any(UserSocket::is_limited);
-    is_limited.then(|| Box::new(Meters::new(node.user_sockets().flat_map(UserSocket::rates), seed)))
+    let rates = node.user_sockets().flat_map(UserSocket::rates);
+    is_limited.then(|| Box::new(Meters::new(Arc::clone(metrics), rates, seed)))
 }
 
 impl<N: Node> std::fmt::Debug for Core<N> {
@@ -175,8 +150,4 @@ impl<N: Node> std::fmt::Debug for Core<N> {
             .field("topics", &self.registry.topics.len())
             .finish_non_exhaustive()
     }
-}
-
-pub(crate) fn in_time(time: Option<Duration>) -> Next {
-    time.map_or(Next::Idle, Next::After)
 }

@@ -25,6 +25,7 @@ use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
+use self::refused::without_refused;
 use crate::application::Subject;
 use crate::barrier::Queued;
 use crate::core::Core;
@@ -69,12 +70,20 @@ impl<N: Node> Core<N> {
         };
         let (result, effects) = self.application.run(about, callback, |ctx| f(&mut *channel, ctx));
         self.registry.put_back(membership, channel);
-        let (result, effects) = match self.meters {
+        let (result, effects) = match &mut self.meters {
             None => (result, effects),
-            Some(_) => self.within_limits(out, &speaker, callback, result, effects),
+            Some(meters) => {
+                let socket = out.socket(speaker.conn);
+                let user_socket = socket.and_then(|it| self.node.user_socket(it.user_socket));
+                let now_ns = out.now().ns;
+                meters.within_limits(user_socket, &speaker, callback, result, effects, now_ns)
+            }
         };
-        let (result, effects) = match message {
-            Some(_) => self.without_refused(&speaker, &message, result, effects),
+        let (result, effects) = match &message {
+            Some(message) => {
+                let (node, metrics) = (&*self.node, &*self.metrics);
+                without_refused(node, metrics, &speaker, message, result, effects)
+            }
             None => (result, effects),
         };
         let effects = match position {
@@ -141,8 +150,9 @@ impl<N: Node> Core<N> {
                 }
                 Effect::Assign(value) => self.assign(out, speaker.conn, value),
                 Effect::Presence(call) => {
-                    let told = self.presence_call(out, speaker, call).unwrap_or_default();
-                    for (event, json) in &*told {
+                    let (registry, fanout) = (&mut self.registry, &mut self.fanout);
+                    let told = self.presences.call(registry, fanout, out, speaker, call);
+                    for (event, json) in told.iter().flat_map(|told| told.iter()) {
                         self.push_to(out, speaker, event, Payload::from_json(&**json));
                     }
                 }

@@ -1,10 +1,13 @@
 //! Mail from other threads, and what is due at the end of a turn. The methods for messages and ends
 //! of sockets are in `session`.
 
-use simurgh_channel::{Mail, Node};
+use simurgh_channel::{Mail, Node, Reason};
+use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
 use crate::core::Core;
+use crate::deadlines::{Due, Excuses, closes_until_ns};
+use crate::socket::{Phase, Socket};
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
@@ -21,14 +24,19 @@ impl<N: Node> Core<N> {
             Mail::Broadcast(posted) => self.fanout.enqueue(&mut self.registry, posted),
             Mail::ToChannel(channel, what) => self.handle_sent(out, channel, what),
             Mail::Joined(key, ticket, answer) => self.joined(out, key, ticket, answer),
-            Mail::Listen(topic, listener) => self.listen(topic, listener),
-            Mail::Unlisten(topic, name) => self.unlisten(topic, name),
-            Mail::NodeGone(node) => self.presence.forget(node),
-            Mail::Presence(topic, mail, charge) => self.presence_came(out, &topic, mail, charge),
+            Mail::Listen(topic, listener) => {
+                let wants = self.histories.retention(&topic);
+                self.fanout.listen(topic, listener, wants);
+            }
+            Mail::Unlisten(topic, name) => self.fanout.unlisten(&self.registry, topic, name),
+            Mail::NodeGone(node) => self.presences.forget(node),
+            Mail::Presence(topic, mail, charge) => {
+                self.presences.came(out.now(), &topic, mail, charge);
+            }
             Mail::Push(push) => self.push_all(out, push),
             Mail::History(mail) => self.history_came(out, mail),
             Mail::Permit => self.fanout.permit_came(out),
-            Mail::Drain(over) => self.begin_drain(out, over),
+            Mail::Drain(over) => self.deadlines.begin_drain(out, over),
         }
     }
 }
@@ -39,15 +47,93 @@ impl<N: Node> Core<N> {
     /// of presence. Called before [`fan_out`](Self::fan_out), since channels that end now may
     /// broadcast.
     pub fn tick(&mut self, out: &mut impl Sockets) -> Next {
-        let swept = self.sweep_sockets(out);
+        let swept = self.end_overdue(out);
         let drained = self.drain_sockets(out);
         let hibernated = self.hibernate_channels(out);
-        let present = self.send_presences(out);
+        let present = self.presences.send(out.now());
         let kept = self.histories.sweep(out.now());
         let replayed = self.go_on_replaying(out);
         let now = out.now();
         let idle = swept.sooner(drained, now).sooner(hibernated, now);
         idle.sooner(present, now).sooner(kept, now).sooner(replayed, now)
+    }
+
+    fn end_overdue(&mut self, out: &mut impl Sockets) -> Next {
+        if let Some(next) = self.deadlines.find(out, &*self.node) {
+            if let Some(meters) = self.meters.as_mut().filter(|_| out.count() == 0) {
+                meters.clear();
+            }
+            return next;
+        }
+        let until_ns = closes_until_ns(out);
+        while let Some(key) = self.deadlines.next() {
+            let excuses = Excuses {
+                waits_on_history: self.barriers.holds_socket(key),
+                is_held_back: self.fanout.holds_back(key),
+            };
+            match self.deadlines.judge(out, key, excuses, &*self.node, &self.metrics) {
+                Some(Due::Close(code)) => self.close(out, key, code),
+                Some(Due::EndWait) => self.end_wait(out, key),
+                None => {}
+            }
+            if out.clock_ns() >= until_ns {
+                break;
+            }
+        }
+        let now = out.now();
+        let (next, is_round) = self.deadlines.end(now);
+        if let Some(meters) = self.meters.as_mut().filter(|_| is_round) {
+            meters.age(now.ns);
+        }
+        next
+    }
+
+    /// A socket has waited too long for a broadcast to be kept, for the decision about a join, or
+    /// for a channel that handles messages so slowly that its socket is not read.
+    fn end_wait(&mut self, out: &mut impl Sockets, key: Key) {
+        if self.barriers.holds_socket(key) {
+            return self.unconfirmed(out, key);
+        }
+        let full = out.socket(key).and_then(|socket| socket.own.as_ref()?.full);
+        match full.and_then(|channel| self.registry.live(channel)) {
+            Some(membership) => {
+                self.metrics.errors_decision_timeout.add(1);
+                self.end_channel(out, membership, Reason::Crashed);
+            }
+            None => self.join_overdue(out, key),
+        }
+    }
+
+    /// Closes as many sockets as the drain should have closed by now.
+    pub(crate) fn drain_sockets(&mut self, out: &mut impl Sockets) -> Next {
+        let keys = match self.deadlines.drain(out) {
+            Ok(keys) => keys,
+            Err(next) => return next,
+        };
+        let (until_ns, mut closed) = (closes_until_ns(out), 0);
+        for key in keys {
+            if out.clock_ns() >= until_ns {
+                break;
+            }
+            closed += 1;
+            match out.socket(key).map(Socket::phase) {
+                Some(Phase::Open | Phase::Waiting | Phase::Connecting) => {
+                    self.close(out, key, CloseCode::RESTART);
+                }
+                Some(_) => out.close(key),
+                None => {}
+            }
+        }
+        self.deadlines.note_drained(closed)
+    }
+
+    pub(crate) fn hibernate_channels(&mut self, out: &mut impl Sockets) -> Next {
+        let (registry, application) = (&mut self.registry, &self.application);
+        let (next, crashed) = self.deadlines.hibernate(out, registry, application);
+        for membership in crashed {
+            self.end_channel(out, membership, Reason::Crashed);
+        }
+        next
     }
 
     /// Sends broadcasts, for at most one slice.

@@ -52,7 +52,6 @@
 
 mod application;
 mod barrier;
-mod cluster;
 mod core;
 mod deadlines;
 mod effects;
@@ -77,14 +76,15 @@ mod sockets;
 mod testing;
 #[cfg(test)]
 mod tests;
-mod time;
 mod view;
 mod waiting;
 mod wire;
 
 pub use application::guarded;
 pub use core::{Core, Received};
+pub use deadlines::DRAIN_GRACE;
 pub use history::{KeptView, SavedHistory};
+pub use presence::PresenceCounts;
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;
@@ -106,6 +106,5 @@ pub use simurgh_history::{
 pub use simurgh_presence::{FromPeers, ToPeers};
 pub use socket::{NETWORK, Phase, Socket};
 pub use sockets::{AbandonReason, Sockets};
-pub use time::DRAIN_GRACE;
 pub use view::{SUBSCRIPTION_BYTES, TOPIC_BYTES, TopicView};
 pub use wire::{Wire, op_code};

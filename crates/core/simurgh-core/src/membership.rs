@@ -71,7 +71,8 @@ impl<N: Node> Core<N> {
             self.proceed(out, speaker.conn, speaker.id);
         }
         if tracks {
-            self.post_presence(out, speaker, PresenceCall::End);
+            let (registry, fanout) = (&mut self.registry, &mut self.fanout);
+            self.presences.post(registry, fanout, out, speaker, PresenceCall::End);
         }
         effects
     }
@@ -85,7 +86,6 @@ impl<N: Node> Core<N> {
             self.histories.left(left.membership);
         }
         self.ends.retain(|(it, _)| it.membership != left.membership);
-        self.member_removed(left.topic);
         self.fanout.left(&mut self.registry, &left);
         left.channel
     }
@@ -106,7 +106,8 @@ impl<N: Node> Core<N> {
                 // Without memory it gets no broadcasts of that topic.
                 let relay = self.registry.subscribe(&mut socket.list, speaker.conn, topic, relay);
                 if let Ok(relay) = relay {
-                    self.member_added(relay);
+                    let wants = |topic: &str| self.histories.retention(topic);
+                    self.fanout.member_added(&mut self.registry, relay, wants);
                 }
             }
             Some(relay) if !is_wanted => {
@@ -152,7 +153,7 @@ impl<N: Node> Core<N> {
     ) {
         let now = out.now();
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else { return };
-        let expires = lifetime.map(|it| self.expiry.note(it, now));
+        let expires = lifetime.map(|it| self.deadlines.note(it, now));
         if expires.is_some() || socket.own.is_some() {
             socket.own.get_or_insert_default().expires = expires;
         }

@@ -146,7 +146,8 @@ impl<N: Node> Core<N> {
             let channel = self.has_left(left);
             if let Some(speaker) = speaker {
                 if tracks {
-                    self.post_presence(out, &speaker, PresenceCall::End);
+                    let (registry, fanout) = (&mut self.registry, &mut self.fanout);
+                    self.presences.post(registry, fanout, out, &speaker, PresenceCall::End);
                 }
                 let mut effects = self.barriers.take_effects(speaker.id);
                 effects.extend(self.application.terminate(

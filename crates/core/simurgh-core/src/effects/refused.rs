@@ -1,61 +1,54 @@
 //! Broadcasts of a client's message that cannot be sent: the client is told, never answered `ok`.
 
+use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{BroadcastError, Effect, Node, Outcome, Reply};
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::json;
 
-use crate::core::Core;
 use crate::socket::Speaker;
 
-impl<N: Node> Core<N> {
-    /// Takes out broadcasts that cannot be sent, and replaces the answer to the message.
-    #[inline]
-    pub(super) fn without_refused(
-        &self,
-        speaker: &Speaker,
-        message: &Option<Ref<'_>>,
-        result: Option<Outcome>,
-        effects: Vec<Effect>,
-    ) -> (Option<Outcome>, Vec<Effect>) {
-        match effects.iter().find_map(|effect| self.refusal(speaker, effect)) {
-            None => (result, effects),
-            Some(error) => self.refuse(speaker, message, result, effects, error),
+/// Takes out broadcasts that cannot be sent, and replaces the answer to the message.
+#[inline]
+pub(super) fn without_refused(
+    node: &impl Node,
+    metrics: &ShardMetrics,
+    speaker: &Speaker,
+    message: &Ref<'_>,
+    result: Option<Outcome>,
+    effects: Vec<Effect>,
+) -> (Option<Outcome>, Vec<Effect>) {
+    let refusal = |effect: &Effect| refusal(node, speaker, effect);
+    let Some(error) = effects.iter().find_map(refusal) else { return (result, effects) };
+    let before = effects.len();
+    let effects: Vec<Effect> = effects.into_iter().filter(|it| refusal(it).is_none()).collect();
+    metrics.errors_broadcast_too_big.add((before - effects.len()) as u64);
+    (refuse(&speaker.topic, message, result, error), effects)
+}
+
+#[inline]
+fn refusal(node: &impl Node, speaker: &Speaker, effect: &Effect) -> Option<BroadcastError> {
+    let Effect::Broadcast(topic, event, payload, _) = effect else { return None };
+    let topic = topic.as_deref().unwrap_or(&speaker.topic);
+    node.fits(topic, event, payload.len()).err()
+}
+
+#[cold]
+fn refuse(
+    topic: &str,
+    message: &Ref<'_>,
+    result: Option<Outcome>,
+    error: BroadcastError,
+) -> Option<Outcome> {
+    tracing::warn!(topic, %error, "refused a message because its broadcast cannot be sent");
+    let reply = Reply::error(Payload::from_json(reason(error)));
+    match result {
+        Some(Outcome::Stop(how)) if message.is_null() => Some(Outcome::Stop(how)),
+        Some(Outcome::Stop(how) | Outcome::ReplyAndStop(_, how)) => {
+            Some(Outcome::ReplyAndStop(reply, how))
         }
-    }
-
-    #[inline]
-    fn refusal(&self, speaker: &Speaker, effect: &Effect) -> Option<BroadcastError> {
-        let Effect::Broadcast(topic, event, payload, _) = effect else { return None };
-        let topic = topic.as_deref().unwrap_or(&speaker.topic);
-        self.node.fits(topic, event, payload.len()).err()
-    }
-
-    #[cold]
-    fn refuse(
-        &self,
-        speaker: &Speaker,
-        message: &Option<Ref<'_>>,
-        result: Option<Outcome>,
-        mut effects: Vec<Effect>,
-        error: BroadcastError,
-    ) -> (Option<Outcome>, Vec<Effect>) {
-        let before = effects.len();
-        effects.retain(|effect| self.refusal(speaker, effect).is_none());
-        self.metrics.errors_broadcast_too_big.add((before - effects.len()) as u64);
-        let topic = &*speaker.topic;
-        tracing::warn!(topic, %error, "refused a message because its broadcast cannot be sent");
-        let reply = Reply::error(Payload::from_json(reason(error)));
-        let wants_none = matches!(message, None | Some(Ref::Null));
-        let result = match result {
-            Some(Outcome::Stop(how)) if wants_none => Some(Outcome::Stop(how)),
-            Some(Outcome::Stop(how) | Outcome::ReplyAndStop(_, how)) => {
-                Some(Outcome::ReplyAndStop(reply, how))
-            }
-            Some(Outcome::NoReply) if wants_none => Some(Outcome::NoReply),
-            Some(Outcome::NoReply | Outcome::Reply(_)) => Some(Outcome::Reply(reply)),
-            None => None,
-        };
-        (result, effects)
+        Some(Outcome::NoReply) if message.is_null() => Some(Outcome::NoReply),
+        Some(Outcome::NoReply | Outcome::Reply(_)) => Some(Outcome::Reply(reply)),
+        None => None,
     }
 }
 

@@ -14,6 +14,7 @@ mod backlog;
 mod batch;
 mod deliver;
 mod delivery;
+mod interest;
 mod log;
 mod publish;
 mod slice;

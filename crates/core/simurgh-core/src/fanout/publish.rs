@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_channel::{Broadcast, ChannelId, Charge, Flow, Listener, Node, Posted, ToCluster};
+use simurgh_channel::{Broadcast, Charge, Flow, Node, Posted, ToCluster};
 use simurgh_history::{GAP, Position};
 use simurgh_reactor::{Key, Next};
 
@@ -152,17 +152,6 @@ impl<N: Node> Fanout<N> {
         if let Some(topic) = topic.and_then(|id| registry.topic_mut(id)) {
             topic.deliveries.note_position(position, false);
         }
-    }
-
-    pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener) {
-        self.listeners.get_or_insert_default().add(topic, listener);
-    }
-
-    pub(crate) fn unlisten(&mut self, topic: &str, name: ChannelId) {
-        if let Some(listeners) = &mut self.listeners {
-            listeners.remove(topic, name);
-        }
-        self.listeners.take_if(|it| it.is_empty());
     }
 
     pub(crate) fn listens_to(&self, topic: &str) -> bool {

@@ -307,7 +307,8 @@ impl<N: Node> Core<N> {
                 if is_counted {
                     self.node.member_joined(topic);
                 }
-                self.member_added(membership);
+                let wants = |topic: &str| self.histories.retention(topic);
+                self.fanout.member_added(&mut self.registry, membership, wants);
                 Some(membership)
             }
             Err(holds) => {

@@ -8,8 +8,11 @@ use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
 use crate::core::{Core, Received};
+use crate::fanout::Registry;
 use crate::frames::send;
+use crate::metering::Metered;
 use crate::meters::Exceeded;
+use crate::socket::Socket;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
@@ -25,15 +28,21 @@ impl<N: Node> Core<N> {
         joined: Option<u32>,
         received: &Received<'_>,
     ) -> bool {
-        let Some(exceeded) = self.charge_message(out, key, kind, joined, received) else {
-            return false;
-        };
+        let Some(Socket { user_socket, wire, .. }) = out.socket(key) else { return false };
+        let Some(user_socket) = self.node.user_socket(*user_socket) else { return false };
+        let Some(meters) = &mut self.meters else { return false };
+        let (message, now_ns) = (&received.message, out.now().ns);
+        let is_current = |it: u32| !is_stale(&self.registry, it, message);
+        let is_for = kind == MessageKind::Push && joined.is_some_and(is_current);
+        let metered = Metered::new(message, received.taken_bytes, kind, is_for, *wire);
+        let exceeded = meters.charge_message(user_socket, key, &metered, now_ns);
+        let Some(exceeded) = exceeded else { return false };
         let closes = exceeded.policy == LimitPolicy::Close;
         // Unanswered heartbeats and leaves would leave client and server in different states.
         if matches!(kind, MessageKind::Heartbeat | MessageKind::Leave) && !closes {
             return false;
         }
-        self.note_exceeded(out, key, exceeded.limit);
+        meters.note(key, exceeded.limit, now_ns);
         if kind == MessageKind::Join {
             self.metrics.joins_refused.add(1);
         }
@@ -71,7 +80,7 @@ impl<N: Node> Core<N> {
         };
         // A replaced channel gets no answer, and plain messages have none.
         let is_plain = out.socket(key).is_none_or(|socket| socket.wire == Wire::Plain);
-        if is_plain || self.is_stale(channel, message) {
+        if is_plain || is_stale(&self.registry, channel, message) {
             return;
         }
         let Some(id) = self.registry.channel_id(channel) else { return };
@@ -95,6 +104,11 @@ impl<N: Node> Core<N> {
             self.end_if_stopped(out, id);
         }
     }
+}
+
+fn is_stale(registry: &Registry, channel: u32, message: &Message<'_>) -> bool {
+    let joined = registry.member(channel);
+    joined.is_none_or(|it| session::is_stale(message, &it.join_ref.as_ref()))
 }
 
 #[cfg(test)]

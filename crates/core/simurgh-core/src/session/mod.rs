@@ -34,7 +34,7 @@ impl<N: Node> Core<N> {
         let (wire, user_socket, id) = (socket.wire, socket.user_socket, state.id.clone());
         if !state.is_empty() {
             let own = socket.own.get_or_insert_default();
-            own.expires = state.lifetime.map(|it| self.expiry.note(it, now));
+            own.expires = state.lifetime.map(|it| self.deadlines.note(it, now));
             own.state = state;
         }
         self.metrics.upgrades.add(1);

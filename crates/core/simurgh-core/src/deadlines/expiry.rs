@@ -8,7 +8,7 @@ use simurgh_channel::{Lifetime, has_passed};
 use simurgh_reactor::Now;
 
 #[derive(Debug, Default)]
-pub(crate) struct Expiry {
+pub(super) struct Expiry {
     /// No deadline is before this; `None`: there is no deadline.
     soonest: Option<u32>,
     /// The earliest deadline that the current round has seen, or that was added since it began.
@@ -18,7 +18,7 @@ pub(crate) struct Expiry {
 
 impl Expiry {
     /// Notes a lifetime that begins now. Returns its deadline.
-    pub(crate) fn note(&mut self, lifetime: Lifetime, now: Now) -> u32 {
+    pub(super) fn note(&mut self, lifetime: Lifetime, now: Now) -> u32 {
         let deadline = lifetime.after(now);
         for least in [&mut self.soonest, &mut self.seen] {
             *least = Some(earlier(*least, deadline));
@@ -26,16 +26,16 @@ impl Expiry {
         deadline
     }
 
-    pub(crate) fn begin(&mut self, now: u32) {
+    pub(super) fn begin(&mut self, now: u32) {
         self.is_looking = self.soonest.is_some_and(|soonest| has_passed(soonest, now));
         self.seen = None;
     }
 
-    pub(crate) fn is_looking(&self) -> bool {
+    pub(super) fn is_looking(&self) -> bool {
         self.is_looking
     }
 
-    pub(crate) fn is_over(&mut self, deadline: u32, now: u32) -> bool {
+    pub(super) fn is_over(&mut self, deadline: u32, now: u32) -> bool {
         let is_over = has_passed(deadline, now);
         if !is_over {
             self.seen = Some(earlier(self.seen, deadline));
@@ -43,7 +43,7 @@ impl Expiry {
         is_over
     }
 
-    pub(crate) fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         if std::mem::take(&mut self.is_looking) {
             self.soonest = self.seen;
         }

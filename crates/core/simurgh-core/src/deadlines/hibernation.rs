@@ -13,29 +13,29 @@ const SLICE: Duration = Duration::from_micros(200);
 /// Records between two readings of the clock.
 const STRIDE: u32 = 32;
 
-pub(crate) struct Hibernation {
+pub(super) struct Hibernation {
     every: Option<Duration>,
     next_ns: Option<u64>,
     cursor: Option<Cursor>,
     steps: u32,
     /// Memory was released since the last call.
-    pub(crate) has_released: bool,
+    pub(super) has_released: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cursor {
+pub(super) enum Cursor {
     Membership(u32),
     Topic(usize),
 }
 
 impl Hibernation {
-    pub(crate) fn new(every: Option<Duration>) -> Self {
+    pub(super) fn new(every: Option<Duration>) -> Self {
         Self { every, next_ns: None, cursor: None, steps: 0, has_released: false }
     }
 
     /// The cursor if a pass is in progress or begins now; otherwise in how long to ask again, or
     /// `None` if not before something happens.
-    pub(crate) fn begin(&mut self, awake: usize, now_ns: u64) -> Result<Cursor, Option<Duration>> {
+    pub(super) fn begin(&mut self, awake: usize, now_ns: u64) -> Result<Cursor, Option<Duration>> {
         let every = self.every.map(nanoseconds).ok_or(None)?;
         let next_ns = *self.next_ns.get_or_insert(now_ns.saturating_add(every));
         if let Some(cursor) = self.cursor {
@@ -52,27 +52,27 @@ impl Hibernation {
     }
 
     /// A record was visited. Returns whether to read the clock.
-    pub(crate) fn is_stride(&mut self) -> bool {
+    pub(super) fn is_stride(&mut self) -> bool {
         self.steps = self.steps.wrapping_add(1);
         self.steps.is_multiple_of(STRIDE)
     }
 
-    pub(crate) fn deadline_ns(clock_ns: u64) -> u64 {
+    pub(super) fn deadline_ns(clock_ns: u64) -> u64 {
         clock_ns.saturating_add(nanoseconds(SLICE))
     }
 
     /// A slice ends here; the pass continues with the next.
-    pub(crate) fn pause(&mut self, cursor: Cursor) {
+    pub(super) fn pause(&mut self, cursor: Cursor) {
         self.cursor = Some(cursor);
     }
 
     /// Whether a pass that has ended has released something since the last call.
-    pub(crate) fn take_released(&mut self) -> bool {
+    pub(super) fn take_released(&mut self) -> bool {
         self.cursor.is_none() && std::mem::take(&mut self.has_released)
     }
 
     /// The pass is over. Returns in how long there is another, if a channel is awake.
-    pub(crate) fn end(&mut self, awake: usize, now_ns: u64) -> Option<Duration> {
+    pub(super) fn end(&mut self, awake: usize, now_ns: u64) -> Option<Duration> {
         self.cursor = None;
         self.next_ns.filter(|_| awake > 0).map(|next_ns| until(next_ns, now_ns))
     }

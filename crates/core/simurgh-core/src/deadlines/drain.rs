@@ -9,17 +9,17 @@ pub const DRAIN_GRACE: Duration = Duration::from_secs(5);
 const TURN: usize = 128;
 const EVERY: Duration = Duration::from_millis(5);
 
-pub(crate) struct Drain {
+pub(super) struct Drain {
     began_ns: u64,
     over: Duration,
     total: usize,
     closed: usize,
     next_ns: u64,
-    pub(crate) cursor: u32,
+    pub(super) cursor: u32,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(super) enum Step {
     Wait(Duration),
     Close(usize),
     /// The shard ends now, even with sockets left.
@@ -27,11 +27,11 @@ pub(crate) enum Step {
 }
 
 impl Drain {
-    pub(crate) fn new(over: Duration, total: usize, now_ns: u64) -> Self {
+    pub(super) fn new(over: Duration, total: usize, now_ns: u64) -> Self {
         Self { began_ns: now_ns, over, total, closed: 0, next_ns: now_ns, cursor: 0 }
     }
 
-    pub(crate) fn step(&mut self, left: usize, now_ns: u64) -> Step {
+    pub(super) fn step(&mut self, left: usize, now_ns: u64) -> Step {
         let end_ns = self.began_ns.saturating_add(nanoseconds(self.over + DRAIN_GRACE));
         if left == 0 || now_ns > end_ns {
             return Step::End;
@@ -52,7 +52,7 @@ impl Drain {
     }
 
     /// So many were closed. Returns in how long to continue.
-    pub(crate) fn note_closed(&mut self, count: usize) -> Duration {
+    pub(super) fn note_closed(&mut self, count: usize) -> Duration {
         self.closed += count;
         EVERY
     }

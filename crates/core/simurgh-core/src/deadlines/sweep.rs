@@ -7,17 +7,17 @@ use simurgh_channel::{TICK, nanoseconds, until};
 
 const ROUND_MAX: Duration = Duration::from_secs(5);
 
-pub(crate) struct Sweep {
+pub(super) struct Sweep {
     every: Duration,
     next_ns: Option<u64>,
     is_under_way: bool,
-    pub(crate) cursor: u32,
+    pub(super) cursor: u32,
     /// Kept so that no round allocates it.
-    pub(crate) found: Vec<simurgh_reactor::Key>,
+    pub(super) found: Vec<simurgh_reactor::Key>,
 }
 
 impl Sweep {
-    pub(crate) fn new(shortest: Duration) -> Self {
+    pub(super) fn new(shortest: Duration) -> Self {
         Self {
             every: (shortest / 8).clamp(TICK, ROUND_MAX),
             next_ns: None,
@@ -28,7 +28,7 @@ impl Sweep {
     }
 
     /// Whether to visit records now, or in how long.
-    pub(crate) fn begin(&mut self, now_ns: u64) -> Result<(), Duration> {
+    pub(super) fn begin(&mut self, now_ns: u64) -> Result<(), Duration> {
         if self.is_under_way {
             return Ok(());
         }
@@ -42,7 +42,7 @@ impl Sweep {
     }
 
     /// Ends a slice. Returns in how long the next round begins, if this was its last.
-    pub(crate) fn end(&mut self, now_ns: u64) -> Option<Duration> {
+    pub(super) fn end(&mut self, now_ns: u64) -> Option<Duration> {
         if self.cursor != 0 {
             return None;
         }
@@ -51,7 +51,7 @@ impl Sweep {
         Some(self.every)
     }
 
-    pub(crate) fn give_up(&mut self) {
+    pub(super) fn give_up(&mut self) {
         self.is_under_way = false;
     }
 }

@@ -1,0 +1,88 @@
+//! The topics that this node wants from the others of its cluster.
+//!
+//! A shard reports a topic's first member or listener, and when it has none any more. Socket ids
+//! are not reported: `disconnect` is sent to all nodes.
+
+use simurgh_channel::{ChannelId, Listener, Node, ToCluster};
+use simurgh_history::Retention;
+
+use super::delivery::Registry;
+use super::state::Fanout;
+use crate::registry::{SOCKET_ID, TopicId};
+
+impl<N: Node> Fanout<N> {
+    /// A membership was made; its topic is subscribed to before its client is answered. `wants`:
+    /// what of a topic this node keeps.
+    #[inline(always)]
+    pub(crate) fn member_added(
+        &self,
+        registry: &mut Registry,
+        membership: u32,
+        wants: impl FnOnce(&str) -> Option<Retention>,
+    ) {
+        if self.node.cluster().is_some() {
+            self.report_topic_begin(registry, membership, wants);
+        }
+    }
+
+    #[inline(never)]
+    fn report_topic_begin(
+        &self,
+        registry: &mut Registry,
+        membership: u32,
+        wants: impl FnOnce(&str) -> Option<Retention>,
+    ) {
+        let member = registry.member(membership).filter(|it| !it.is(SOCKET_ID));
+        let topic = member.map(|it| it.topic).and_then(|id| registry.topic_mut(id));
+        if let Some(topic) = topic
+            && !std::mem::replace(&mut topic.deliveries.is_wanted, true)
+            && let Some(cluster) = self.node.cluster()
+        {
+            let wants = wants(&topic.name);
+            cluster.send(ToCluster::TopicBegins((&*topic.name).into(), self.shard, wants));
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn member_removed(&self, registry: &mut Registry, topic: TopicId) {
+        if self.node.cluster().is_some() {
+            self.report_topic_end(registry, topic);
+        }
+    }
+
+    #[inline(never)]
+    fn report_topic_end(&self, registry: &mut Registry, id: TopicId) {
+        let topic = registry.topic_mut(id).filter(|it| it.len() == 0);
+        if let Some(topic) = topic
+            && std::mem::take(&mut topic.deliveries.is_wanted)
+            && !self.listens_to(&topic.name)
+            && let Some(cluster) = self.node.cluster()
+        {
+            cluster.send(ToCluster::TopicEnds((&*topic.name).into(), self.shard));
+        }
+    }
+
+    pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener, wants: Option<Retention>) {
+        if let Some(cluster) = self.node.cluster() {
+            cluster.send(ToCluster::TopicBegins(topic.clone(), self.shard, wants));
+        }
+        self.listeners.get_or_insert_default().add(topic, listener);
+    }
+
+    pub(crate) fn unlisten(&mut self, registry: &Registry, topic: Box<str>, name: ChannelId) {
+        if let Some(listeners) = &mut self.listeners {
+            listeners.remove(&topic, name);
+        }
+        self.listeners.take_if(|it| it.is_empty());
+        let members = registry.find(&topic).and_then(|id| registry.topic(id));
+        if let Some(cluster) = self.node.cluster()
+            && !members.is_some_and(|it| it.deliveries.is_wanted)
+            && !self.listens_to(&topic)
+        {
+            cluster.send(ToCluster::TopicEnds(topic, self.shard));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
