@@ -1,5 +1,7 @@
 //! A message to all members of a topic.
 
+use alloc::boxed::Box;
+use alloc::string::String;
 use simurgh_history::Position;
 use simurgh_proto::json::JsonError;
 use simurgh_proto::message::Payload;

@@ -4,10 +4,11 @@
 //! function, which either makes the channel or refuses. It then lives on the shard of its socket,
 //! where its callbacks run one at a time, in the order of the messages.
 
-use std::any::Any;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::any::Any;
+use core::future::Future;
+use core::pin::Pin;
 
 use simurgh_proto::message::Payload;
 
@@ -116,7 +117,7 @@ impl ChannelMessage {
                 return f(channel, ctx);
             }
             // The handle was made in a callback of another channel type than its own.
-            let (topic, wanted) = (ctx.topic(), std::any::type_name::<C>());
+            let (topic, wanted) = (ctx.topic(), core::any::type_name::<C>());
             tracing::error!(topic, wanted, "dropped a message for a channel of another type");
             ctx.spawn(async move { drop(f) });
             Outcome::NoReply

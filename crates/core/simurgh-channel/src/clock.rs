@@ -1,8 +1,8 @@
 //! Conversions between durations and the clock's numbers.
 
-use std::time::Duration;
+use core::time::Duration;
 
-use simurgh_reactor::Now;
+use simurgh_data::Now;
 
 /// One tick of the coarse clock.
 pub const TICK: Duration = Duration::from_millis(100);

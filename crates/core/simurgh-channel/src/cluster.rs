@@ -1,7 +1,8 @@
 //! Messages from a core to the other nodes of its cluster.
 
-use std::fmt;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::fmt;
 
 use simurgh_presence::ToPeers;
 

@@ -1,6 +1,6 @@
 //! Limits and times of a core.
 
-use std::time::Duration;
+use core::time::Duration;
 
 use crate::history::HistoryConfig;
 use crate::presence::PresenceConfig;

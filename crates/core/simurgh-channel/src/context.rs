@@ -1,10 +1,12 @@
 //! The interface of callbacks: a [`ShardContext`] collects effects, which the shard then carries
 //! out.
 
-use std::any::Any;
-use std::future::Future;
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::future::Future;
+use core::time::Duration;
 
 use simurgh_history::{Position, Resume};
 use simurgh_proto::message::{OwnedRef, Payload, Ref};

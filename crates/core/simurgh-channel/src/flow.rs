@@ -5,8 +5,9 @@
 //! topic's members are sent the diff. While a flow has more than its share in flight, sockets that
 //! publish into it are not read; publishers of other topics are not affected.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use alloc::sync::Arc;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::broadcast::Broadcast;
 

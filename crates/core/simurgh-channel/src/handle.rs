@@ -1,7 +1,8 @@
 //! Reaching a channel from any thread.
 
-use std::marker::PhantomData;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::marker::PhantomData;
 
 use simurgh_proto::message::Payload;
 

@@ -5,6 +5,15 @@
 //! [`Config`]. A shard reaches its node by the trait [`Node`], and other threads send it [`Mail`].
 //! All of it is plain data and traits; `simurgh-core` is the shard that acts on it. Public fields
 //! without documentation are for that crate.
+//!
+//! # Features
+//!
+//! None is on by default. `std` brings `guarded`, which shards need.
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
 
 mod broadcast;
 mod channel;
@@ -13,6 +22,8 @@ mod cluster;
 mod config;
 mod context;
 mod flow;
+#[cfg(feature = "std")]
+mod guard;
 mod handle;
 mod history;
 mod id;
@@ -35,6 +46,8 @@ pub use cluster::*;
 pub use config::*;
 pub use context::*;
 pub use flow::*;
+#[cfg(feature = "std")]
+pub use guard::guarded;
 pub use handle::ChannelHandle;
 pub use history::engine::{self, FromEngine, KeptItem, NotKept, StoreRequest};
 pub use history::*;

@@ -1,6 +1,7 @@
 //! Code outside of channels that receives the broadcasts of topics.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 
 use crate::broadcast::Broadcast;
 use crate::id::{ChannelId, LISTENS};

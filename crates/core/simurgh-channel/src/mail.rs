@@ -1,10 +1,11 @@
 //! Mail from other threads to a core.
 
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::time::Duration;
 
+use simurgh_data::Key;
 use simurgh_presence::Owner;
-use simurgh_reactor::Key;
 
 use crate::channel::Join;
 use crate::flow::{Charge, Posted};

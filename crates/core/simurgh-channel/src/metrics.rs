@@ -1,7 +1,8 @@
 //! Counters of a shard: written by its thread alone, read by any, with plain relaxed loads and
 //! stores.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 
 use simurgh_history::GapReason as Gap;
 

@@ -1,15 +1,17 @@
 //! The node of a core, as its shards see it.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::future::Future;
+use core::pin::Pin;
+use core::sync::atomic::AtomicU64;
+use core::time::Duration;
 
+use simurgh_data::Key;
 use simurgh_history::StoredAt;
 use simurgh_proto::message::Payload;
 use simurgh_proto::message::events::is_reserved;
-use simurgh_reactor::Key;
 
 use crate::broadcast::{Broadcast, BroadcastError, EVENT_BYTES_MAX, TOPIC_BYTES_MAX};
 use crate::channel::Join;
@@ -127,6 +129,9 @@ pub trait Node: NodeHandle + Sized + 'static {
 
     /// The shard has returned. Returns how long the callback took.
     fn leave_callback(&self, shard: usize) -> Duration;
+
+    /// Runs code of the application; `None` if it panicked.
+    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R>;
 
     /// A topic has one more member, over all shards.
     fn member_joined(&self, topic: &str);

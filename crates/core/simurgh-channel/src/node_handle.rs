@@ -1,9 +1,10 @@
 //! The interface of a node for an application's code on any thread.
 
-use std::any::Any;
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use alloc::boxed::Box;
+use core::any::Any;
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
 
 use simurgh_proto::message::Payload;
 

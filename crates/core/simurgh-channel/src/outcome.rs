@@ -1,6 +1,6 @@
 //! Answers of a channel's callbacks, and reasons for its end.
 
-use std::borrow::Cow;
+use alloc::borrow::Cow;
 
 use simurgh_proto::message::{OwnedRef, Payload};
 

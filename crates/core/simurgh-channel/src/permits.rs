@@ -10,8 +10,9 @@
 //! the queue by mail. Polling was measured: a hundred shards that checked every 2 ms whether a
 //! permit is free took two thirds of the CPU time of a broadcast.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::time::Duration;
 
 /// How long a shard keeps a permit while others are queued.
 const HOLD: Duration = Duration::from_millis(4);
@@ -132,7 +133,7 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use alloc::sync::Arc;
     use std::sync::mpsc::{Sender, channel};
     use std::thread;
 
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(permits.take(1, now_ns), Permit::Queued);
         assert_eq!(permits.take(2, now_ns), Permit::Queued);
         assert!(!permits.is_to_pass(0, 0) && permits.is_to_pass(0, HOLD.as_nanos() as u64));
-        let handed = std::cell::Cell::new(None);
+        let handed = core::cell::Cell::new(None);
         permits.put_back(0, |next| {
             handed.set(Some(next));
             next != 1
@@ -199,7 +200,7 @@ mod tests {
         let permits = FanoutPermits::of(3, 1);
         assert_eq!(permits.take(0, 0), Permit::Held(0));
         assert_eq!(permits.take(2, 0), Permit::Queued);
-        let handed = std::cell::RefCell::new(Vec::new());
+        let handed = core::cell::RefCell::new(Vec::new());
         permits.put_back(0, |next| {
             handed.borrow_mut().push(next);
             // Shard 2 has ended; meanwhile shard 1, which was tried before, is queued.

@@ -1,7 +1,10 @@
 //! Settings of presence, and mail about the presences of topics.
 
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use simurgh_presence::{Extra, FromPeers, Meta, MetaError};
 use simurgh_proto::message::Payload;

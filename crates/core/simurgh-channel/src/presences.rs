@@ -1,5 +1,6 @@
 //! A channel's presences, as its callbacks use them.
 
+use alloc::boxed::Box;
 use simurgh_presence::Meta;
 use simurgh_proto::message::Payload;
 

@@ -1,7 +1,9 @@
 //! The routes of a user socket, and the settings of its sockets.
 
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use simurgh_proto::message::Message;
 use simurgh_proto::topic::Pattern;

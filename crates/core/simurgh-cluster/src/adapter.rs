@@ -5,8 +5,11 @@
 //! receiving by reading no more from its broker, or by dropping messages and reporting that
 //! ([`Event::Lost`]).
 
-use std::task::{Context, Poll};
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::task::{Context, Poll};
+use core::time::Duration;
 
 use bytes::Bytes;
 

@@ -12,7 +12,8 @@
 //! At most once, both ways: the caller decides how long to wait, and then hangs up. A service is
 //! never called twice for one call; it may have an effect that the caller never learns of.
 
-use std::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
 use crate::envelope::{Draft, EncodeError, EnvelopeError, Kind};
 use crate::node_id::NodeId;
@@ -190,7 +191,7 @@ impl Calls {
         match put {
             Put::Unfinished if !is_too_much => None,
             Put::Whole => {
-                let body = std::mem::take(body);
+                let body = core::mem::take(body);
                 self.bytes = self.bytes.saturating_sub(body.bytes.len());
                 self.waiting.remove(&piece.number);
                 Some((number, Some(Answer { status: body.head, body: body.bytes })))

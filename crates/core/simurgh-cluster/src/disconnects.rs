@@ -22,7 +22,9 @@
 //! [`Peers::unaccounted`](crate::Peers::unaccounted) at the start. The requesting node closes its
 //! own sockets itself.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 
 use crate::node_id::NodeId;
 use crate::peers::GoneReason;
@@ -115,7 +117,7 @@ impl Disconnect {
     }
 
     fn take_outcome(&mut self) -> Option<DisconnectOutcome> {
-        let is_reported = std::mem::replace(&mut self.is_reported, true);
+        let is_reported = core::mem::replace(&mut self.is_reported, true);
         let missing = self.open.iter().map(|it| it.0).collect();
         (!is_reported).then(|| DisconnectOutcome { confirmed: self.confirmed.clone(), missing })
     }

@@ -1,6 +1,6 @@
 //! A histogram of durations.
 
-use std::time::Duration;
+use core::time::Duration;
 
 /// Upper bounds, in nanoseconds, of the buckets of [`Durations`]; the last bucket has none.
 pub const DURATION_BOUNDS_NS: [u64; 12] = [

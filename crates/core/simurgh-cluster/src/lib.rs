@@ -1,7 +1,10 @@
 //! Several nodes as one server, without sockets, clocks, threads or randomness: the messages
 //! between nodes, and the state that each of them keeps. A broker carries the messages
 //! ([`Adapter`]).
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
 
 pub mod adapter;
 mod beat;

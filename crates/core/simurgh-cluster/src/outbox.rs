@@ -5,8 +5,8 @@
 //! their time the oldest are dropped, since newer ones are worth more. Control and presence
 //! envelopes are refused when there is no room, so that the caller knows.
 
-use std::collections::VecDeque;
-use std::ops::AddAssign;
+use alloc::collections::VecDeque;
+use core::ops::AddAssign;
 
 use bytes::Bytes;
 
@@ -212,7 +212,7 @@ impl Outbox {
     /// Marks what waits in a class as [`Flags::RESENT`](crate::Flags::RESENT).
     pub fn mark_resent(&mut self, class: Class) {
         for entry in self.queues[class as usize].pieces.iter_mut().flatten() {
-            entry.envelope = resent(std::mem::take(&mut entry.envelope));
+            entry.envelope = resent(core::mem::take(&mut entry.envelope));
         }
     }
 

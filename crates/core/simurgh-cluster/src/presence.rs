@@ -19,6 +19,8 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
+use alloc::vec;
+use alloc::vec::Vec;
 use simurgh_presence::{Delta, Extra, Meta, Owner, PhxRef, Shared, Snapshot};
 
 use crate::envelope::{Draft, ENVELOPE_BYTES_MAX, EncodeError, Envelope, EnvelopeError, Kind};

@@ -1,6 +1,6 @@
 //! SplitMix64 from a seed: the same calls give the same numbers.
 
-use std::ops::RangeInclusive;
+use core::ops::RangeInclusive;
 
 /// SplitMix64 (Steele, Lea, Flood 2014): spreads deadlines and drives simulations. From the
 /// seed, all numbers can be predicted.

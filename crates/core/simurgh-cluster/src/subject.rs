@@ -4,8 +4,11 @@
 //! subject, so that a node can subscribe to one topic, or with one wildcard to all of a bucket:
 //! `<prefix>.<space>.<a>.<bc>.<token>`, where `abc` are the bucket's hexadecimal digits.
 
-use std::fmt;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt;
 
 use twox_hash::XxHash3_128;
 

@@ -1,7 +1,8 @@
 //! A table of records that are found by name or by a number that does not change.
 
-use std::hash::BuildHasher;
-use std::mem;
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
+use core::mem;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;

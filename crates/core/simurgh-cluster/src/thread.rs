@@ -1,9 +1,11 @@
 //! The cluster thread of a node: it takes the mail of the node's shards and applications, what the
 //! broker sends, and time, in turns. The server and the simulator drive the same.
 
-use std::collections::HashMap;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::task::{Context, Poll};
+use core::time::Duration;
 
 use simurgh_history::NotKept;
 use simurgh_proto::message::Payload;
@@ -75,9 +77,9 @@ pub struct NodeThread<A: ?Sized, N: ThreadNode> {
     pub cluster: Cluster<A>,
     /// The node.
     pub local: N,
-    waiting: HashMap<DisconnectNumber, DisconnectReply>,
+    waiting: BTreeMap<DisconnectNumber, DisconnectReply>,
     /// Joins that wait until their topics are subscribed to, by number.
-    awaits: HashMap<u64, N::Awaiting>,
+    awaits: BTreeMap<u64, N::Awaiting>,
     last_await: u64,
     mail: Vec<N::Mail>,
     /// Buffer for frames of broadcasts that are not encoded yet.
@@ -93,8 +95,8 @@ impl<A: Adapter + ?Sized, N: ThreadNode> NodeThread<A, N> {
         Self {
             cluster,
             local,
-            waiting: HashMap::new(),
-            awaits: HashMap::new(),
+            waiting: BTreeMap::new(),
+            awaits: BTreeMap::new(),
             last_await: 0,
             mail: Vec::new(),
             frame: Vec::new(),
@@ -142,7 +144,7 @@ impl<A: Adapter + ?Sized, N: ThreadNode> NodeThread<A, N> {
     }
 
     fn take_mail(&mut self, time: Time) -> bool {
-        let mut mail = self.local.take_mail(std::mem::take(&mut self.mail));
+        let mut mail = self.local.take_mail(core::mem::take(&mut self.mail));
         let has_mail = !mail.is_empty();
         for mail in mail.drain(..) {
             N::handle(self, mail, time);

@@ -1,5 +1,6 @@
 //! Reading and writing numbers and texts of envelopes: little endian, each length before the bytes.
 
+use alloc::vec::Vec;
 use simurgh_presence::MetaError;
 use simurgh_proto::serializer::DecodeError;
 use simurgh_proto::serializer::json::JsonError;

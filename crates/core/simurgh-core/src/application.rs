@@ -2,10 +2,10 @@
 //! of the core: it fills a list of effects, which the caller gets whether the callback returned or
 //! panicked.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, DefaultHasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use crate::seeded_state::HashMap;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
@@ -33,7 +33,7 @@ pub(crate) struct Application<N> {
 }
 
 /// Clients do not choose memberships, so they cannot make them collide.
-type Linked = HashMap<u32, Vec<Box<dyn LinkedWork>>, BuildHasherDefault<DefaultHasher>>;
+type Linked = HashMap<u32, Vec<Box<dyn LinkedWork>>>;
 
 pub(crate) struct Subject<'a> {
     pub(crate) socket: Option<&'a SocketState>,
@@ -80,7 +80,7 @@ impl<N: Node> Application<N> {
             resume,
         });
         self.node.enter_callback(shard, callback);
-        let result = guarded(|| f(&mut ctx));
+        let result = N::guarded(|| f(&mut ctx));
         let took = self.node.leave_callback(shard);
         if took > self.node.config().callback_warning {
             self.metrics.slow_callbacks.add(1);
@@ -145,7 +145,7 @@ impl<N: Node> Application<N> {
 
     /// Calls a function without effects; `None` if it panicked.
     pub(crate) fn ask<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
-        ask(&self.metrics, f)
+        ask::<N, R>(&self.metrics, f)
     }
 
     pub(crate) fn drop_guarded<T>(&self, value: T) {
@@ -163,26 +163,12 @@ impl<N: Node> Application<N> {
 
 /// Calls a function of the application that has no effects. Returns `None` if it panicked, which is
 /// counted.
-pub(crate) fn ask<R>(metrics: &ShardMetrics, f: impl FnOnce() -> R) -> Option<R> {
-    let answer = guarded(f);
+pub(crate) fn ask<N: Node, R>(metrics: &ShardMetrics, f: impl FnOnce() -> R) -> Option<R> {
+    let answer = N::guarded(f);
     if answer.is_none() {
         metrics.errors_callback_panic.add(1);
     }
     answer
-}
-
-/// Runs application code; `None` if it panicked. The drop of the panic's own value is guarded as
-/// well, and skipped if it panics again.
-pub fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
-    match catch_unwind(AssertUnwindSafe(f)) {
-        Ok(result) => Some(result),
-        Err(panic) => {
-            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-                std::mem::forget(again);
-            }
-            None
-        }
-    }
 }
 
 #[cfg(test)]

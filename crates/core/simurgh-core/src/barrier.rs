@@ -2,13 +2,15 @@
 //! Their effects meanwhile are queued, so an `ok` means that the broadcast is kept
 //! (docs/HISTORY.md). Their sockets are not read.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use crate::seeded_state::HashMap;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use hashbrown::hash_map::Entry;
 
 use simurgh_channel::{Broadcast, ChannelId, Effect, Reason, Reply, ReplyRef};
+use simurgh_data::Key;
 use simurgh_proto::message::{OwnedRef, Ref};
-use simurgh_reactor::Key;
 
 use crate::socket::{Phase, Socket};
 use crate::sockets::Sockets;
@@ -46,7 +48,7 @@ impl Barrier {
     /// the channel. Returns the message to be answered, and what is dropped.
     pub(crate) fn fail(&mut self) -> (Option<OwnedRef>, Vec<Queued>) {
         let rest = self.queue.split_off(self.own.min(self.queue.len()));
-        let own = std::mem::replace(&mut self.queue, rest).into_iter();
+        let own = core::mem::replace(&mut self.queue, rest).into_iter();
         let (ends, lost): (Vec<_>, Vec<_>) = own.partition(|it| matches!(it, Queued::End(_)));
         self.own = ends.len();
         ends.into_iter().rev().for_each(|it| self.queue.push_front(it));
@@ -184,7 +186,7 @@ impl Barriers {
             }
         }
         if self.by_channel.is_empty() {
-            (self.by_channel, self.by_socket) = (HashMap::new(), HashMap::new());
+            (self.by_channel, self.by_socket) = (HashMap::default(), HashMap::default());
         }
         Some(barrier)
     }

@@ -1,11 +1,13 @@
 //! The state of one shard.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{ChannelId, Node, Prepared, Reason, UserSocket};
+use simurgh_data::Key;
 use simurgh_proto::message::Message;
-use simurgh_reactor::Key;
 
 use crate::application::Application;
 use crate::barrier::Barriers;
@@ -60,7 +62,7 @@ impl<N: Node> Core<N> {
         Self {
             shard,
             registry: Registry::new(Arc::clone(&metrics), shard, seed),
-            fanout: Fanout::new(Arc::clone(&node), Arc::clone(&metrics), shard),
+            fanout: Fanout::new(Arc::clone(&node), Arc::clone(&metrics), shard, seed),
             application: Application::new(Arc::clone(&node), Arc::clone(&metrics), shard),
             deadlines: Deadlines::new(&*node),
             presences: Box::new(Presences::new(
@@ -143,8 +145,8 @@ fn meters(node: &impl Node, metrics: &Arc<ShardMetrics>, seed: u64) -> Option<Bo
     is_limited.then(|| Box::new(Meters::new(Arc::clone(metrics), rates, seed)))
 }
 
-impl<N: Node> std::fmt::Debug for Core<N> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<N: Node> core::fmt::Debug for Core<N> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Core")
             .field("shard", &self.shard)
             .field("topics", &self.registry.topics.len())

@@ -13,17 +13,19 @@
 mod closing;
 mod refused;
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{
     Broadcast, Callback, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Reason, Reply,
     ShardChannel, ShardContext, at_position,
 };
+use simurgh_data::Key;
 use simurgh_history::Position;
 use simurgh_proto::message::{Payload, Ref, events};
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
 
 use self::refused::without_refused;
 use crate::application::Subject;

@@ -1,9 +1,10 @@
 //! Flows of topics without members here, and broadcasts whose bytes stay counted for a while.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasher as _;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use crate::seeded_state::{HashMap, SeededState};
+use alloc::collections::VecDeque;
+use alloc::sync::{Arc, Weak};
+use core::hash::BuildHasher as _;
+use core::time::Duration;
 
 use simurgh_channel::{Charge, Flow, Posted};
 
@@ -11,15 +12,18 @@ use simurgh_channel::{Charge, Flow, Posted};
 const REMEMBERED_MIN: usize = 64;
 const BILLION: u64 = 1_000_000_000;
 
-#[derive(Default)]
 pub(crate) struct MemberlessFlows {
     /// By the hash of the topic, so that a long name is not kept for a flow that has ended. Two
     /// topics with one hash share their flow.
-    by_topic: HashMap<u64, Weak<Flow>>,
+    by_topic: HashMap<u64, Weak<Flow>, SeededState>,
     sweep_at: usize,
 }
 
 impl MemberlessFlows {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { by_topic: HashMap::with_hasher(SeededState::new(seed)), sweep_at: 0 }
+    }
+
     pub(crate) fn of(&mut self, topic: &str) -> Arc<Flow> {
         if let Some(flow) = self.kept(topic) {
             return flow;
@@ -132,7 +136,7 @@ mod tests {
 
     #[test]
     fn ended_flows_are_removed() {
-        let mut flows = MemberlessFlows::default();
+        let mut flows = MemberlessFlows::new(7);
         let kept = flows.of("kept");
         for n in 0..10_000 {
             flows.of(&format!("t{n}"));
@@ -144,7 +148,7 @@ mod tests {
     /// The more flows have not ended, the rarer the search for ended ones.
     #[test]
     fn flows_are_swept_sometimes() {
-        let mut flows = MemberlessFlows::default();
+        let mut flows = MemberlessFlows::new(7);
         let kept: Vec<_> = (0..100).map(|n| flows.of(&format!("kept {n}"))).collect();
         let mut lens = (0..).map(|n| {
             flows.of(&format!("t{n}"));

@@ -3,17 +3,19 @@
 //! A long payload is not copied into its frame: only the few bytes around it are made. So a long
 //! broadcast is in memory once for all serializers and shards, and sending it costs a turn no copy.
 
+use alloc::borrow::ToOwned;
 pub(crate) mod kept;
 
-use std::sync::Arc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::Broadcast;
 use simurgh_channel::metrics::ShardMetrics;
+use simurgh_data::{Key, Run, Shared};
 use simurgh_history::{AT, NEXT, Position};
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::{EncodeError, Kind, Serializer, ServerMessage};
 use simurgh_proto::ws::{self, CloseCode, OpCode};
-use simurgh_reactor::{Key, Run, Shared};
 
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire, op_code};

@@ -2,8 +2,8 @@
 //! of sockets are in `session`.
 
 use simurgh_channel::{Mail, Node, Reason};
+use simurgh_data::{Key, Next};
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::{Key, Next};
 
 use crate::core::Core;
 use crate::deadlines::{Due, Excuses, closes_until_ns};

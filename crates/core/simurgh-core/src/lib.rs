@@ -48,7 +48,12 @@
 //!
 //! # Features
 //!
-//! None is on by default. `fuzz` opens the model of the registry to this project's fuzz targets.
+//! None is on by default. `std` brings `guarded`, which shards need. `fuzz` opens the model of the
+//! registry to this project's fuzz targets.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
 
 mod application;
 mod barrier;
@@ -80,7 +85,6 @@ mod view;
 mod waiting;
 mod wire;
 
-pub use application::guarded;
 pub use core::{Core, Received};
 pub use deadlines::DRAIN_GRACE;
 pub use history::{KeptView, SavedHistory};
@@ -88,6 +92,8 @@ pub use presence::PresenceCounts;
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;
+#[cfg(feature = "std")]
+pub use simurgh_channel::guarded;
 pub use simurgh_channel::{
     Assigns, Audience, Broadcast, BroadcastError, Bucket, Callback, ChannelHandle, ChannelId,
     ChannelLimits, Cluster, Config, Effect, Effects, FanoutPermits, FromEngine, HistoryConfig,

@@ -1,13 +1,15 @@
 //! The listeners of a shard.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{Broadcast, ChannelId, Listener};
 
 /// By topic. A topic without listeners has no entry.
 #[derive(Default)]
-pub(crate) struct Listeners(HashMap<Box<str>, Vec<Listener>>);
+pub(crate) struct Listeners(BTreeMap<Box<str>, Vec<Listener>>);
 
 impl Listeners {
     pub(crate) fn add(&mut self, topic: Box<str>, listener: Listener) {

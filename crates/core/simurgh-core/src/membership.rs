@@ -1,12 +1,14 @@
 //! The identity of a membership, and what its beginning and end change outside of the registry.
 
-use std::rc::Rc;
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{
     Assigns, Audience, Broadcast, Effect, Lifetime, Node, PresenceCall, Reason, ShardChannel,
 };
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
-use simurgh_reactor::Key;
 
 use crate::core::Core;
 use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber, TRACKS};

@@ -1,12 +1,13 @@
 //! Checks what a client sends, or has a channel do, against the limits of its user socket.
 
+use alloc::vec::Vec;
 use simurgh_channel::{
     Callback, ChannelLimits, Effect, Limit, LimitPolicy, Outcome, PresenceCall, SizeLimit,
     UserSocket,
 };
+use simurgh_data::Key;
 use simurgh_proto::message::Message;
 use simurgh_proto::session::server::MessageKind;
-use simurgh_reactor::Key;
 
 use crate::meters::{Charge, Exceeded, Meters, Scope};
 use crate::socket::Speaker;

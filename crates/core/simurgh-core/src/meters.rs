@@ -5,14 +5,18 @@
 //! bucket fills up, which is equivalent to no meter. So nothing is swept, and the end of a channel
 //! or a socket needs no work.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
-use std::time::Duration;
+use crate::seeded_state::HashMap;
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::sync::Arc;
+use core::hash::{Hash, Hasher};
+use core::time::Duration;
+use siphasher::sip::SipHasher13 as DefaultHasher;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{Bucket, Limit, LimitPolicy, Rate, RateLimit, TooFewTokens, nanoseconds};
-use simurgh_reactor::Key;
+use simurgh_data::Key;
 
 use simurgh_proto::message::Payload;
 
@@ -26,7 +30,7 @@ const RATES: usize = 4;
 type Whose = (Key, u64);
 
 /// Clients do not choose keys, and topics are hashed with a seed.
-type Table = HashMap<Whose, Meter, BuildHasherDefault<DefaultHasher>>;
+type Table = HashMap<Whose, Meter>;
 
 pub(crate) struct Meters {
     metrics: Arc<ShardMetrics>,
@@ -156,7 +160,7 @@ impl Meters {
             if empty && self.old.iter().all(|it| it.capacity() == 0) {
                 return;
             }
-            self.old = std::mem::replace(&mut self.young, tables());
+            self.old = core::mem::replace(&mut self.young, tables());
         }
     }
 

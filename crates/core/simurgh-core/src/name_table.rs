@@ -3,8 +3,9 @@
 //! A table that grows hashes all its names again, so there are many small ones: none of them takes
 //! long, however many topics clients make.
 
-use std::hash::BuildHasher;
-use std::rc::Rc;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
 
 use hashbrown::HashTable;
 

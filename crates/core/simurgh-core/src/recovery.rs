@@ -1,13 +1,15 @@
 //! Histories from the side of channels: broadcasts that are to be kept, clients that resume, and
 //! channels that have waited.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
 
 use simurgh_channel::{
     Broadcast, ChannelId, HistoryMail, KeepRequest, KeptFor, KeptMark, Missed, Node, NotKept, Reply,
 };
+use simurgh_data::{Key, Next};
 use simurgh_proto::message::Payload;
-use simurgh_reactor::{Key, Next};
 
 use crate::barrier::{Barrier, Queued};
 use crate::core::Core;

@@ -1,11 +1,13 @@
 //! The record of a socket: what its session has while idle, and what only temporarily.
 
-use std::rc::Rc;
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{ChannelId, Effect, ShardChannel, SocketState};
+use simurgh_data::Key;
 use simurgh_history::Resume;
 use simurgh_proto::message::{OwnedRef, Payload};
-use simurgh_reactor::Key;
 
 use crate::registry::List;
 use crate::wire::Wire;

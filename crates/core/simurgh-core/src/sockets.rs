@@ -1,11 +1,12 @@
 //! The interface of a core to its sockets.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::Broadcast;
+use simurgh_data::{Key, Now, Run, Shared};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::{Key, Now, Run, Shared};
 
 use crate::socket::Socket;
 

@@ -14,11 +14,11 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use simurgh_channel::metrics::ShardMetrics;
+use simurgh_data::{Key, Next, Now, Run, Shared};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
 use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::{CloseCode, Decoder, Event, FrameLimits, Role};
-use simurgh_reactor::{Key, Next, Now, Run, Shared};
 
 pub(crate) use self::app::*;
 pub(crate) use self::peers::TestSockets;
@@ -125,7 +125,7 @@ impl NodeHandle for TestNode {
 
     fn spawn(&self, mut work: Work) {
         let poll = || work.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
-        let ready = guarded(poll).is_none_or(|polled| polled.is_ready());
+        let ready = simurgh_channel::guarded(poll).is_none_or(|polled| polled.is_ready());
         assert!(ready, "tests spawn nothing that waits");
     }
 
@@ -152,6 +152,10 @@ impl LinkedWork for Kept {
 }
 
 impl Node for TestNode {
+    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+        simurgh_channel::guarded(f)
+    }
+
     fn config(&self) -> &Config {
         &self.config
     }
@@ -370,10 +374,11 @@ impl TestShard {
     pub(crate) fn decides(&mut self) {
         let (key, ticket, mut work) = self.node.log().decides.remove(0);
         let mut cx = TaskContext::from_waker(Waker::noop());
-        let answer = guarded(|| work.as_mut().poll(&mut cx)).map(|poll| match poll {
-            Poll::Ready(join) => join,
-            Poll::Pending => panic!("tests decide at once"),
-        });
+        let answer =
+            simurgh_channel::guarded(|| work.as_mut().poll(&mut cx)).map(|poll| match poll {
+                Poll::Ready(join) => join,
+                Poll::Pending => panic!("tests decide at once"),
+            });
         self.core.mail(&mut self.out, Mail::Joined(key, ticket, answer));
     }
 

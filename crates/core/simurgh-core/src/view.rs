@@ -1,10 +1,10 @@
 //! Views of a core for the observer.
 
-use std::rc::Rc;
+use alloc::rc::Rc;
 
 use simurgh_channel::{Limit, Node};
+use simurgh_data::Key;
 use simurgh_proto::message::OwnedRef;
-use simurgh_reactor::Key;
 
 use crate::core::Core;
 use crate::fanout::Delivery;
@@ -59,7 +59,7 @@ impl<N: Node> Core<N> {
         self.registry.topics.visit(cursor, places, |id, topic| {
             if roll {
                 let deliveries = &mut topic.deliveries;
-                deliveries.deliveries_before = std::mem::take(&mut deliveries.deliveries);
+                deliveries.deliveries_before = core::mem::take(&mut deliveries.deliveries);
             }
             visit(id, view(topic));
         });

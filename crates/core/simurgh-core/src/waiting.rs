@@ -2,7 +2,7 @@
 //! §5.4).
 
 use simurgh_channel::{ChannelId, Node};
-use simurgh_reactor::Key;
+use simurgh_data::Key;
 
 use crate::core::Core;
 use crate::registry::HOLDS;

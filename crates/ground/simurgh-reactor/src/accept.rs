@@ -7,7 +7,9 @@ use std::time::Duration;
 use mio::Interest;
 use rustix::io::Errno;
 
-use crate::connection::{Key, Special};
+use simurgh_data::Key;
+
+use crate::connection::Special;
 use crate::handler::{Accepted, Handler};
 use crate::io::Io;
 use crate::net;

@@ -12,7 +12,8 @@ use std::os::fd::OwnedFd;
 use mio::Interest;
 use mio::event::Event;
 
-use crate::connection::Key;
+use simurgh_data::Key;
+
 use crate::handler::Handler;
 use crate::io::Io;
 use crate::net::{self, ConnectOptions};

@@ -1,18 +1,9 @@
-//! Keys of connections, tokens of all polled sources, and why connections end.
+//! Tokens of all polled sources, and why connections end.
 
 use std::io;
 
 use mio::Token;
-
-/// Identifies one connection of one shard for its lifetime. A slot is reused with another
-/// generation, so an old key never finds a new connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Index of the record.
-    pub slot: u32,
-    /// How often the slot was used before.
-    pub generation: u32,
-}
+use simurgh_data::Key;
 
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

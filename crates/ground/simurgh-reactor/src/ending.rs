@@ -2,7 +2,9 @@
 //! connections that linger too long. All of it happens at the end of a turn, and each record is
 //! returned to the handler exactly once.
 
-use crate::connection::{Closed, Key};
+use simurgh_data::Key;
+
+use crate::connection::Closed;
 use crate::handler::{Handler, Slow};
 use crate::io::Io;
 use crate::net;

@@ -1,10 +1,10 @@
 //! The trait of a protocol that runs on a shard, and the values that it and the loop exchange.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use crate::clock::Now;
-use crate::connection::{Closed, Key};
+use simurgh_data::{Key, Next};
+
+use crate::connection::Closed;
 use crate::io::Io;
 use crate::outbound::LocalOutput;
 
@@ -93,41 +93,6 @@ pub struct Accepted {
     pub over_capacity: bool,
 }
 
-/// When [`Handler::turn_end`] has to run again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// At once: events are only fetched without waiting.
-    Now,
-    /// When something happens, at the latest after this time (rounded up to milliseconds).
-    After(Duration),
-    /// When something happens, at the latest at this time of the shard's clock ([`Now::ns`]; past:
-    /// at once). A wake for this time is never early, and commonly less than 100 µs late; to the
-    /// millisecond on systems other than Linux, or when no descriptor is left for a timer. Costs
-    /// two system calls for each wait with another time.
-    At(u64),
-    /// When something happens.
-    Idle,
-}
-
-impl Next {
-    /// The sooner of the two.
-    pub fn sooner(self, other: Self, now: Now) -> Self {
-        let at = |next| match next {
-            Self::Now => Some(0),
-            Self::After(time) => {
-                Some(now.ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
-            }
-            Self::At(ns) => Some(ns),
-            Self::Idle => None,
-        };
-        match (at(self), at(other)) {
-            (Some(one), Some(two)) if two < one => other,
-            (None, Some(_)) => other,
-            _ => self,
-        }
-    }
-}
-
 /// How to end a connection whose queue exceeded the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slow {
@@ -139,23 +104,4 @@ pub enum Slow {
     },
     /// Reset the connection at once.
     Abort,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sooner_of_two_requested_times_wins() {
-        let now = Now::from_ns(1_000_000);
-        let after = |ns| Next::After(Duration::from_nanos(ns));
-        let rising = [Next::Now, Next::At(999_999), after(5), Next::At(1_000_006), after(7)];
-        let rising = [&rising[..], &[after(u64::MAX), Next::Idle]].concat();
-        for (index, sooner) in rising.iter().enumerate() {
-            for later in &rising[index..] {
-                assert_eq!(sooner.sooner(*later, now), *sooner);
-                assert_eq!(later.sooner(*sooner, now), *sooner);
-            }
-        }
-    }
 }

@@ -4,7 +4,8 @@
 //! passes the outbox and the flush, and holding and closing work as usual. They are never slow, and
 //! do not count towards the limit of descriptors.
 
-use crate::connection::Key;
+use simurgh_data::Key;
+
 use crate::handler::Handler;
 use crate::io::Io;
 use crate::slab::{HELD, NO_READ, UNREAD};

@@ -2,8 +2,7 @@
 
 use std::io::IoSlice;
 
-use crate::connection::Key;
-use crate::shared::{Run, Shared};
+use simurgh_data::{Key, Run, Shared};
 
 /// The most bytes written to one connection before the next gets a turn.
 pub(crate) const DRAIN_BYTES_MAX: usize = 64 << 10;

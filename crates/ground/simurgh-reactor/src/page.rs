@@ -8,8 +8,9 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::{mem, ptr, slice};
 
+use simurgh_data::PAGE_SLOTS;
+
 use crate::pool;
-use crate::slot_allocator::PAGE_SLOTS;
 
 /// Up to [`PAGE_SLOTS`] records. An empty page costs only a pointer and a length.
 #[derive(derive_more::Debug)]

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
+use simurgh_data::Run;
+
 use crate::outbound::{Piece, fill};
-use crate::shared::Run;
 
 /// A peer that takes less than this in the allowed time counts as not reading: otherwise one that
 /// takes a byte now and then would stay for ever.
@@ -184,8 +185,9 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use simurgh_data::Shared;
+
     use super::*;
-    use crate::shared::Shared;
 
     fn content(queue: &Queue) -> Vec<u8> {
         let mut slices = [IoSlice::new(&[]); 64];

@@ -6,10 +6,10 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::connection::Key;
+use simurgh_data::{Key, PAGE_SLOTS, SlotAllocator};
+
 use crate::page::Page;
 use crate::queue::Queue;
-use crate::slot_allocator::{PAGE_SLOTS, SlotAllocator};
 
 pub(crate) type Flags = u16;
 

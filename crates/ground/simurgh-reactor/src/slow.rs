@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use crate::connection::Key;
+use simurgh_data::Key;
+
 use crate::handler::Handler;
 use crate::io::Io;
 use crate::slab::{BLOCKED, CLOSE_SCHEDULED, MUTE, OVER, WRITABLE};

@@ -8,7 +8,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::clock::{Clock, Now, nanoseconds};
+use simurgh_data::Now;
+
+use crate::clock::{Clock, nanoseconds};
 use crate::syscalls;
 
 /// The narrowest of this many readings counts: an interruption rarely spoils all of them.

@@ -18,10 +18,12 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::time::{ClockId, clock_gettime};
 
+use simurgh_data::{Key, Next, Now};
+
 use crate::accept::Listeners;
-use crate::clock::{self, Now};
-use crate::connection::{Closed, HAND_OFF, Key, LISTENER, SPECIAL, TIMER, WAKER, key_of};
-use crate::handler::{Handler, Next};
+use crate::clock;
+use crate::connection::{Closed, HAND_OFF, LISTENER, SPECIAL, TIMER, WAKER, key_of};
+use crate::handler::Handler;
 use crate::io::Io;
 use crate::mailbox::Inbox;
 use crate::slab::{

@@ -195,6 +195,10 @@ impl Drop for Task {
 
 /// For each shard's core: the other shards and the shared state.
 impl Node for Server {
+    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+        simurgh_core::guarded(f)
+    }
+
     fn config(&self) -> &simurgh_core::Config {
         &self.limits
     }

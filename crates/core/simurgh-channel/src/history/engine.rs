@@ -2,7 +2,8 @@
 //! of several nodes. They pass through the cluster's thread, which puts those of the broker in
 //! order.
 
-use std::time::Duration;
+use alloc::boxed::Box;
+use core::time::Duration;
 
 pub use simurgh_history::NotKept;
 use simurgh_history::{EngineEvent, Place};

@@ -1,10 +1,12 @@
 //! Mail between shards about the histories of topics, and requests from outside.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
+use simurgh_data::Key;
 use simurgh_history::{GapReason, Position, Since, StoredAt};
 use simurgh_proto::message::Payload;
-use simurgh_reactor::Key;
 
 use super::engine::{FromEngine, NotKept};
 use crate::broadcast::Broadcast;

@@ -3,7 +3,7 @@
 pub mod engine;
 mod mail;
 
-use std::time::Duration;
+use core::time::Duration;
 
 use simurgh_history::{ReplayLimits, Retention};
 

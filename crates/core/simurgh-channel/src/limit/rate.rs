@@ -1,6 +1,6 @@
 //! A token bucket in one number.
 
-use std::time::Duration;
+use core::time::Duration;
 
 use thiserror::Error;
 

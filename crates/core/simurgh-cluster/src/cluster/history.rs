@@ -1,5 +1,6 @@
 //! Topics with a history: between this node, the broker and the module `history`.
 
+use alloc::vec::Vec;
 use bytes::Bytes;
 use simurgh_history::{NotKept, Retention, StoredAt};
 

@@ -1,6 +1,7 @@
 //! Callers that wait until an interest is in force.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use crate::adapter::Generation;
 

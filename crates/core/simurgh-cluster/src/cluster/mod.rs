@@ -8,8 +8,10 @@ mod presence_requests;
 mod receive;
 mod send;
 
-use std::collections::VecDeque;
-use std::task::Context;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::task::Context;
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
@@ -298,8 +300,8 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     pub fn receive(&mut self, context: &mut Context<'_>) -> bool {
         while self.events.len() < EVENTS_MAX {
             match self.adapter.poll_event(context) {
-                std::task::Poll::Ready(event) => self.events.push_back(event),
-                std::task::Poll::Pending => return false,
+                core::task::Poll::Ready(event) => self.events.push_back(event),
+                core::task::Poll::Pending => return false,
             }
         }
         true
@@ -316,7 +318,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     /// Does what is due. Call it at least once a second: otherwise messages of the time between may
     /// be taken for missing.
     pub fn tick(&mut self, time: Time, local: &mut impl LocalNode) {
-        let ran_ns = std::mem::replace(&mut self.ran_ns, time.ns);
+        let ran_ns = core::mem::replace(&mut self.ran_ns, time.ns);
         if time.ns.saturating_sub(ran_ns) > PAUSE_NS {
             // No node becomes silent for the time in which this process did not run.
             self.request_all_presences(None, time);

@@ -1,6 +1,7 @@
 //! Requests for topics' presences that are to be sent.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::node_id::NodeId;
 use crate::time::MILLISECOND;
@@ -57,7 +58,7 @@ impl PresenceRequests {
     pub(super) fn take(&mut self, now_ns: u64) -> BTreeMap<Option<NodeId>, BTreeSet<Box<str>>> {
         let mut presence_requests = BTreeMap::new();
         if self.soon_ns.is_some_and(|due_ns| due_ns <= now_ns) {
-            presence_requests = std::mem::take(&mut self.soon);
+            presence_requests = core::mem::take(&mut self.soon);
             (self.soon_ns, self.waiting) = (None, 0);
         }
         if self.again_ns.is_some_and(|due_ns| due_ns <= now_ns) {

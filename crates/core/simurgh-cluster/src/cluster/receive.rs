@@ -1,5 +1,7 @@
 //! Processing the events of the broker and the messages of other nodes.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use bytes::Bytes;
 use simurgh_presence::{FromPeers, Owner};
 

@@ -1,6 +1,7 @@
 //! Sending: broadcasts, topics, presences, disconnects, calls and beats of this node.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_history::Retention;
 use simurgh_presence::{FromPeers, Owner, ToPeers};
@@ -228,14 +229,14 @@ impl<A: Adapter + ?Sized> Cluster<A> {
 
     /// This node closes its sockets and is about to end; other nodes are informed at once.
     pub fn drain(&mut self, time: Time) {
-        if !std::mem::replace(&mut self.is_draining, true) {
+        if !core::mem::replace(&mut self.is_draining, true) {
             self.send_beat(time);
         }
     }
 
     /// Sends a bye, the node's last message. It may end when [`is_flushed`](Self::is_flushed).
     pub fn bye(&mut self, time: Time) {
-        if !std::mem::replace(&mut self.has_said_bye, true)
+        if !core::mem::replace(&mut self.has_said_bye, true)
             && let Ok(bye) = Draft::bye(self.me)
         {
             // In the last class, so that it is sent last.

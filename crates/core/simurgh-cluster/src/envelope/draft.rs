@@ -1,5 +1,6 @@
 //! Writing envelopes.
 
+use alloc::vec::Vec;
 use bytes::{Bytes, BytesMut};
 use simurgh_proto::message::events::is_reserved;
 
@@ -26,7 +27,7 @@ use crate::wire;
 /// assert_eq!((envelope.header.kind, envelope.header.n), (Kind::Broadcast, 1));
 /// assert_eq!(envelope.topic, "rooms:lobby");
 /// assert!(envelope.items().eq([hello]));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {

@@ -1,6 +1,7 @@
 //! The items of envelopes.
 
-use std::borrow::Cow;
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
 
 use simurgh_proto::message::{Message, Payload, events, events::is_reserved};
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage, json};

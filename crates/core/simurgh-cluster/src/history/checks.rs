@@ -10,6 +10,8 @@ use super::topics::{LATE_NS, ShardContext, Topics};
 use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
 use crate::time::SECOND;
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// The most topics that are looked at for one request.
 const CHECKED_MAX: u32 = 4_096;

@@ -1,6 +1,6 @@
 //! Stores, and the events of followed topics.
 
-use std::time::Duration;
+use core::time::Duration;
 
 use simurgh_history::{EngineEvent, NotKept, StoredAt};
 

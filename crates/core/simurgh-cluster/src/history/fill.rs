@@ -8,6 +8,7 @@ use super::topic::{Reported, Stage};
 use super::topics::{ShardContext, Topics};
 use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
+use alloc::vec::Vec;
 
 impl Topics {
     pub(super) fn filled(
@@ -80,7 +81,7 @@ impl Topics {
         let Some(follow) = self.table.get_mut(at) else { return };
         let came = follow.job.as_ref().and_then(|it| it.queue.front()).map(|it| it.number.seq);
         let came = came.unwrap_or(u64::MAX).max(1);
-        let fill = follow.job.as_mut().map(|it| std::mem::take(&mut it.fill));
+        let fill = follow.job.as_mut().map(|it| core::mem::take(&mut it.fill));
         let fill = fill.unwrap_or_default();
         (follow.stage, follow.reported) = (Stage::Live, Reported::Known);
         // Only with the number of the message: the next one names that as its predecessor.

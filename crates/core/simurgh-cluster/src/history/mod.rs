@@ -69,7 +69,8 @@ mod topic;
 mod topics;
 mod watermarks;
 
-use std::collections::VecDeque;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
@@ -201,7 +202,7 @@ impl History {
     /// There is a link, to a broker that stores this epoch, or nothing.
     pub(crate) fn up(&mut self, kept: Option<u64>, now_ns: u64) {
         let Some(epoch) = kept else {
-            if !std::mem::replace(&mut self.has_nothing, true) {
+            if !core::mem::replace(&mut self.has_nothing, true) {
                 self.notices.push_back(HistoryNotice::Nothing);
             }
             return self.follows.down(true, now_ns);

@@ -1,6 +1,8 @@
 //! The stored envelopes of this node, to recognize them when they are received.
 
-use std::collections::BTreeMap;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 /// How long an envelope that was not received is remembered after its answer.
 const UNHEARD_NS: u64 = 10_000_000_000;

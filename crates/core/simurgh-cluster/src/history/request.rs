@@ -2,6 +2,7 @@
 
 use super::topic::TopicId;
 use crate::subject::Subject;
+use alloc::vec::Vec;
 
 #[derive(Debug)]
 pub(super) enum Request {

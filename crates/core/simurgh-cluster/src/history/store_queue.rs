@@ -5,8 +5,13 @@
 //! repeated envelope cannot follow a later one, and a crowd pays once. A broadcast with its
 //! publisher's id is sent alone, because a broker knows only ids of whole envelopes.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use bytes::Bytes;
 use simurgh_history::{NotKept, StoredAt};
@@ -243,7 +248,7 @@ impl StoreQueue {
         while self.in_flight < self.config.in_flight_max {
             let at = self.ready.pop_front()?;
             let Some(queue) = self.queues.get_mut(at) else { continue };
-            if !std::mem::take(&mut queue.is_ready) || queue.in_flight.is_some() {
+            if !core::mem::take(&mut queue.is_ready) || queue.in_flight.is_some() {
                 continue;
             }
             let Some(next) = queue.waiting.pop_front() else { continue };
@@ -361,7 +366,7 @@ impl StoreQueue {
         }
         if queue.waiting.is_empty() {
             self.queues.remove(at);
-        } else if !std::mem::replace(&mut queue.is_ready, true) {
+        } else if !core::mem::replace(&mut queue.is_ready, true) {
             self.ready.push_back(at);
         }
         if self.ready.len() > 2 * self.queues.len() + SPARE {
@@ -373,7 +378,7 @@ impl StoreQueue {
     fn forget_stale(&mut self) {
         let queues = &mut self.queues;
         self.ready
-            .retain(|at| queues.get_mut(*at).is_some_and(|it| std::mem::take(&mut it.is_ready)));
+            .retain(|at| queues.get_mut(*at).is_some_and(|it| core::mem::take(&mut it.is_ready)));
         for at in &self.ready {
             if let Some(queue) = queues.get_mut(*at) {
                 queue.is_ready = true;

@@ -1,6 +1,8 @@
 //! One followed topic.
 
-use std::collections::VecDeque;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use bytes::Bytes;
 

@@ -1,6 +1,7 @@
 //! The followed topics, and the state that they share.
 
-use std::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -248,7 +249,7 @@ impl Topics {
     /// Notes the time. If the process slept for as long as a round takes, messages lost meanwhile
     /// were not noticed, and those lost before are older now.
     pub(super) fn note_time(&mut self, now_ns: u64) {
-        let before_ns = std::mem::replace(&mut self.last_call_ns, now_ns);
+        let before_ns = core::mem::replace(&mut self.last_call_ns, now_ns);
         let slept_ns = self.round_ns.max(SLEPT_NS_MIN);
         if before_ns > 0 && now_ns.saturating_sub(before_ns) >= slept_ns {
             self.note_unnoticed_loss(before_ns);

@@ -15,8 +15,9 @@
 //! and the answer is used for half of that. What was removed by hand, or with a shorter age before
 //! the age of its pattern was changed, is not seen.
 
-use std::collections::VecDeque;
-use std::time::Duration;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::topic::TopicId;
 use crate::subject::Subject;

@@ -1,7 +1,10 @@
 //! The wanted topics of each bucket: topic by topic, or as a whole.
 
-use std::collections::BTreeSet;
-use std::iter;
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::iter;
 
 use super::InterestsConfig;
 use super::topics::NIL;
@@ -150,7 +153,7 @@ impl Buckets {
         for at in &self.dirty {
             self.all[usize::from(*at)].is_dirty = false;
         }
-        std::mem::take(&mut self.dirty)
+        core::mem::take(&mut self.dirty)
     }
 
     /// Whether there are too many exact subscriptions, or too many in total. Making the fullest

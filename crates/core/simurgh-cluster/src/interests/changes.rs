@@ -1,6 +1,7 @@
 //! The difference between what is wanted and the adapter's subscriptions.
 
-use std::mem;
+use alloc::vec::Vec;
+use core::mem;
 
 use super::topics::{NIL, Topic, Want};
 use super::{InterestChanges, Interests, SPACES};

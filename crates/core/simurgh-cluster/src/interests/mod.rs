@@ -26,7 +26,9 @@ mod tests;
 mod topics;
 mod unwanted;
 
-use std::collections::BTreeSet;
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 pub use self::shards::Shards;
 
@@ -300,7 +302,7 @@ impl Interests {
         }
         let due_before = topic.first_due();
         topic.want[space] = want;
-        if (space, want) == (BROADCAST, Want::No) && std::mem::take(&mut topic.is_kept) {
+        if (space, want) == (BROADCAST, Want::No) && core::mem::take(&mut topic.is_kept) {
             self.ended.push(topic.name.clone());
         }
         let due = topic.first_due();

@@ -1,6 +1,9 @@
 //! The shards that have members of a topic.
 
-use std::slice;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::slice;
 
 /// A set of shards' numbers: eight bytes while all are below 64, a bitmap otherwise.
 #[derive(Debug)]
@@ -98,7 +101,7 @@ impl Iterator for Shards<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use alloc::collections::BTreeSet;
 
     use proptest::prelude::*;
 

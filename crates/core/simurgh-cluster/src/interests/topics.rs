@@ -3,6 +3,7 @@
 use super::shards::Mask;
 use crate::subject::Bucket;
 use crate::table::{Named, Slot, Table};
+use alloc::boxed::Box;
 
 pub(super) use crate::table::NIL;
 
@@ -102,6 +103,6 @@ impl Topics {
 
     pub(super) fn of_bucket(&self, first: u32) -> impl Iterator<Item = &Topic> {
         let next = |it: &&Topic| self.get(it.next);
-        std::iter::successors(self.get(first), next)
+        core::iter::successors(self.get(first), next)
     }
 }

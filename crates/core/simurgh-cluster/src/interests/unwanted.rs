@@ -1,6 +1,9 @@
 //! Counts of messages received for topics without members here, by bucket.
 
 use crate::subject::{BUCKETS, Bucket};
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
 
 const WORST: usize = 10;
 
@@ -26,7 +29,7 @@ impl Unwanted {
 
     pub(super) fn worst(&self) -> Vec<(Bucket, u64)> {
         let counts = self.by_bucket.as_deref().unwrap_or_default();
-        let mut worst: Vec<(Bucket, u64)> = std::iter::zip(0.., counts)
+        let mut worst: Vec<(Bucket, u64)> = core::iter::zip(0.., counts)
             .filter(|(_, count)| **count > 0)
             .map(|(at, count)| (Bucket::new(at), *count))
             .collect();

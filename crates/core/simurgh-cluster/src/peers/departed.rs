@@ -1,6 +1,7 @@
 //! Nodes that are gone, which are remembered for a while.
 
-use std::collections::VecDeque;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 
 use super::GoneReason;
 use crate::node_id::NodeId;

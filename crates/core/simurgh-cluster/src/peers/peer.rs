@@ -1,6 +1,7 @@
 //! One other node.
 
-use std::time::Duration;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::PeersConfig;
 use crate::beat::Beat;

@@ -1,6 +1,9 @@
 //! Puts parts of presence messages together.
 
-use std::collections::VecDeque;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use super::{Part, PresenceUpdate};
 use crate::envelope::EnvelopeError;

@@ -1,5 +1,6 @@
 //! The application's code, as a shard runs it.
 
+use simurgh_channel::guarded;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -187,7 +188,7 @@ fn panic_while_dropping_a_panic_is_contained() {
 fn ended_channel_has_no_effects() {
     let (mut application, _, node) = application();
     let speaker = Speaker {
-        conn: simurgh_reactor::Key { slot: 0, generation: 0 },
+        conn: simurgh_data::Key { slot: 0, generation: 0 },
         wire: crate::wire::Wire::V2,
         topic: "t".into(),
         join_ref: simurgh_proto::message::OwnedRef::NULL,

@@ -1,6 +1,6 @@
 //! A drain: how many sockets are to be closed by now, so that all are closed evenly in its time.
 
-use std::time::Duration;
+use core::time::Duration;
 
 use simurgh_channel::{nanoseconds, until};
 
@@ -42,7 +42,8 @@ impl Drain {
         self.next_ns = now_ns + nanoseconds(EVERY);
         let passed = until(now_ns, self.began_ns) + EVERY;
         let share = passed.as_secs_f64() / self.over.as_secs_f64().max(1e-3);
-        let due = (self.total as f64 * share.min(1.0)).ceil() as usize;
+        let exact = self.total as f64 * share.min(1.0);
+        let due = exact as usize + usize::from(exact % 1.0 > 0.0);
         // More than there were at the beginning arrive from the backlog and from the HTTP side.
         let now_due = if share < 1.0 { due.saturating_sub(self.closed) } else { TURN };
         match now_due.min(TURN) {

@@ -5,7 +5,7 @@
 //! deadlines. All are in ticks of `wall_tick`.
 
 use simurgh_channel::{Lifetime, has_passed};
-use simurgh_reactor::Now;
+use simurgh_data::Now;
 
 #[derive(Debug, Default)]
 pub(super) struct Expiry {
@@ -44,7 +44,7 @@ impl Expiry {
     }
 
     pub(super) fn end(&mut self) {
-        if std::mem::take(&mut self.is_looking) {
+        if core::mem::take(&mut self.is_looking) {
             self.soonest = self.seen;
         }
     }

@@ -5,7 +5,7 @@
 //! can. That takes two bits of a membership and neither a timer nor a time stamp; when all channels
 //! hibernate there is no pass.
 
-use std::time::Duration;
+use core::time::Duration;
 
 use simurgh_channel::{nanoseconds, until};
 
@@ -68,7 +68,7 @@ impl Hibernation {
 
     /// Whether a pass that has ended has released something since the last call.
     pub(super) fn take_released(&mut self) -> bool {
-        self.cursor.is_none() && std::mem::take(&mut self.has_released)
+        self.cursor.is_none() && core::mem::take(&mut self.has_released)
     }
 
     /// The pass is over. Returns in how long there is another, if a channel is awake.

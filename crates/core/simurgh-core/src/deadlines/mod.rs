@@ -6,12 +6,14 @@ mod expiry;
 mod hibernation;
 mod sweep;
 
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{Lifetime, Node, TICK, wall_tick};
+use simurgh_data::{Key, Next, Now};
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::{Key, Next, Now};
 
 pub use self::drain::DRAIN_GRACE;
 use self::drain::{Drain, Step};

@@ -1,7 +1,8 @@
 //! The sweep over the records of sockets: one slice a turn, one round in an eighth of the shortest
 //! timeout.
 
-use std::time::Duration;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use simurgh_channel::{TICK, nanoseconds, until};
 
@@ -13,7 +14,7 @@ pub(super) struct Sweep {
     is_under_way: bool,
     pub(super) cursor: u32,
     /// Kept so that no round allocates it.
-    pub(super) found: Vec<simurgh_reactor::Key>,
+    pub(super) found: Vec<simurgh_data::Key>,
 }
 
 impl Sweep {

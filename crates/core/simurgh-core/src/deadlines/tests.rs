@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use simurgh_data::{Key, Next};
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::{Key, Next};
 
 use super::{CLOSES_NS, DRAIN_SWEEPS, SWEEP_RECORDS};
 use crate::testing::*;

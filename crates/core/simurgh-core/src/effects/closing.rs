@@ -1,10 +1,11 @@
 //! Ends of channels and sockets. Part of `effects`: each calls the other.
 
+use alloc::boxed::Box;
 use simurgh_channel::{ChannelId, Effect, Node, PresenceCall, Reason};
+use simurgh_data::Key;
 use simurgh_proto::message::Ref;
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
 
 use crate::barrier::Queued;
 use crate::core::Core;
@@ -125,7 +126,7 @@ impl<N: Node> Core<N> {
     pub(crate) fn end_channels(&mut self, out: &mut impl Sockets, key: Key) {
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else { return };
         socket.phase = Phase::Ending;
-        let (list, own) = (std::mem::take(&mut socket.list), socket.own.take());
+        let (list, own) = (core::mem::take(&mut socket.list), socket.own.take());
         self.socket_ended();
         self.end_memberships(out, list, own);
     }

@@ -1,5 +1,9 @@
 //! Broadcasts of a client's message that cannot be sent: the client is told, never answered `ok`.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{BroadcastError, Effect, Node, Outcome, Reply};
 use simurgh_proto::message::{Payload, Ref};

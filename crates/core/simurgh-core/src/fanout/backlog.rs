@@ -1,10 +1,10 @@
 //! Members that have not taken everything they were sent, and the bytes that count for publishers
 //! because of them.
 
-use std::time::Duration;
+use core::time::Duration;
 
 use simurgh_channel::Node;
-use simurgh_reactor::Next;
+use simurgh_data::Next;
 
 use super::delivery::Registry;
 use super::state::Fanout;
@@ -118,7 +118,7 @@ impl<N: Node> Fanout<N> {
         }
         let config = self.node.config();
         let pace = pace(config.outbound_bytes_max, config.slow_after);
-        let mut left = std::mem::take(&mut self.withheld);
+        let mut left = core::mem::take(&mut self.withheld);
         left.retain(|&id| {
             let Some(topic) = registry.topic_mut(id) else { return false };
             let Some(withheld) = &mut topic.deliveries.withheld else { return false };

@@ -1,11 +1,13 @@
 //! Deliveries to one member at a time from its topic's log.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{Broadcast, NOBODY_PLAIN, Node};
+use simurgh_data::{Key, Run};
 use simurgh_history::AT;
 use simurgh_proto::message::Ref;
-use simurgh_reactor::{Key, Run};
 
 use super::batch::Batch;
 use super::delivery::{Delivery, Registry};
@@ -303,7 +305,7 @@ impl<N: Node> Fanout<N> {
             return;
         };
         if wire == Wire::Values {
-            let delivered = out.deliver_broadcasts(conn, transport, std::iter::once(broadcast));
+            let delivered = out.deliver_broadcasts(conn, transport, core::iter::once(broadcast));
             return self.count_deliveries(delivered);
         }
         let (form, mut errors) = (Form { wire, has_positions }, 0);

@@ -1,6 +1,7 @@
 //! The fan-out's state of a topic: its log, the progress of the pass, and withheld bytes.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 
 use simurgh_channel::Flow;
 use simurgh_history::Position;

@@ -3,6 +3,7 @@
 //! A shard reports a topic's first member or listener, and when it has none any more. Socket ids
 //! are not reported: `disconnect` is sent to all nodes.
 
+use alloc::boxed::Box;
 use simurgh_channel::{ChannelId, Listener, Node, ToCluster};
 use simurgh_history::Retention;
 
@@ -35,7 +36,7 @@ impl<N: Node> Fanout<N> {
         let member = registry.member(membership).filter(|it| !it.is(SOCKET_ID));
         let topic = member.map(|it| it.topic).and_then(|id| registry.topic_mut(id));
         if let Some(topic) = topic
-            && !std::mem::replace(&mut topic.deliveries.is_wanted, true)
+            && !core::mem::replace(&mut topic.deliveries.is_wanted, true)
             && let Some(cluster) = self.node.cluster()
         {
             let wants = wants(&topic.name);
@@ -54,7 +55,7 @@ impl<N: Node> Fanout<N> {
     fn report_topic_end(&self, registry: &mut Registry, id: TopicId) {
         let topic = registry.topic_mut(id).filter(|it| it.len() == 0);
         if let Some(topic) = topic
-            && std::mem::take(&mut topic.deliveries.is_wanted)
+            && core::mem::take(&mut topic.deliveries.is_wanted)
             && !self.listens_to(&topic.name)
             && let Some(cluster) = self.node.cluster()
         {

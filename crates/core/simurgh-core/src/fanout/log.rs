@@ -1,10 +1,11 @@
 //! The broadcasts of a topic that are not sent to everybody yet, each with one frame for each form.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 
 use simurgh_channel::{Broadcast, Posted};
-use simurgh_reactor::{Run, Shared};
+use simurgh_data::{Run, Shared};
 
 use crate::wire::{FORMS, Form, WIRES};
 
@@ -38,7 +39,7 @@ pub(crate) struct Log {
     /// the next frame is linked to them and makes no queue longer.
     tails: Option<Box<[Option<Shared>; FORMS]>>,
     #[cfg(test)]
-    looks: std::cell::Cell<usize>,
+    looks: core::cell::Cell<usize>,
 }
 
 impl Log {

@@ -1,11 +1,11 @@
 //! From a publisher to all shards, and holding back a publisher that is faster than its readers.
 
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::sync::Arc;
+use core::time::Duration;
 
 use simurgh_channel::{Broadcast, Charge, Flow, Node, Posted, ToCluster};
+use simurgh_data::{Key, Next};
 use simurgh_history::{GAP, Position};
-use simurgh_reactor::{Key, Next};
 
 use super::delivery::Registry;
 use super::state::{Fanout, Held, Publishers};

@@ -1,9 +1,9 @@
 //! A slice of the fan-out: topics in turn, until its time is over.
 
-use std::time::Duration;
+use core::time::Duration;
 
 use simurgh_channel::{Mail, Node, Permit};
-use simurgh_reactor::Next;
+use simurgh_data::Next;
 
 use super::deliver::{ChannelDelivery, Delivered, Step, Stride};
 use super::delivery::Registry;
@@ -169,7 +169,7 @@ impl<N: Node> Fanout<N> {
     pub(crate) fn put_permit_back(&mut self) {
         let shard = usize::from(self.shard);
         let node = &self.node;
-        let is_held = match std::mem::replace(&mut self.permit, Permit::None) {
+        let is_held = match core::mem::replace(&mut self.permit, Permit::None) {
             Permit::None => false,
             Permit::Queued => !node.permits().leave(shard),
             Permit::Held(_) => true,
@@ -187,7 +187,7 @@ impl Slice {
     }
 
     fn end_stride(&mut self, out: &impl Sockets) {
-        self.bytes += std::mem::take(&mut self.stride).bytes;
+        self.bytes += core::mem::take(&mut self.stride).bytes;
         self.is_over = self.bytes >= SLICE_BYTES || out.clock_ns() >= self.deadline_ns;
     }
 }

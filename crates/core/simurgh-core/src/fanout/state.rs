@@ -1,17 +1,19 @@
 //! The state of a shard's fan-out.
 
-use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasherDefault, DefaultHasher};
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{Flow, Node, Permit};
-use simurgh_reactor::Key;
+use simurgh_data::Key;
 
 use super::batch::Batch;
 use crate::flow::MemberlessFlows;
 use crate::listeners::Listeners;
 use crate::registry::TopicId;
+use crate::seeded_state::HashSet;
 use crate::wire::{FORMS, WIRES};
 
 pub(crate) struct Fanout<N: Node> {
@@ -31,8 +33,7 @@ pub(crate) struct Fanout<N: Node> {
 #[derive(Default)]
 pub(super) struct Publishers {
     pub(super) queue: VecDeque<Held>,
-    /// Clients do not choose keys, so they cannot make them collide.
-    pub(super) keys: HashSet<Key, BuildHasherDefault<DefaultHasher>>,
+    pub(super) keys: HashSet<Key>,
 }
 
 pub(super) struct Held {
@@ -41,7 +42,7 @@ pub(super) struct Held {
 }
 
 impl<N: Node> Fanout<N> {
-    pub(crate) fn new(node: Arc<N>, metrics: Arc<ShardMetrics>, shard: u16) -> Self {
+    pub(crate) fn new(node: Arc<N>, metrics: Arc<ShardMetrics>, shard: u16, seed: u64) -> Self {
         Self {
             node,
             metrics,
@@ -51,7 +52,7 @@ impl<N: Node> Fanout<N> {
             batches: [const { None }; WIRES],
             placed: [const { None }; FORMS - WIRES],
             withheld: Vec::new(),
-            memberless: MemberlessFlows::default(),
+            memberless: MemberlessFlows::new(seed),
             listeners: None,
             held: None,
         }

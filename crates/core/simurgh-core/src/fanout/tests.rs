@@ -5,8 +5,8 @@ mod publish;
 
 use std::sync::Arc;
 
+use simurgh_data::{Key, Next};
 use simurgh_proto::message::Payload;
-use simurgh_reactor::{Key, Next};
 
 use crate::frames::LONG_BYTES;
 use crate::testing::*;

@@ -1,7 +1,10 @@
 //! Kept broadcasts in the form for members that receive positions: the position is the ref of a
 //! text, and a message of its own before a binary frame, which has no field for it.
 
-use std::borrow::Cow;
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
 
 use simurgh_history::{AT, NEXT, Position};
 use simurgh_proto::message::{Message, Payload, Ref};

@@ -1,6 +1,6 @@
 //! Answers of a topic's home to clients that missed messages, shared by all that missed the same.
 
-use std::rc::Rc;
+use alloc::rc::Rc;
 
 use simurgh_channel::{
     HistoryConfig, HistoryPage, Kept, KeptMessage, Missed, MissedRequest, Range, Requester,

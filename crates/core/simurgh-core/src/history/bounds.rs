@@ -1,11 +1,12 @@
 //! Bounds of what is kept: a sweep removes what is too old, and over the node's limit the least
 //! recently used topics lose half.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
 
 use simurgh_channel::{HistoryMail, Mail, Node};
-use simurgh_reactor::{Next, Now};
+use simurgh_data::{Next, Now};
 
 use super::{Histories, SavedHistory};
 

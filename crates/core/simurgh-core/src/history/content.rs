@@ -1,7 +1,7 @@
 //! A broadcast as it is kept.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use crate::seeded_state::{HashSet, SeededState};
+use alloc::sync::Arc;
 
 use simurgh_channel::{Broadcast, KeptContent};
 use simurgh_proto::message::Payload;
@@ -19,7 +19,7 @@ const EVENT_BYTES_MAX: usize = 64;
 
 /// A broadcast as it is kept, and the bytes that count for it.
 pub(super) fn value(
-    events: &mut HashSet<Arc<str>>,
+    events: &mut HashSet<Arc<str>, SeededState>,
     broadcast: &Arc<Broadcast>,
 ) -> (KeptContent, usize) {
     let event = broadcast.event.len();
@@ -37,7 +37,7 @@ pub(super) fn value(
     (what, bytes)
 }
 
-fn shared(events: &mut HashSet<Arc<str>>, event: &str) -> Arc<str> {
+fn shared(events: &mut HashSet<Arc<str>, SeededState>, event: &str) -> Arc<str> {
     if let Some(known) = events.get(event) {
         return Arc::clone(known);
     }

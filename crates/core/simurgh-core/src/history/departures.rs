@@ -1,12 +1,13 @@
 //! Positions of clients on kept topics that they left: a client that joins again on the same
 //! connection has received what was sent on it, whatever its join states.
 
-use std::collections::HashMap;
-use std::hash::BuildHasher;
+use crate::seeded_state::HashMap;
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
 
 use simurgh_channel::TICK;
+use simurgh_data::Key;
 use simurgh_history::{Position, Resume, Since};
-use simurgh_reactor::Key;
 
 use crate::seeded_state::SeededState;
 
@@ -136,11 +137,11 @@ impl Departures {
     pub(crate) fn leaves(&mut self, membership: u32) -> Option<Position> {
         self.gaps.remove(&membership);
         if self.gaps.is_empty() {
-            self.gaps = HashMap::new();
+            self.gaps = HashMap::default();
         }
         let position = self.seen.remove(&membership);
         if self.seen.is_empty() {
-            self.seen = HashMap::new();
+            self.seen = HashMap::default();
         }
         position
     }
@@ -148,7 +149,7 @@ impl Departures {
     pub(crate) fn forget(&mut self, conn: Key) {
         self.by_conn.remove(&conn);
         if self.by_conn.is_empty() {
-            self.by_conn = HashMap::new();
+            self.by_conn = HashMap::default();
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Topics that a broker numbers: what it has reported of them, in rings with its numbers.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 
 use simurgh_channel::{Broadcast, Kept, KeptItem, KeptMark};
 use simurgh_history::{Epoch, GapReason, Ids, KeptTopic, Marks, Place, Position, Ring};

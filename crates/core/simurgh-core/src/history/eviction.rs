@@ -1,8 +1,9 @@
 //! Removal: by age in a sweep, topics without messages, and by size.
 
-use std::cmp::Reverse;
-use std::rc::Rc;
-use std::sync::Arc;
+use alloc::rc::Rc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use simurgh_history::Dropped;
 

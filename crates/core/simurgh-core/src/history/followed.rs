@@ -2,9 +2,11 @@
 //!
 //! Their messages are in [`KeptTopics`](super::kept_topics::KeptTopics), as those of all others.
 
-use std::collections::VecDeque;
-use std::rc::Rc;
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use simurgh_channel::engine::is_of_nothing;
 use simurgh_channel::{KeptAt, MissedRequest, PageCallback, Range};
@@ -236,7 +238,7 @@ impl FollowedTopics {
             return (Vec::new(), false, has_ahead);
         }
         let (mut ready, mut rest, mut has_more) = (Vec::new(), VecDeque::new(), false);
-        for it in std::mem::take(&mut followed.waiting) {
+        for it in core::mem::take(&mut followed.waiting) {
             match is_ready(&it) {
                 true if ready.len() < count => ready.push(it.what),
                 is_ready => {

@@ -1,7 +1,7 @@
 //! How much of the histories each client holds by itself: topics that it has made, and on which
 //! nobody else has published. One client must not push out what others keep.
 
-use std::collections::HashMap;
+use crate::seeded_state::HashMap;
 
 /// A client with this part of all is the first that loses topics.
 const LARGE_PART: u64 = 16;
@@ -42,7 +42,7 @@ impl Holdings {
 
     /// A topic is gone, or is not one client's any more.
     pub(super) fn release(&mut self, client: u64, counted: &mut u64) {
-        let (client, counted) = (user(client), std::mem::take(counted));
+        let (client, counted) = (user(client), core::mem::take(counted));
         let Some(held) = self.by_client.get_mut(&client) else { return };
         *held = held.saturating_sub(counted);
         if client == self.largest.0 {
@@ -64,7 +64,7 @@ impl Holdings {
         let largest = self.by_client.iter().max_by_key(|(client, held)| (**held, **client));
         self.largest = largest.map(|(client, held)| (*client, *held)).unwrap_or_default();
         if self.by_client.is_empty() {
-            self.by_client = HashMap::new();
+            self.by_client = HashMap::default();
         }
     }
 }

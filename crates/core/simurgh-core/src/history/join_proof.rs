@@ -1,6 +1,8 @@
 //! Histories of which a client gets only what is later than its first join: the join is proved by a
 //! key that the client was given, and sends again.
 
+use alloc::format;
+use alloc::string::{String, ToString};
 use simurgh_channel::Node;
 use simurgh_history::{Position, Resume, Since};
 

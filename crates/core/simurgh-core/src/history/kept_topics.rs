@@ -1,10 +1,13 @@
 //! The topics whose histories a shard keeps.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
-use std::hash::BuildHasher;
-use std::rc::Rc;
-use std::sync::Arc;
+use crate::seeded_state::HashSet;
+use alloc::boxed::Box;
+use alloc::collections::BinaryHeap;
+use alloc::rc::Rc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::hash::BuildHasher;
 
 use simurgh_channel::{
     Broadcast, HistoryConfig, HistoryPage, HistoryRule, HistoryTopic, HistoryTopics, Kept,
@@ -59,7 +62,7 @@ pub(crate) struct KeptTopics {
     pub(super) sweep_slot: usize,
     pub(super) forget_slot: usize,
     pub(super) evict_next: usize,
-    pub(super) events: HashSet<Arc<str>>,
+    pub(super) events: HashSet<Arc<str>, SeededState>,
     pub(super) last: Vec<(Request, Arc<Missed>)>,
 }
 
@@ -114,7 +117,7 @@ impl KeptTopics {
             sweep_slot: 0,
             forget_slot: 0,
             evict_next: 0,
-            events: HashSet::new(),
+            events: HashSet::with_hasher(SeededState::new(seed)),
             last: Vec::new(),
         }
     }
@@ -301,7 +304,7 @@ impl KeptTopics {
     }
 
     pub(super) fn drain(&mut self) -> Vec<(Box<str>, KeptTopic<Kept>)> {
-        let slots = std::mem::take(&mut self.slots).into_iter().flatten();
+        let slots = core::mem::take(&mut self.slots).into_iter().flatten();
         self.by_name = NameTable::new(self.seed);
         (self.free, self.filled, self.last, self.events) = Default::default();
         (self.messages, self.bytes, self.own_bytes) = (0, 0, 0);
@@ -355,7 +358,7 @@ impl KeptTopics {
 
     pub(super) fn unlist_filled(&mut self, at: usize) {
         let Some(Some(slot)) = self.slots.get_mut(at) else { return };
-        let filled_at = std::mem::replace(&mut slot.filled_at, NOT_FILLED);
+        let filled_at = core::mem::replace(&mut slot.filled_at, NOT_FILLED);
         if filled_at == NOT_FILLED {
             return;
         }

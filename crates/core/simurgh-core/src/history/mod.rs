@@ -25,27 +25,30 @@ mod kept_topics;
 mod last_positions;
 mod pending;
 mod publish;
+mod replays;
 mod resume;
 mod save;
 mod stores;
 mod to_engine;
 mod view;
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
     Broadcast, ChannelId, Charge, HistoryMail, HistoryRequest, KeptAt, KeptFor, Missed, Node,
     NotKept, Requester, UserSocket,
 };
+use simurgh_data::{Key, Now, Run};
 use simurgh_history::{Epoch, Retention};
-use simurgh_reactor::{Key, Now, Run};
 
 use self::bounds::SWEEP_STEPS;
 use self::departures::Departures;
 use self::followed::FollowedTopics;
 use self::kept_topics::KeptTopics;
-use self::resume::Replays;
+use self::replays::Replays;
 pub(crate) use self::resume::{Recovery, Resumption};
 pub use self::save::SavedHistory;
 pub use self::view::KeptView;
@@ -165,7 +168,7 @@ impl<N: Node> Histories<N> {
             }
             HistoryRequest::Read(topic, range, answer) => {
                 let page = self.kept.read(&topic, &range, now_ms);
-                ask(&self.metrics, || answer(page));
+                ask::<N, _>(&self.metrics, || answer(page));
             }
             HistoryRequest::Forget(topic, answer) if uses_engine => {
                 let answer = |it: Result<KeptAt, NotKept>| answer(it.map(|at| at.position));
@@ -174,11 +177,11 @@ impl<N: Node> Histories<N> {
             HistoryRequest::Forget(topic, answer) => {
                 let position = self.kept.purge(&topic, now_ms);
                 self.count();
-                ask(&self.metrics, || answer(Ok(position)));
+                ask::<N, _>(&self.metrics, || answer(Ok(position)));
             }
             HistoryRequest::Topics(_, from, limit, answer) => {
                 let topics = self.kept.list(from, limit, SWEEP_STEPS);
-                ask(&self.metrics, || answer(topics));
+                ask::<N, _>(&self.metrics, || answer(topics));
             }
         }
     }

@@ -1,15 +1,17 @@
 //! Requests that wait for a topic that a broker numbers to be known here, and other deadlines.
 
-use std::rc::Rc;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::engine::is_of_nothing;
 use simurgh_channel::{
     HistoryMail, HistoryPage, Mail, Missed, MissedRequest, Node, NotKept, PageCallback, Range,
     Requester, ToCluster, nanoseconds, until,
 };
+use simurgh_data::{Next, Now};
 use simurgh_history::{GapReason, Position, Since};
-use simurgh_reactor::{Next, Now};
 
 use super::Histories;
 use super::followed::{Deadline, PendingRequest, Readiness, TopicState};
@@ -97,7 +99,7 @@ impl<N: Node> Histories<N> {
             PendingRequest::Missed(ask) => self.answer_ask(now, ask, is_away),
             PendingRequest::Page(range, answer) => {
                 if let Some(page) = self.page_with_engine(now, topic, &range, is_away) {
-                    ask(&self.metrics, || answer(page));
+                    ask::<N, _>(&self.metrics, || answer(page));
                 }
             }
         }
@@ -174,7 +176,7 @@ impl<N: Node> Histories<N> {
     /// answer.
     pub(super) fn expire_pending(&mut self, now: Now) -> Next {
         let Some(followed) = &mut self.followed else { return Next::Idle };
-        for topic in std::mem::take(&mut followed.ready) {
+        for topic in core::mem::take(&mut followed.ready) {
             self.answer_ready(now, &topic);
         }
         for _ in 0..ANSWERS_MAX {

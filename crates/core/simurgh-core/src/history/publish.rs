@@ -1,9 +1,10 @@
 //! The way of a broadcast into its topic's history.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 
 use simurgh_channel::{HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, Posted, home_shard};
-use simurgh_reactor::Now;
+use simurgh_data::Now;
 
 use super::{Histories, Spread};
 use crate::application::ask;
@@ -58,7 +59,7 @@ impl<N: Node> Histories<N> {
         match kept_for {
             KeptFor::Nobody => {}
             KeptFor::Caller(answer) => {
-                ask(&self.metrics, || answer(Ok(KeptAt { position, is_duplicate })));
+                ask::<N, _>(&self.metrics, || answer(Ok(KeptAt { position, is_duplicate })));
             }
             KeptFor::Channel { channel, ticket, .. } => {
                 let shard = usize::from(channel.shard);

@@ -1,32 +1,22 @@
 //! Clients that resume: what they have missed is requested from their topic's home, and sent behind
 //! the join's reply.
-//!
-//! What is too much to be sent at once is a *replay*: it is sent in parts, as the socket takes
-//! them, and other broadcasts of the topic wait until the end. Nothing is held for a slow member:
-//! each part is requested from the topic's home when it is needed. The last answer is in order with
-//! what the home passes on, so it ends exactly where the log of this shard continues. What the
-//! channel does meanwhile is queued as behind a broadcast that is to be kept, and its socket is not
-//! read.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{
-    Broadcast, ChannelId, HistoryMail, Kept, Mail, Missed, MissedRequest, Node, Requester,
-    home_shard,
+    Broadcast, HistoryMail, Kept, Mail, Missed, MissedRequest, Node, Requester, home_shard,
 };
-use simurgh_history::{
-    AT, GAP, GapReason, Position, RESUMED, Resume, Since, encode_gap, encode_resumed,
-};
+use simurgh_data::{Key, Now, Run};
+use simurgh_history::{AT, GapReason, Position, RESUMED, Resume, Since, encode_resumed};
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::serializer::{Serializer, ServerMessage};
-use simurgh_reactor::{Key, Next, Now, Run};
 
 use super::Histories;
 use super::answer::ANSWERS_MAX;
 use super::departures::{Left, Rejoin};
-use crate::barrier::Barriers;
 use crate::fanout::Registry;
 use crate::frames::{kept, send};
 use crate::registry::{POSITIONS, VIA_CHANNEL};
@@ -37,10 +27,6 @@ use crate::wire::Wire;
 /// Fixed, so that clients keep their numbers over a restart. Finding an id with another client's
 /// number only keeps the finder's own broadcasts from that client.
 const CLIENT_SEED: u64 = 0x5349_4d55_5247_4800;
-/// Members in one turn.
-const VISITED_MAX: usize = 1024;
-/// How often replays continue while nothing else happens.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What a client that resumes has missed.
 pub(crate) struct Resumption {
@@ -58,47 +44,6 @@ pub(crate) enum Recovery {
     Later {
         is_new: bool,
     },
-}
-
-/// Members that get what they have missed in parts.
-#[derive(Debug, Default)]
-pub(super) struct Replays {
-    by_membership: HashMap<u32, Replay>,
-    /// Those whose next part is still to be requested; some may be gone.
-    queue: VecDeque<ChannelId>,
-}
-
-#[derive(Debug)]
-struct Replay {
-    channel: ChannelId,
-    conn: Key,
-    /// The position up to which it has all.
-    through: Position,
-    partial: bool,
-    /// The ticket that its channel waits for.
-    ticket: u32,
-    is_asked: bool,
-}
-
-impl Replays {
-    pub(super) fn len(&self) -> usize {
-        self.by_membership.len()
-    }
-
-    fn get(&self, channel: ChannelId) -> Option<&Replay> {
-        self.by_membership.get(&channel.membership).filter(|it| it.channel == channel)
-    }
-
-    fn get_mut(&mut self, channel: ChannelId) -> Option<&mut Replay> {
-        self.by_membership.get_mut(&channel.membership).filter(|it| it.channel == channel)
-    }
-
-    fn remove(&mut self, membership: u32) {
-        self.by_membership.remove(&membership);
-        if self.by_membership.is_empty() {
-            *self = Self::default();
-        }
-    }
 }
 
 /// Joins.
@@ -160,7 +105,7 @@ impl<N: Node> Histories<N> {
         resume.partial && !self.is_only_own(topic)
     }
 
-    fn post_request(&self, ask: MissedRequest) {
+    pub(super) fn post_request(&self, ask: MissedRequest) {
         let home = home_shard(&ask.topic, self.node.shards());
         self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
@@ -237,7 +182,7 @@ impl<N: Node> Histories<N> {
         self.send_event(out, speaker, missed, RESUMED, payload);
     }
 
-    fn send_event(
+    pub(super) fn send_event(
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
@@ -322,109 +267,6 @@ impl<N: Node> Histories<N> {
         encoded.truncate(ANSWERS_MAX - 1);
         encoded.insert(0, (Arc::clone(missed), run.clone()));
         Some(run)
-    }
-}
-
-/// Replays.
-impl<N: Node> Histories<N> {
-    pub(crate) fn replays(&self) -> usize {
-        self.replays.len()
-    }
-
-    /// A replay may take as long as it needs.
-    pub(crate) fn is_replaying(&self, barriers: &Barriers, channel: ChannelId) -> bool {
-        self.replays.get(channel).is_some_and(|replay| barriers.awaits(channel, replay.ticket))
-    }
-
-    pub(crate) fn begin_replay(&mut self, speaker: &Speaker, resumption: &Resumption, ticket: u32) {
-        let Resumption { missed, partial, .. } = resumption;
-        let (channel, conn, through, partial) =
-            (speaker.id, speaker.conn, missed.through, *partial);
-        let replay = Replay { channel, conn, through, partial, ticket, is_asked: false };
-        self.replays.by_membership.insert(channel.membership, replay);
-        self.replays.queue.push_back(channel);
-    }
-
-    /// Requests the next parts for members whose sockets have taken most of the last; and handles
-    /// requests that wait for a broker. Returns channels that have ended, with their tickets.
-    pub(crate) fn go_on(
-        &mut self,
-        out: &impl Sockets,
-        registry: &Registry,
-        barriers: &Barriers,
-    ) -> (Next, Vec<(ChannelId, u32)>) {
-        let (tended, mut ended) = (self.expire_pending(out.now()), Vec::new());
-        let few = self.node.config().history.portion.bytes / 2;
-        for _ in 0..self.replays.queue.len().min(VISITED_MAX) {
-            let Some(channel) = self.replays.queue.pop_front() else { break };
-            let Some(replay) = self.replays.get(channel) else { continue };
-            if barriers.ends(channel) {
-                ended.push((channel, replay.ticket));
-            } else if out.queued(replay.conn) as u64 <= few {
-                self.request_portion(registry, channel);
-            } else {
-                self.replays.queue.push_back(channel);
-            }
-        }
-        let is_over = self.replays.queue.is_empty();
-        let next = if is_over { Next::Idle } else { Next::After(POLL_INTERVAL) };
-        (next.sooner(tended, out.now()), ended)
-    }
-
-    fn request_portion(&mut self, registry: &Registry, channel: ChannelId) {
-        let member = registry.member(channel.membership);
-        let topic = member.and_then(|it| Some(Box::from(&*registry.topic(it.topic)?.name)));
-        let (Some(topic), Some(replay)) = (topic, self.replays.get_mut(channel)) else { return };
-        replay.is_asked = true;
-        let (since, partial) = (Since::After(replay.through), replay.partial);
-        let (shard, requester) = (self.shard, Requester::Member(channel));
-        let (torn, is_away) = (false, false);
-        // By mail also to this shard, so that others get their turn.
-        self.post_request(MissedRequest {
-            topic,
-            since,
-            partial,
-            torn,
-            is_away,
-            client: 0,
-            shard,
-            requester,
-        });
-    }
-
-    /// A part has arrived for a member. Returns whether it was requested; a gap in it is sent.
-    pub(crate) fn portion_came(
-        &mut self,
-        out: &mut impl Sockets,
-        speaker: &Speaker,
-        missed: &Missed,
-    ) -> bool {
-        let replay = self.replays.get_mut(speaker.id).filter(|replay| replay.is_asked);
-        let Some(replay) = replay else { return false };
-        replay.is_asked = false;
-        if let Some(gap) = missed.gap {
-            self.metrics.count_resume(Some(gap));
-            let mut payload = Vec::new();
-            encode_gap(&mut payload, gap);
-            self.send_event(out, speaker, missed, GAP, payload);
-        }
-        true
-    }
-
-    /// A part was sent. Returns the ticket of the channel if that was the last.
-    pub(crate) fn portion_sent(
-        &mut self,
-        channel: ChannelId,
-        missed: &Missed,
-        is_ended: bool,
-    ) -> Option<u32> {
-        let replay = self.replays.get_mut(channel)?;
-        replay.through = missed.through;
-        if missed.more || is_ended {
-            self.replays.queue.push_back(channel);
-            return None;
-        }
-        self.replays.by_membership.remove(&channel.membership).map(|replay| replay.ticket)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Unanswered requests of a shard to the broker to keep or forget.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 
 use simurgh_channel::engine::NUMBERS_APART;
 use simurgh_channel::{Charge, KeptFor};

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use simurgh_channel::{HistoryRule, Kind, Outcome, Reply, home_shard};
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
-use simurgh_reactor::Key;
 
 use crate::testing::*;
 use crate::wire::Wire;

@@ -3,11 +3,12 @@
 //! A broadcast counts for its home and its publisher's flow until it is answered, so publishers
 //! that are faster than the broker are held.
 
+use alloc::boxed::Box;
 use simurgh_channel::{
     HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, NotKept, StoreRequest, ToCluster, engine,
 };
+use simurgh_data::Now;
 use simurgh_history::{Epoch, Position, StoredAt};
-use simurgh_reactor::Now;
 
 use super::Histories;
 use super::stores::Pending;
@@ -82,7 +83,7 @@ impl<N: Node> Histories<N> {
         match kept_for {
             KeptFor::Nobody => {}
             KeptFor::Caller(answer) => {
-                ask(&self.metrics, || answer(outcome));
+                ask::<N, _>(&self.metrics, || answer(outcome));
             }
             KeptFor::Channel { channel, ticket, .. } => {
                 let why = outcome.err().filter(|it| *it != NotKept::LocalOnly);

@@ -1,8 +1,10 @@
 //! Leaves that members have not received yet, since the same key may soon be back on this node or
 //! another.
 
-use std::collections::{HashMap, VecDeque};
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use simurgh_channel::nanoseconds;
 use simurgh_presence::{Change, ChangedMeta, Diff};
@@ -37,11 +39,11 @@ impl HeldLeaves {
         let until_ns = now_ns.saturating_add(nanoseconds(delay));
         self.leaves.extend(leaves.into_iter().map(|change| (until_ns, change)));
         let excess = self.leaves.len().saturating_sub(leaves_max);
-        let here: HashMap<Box<str>, usize> =
+        let here: BTreeMap<Box<str>, usize> =
             joins.iter().enumerate().map(|(at, it)| (it.key.clone(), at)).collect();
-        let mut told: HashMap<Box<str>, Change> = HashMap::new();
+        let mut told: BTreeMap<Box<str>, Change> = BTreeMap::new();
         let mut order = Vec::new();
-        let leaves = std::mem::take(&mut self.leaves).into_iter().enumerate();
+        let leaves = core::mem::take(&mut self.leaves).into_iter().enumerate();
         for (at, (until_ns, mut change)) in leaves {
             let join = here.get(&change.key).and_then(|at| joins.get_mut(*at));
             let is_here = join.is_some();
@@ -86,7 +88,7 @@ impl HeldLeaves {
             if *until_ns > due_ns {
                 return;
             }
-            if std::mem::take(until_ns) > 0 {
+            if core::mem::take(until_ns) > 0 {
                 self.bytes = self.bytes.saturating_sub(weight(change));
             }
         }

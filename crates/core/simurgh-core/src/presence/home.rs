@@ -1,10 +1,13 @@
 //! The topics whose home this shard is, their deadlines, and the answers that the shard gives to
 //! members by itself.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
-use std::rc::Rc;
-use std::sync::Arc;
+use crate::seeded_state::{HashMap, SeededState};
+use alloc::boxed::Box;
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::rc::Rc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use simurgh_channel::{
     ChannelId, Charge, PresenceCall, PresenceCallback, PresenceConfig, PresenceList, SharedEvent,
@@ -33,7 +36,7 @@ pub(super) struct Home {
     pub(super) leaving: VecDeque<(u64, Rc<str>)>,
     peering: Option<Box<Peering>>,
     /// Answers for members of topics that are too large for a list, whichever shard is their home.
-    answers: HashMap<Box<str>, Arc<[SharedEvent]>>,
+    answers: HashMap<Box<str>, Arc<[SharedEvent]>, SeededState>,
 }
 
 /// State for other nodes, in addition to that of each topic; `None` without a cluster.
@@ -66,7 +69,7 @@ impl Home {
         let (topics, due) = (NameMap::new(seed), BinaryHeap::new());
         let refs = PhxRefs::new(Owner(node.0.wrapping_add(u64::from(shard))));
         let peering = is_clustered.then(Box::default);
-        let answers = HashMap::new();
+        let answers = HashMap::with_hasher(SeededState::new(seed));
         let (leaving, leaving_bytes) = (VecDeque::new(), 0);
         let owner = node;
         Self {
@@ -119,7 +122,7 @@ impl Home {
             None => drop(self.answers.remove(name)),
         }
         if self.answers.is_empty() {
-            self.answers = HashMap::new();
+            self.answers.shrink_to_fit();
         }
     }
 
@@ -344,7 +347,7 @@ impl Home {
     }
 
     pub(super) fn take_outbox(&mut self) -> Vec<(Rc<str>, ToPeers)> {
-        self.peering.as_mut().map(|it| std::mem::take(&mut it.outbox)).unwrap_or_default()
+        self.peering.as_mut().map(|it| core::mem::take(&mut it.outbox)).unwrap_or_default()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The limit for leaves that wait for their delay, of all topics of a shard.
 
-use std::rc::Rc;
+use alloc::rc::Rc;
 
 use simurgh_channel::{PresenceConfig, nanoseconds};
 

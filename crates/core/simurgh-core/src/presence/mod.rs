@@ -13,17 +13,17 @@ mod peers;
 mod topic;
 mod topic_peers;
 
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::sync::Arc;
+use core::time::Duration;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
     Broadcast, Charge, Mail, Node, Posted, PresenceCall, PresenceMail, SharedEvent, SharedPush,
     ToCluster,
 };
+use simurgh_data::{Next, Now};
 use simurgh_presence::Owner;
 use simurgh_proto::message::Payload;
-use simurgh_reactor::{Next, Now};
 
 use self::home::{Home, MemberCall};
 use self::output::Output;
@@ -152,7 +152,7 @@ impl<N: Node> Presences<N> {
             }
             PresenceMail::List(answer) => {
                 if let Some((answer, list)) = home.list(topic, answer, config, now_ns) {
-                    ask(metrics, || answer(list));
+                    ask::<N, _>(metrics, || answer(list));
                 }
             }
             PresenceMail::ListAnswer(events) => home.keep(topic, events),
@@ -195,7 +195,7 @@ impl<N: Node> Presences<N> {
                 metrics.presence_events.add(output.events() as u64);
                 bytes += output.bytes();
                 match output {
-                    Output::Answer(answer, list) => drop(ask(metrics, || answer(list))),
+                    Output::Answer(answer, list) => drop(ask::<N, _>(metrics, || answer(list))),
                     output => post_output(&**node, &topic, output),
                 }
             }

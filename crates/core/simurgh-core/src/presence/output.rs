@@ -1,6 +1,8 @@
 //! Presence messages to the members of a topic.
 
-use std::sync::Arc;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{ChannelId, PresenceCallback, PresenceList, SharedEvent};
 

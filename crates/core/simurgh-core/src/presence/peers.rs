@@ -1,5 +1,6 @@
 //! State of the home of a topic's presences for other nodes.
 
+use alloc::vec::Vec;
 use simurgh_channel::PresenceCallback;
 use simurgh_presence::Owner;
 
@@ -159,7 +160,7 @@ mod tests {
     fn silent_node_is_queried_until_it_answers_or_is_gone() {
         let asked = |it: &mut Peers, now_ns| {
             it.ask_again(now_ns);
-            let asks = std::mem::take(&mut it.outbox).into_iter().map(|what| match what {
+            let asks = core::mem::take(&mut it.outbox).into_iter().map(|what| match what {
                 ToPeers::RequestState(owner) => owner.0,
                 other => panic!("{other:?}"),
             });

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use simurgh_channel::{PresenceCall, PresenceConfig};
+use simurgh_data::Key;
 use simurgh_presence::{Meta, Owner};
 use simurgh_proto::message::Payload;
-use simurgh_reactor::Key;
 
 use crate::presence::home::{Home, MemberCall};
 use crate::presence::output::Output;

@@ -5,9 +5,13 @@
 //! when that diff was made; it is sent in portions, one a turn, and always before the next diff:
 //! with both, a client has what is in the table.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use simurgh_channel::{ChannelId, Charge, PresenceCall, PresenceConfig, SharedEvent, nanoseconds};
 use simurgh_presence::{Diff, Owner, Table};
@@ -198,7 +202,7 @@ impl Topic {
         if !self.asking.is_empty() {
             self.state = Some([("presence_state", self.list().into())].into());
             self.is_shared = false;
-            self.getting = std::mem::take(&mut self.asking).into();
+            self.getting = core::mem::take(&mut self.asking).into();
         }
     }
 
@@ -268,7 +272,7 @@ impl Topic {
         now_ns: u64,
         output: &mut Vec<Output>,
     ) {
-        let asking = std::mem::take(&mut self.asking);
+        let asking = core::mem::take(&mut self.asking);
         let (counted, counted_ns) = self.summary;
         let is_due = now_ns.saturating_sub(counted_ns) >= nanoseconds(config.summary_interval);
         let is_known = counted == Some(self.table.len());
@@ -310,7 +314,7 @@ impl Topic {
         if self.getting.is_empty() {
             (self.state, self.getting) = (None, VecDeque::new());
         }
-        output.push(match std::mem::replace(&mut self.is_shared, true) {
+        output.push(match core::mem::replace(&mut self.is_shared, true) {
             false => Output::Some(state, channels),
             true => Output::Again(state, channels),
         });

@@ -1,5 +1,6 @@
 //! A topic's presences between the nodes of a cluster: each sends its own entries.
 
+use alloc::vec::Vec;
 use simurgh_channel::{PresenceCallback, PresenceConfig, PresenceList};
 use simurgh_presence::{Applied, Owner};
 
@@ -89,7 +90,7 @@ impl Topic {
         if !peers.has_answers(now_ns) {
             return Vec::new();
         }
-        let lists = std::mem::take(&mut peers.lists);
+        let lists = core::mem::take(&mut peers.lists);
         lists.into_iter().map(|answer| (answer, self.show(config, now_ns))).collect()
     }
 

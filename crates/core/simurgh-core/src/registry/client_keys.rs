@@ -1,5 +1,7 @@
 //! Ids with which clients have joined, by membership: 8 bytes each, in pages.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 const PAGE: usize = 512;
 
 /// Hashes of the clients' own ids; 0: none.
@@ -41,7 +43,7 @@ impl ClientKeys {
         }
         let it = slot.get_or_insert_with(|| Box::new(Page { keys: [0; PAGE], count: 0 }));
         let Some(place) = it.keys.get_mut(at) else { return };
-        let before = std::mem::replace(place, key);
+        let before = core::mem::replace(place, key);
         it.count += u16::from(before == 0 && key != 0);
         it.count -= u16::from(before != 0 && key == 0);
         if it.count == 0 {

@@ -1,8 +1,10 @@
 //! Memberships: the server's side of joined channels, in one slab for all connections of a shard.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use simurgh_channel::{NO_MEMBERSHIP, ShardChannel};
+use simurgh_data::{Key, PAGE_SLOTS, Page, SlotAllocator};
 use simurgh_proto::message::OwnedRef;
-use simurgh_reactor::{Key, PAGE_SLOTS, Page, SlotAllocator};
 
 use super::topics::TopicId;
 
@@ -96,7 +98,7 @@ impl Membership {
     }
 
     pub(super) fn take_channel(&mut self) -> Option<Box<dyn ShardChannel>> {
-        match std::mem::replace(&mut self.holds, Holds::NOTHING) {
+        match core::mem::replace(&mut self.holds, Holds::NOTHING) {
             Holds::Channel(channel) => Some(channel),
             relay @ Holds::Relay(_) => {
                 self.holds = relay;
@@ -215,7 +217,7 @@ impl Memberships {
     /// code.
     pub(super) fn remove(&mut self, id: u32) -> Option<OwnedRef> {
         let slot = self.get_mut(id)?;
-        let join_ref = std::mem::take(&mut slot.join_ref);
+        let join_ref = core::mem::take(&mut slot.join_ref);
         let (is_joined, hibernates) = (slot.is_joined(), slot.is(HIBERNATES));
         slot.flags = FREE;
         slot.generation = slot.generation.wrapping_add(1);

@@ -17,12 +17,14 @@ mod members;
 mod pages;
 mod topics;
 
-use std::rc::Rc;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{Broadcast, ChannelId, NO_MEMBERSHIP, ShardChannel};
-use simurgh_reactor::Key;
+use simurgh_data::Key;
 
 use client_keys::ClientKeys;
 pub(crate) use list::List;
@@ -138,7 +140,7 @@ impl<D: Deliveries> Registry<D> {
 
     pub(crate) fn of(&self, list: List) -> impl Iterator<Item = (u32, &Membership)> {
         let at = |id: u32| Some((id, self.members.get(id)?));
-        std::iter::successors(at(list.first()), move |(_, it)| at(it.next))
+        core::iter::successors(at(list.first()), move |(_, it)| at(it.next))
     }
 
     /// A socket's channel in a topic: searched among the socket's memberships or the topic's
@@ -198,7 +200,7 @@ impl<D: Deliveries> Registry<D> {
             }
         };
         if topic.push(Member::new(key, id, kind, topic.deliveries.head())).is_err() {
-            let holds = self.members.get_mut(id).map(|it| std::mem::take(&mut it.holds));
+            let holds = self.members.get_mut(id).map(|it| core::mem::take(&mut it.holds));
             self.members.remove(id);
             self.topics.close_if_empty(topic_id);
             return Err(holds.unwrap_or_default());

@@ -1,7 +1,8 @@
 //! A vector in pages: it grows without copying, so growth neither costs a long turn nor needs the
 //! old and the new memory at once, and pages return to the system when a crowd has left.
 
-use simurgh_reactor::{PAGE_SLOTS, Page};
+use alloc::vec::Vec;
+use simurgh_data::{PAGE_SLOTS, Page};
 
 pub(crate) struct Pages<T> {
     /// Grows like any vector, since most topics are small.
@@ -76,7 +77,7 @@ impl<T> Pages<T> {
             self.more.pop();
         }
         match self.get_mut(index) {
-            Some(place) => Some(std::mem::replace(place, last)),
+            Some(place) => Some(core::mem::replace(place, last)),
             None => Some(last),
         }
     }

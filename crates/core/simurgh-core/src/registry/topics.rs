@@ -4,10 +4,12 @@
 //! others have not, and that stays so when members leave. Only the fan-out gives the cursors of
 //! members their meaning.
 
-use std::hash::BuildHasher;
-use std::rc::Rc;
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
 
-use simurgh_reactor::Key;
+use simurgh_data::Key;
 
 use super::pages::Pages;
 use crate::name_table::NameTable;
@@ -282,7 +284,7 @@ mod tests {
         for head in [5, 9] {
             topic.begin_pass_at_first();
             let visited: Vec<u32> =
-                std::iter::from_fn(|| topic.visit(head)).map(Member::membership).collect();
+                core::iter::from_fn(|| topic.visit(head)).map(Member::membership).collect();
             assert_eq!(visited, [0, 1, 2]);
         }
         assert_eq!(topic.visit(10).map(|member| member.cursor), None);

@@ -1,10 +1,11 @@
 //! Joins that waited: for the application's decision, or for what their clients have missed.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{Join, JoinKind, Missed, Node};
+use simurgh_data::Key;
 use simurgh_proto::session::server as session;
-use simurgh_reactor::Key;
 
 use super::joining::Joining;
 use crate::core::Core;

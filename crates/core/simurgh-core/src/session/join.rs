@@ -1,14 +1,16 @@
 //! Joins: checks before the application is called, its decision, and what follows from it.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use simurgh_channel::{
     Callback, Effect, Join, JoinFn, JoinKind, Kind, Node, Outcome, PARSED_BYTES_MAX, Prepared,
     ShardChannel, TOPIC_BYTES_MAX, UserSocket,
 };
+use simurgh_data::Key;
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
-use simurgh_reactor::Key;
 
 use crate::application::Subject;
 use crate::core::{Core, Received};

@@ -1,11 +1,13 @@
 //! A join in progress: what its answer needs, what it waits for, and how it is answered.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use simurgh_channel::{Effect, JoinDecision, Node, Reason};
+use simurgh_data::Key;
 use simurgh_history::{BadResume, Resume};
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
 
 use crate::core::Core;
 use crate::frames::send;

@@ -1,11 +1,11 @@
 //! Messages that exceed a limit (PROTOCOL §6.7).
 
 use simurgh_channel::{LimitPolicy, Node, Reply};
+use simurgh_data::Key;
 use simurgh_proto::message::{Message, Ref};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
 
 use crate::core::{Core, Received};
 use crate::fanout::Registry;

@@ -5,15 +5,17 @@ mod join;
 mod joining;
 mod limited;
 
+use alloc::boxed::Box;
+use alloc::vec;
 use simurgh_channel::{
     Callback, ChannelId, ChannelMessage, Effect, NO_MEMBERSHIP, Node, Reason, SharedPush,
     SocketState, ToChannel,
 };
+use simurgh_data::Key;
 use simurgh_proto::message::{Message, Payload, Ref};
 use simurgh_proto::serializer::Frame;
 use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
 
 use crate::core::{Core, Received};
 use crate::effects::CurrentMessage;
@@ -266,7 +268,7 @@ impl<N: Node> Core<N> {
         if socket.is_open() {
             self.socket_ended();
         }
-        let (list, own) = (std::mem::take(&mut socket.list), socket.own.take());
+        let (list, own) = (core::mem::take(&mut socket.list), socket.own.take());
         self.end_memberships(out, list, own);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::Frame;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
 
 use crate::testing::*;
 use crate::*;

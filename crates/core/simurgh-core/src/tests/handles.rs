@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use simurgh_channel::{ChannelMessage, Effect};
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
-use simurgh_reactor::Key;
 
 use crate::testing::*;
 use crate::*;

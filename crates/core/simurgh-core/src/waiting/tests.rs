@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use simurgh_channel::Effect;
+use simurgh_data::Key;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
 
 use crate::testing::*;
 use crate::*;

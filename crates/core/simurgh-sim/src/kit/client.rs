@@ -1,10 +1,10 @@
 //! Clients' ends of connections: what they read and write.
 
 use simurgh_core::Wire;
+use simurgh_data::Key;
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::{Frame, ServerMessage};
 use simurgh_proto::ws::{CloseFrame, Decoder, Event, FrameLimits, Role};
-use simurgh_reactor::Key;
 
 use crate::kit::NONE;
 

@@ -11,9 +11,9 @@ use simurgh_core::{
     HistoryRule, JoinDecision, JoinFn, Kind, LinkedWork, Mail, Node, NodeHandle, Posted,
     PresenceCallback, PresenceConfig, Route, ToChannel, UserSocket, Work, guarded,
 };
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
-use simurgh_reactor::Key;
 
 use crate::kit::fault::Fault;
 use crate::kit::setup::{Ledger, Shared, locked};
@@ -156,6 +156,10 @@ impl<L: Ledger, P: Send + Sync + 'static> NodeHandle for SimNode<L, P> {
 }
 
 impl<L: Ledger, P: Send + Sync + 'static> Node for SimNode<L, P> {
+    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+        simurgh_core::guarded(f)
+    }
+
     fn config(&self) -> &Config {
         &self.shared.setup.config
     }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use simurgh_core::Socket;
+use simurgh_data::Key;
 use simurgh_proto::serializer::Kind;
-use simurgh_reactor::Key;
 
 use crate::kit::delivery::{Delivery, Request};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, Mail, Phase, Received};
+use simurgh_data::{Next, Now};
 use simurgh_proto::serializer::{Frame, Kind as FrameKind, Serializer, ServerMessage};
-use simurgh_reactor::{Next, Now};
 
 use crate::kit::client::{self, Client, Read};
 use crate::kit::node::SimNode;
@@ -156,7 +156,7 @@ pub(crate) trait Turns {
     }
 
     /// Hands in what was read of a socket, until it waits for something.
-    fn feed(&mut self, slot: usize, shard: usize, key: simurgh_reactor::Key) {
+    fn feed(&mut self, slot: usize, shard: usize, key: simurgh_data::Key) {
         loop {
             let tick = Now::from_ns(self.local_ns(slot)).tick;
             let it = self.shard(slot, shard).filter(|it| !it.has_ended);
@@ -179,7 +179,7 @@ pub(crate) trait Turns {
     }
 
     /// The slot, shard and key of a client's connection.
-    fn place_of(&mut self, client: usize) -> Option<(usize, usize, simurgh_reactor::Key)> {
+    fn place_of(&mut self, client: usize) -> Option<(usize, usize, simurgh_data::Key)> {
         let line = self.clients().get_mut(client)?.connection().as_ref();
         line.map(|it| (it.slot, it.shard, it.key))
     }

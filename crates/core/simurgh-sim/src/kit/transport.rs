@@ -9,9 +9,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use simurgh_core::{AbandonReason, Broadcast, NETWORK, Socket, Sockets, Wire};
+use simurgh_data::{Key, Now, Run, Shared};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::{Key, Now, Run, Shared};
 
 use crate::kit::delivery::{Delivery, letter};
 use crate::kit::fault::Fault;

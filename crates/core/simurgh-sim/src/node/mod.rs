@@ -15,9 +15,9 @@ use simurgh_core::{
     Kind, LinkedWork, Mail, Node, NodeHandle, PresenceCallback, PresenceConfig, Route, ToChannel,
     UserSocket, Work,
 };
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
-use simurgh_reactor::Key;
 
 use crate::app::shared::Shared;
 use crate::app::{self, handlers, ready};
@@ -228,6 +228,10 @@ impl NodeHandle for SimNode {
 }
 
 impl Node for SimNode {
+    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+        simurgh_core::guarded(f)
+    }
+
     fn config(&self) -> &Config {
         &self.shared.profile.config
     }

@@ -2,7 +2,7 @@
 
 use crate::kit::peer::Peer;
 use simurgh_core::{NETWORK, Node, Phase};
-use simurgh_reactor::Key;
+use simurgh_data::Key;
 
 use super::{NodeSimulation, Server};
 use crate::model::{Model, Shard};

@@ -6,11 +6,11 @@ use crate::kit::fault::Fault;
 use crate::kit::peer::{ClientMessage, Content, Value};
 use crate::kit::{NONE, payload, refs};
 use simurgh_core::{Phase, Received, Wire};
+use simurgh_data::Key;
 use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::serializer::{Frame, Kind, Serializer};
 use simurgh_proto::session::client::{Client, Topic};
 use simurgh_proto::ws::{CloseCode, Decoder};
-use simurgh_reactor::Key;
 
 use crate::model::limits::Size;
 use crate::model::{Input, PayloadInfo, code_bit};
@@ -224,7 +224,7 @@ impl NodeSimulation {
 
     fn hand_in(&mut self, shard: usize, key: Key, sent: ClientMessage) {
         let Some(server) = self.servers.get_mut(shard) else { return };
-        let tick = simurgh_reactor::Now::from_ns(server.turn_ns(self.clock_ns)).tick;
+        let tick = simurgh_data::Now::from_ns(server.turn_ns(self.clock_ns)).tick;
         let Some(peer) = server.net.peer_mut(key) else { return };
         let is_open = peer.socket.is_open();
         let conn = peer.conn;

@@ -18,7 +18,7 @@ use crate::kit::run::Simulation;
 use crate::kit::transport::Transport;
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, Mail, Node, Phase};
-use simurgh_reactor::{Key, Next};
+use simurgh_data::{Key, Next};
 
 use self::client::Link;
 use self::readings::Reading;

@@ -374,7 +374,7 @@ impl NodeSimulation {
                 self.write(conn);
             }
             for shard in 0..self.servers.len() {
-                is_busy |= self.end_turn(shard, round as u64) == simurgh_reactor::Next::Now;
+                is_busy |= self.end_turn(shard, round as u64) == simurgh_data::Next::Now;
             }
             self.clock_ns += 5_000_000;
             if self.has_failed() {
@@ -496,7 +496,7 @@ impl NodeSimulation {
         const SLACK: u32 = 100;
         let config = &self.shared.profile.config;
         let Some(peer) = self.peer(conn) else { return false };
-        let tick = simurgh_reactor::Now::from_ns(self.clock_ns).tick;
+        let tick = simurgh_data::Now::from_ns(self.clock_ns).tick;
         let silent = tick.saturating_sub(peer.socket.last_heard());
         let limit = match peer.socket.phase() {
             Phase::Waiting => Some(config.decision_timeout),

@@ -3,10 +3,10 @@
 use crate::kit::delivery::Request;
 use crate::kit::peer::{ClientMessage, Content};
 use simurgh_core::{Kind, Node, Phase, Received, guarded};
+use simurgh_data::Key;
 use simurgh_proto::message::Message;
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
 
 use super::NodeSimulation;
 use super::client::{join_ref, size};
@@ -28,7 +28,7 @@ impl NodeSimulation {
     /// Reads a long text away from its shard, which does not read its socket meanwhile.
     pub(crate) fn read_elsewhere(&mut self, shard: usize, key: Key, sent: ClientMessage) {
         let Some(server) = self.servers.get_mut(shard) else { return };
-        let tick = simurgh_reactor::Now::from_ns(server.turn_ns(self.clock_ns)).tick;
+        let tick = simurgh_data::Now::from_ns(server.turn_ns(self.clock_ns)).tick;
         self.tickets += 1;
         let ticket = self.tickets;
         let Some(peer) = server.net.peer_mut(key) else { return };

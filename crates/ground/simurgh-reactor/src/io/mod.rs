@@ -17,13 +17,14 @@ use std::time::Duration;
 use mio::unix::SourceFd;
 use mio::{Interest, Poll};
 
-use crate::clock::{Clock, Now};
+use simurgh_data::{Key, Now, Run, Shared};
+
+use crate::clock::Clock;
 use crate::config::Config;
-use crate::connection::{Closed, Key, Special, token};
+use crate::connection::{Closed, Special, token};
 use crate::handoff::{self, HandOffError};
 use crate::net::{self, Ports};
 use crate::outbound::{LocalOutput, Outbox};
-use crate::shared::{Run, Shared};
 use crate::slab::{
     CLOSE_SCHEDULED, CLOSING, CONNECTING, HELD, LISTED, MUTE, NO_READ, NO_SEND, PEER_SHUT, SHUT,
     Slab, Socket, UNREAD, WRITABLE,

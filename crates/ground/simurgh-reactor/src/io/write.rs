@@ -8,10 +8,11 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use super::Io;
-use crate::connection::{Closed, Key};
+use simurgh_data::{Key, Run, Shared};
+
+use crate::connection::Closed;
 use crate::outbound::{DRAIN_BYTES_MAX, Dirty, Outbox, Piece, SLICES_MAX, fill};
 use crate::queue::Queue;
-use crate::shared::{Run, Shared};
 use crate::slab::{BLOCKED, CLOSE_SCHEDULED, CLOSING, CONNECTING, MUTE, NO_SEND, OVER, Socket};
 
 #[cfg(target_os = "linux")]

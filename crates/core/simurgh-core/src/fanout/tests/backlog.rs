@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use simurgh_data::{Key, Next};
 use simurgh_proto::message::Payload;
-use simurgh_reactor::{Key, Next};
 
 use super::{news, publish};
 use crate::registry::BEHIND;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_data::{Key, Next};
 use simurgh_proto::message::Payload;
-use simurgh_reactor::{Key, Next};
 
 use crate::testing::*;
 use crate::*;

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use simurgh_channel::{HistoryRule, Kind, Node as _, Outcome, home_shard};
+use simurgh_data::Key;
 use simurgh_history::Epoch;
 use simurgh_proto::message::Payload;
-use simurgh_reactor::Key;
 
 use crate::testing::*;
 use crate::wire::Wire;

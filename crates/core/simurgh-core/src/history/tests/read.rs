@@ -6,10 +6,10 @@ use std::time::Duration;
 use simurgh_channel::{
     HistoryConfig, HistoryPage, HistoryRule, MissedRequest, Node as _, Range, Requester,
 };
+use simurgh_data::Key;
 use simurgh_history::{GapReason, Position, Since};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
-use simurgh_reactor::Key;
 
 use super::Node;
 use crate::history::kept_topics::KeptTopics;

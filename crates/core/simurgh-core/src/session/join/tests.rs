@@ -2,11 +2,11 @@
 
 mod later;
 
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::Key;
 
 use super::{REF_BYTES_MAX, SHORT_TOPIC_BYTES, TOPIC_BYTES_MAX};
 use crate::socket::Socket;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::Frame;
-use simurgh_reactor::Key;
 
 use crate::testing::*;
 use crate::*;

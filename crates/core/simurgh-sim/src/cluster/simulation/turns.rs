@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::kit::payload;
 use crate::kit::shard::Turns;
 use simurgh_core::Mail;
+use simurgh_data::Next;
 use simurgh_proto::serializer::ServerMessage;
-use simurgh_reactor::Next;
 
 use super::ClusterSimulation;
 use crate::cluster::client::Client;

@@ -4,8 +4,9 @@
 //! thousands of frames keeps only the first and the last ([`Run`]), so a slow peer costs the same
 //! however much it is behind, and all slow peers together keep what was sent once.
 
-use std::cell::{Cell, OnceCell};
-use std::rc::Rc;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, OnceCell};
 
 /// Bytes that many connections of a shard are sent: one allocation and one reference count, and a
 /// link to what follows them ([`Shared::follow`]).
@@ -27,12 +28,14 @@ struct Frame<B: ?Sized> {
 
 impl Shared {
     /// Wraps bytes of any kind without copying them: a `Vec<u8>`, an `Arc<[u8]>` …
+    #[inline]
     pub fn new(bytes: impl AsRef<[u8]> + 'static) -> Self {
         Self::of(bytes, None)
     }
 
     /// Wraps bytes that are counted in `count` until they are dropped.
-    pub(crate) fn counted(bytes: impl AsRef<[u8]> + 'static, count: &Rc<Cell<usize>>) -> Self {
+    #[inline]
+    pub fn counted(bytes: impl AsRef<[u8]> + 'static, count: &Rc<Cell<usize>>) -> Self {
         let len = bytes.as_ref().len();
         count.set(count.get() + len);
         Self::of(bytes, Some((Rc::clone(count), len)))
@@ -64,15 +67,16 @@ impl Shared {
         self.0.goes_on.set(self.0.next.set(part.clone()).is_ok());
     }
 
+    /// Whether another part of the same frame follows.
     #[inline]
-    pub(crate) fn goes_on(&self) -> bool {
+    pub fn goes_on(&self) -> bool {
         self.0.goes_on.get()
     }
 
     /// This part and those after it, to the end of the frame.
     #[inline]
     fn parts(&self) -> impl Iterator<Item = &Self> {
-        std::iter::successors(Some(self), |part| if part.goes_on() { part.next() } else { None })
+        core::iter::successors(Some(self), |part| if part.goes_on() { part.next() } else { None })
     }
 
     /// The last part of the frame that this is, or is a part of.
@@ -132,12 +136,14 @@ pub struct Run {
 
 impl Run {
     /// A single frame, with all its parts.
+    #[inline]
     pub fn of(frame: &Shared) -> Self {
         let bytes = frame.frame_bytes();
         Self { first: frame.clone(), last: frame.last_part().clone(), bytes }
     }
 
     /// Appends `next` if [`Shared::follow`] has put it after the last frame; else `false`.
+    #[inline]
     pub fn push(&mut self, next: &Shared) -> bool {
         let follows = self.last.next().is_some_and(|it| it.is(next));
         if follows {
@@ -147,7 +153,9 @@ impl Run {
         follows
     }
 
-    pub(crate) fn append(&mut self, more: &Self) -> bool {
+    /// Appends `more` if it begins with the frame that follows the last one; else `false`.
+    #[inline]
+    pub fn append(&mut self, more: &Self) -> bool {
         let follows = self.last.next().is_some_and(|it| it.is(&more.first));
         if follows {
             self.bytes += more.bytes;
@@ -170,21 +178,25 @@ impl Run {
     }
 
     /// Its frames, in order, part by part.
+    #[inline]
     pub fn frames(&self) -> impl Iterator<Item = &Shared> {
         let mut next = Some(&self.first);
-        std::iter::from_fn(move || {
+        core::iter::from_fn(move || {
             let frame = next?;
             next = if frame.is(&self.last) { None } else { frame.next() };
             Some(frame)
         })
     }
 
-    pub(crate) fn first(&self) -> &Shared {
+    /// Its first part.
+    #[inline]
+    pub fn first(&self) -> &Shared {
         &self.first
     }
 
     /// Drops the first part; `false`, and nothing is done, if it is the only one.
-    pub(crate) fn advance(&mut self) -> bool {
+    #[inline]
+    pub fn advance(&mut self) -> bool {
         if self.first.is(&self.last) {
             return false;
         }
@@ -195,7 +207,7 @@ impl Run {
     }
 
     /// Drops all except the rest of the first frame.
-    pub(crate) fn truncate(&mut self) {
+    pub fn truncate(&mut self) {
         *self = Self::of(&self.first);
     }
 }
@@ -203,6 +215,9 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use alloc::vec::Vec;
 
     fn chain(frames: usize, count: &Rc<Cell<usize>>) -> Vec<Shared> {
         let frames: Vec<Shared> =

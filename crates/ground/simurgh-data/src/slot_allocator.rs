@@ -1,5 +1,6 @@
 //! Slots of a table in pages: records do not move, and empty pages are freed.
 
+use alloc::vec::Vec;
 /// Slots of a page.
 pub const PAGE_SLOTS: usize = 256;
 const WORDS: usize = PAGE_SLOTS / 64;
