@@ -1,7 +1,6 @@
 //! The paths that a file names, without its tests, comments, strings and attributes. They are read
 //! from tokens, because `syn`'s tree does not parse the inside of a macro call.
 
-use std::collections::BTreeSet;
 use std::iter;
 
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};

@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::any::Any;
 use core::future::Future;
 use core::pin::Pin;
@@ -78,12 +79,6 @@ pub trait ShardChannel: Any + Send {
     fn terminate(&mut self, ctx: &mut ShardContext<'_>, reason: &Reason) {
         let _ = (ctx, reason);
     }
-
-    /// The channel that this one wraps, if any: messages of handles are for that.
-    #[doc(hidden)]
-    fn inner(&mut self) -> Option<&mut dyn ShardChannel> {
-        None
-    }
 }
 
 /// A channel that takes messages of the application itself, of one type; it may implement this for
@@ -124,13 +119,9 @@ impl ChannelMessage {
         }))
     }
 
-    /// Passes it to the channel, or to the one that this wraps.
+    /// Passes it to the channel.
     pub fn deliver(self, channel: &mut dyn ShardChannel, ctx: &mut ShardContext<'_>) -> Outcome {
-        // Called twice: the borrow of its result would last through the other branch.
-        if channel.inner().is_none() {
-            return (self.0)(channel, ctx);
-        }
-        channel.inner().map_or(Outcome::NoReply, |inner| (self.0)(inner, ctx))
+        (self.0)(channel, ctx)
     }
 }
 
@@ -143,32 +134,47 @@ pub type JoinFn = Arc<dyn Fn(&mut ShardContext<'_>, Payload<'_>) -> Join + Send 
 #[must_use]
 pub struct Join(#[doc(hidden)] pub JoinKind);
 
+/// Work that decides about a join.
+pub type JoinDecision = Pin<Box<dyn Future<Output = Join> + Send>>;
+
 /// The answer to a join, taken apart.
 #[derive(derive_more::Debug)]
 #[doc(hidden)]
 pub enum JoinKind {
     #[debug("Join::ok")]
-    Ok { channel: Box<dyn ShardChannel>, reply: Payload<'static> },
+    Ok(Admission),
     #[debug("Join::error")]
     Error(Payload<'static>),
     #[debug("Join::later")]
-    Later(Pin<Box<dyn Future<Output = Join> + Send>>),
-    /// Admitted once `until` is [`Released`](Self::Released).
+    Later(JoinDecision),
+    /// Admitted once the decision is [`Released`](Self::Released).
     #[debug("Join::after")]
-    Held {
-        channel: Box<dyn ShardChannel>,
-        reply: Payload<'static>,
-        until: Pin<Box<dyn Future<Output = Join> + Send>>,
-    },
+    Held(Admission, JoinDecision),
     /// The held client is admitted.
     #[debug("Join")]
     Released,
 }
 
+/// What a join function has made for a client that it admits.
+#[derive(derive_more::Debug)]
+#[debug("Admission {{ reply: {reply:?}, .. }}")]
+#[doc(hidden)]
+pub struct Admission {
+    pub channel: Box<dyn ShardChannel>,
+    pub reply: Payload<'static>,
+    /// Called when the client is a member, before the channel's `after_join`.
+    pub starts: Vec<StartFn>,
+}
+
+/// Starts something for a new member.
+#[doc(hidden)]
+pub type StartFn = Box<dyn FnOnce(&mut ShardContext<'_>) + Send>;
+
 impl Join {
     /// Admits the client; the reply is `{}` unless [`reply`](Self::reply) sets another.
     pub fn ok(channel: impl ShardChannel) -> Self {
-        Self(JoinKind::Ok { channel: Box::new(channel), reply: Payload::EMPTY_OBJECT })
+        let (channel, reply, starts) = (Box::new(channel), Payload::EMPTY_OBJECT, Vec::new());
+        Self(JoinKind::Ok(Admission { channel, reply, starts }))
     }
 
     /// Refused, with a payload for the client, by convention `{"reason": "…"}`.
@@ -186,22 +192,22 @@ impl Join {
     /// before, and has no member yet; otherwise as [`later`](Self::later).
     pub fn after(self, work: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(match self.0 {
-            JoinKind::Ok { channel, reply } => {
+            JoinKind::Ok(admission) => {
                 let released = async move {
                     work.await;
                     Self(JoinKind::Released)
                 };
-                JoinKind::Held { channel, reply, until: Box::pin(released) }
+                JoinKind::Held(admission, Box::pin(released))
             }
             JoinKind::Later(decision) => {
                 JoinKind::Later(Box::pin(async move { decision.await.after(work) }))
             }
-            JoinKind::Held { channel, reply, until } => {
+            JoinKind::Held(admission, until) => {
                 let released = async move {
                     work.await;
                     until.await
                 };
-                JoinKind::Held { channel, reply, until: Box::pin(released) }
+                JoinKind::Held(admission, Box::pin(released))
             }
             other @ (JoinKind::Error(_) | JoinKind::Released) => other,
         })
@@ -209,27 +215,22 @@ impl Join {
 
     /// Sets the payload of the reply to a successful join; does nothing to the others.
     pub fn reply(mut self, response: impl Into<Payload<'static>>) -> Self {
-        if let JoinKind::Ok { reply, .. } | JoinKind::Held { reply, .. } = &mut self.0 {
-            *reply = response.into();
+        if let JoinKind::Ok(admission) | JoinKind::Held(admission, _) = &mut self.0 {
+            admission.reply = response.into();
         }
         self
     }
 
-    /// Wraps the channel when it is made.
+    /// Calls `start` when the client is a member, before the channel's
+    /// [`after_join`](ShardChannel::after_join).
     #[doc(hidden)]
-    pub fn wrap(
-        self,
-        wrapper: impl FnOnce(Box<dyn ShardChannel>) -> Box<dyn ShardChannel> + Send + 'static,
-    ) -> Self {
-        Self(match self.0 {
-            JoinKind::Ok { channel, reply } => JoinKind::Ok { channel: wrapper(channel), reply },
-            JoinKind::Later(work) => {
-                JoinKind::Later(Box::pin(async move { work.await.wrap(wrapper) }))
-            }
-            JoinKind::Held { channel, reply, until } => {
-                JoinKind::Held { channel: wrapper(channel), reply, until }
-            }
-            other @ (JoinKind::Error(_) | JoinKind::Released) => other,
-        })
+    pub fn on_start(mut self, start: impl FnOnce(&mut ShardContext<'_>) + Send + 'static) -> Self {
+        if let JoinKind::Later(decision) = self.0 {
+            return Self::later(async move { decision.await.on_start(start) });
+        }
+        if let JoinKind::Ok(admission) | JoinKind::Held(admission, _) = &mut self.0 {
+            admission.starts.push(Box::new(start));
+        }
+        self
     }
 }

@@ -26,7 +26,7 @@ pub struct ChannelHandle<C> {
 impl OnShard<'_> {
     /// A handle with which any thread can reach this channel: `ctx.handle::<Self>()`. In a join
     /// function there is no channel yet, and nothing to reach.
-    pub fn handle<C: ShardChannel>(&self) -> ChannelHandle<C> {
+    pub fn handle<C>(&self) -> ChannelHandle<C> {
         ChannelHandle { node: Arc::clone(self.node), channel: self.channel, of: PhantomData }
     }
 }

@@ -5,16 +5,20 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use simurgh_proto::message::Message;
+use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::topic::Pattern;
 
 use crate::channel::JoinFn;
-use crate::context::Prepared;
+use crate::context::{Prepared, ShardContext};
 use crate::history::HistoryRule;
 use crate::limit::{ChannelLimits, Rate, SocketLimits};
+use crate::outcome::Outcome;
 
 /// Prepares a message on the thread that reads it; it may take the payload.
 pub type PrepareFn = Arc<dyn Fn(&mut Message<'static>) -> Prepared + Send + Sync>;
+
+/// Handles a fresh token of the socket, in place of the channel on whose topic it arrives.
+pub type RenewFn = Arc<dyn Fn(&mut ShardContext<'_>, &Payload<'_>) -> Outcome + Send + Sync>;
 
 /// The channels of a user socket, and the settings of its sockets.
 #[derive(Clone, Debug)]
@@ -59,10 +63,21 @@ pub struct Route {
     /// Prepares long messages on the thread that reads them, if the definition can.
     #[debug(skip)]
     pub prepare: Option<PrepareFn>,
+    /// Handles the event `access_token`; `None`: the channel does.
+    #[debug(skip)]
+    pub renew: Option<RenewFn>,
     /// How much a socket may send on each of the topics.
     pub limits: ChannelLimits,
     /// How much of their broadcasts is kept; `None`: nothing.
     pub history: Option<HistoryRule>,
+}
+
+impl Route {
+    /// A route without limits and history.
+    pub fn new(pattern: Pattern, join: JoinFn) -> Self {
+        let limits = ChannelLimits::default();
+        Self { pattern, join, prepare: None, renew: None, limits, history: None }
+    }
 }
 
 impl UserSocket {
@@ -128,19 +143,13 @@ impl UserSocket {
 
 #[cfg(test)]
 mod tests {
-    use simurgh_proto::message::Payload;
-
     use super::*;
     use crate::channel::Join;
 
     #[test]
     fn first_declared_matching_channel_is_used() {
         let join: JoinFn = Arc::new(|_, _| Join::error(Payload::NULL));
-        let limits = ChannelLimits::default();
-        let route = |pattern| {
-            let (pattern, join) = (Pattern::parse(pattern).unwrap(), Arc::clone(&join));
-            Route { pattern, join, prepare: None, limits, history: None }
-        };
+        let route = |pattern| Route::new(Pattern::parse(pattern).unwrap(), Arc::clone(&join));
         let routes = ["rooms:lobby", "rooms:*", "rooms:late"].map(route).into();
         let user_socket = UserSocket::new(Kind::Channels(routes));
         let found = |topic| user_socket.route(topic).map(|it| it.pattern.to_string());

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
     Callback, ChannelId, Effect, LinkedWork, NO_MEMBERSHIP, Node, NodeHandle, OnShard, Prepared,
-    Reason, ShardChannel, ShardContext, SocketState,
+    Reason, ShardChannel, ShardContext, SocketState, ToChannel,
 };
 use simurgh_history::Resume;
 use simurgh_proto::message::Ref;
@@ -150,6 +150,23 @@ impl<N: Node> Application<N> {
 
     pub(crate) fn drop_guarded<T>(&self, value: T) {
         self.ask(|| drop(value));
+    }
+
+    /// Drops what a handle sent to a channel that has ended, or to one whose join is not decided.
+    pub(crate) fn drop_sent(&self, channel: ChannelId, what: ToChannel) {
+        if channel.membership == NO_MEMBERSHIP {
+            self.metrics.errors_before_join.add(1);
+            tracing::warn!(
+                ?what,
+                "dropped a message to a handle of a join function, because its channel does not \
+                 exist yet: create the handle in after_join"
+            );
+        }
+        match what {
+            // An asynchronous handler may have sent something whose drop takes long.
+            ToChannel::Message(message) => self.node.spawn(Box::pin(async move { drop(message) })),
+            what => self.drop_guarded(what),
+        }
     }
 
     /// Keeps an empty list for the next callbacks, unless it grew unusually large.

@@ -61,6 +61,9 @@ pub(crate) struct Barriers {
     by_channel: HashMap<ChannelId, Barrier>,
     by_socket: HashMap<Key, u16>,
     tickets: u32,
+    /// Channels that stopped while they intercepted a broadcast, and why. They end once the message
+    /// for which they were brought up to date is sent.
+    stopped: Vec<(ChannelId, Reason)>,
 }
 
 impl Barriers {
@@ -76,8 +79,35 @@ impl Barriers {
         queue.is_some_and(|queue| queue.iter().any(|it| matches!(it, Queued::End(_))))
     }
 
+    /// Whether a channel ends once it has waited, or after the current message.
+    pub(crate) fn is_ending(&self, channel: ChannelId) -> bool {
+        self.stopped.iter().any(|(it, _)| *it == channel) || self.ends(channel)
+    }
+
+    /// Ends a channel after the current message; the first reason counts.
+    pub(crate) fn stop(&mut self, channel: ChannelId, reason: Reason) {
+        if !self.is_ending(channel) {
+            self.stopped.push((channel, reason));
+        }
+    }
+
+    /// The current message is sent. Returns why a channel ends now; if it waits, it ends after that.
+    #[inline]
+    pub(crate) fn take_stopped(&mut self, channel: ChannelId) -> Option<Reason> {
+        if self.stopped.is_empty() || self.has(channel) {
+            return None;
+        }
+        let at = self.stopped.iter().position(|(it, _)| *it == channel)?;
+        Some(self.stopped.swap_remove(at).1)
+    }
+
+    /// A membership has ended.
+    pub(crate) fn left(&mut self, membership: u32) {
+        self.stopped.retain(|(it, _)| it.membership != membership);
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.by_channel.len() + self.by_socket.len()
+        self.by_channel.len() + self.by_socket.len() + self.stopped.len()
     }
 
     pub(crate) fn holds_socket(&self, conn: Key) -> bool {

@@ -59,35 +59,28 @@ mod application;
 mod barrier;
 mod core;
 mod deadlines;
-mod effects;
 mod fanout;
 mod flow;
 mod frames;
 mod history;
-mod input;
 mod listeners;
-mod membership;
 mod metering;
 mod meters;
 mod name_table;
 mod presence;
-mod recovery;
 mod registry;
 mod seeded_state;
-mod session;
 mod socket;
 mod sockets;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
-mod view;
-mod waiting;
 mod wire;
 
-pub use core::{Core, Received};
+pub use self::core::{Core, Received, SUBSCRIPTION_BYTES, TOPIC_BYTES, TopicView};
 pub use deadlines::DRAIN_GRACE;
-pub use history::{KeptView, SavedHistory};
+pub use history::{KeptTopics, KeptView, SavedHistory};
 pub use presence::PresenceCounts;
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
@@ -95,16 +88,17 @@ pub use registry::model::run as fuzz_registry;
 #[cfg(feature = "std")]
 pub use simurgh_channel::guarded;
 pub use simurgh_channel::{
-    Assigns, Audience, Broadcast, BroadcastError, Bucket, Callback, ChannelHandle, ChannelId,
-    ChannelLimits, Cluster, Config, Effect, Effects, FanoutPermits, FromEngine, HistoryConfig,
-    HistoryMail, HistoryPage, HistoryRequest, HistoryRule, HistoryTopic, HistoryTopics, Join,
-    JoinDecision, JoinFn, KeepRequest, KeptAt, KeptCallback, KeptItem, KeptMessage, Kind, Lifetime,
-    Limit, LimitPolicy, LinkedWork, Listener, Mail, Node, NodeHandle, NotKept, OnBroadcast,
-    Outcome, PageCallback, Posted, PrepareFn, Prepared, PresenceCall, PresenceCallback,
-    PresenceConfig, PresenceError, PresenceList, PresenceMail, Presences, Range, Rate, RateError,
-    RateLimit, Reason, Reply, ReplyRef, Route, ShardChannel, ShardContext, ShardHandleInfo,
-    SharedPush, SizeLimit, SocketLimits, SocketState, Stop, StoreRequest, TICK, ToChannel,
-    ToCluster, TooFewTokens, UserSocket, Work, metrics, nanoseconds, until,
+    Assigns, Audience, Broadcast, BroadcastError, Bucket, Callback, CallbackWatch, ChannelHandle,
+    ChannelId, ChannelLimits, Cluster, Config, Destination, Effect, Effects, FanoutPermits,
+    FromEngine, HistoryConfig, HistoryMail, HistoryPage, HistoryRequest, HistoryRule, HistoryTopic,
+    HistoryTopics, Join, JoinDecision, JoinFn, KeepRequest, KeptAt, KeptCallback, KeptItem,
+    KeptMessage, Kind, Lifetime, Limit, LimitPolicy, LinkedWork, Listener, Mail, Mailboxes, Node,
+    NodeHandle, NotKept, OnBroadcast, Outcome, PageCallback, Posted, PrepareFn, Prepared,
+    PresenceCall, PresenceCallback, PresenceConfig, PresenceError, PresenceList, PresenceMail,
+    Presences, Publisher, Range, Rate, RateError, RateLimit, Reason, Reply, ReplyRef, Route,
+    ShardChannel, ShardContext, ShardHandleInfo, SharedPush, Signer, SizeLimit, SocketLimits,
+    SocketState, Stop, StoreRequest, TICK, ToChannel, ToCluster, TooFewTokens, UserSocket,
+    WallClock, Work, metrics, nanoseconds, until,
 };
 pub use simurgh_history::{
     GapReason, Ids, Position, ReplayLimits, Resume, Retention, Since, StoredAt,
@@ -112,5 +106,4 @@ pub use simurgh_history::{
 pub use simurgh_presence::{FromPeers, ToPeers};
 pub use socket::{NETWORK, Phase, Socket};
 pub use sockets::{AbandonReason, Sockets};
-pub use view::{SUBSCRIPTION_BYTES, TOPIC_BYTES, TopicView};
 pub use wire::{Wire, op_code};

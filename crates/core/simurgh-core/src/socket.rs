@@ -4,10 +4,10 @@ use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
-use simurgh_channel::{ChannelId, Effect, ShardChannel, SocketState};
+use simurgh_channel::{Admission, ChannelId, Effect, SocketState};
 use simurgh_data::Key;
 use simurgh_history::Resume;
-use simurgh_proto::message::{OwnedRef, Payload};
+use simurgh_proto::message::OwnedRef;
 
 use crate::registry::List;
 use crate::wire::Wire;
@@ -115,11 +115,9 @@ pub(crate) struct AwaitedJoin {
     pub(crate) granted: Option<Granted>,
 }
 
-#[derive(derive_more::Debug)]
-#[debug("Granted {{ reply: {reply:?}, .. }}")]
+#[derive(Debug)]
 pub(crate) struct Granted {
-    pub(crate) channel: Box<dyn ShardChannel>,
-    pub(crate) reply: Payload<'static>,
+    pub(crate) admission: Admission,
     pub(crate) effects: Vec<Effect>,
 }
 

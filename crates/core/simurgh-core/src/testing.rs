@@ -152,10 +152,6 @@ impl LinkedWork for Kept {
 }
 
 impl Node for TestNode {
-    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
-        simurgh_channel::guarded(f)
-    }
-
     fn config(&self) -> &Config {
         &self.config
     }
@@ -172,20 +168,8 @@ impl Node for TestNode {
         self.user_sockets.iter().any(UserSocket::has_history)
     }
 
-    fn sign(&self, text: &str) -> String {
-        format!("signed {text}").replace('\0', " ")
-    }
-
-    fn is_signed(&self, text: &str, proof: &str) -> bool {
-        self.sign(text) == proof
-    }
-
     fn history_bytes(&self) -> &[AtomicU64] {
         &self.history_bytes
-    }
-
-    fn unix_ms(&self, now_ns: u64) -> u64 {
-        1_000_000 + now_ns / 1_000_000
     }
 
     fn permits(&self) -> &FanoutPermits {
@@ -196,6 +180,27 @@ impl Node for TestNode {
         self.cluster.as_ref().map(|it| it as &dyn Cluster)
     }
 
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
+        assert_eq!(shard, 0);
+        self.log().decides.push((key, ticket, work));
+    }
+
+    fn member_joined(&self, topic: &str) {
+        *self.log().census.entry(topic.into()).or_default() += 1;
+    }
+
+    fn member_left(&self, topic: &str) {
+        let mut log = self.log();
+        let count = log.census.get_mut(topic).expect("it was counted in");
+        *count = count.checked_sub(1).expect("it was counted in");
+    }
+
+    fn release_connection(&self) {
+        self.log().seats_freed += 1;
+    }
+}
+
+impl Mailboxes for TestNode {
     fn shards(&self) -> usize {
         self.log().mail.len()
     }
@@ -222,10 +227,11 @@ impl Node for TestNode {
         let log = self.log();
         if log.ended.contains(&shard) { 0 } else { log.bytes[shard] }
     }
+}
 
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
-        assert_eq!(shard, 0);
-        self.log().decides.push((key, ticket, work));
+impl CallbackWatch for TestNode {
+    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+        simurgh_channel::guarded(f)
     }
 
     fn enter_callback(&self, shard: usize, callback: Callback) {
@@ -241,19 +247,21 @@ impl Node for TestNode {
         log.is_inside = false;
         log.slowness
     }
+}
 
-    fn member_joined(&self, topic: &str) {
-        *self.log().census.entry(topic.into()).or_default() += 1;
+impl Signer for TestNode {
+    fn sign(&self, text: &str) -> String {
+        format!("signed {text}").replace('\0', " ")
     }
 
-    fn member_left(&self, topic: &str) {
-        let mut log = self.log();
-        let count = log.census.get_mut(topic).expect("it was counted in");
-        *count = count.checked_sub(1).expect("it was counted in");
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        self.sign(text) == proof
     }
+}
 
-    fn release_connection(&self) {
-        self.log().seats_freed += 1;
+impl WallClock for TestNode {
+    fn unix_ms(&self, now_ns: u64) -> u64 {
+        1_000_000 + now_ns / 1_000_000
     }
 }
 
@@ -334,7 +342,7 @@ impl TestShard {
     /// The channel that this client has joined last.
     pub(crate) fn channel(&self, key: Key) -> ChannelId {
         let list = self.out.socket(key).unwrap().list;
-        self.core.registry.channels_of(list)[0]
+        self.core.registry().channels_of(list)[0]
     }
 
     pub(crate) fn handles_mail(&mut self) {
@@ -386,7 +394,7 @@ impl TestShard {
     pub(crate) fn counts(&mut self) -> Vec<String> {
         let mut changes = Vec::new();
         for ((name, _, _, value), seen) in ShardMetrics::ALL.iter().zip(&mut self.seen) {
-            let now = value(&self.core.metrics);
+            let now = value(self.core.metrics());
             if now != *seen {
                 changes.push(format!("{name} {:+}", now as i64 - *seen as i64));
                 *seen = now;

@@ -170,8 +170,7 @@ fn debug_output_is_readable() {
     assert!(format!("{plain:?}").contains(r#"Plain("chat")"#) && plain.route("chat").is_none());
     assert_eq!((plain.channels_max, plain.count_members, plain.idle_timeout), (100, false, None));
     let pattern = Pattern::parse("a:*").unwrap();
-    let route =
-        Route { pattern, join, prepare: None, limits: ChannelLimits::default(), history: None };
+    let route = Route::new(pattern, join);
     assert!(format!("{route:?}").starts_with("Route { pattern: Prefix(\"a:\")"));
     assert_eq!(format!("{:?}", Kind::Channels(vec![route])), "Channels(1)");
     let mut it = TestShard::running(scripted(|ctx, _| {
@@ -183,7 +182,7 @@ fn debug_output_is_readable() {
         Outcome::NoReply
     }));
     it.joined(&["t"]);
-    assert_eq!(it.core.metrics.errors_callback_panic.value(), 0);
+    assert_eq!(it.core.metrics().errors_callback_panic.value(), 0);
 }
 
 #[test]

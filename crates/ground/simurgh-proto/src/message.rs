@@ -34,6 +34,8 @@ pub mod events {
     pub const BROADCAST: &str = "broadcast";
     /// Broadcast on a socket id to close every socket with that id.
     pub const DISCONNECT: &str = "disconnect";
+    /// A client sends a fresh token for its socket (PROTOCOL §7.7).
+    pub const ACCESS_TOKEN: &str = "access_token";
     /// The topic of heartbeats, which has no channel.
     pub const PHOENIX_TOPIC: &str = "phoenix";
 

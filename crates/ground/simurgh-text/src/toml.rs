@@ -217,11 +217,6 @@ impl<'d, 'i> Entry<'d, 'i> {
         self.value.get_ref()
     }
 
-    /// The value with its place.
-    pub fn spanned(&self) -> &'d Spanned<DeValue<'i>> {
-        self.value
-    }
-
     /// The value, if it is a text.
     pub fn as_str(&self) -> Option<&'d str> {
         self.value().as_str()

@@ -13,8 +13,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{
-    Audience, BroadcastError, Callback, ChannelId, FanoutPermits, JoinDecision, LinkedWork, Node,
-    NodeHandle, PresenceCallback, PresenceConfig, ToChannel, Work,
+    Audience, BroadcastError, Callback, ChannelId, FanoutPermits, JoinDecision, LinkedWork,
+    Mailboxes, Node, NodeHandle, PresenceCallback, PresenceConfig, Publisher, Signer, ToChannel,
+    WallClock, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
@@ -195,10 +196,6 @@ impl Drop for Task {
 
 /// For each shard's core: the other shards and the shared state.
 impl Node for Server {
-    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
-        simurgh_core::guarded(f)
-    }
-
     fn config(&self) -> &simurgh_core::Config {
         &self.limits
     }
@@ -215,23 +212,8 @@ impl Node for Server {
         self.has_history
     }
 
-    fn sign(&self, text: &str) -> String {
-        URL_SAFE_NO_PAD.encode(hmac::sign(&self.history_key, text.as_bytes()))
-    }
-
-    fn is_signed(&self, text: &str, proof: &str) -> bool {
-        let proof = URL_SAFE_NO_PAD.decode(proof);
-        proof.is_ok_and(|it| hmac::verify(&self.history_key, text.as_bytes(), &it).is_ok())
-    }
-
     fn history_bytes(&self) -> &[AtomicU64] {
         &self.history_bytes
-    }
-
-    fn unix_ms(&self, _now_ns: u64) -> u64 {
-        let (instant, time) = self.started;
-        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default() + instant.elapsed();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
     #[inline]
@@ -243,6 +225,26 @@ impl Node for Server {
         &self.permits
     }
 
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
+        self.decide_and(shard, "join", work, move |join| {
+            Mail::Core(simurgh_core::Mail::Joined(key, ticket, join))
+        });
+    }
+
+    fn member_joined(&self, topic: &str) {
+        self.member_counts.add(topic);
+    }
+
+    fn member_left(&self, topic: &str) {
+        self.member_counts.subtract(topic);
+    }
+
+    fn release_connection(&self) {
+        self.connection_limit.give_back();
+    }
+}
+
+impl Mailboxes for Server {
     fn shards(&self) -> usize {
         self.mailboxes.len()
     }
@@ -270,11 +272,11 @@ impl Node for Server {
             _ => 0,
         }
     }
+}
 
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
-        self.decide_and(shard, "join", work, move |join| {
-            Mail::Core(simurgh_core::Mail::Joined(key, ticket, join))
-        });
+impl simurgh_core::CallbackWatch for Server {
+    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+        simurgh_core::guarded(f)
     }
 
     fn enter_callback(&self, shard: usize, callback: Callback) {
@@ -286,17 +288,24 @@ impl Node for Server {
     fn leave_callback(&self, shard: usize) -> Duration {
         self.watches.get(shard).map_or(Duration::ZERO, CallbackWatch::leave)
     }
+}
 
-    fn member_joined(&self, topic: &str) {
-        self.member_counts.add(topic);
+impl Signer for Server {
+    fn sign(&self, text: &str) -> String {
+        URL_SAFE_NO_PAD.encode(hmac::sign(&self.history_key, text.as_bytes()))
     }
 
-    fn member_left(&self, topic: &str) {
-        self.member_counts.subtract(topic);
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        let proof = URL_SAFE_NO_PAD.decode(proof);
+        proof.is_ok_and(|it| hmac::verify(&self.history_key, text.as_bytes(), &it).is_ok())
     }
+}
 
-    fn release_connection(&self) {
-        self.connection_limit.give_back();
+impl WallClock for Server {
+    fn unix_ms(&self, _now_ns: u64) -> u64 {
+        let (instant, time) = self.started;
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default() + instant.elapsed();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 }
 

@@ -27,4 +27,6 @@ pub use connect::{Connect, ConnectFn, ConnectInfo, ConnectKind, Transport};
 pub use off_shard::{OffShard, enter_shard};
 pub use panics::log_panic;
 pub use shape::PayloadShape;
+#[doc(hidden)]
+pub use socket::InterestFn;
 pub use socket::{ChannelRoute, LongPoll, Parts, UserSocket};

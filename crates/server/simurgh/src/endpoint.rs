@@ -22,7 +22,7 @@ use simurgh_shard::peer_limits::PeerLimits;
 use simurgh_shard::saved::Saved;
 use simurgh_shard::server::{ConnectionLimit, Server};
 use simurgh_shard::shard::{Shard, USER_SOCKETS_MAX};
-use simurgh_socket::UserSocket;
+use simurgh_socket::{InterestFn, UserSocket};
 
 use crate::BroadcastError;
 use crate::cluster;
@@ -245,7 +245,7 @@ impl fmt::Debug for Endpoint {
 impl Builder {
     /// Adds a user socket. If several match a path, the first one is used.
     pub fn socket(mut self, user_socket: UserSocket) -> Self {
-        self.user_sockets.push(user_socket.ready());
+        self.user_sockets.push(user_socket);
         self
     }
 
@@ -332,9 +332,8 @@ impl Builder {
         }
         let prepared = cluster.map(|it| cluster::prepare(it, &user_sockets, secret)).transpose()?;
         let inbox = prepared.as_ref().map(|_| Arc::new(ClusterInbox::default()));
-        if let Some(inbox) = &inbox {
-            user_sockets.iter_mut().for_each(|user_socket| join_cluster(user_socket, inbox));
-        }
+        let interest = inbox.clone().map(interest);
+        user_sockets.iter_mut().for_each(|user_socket| user_socket.serve(interest.as_ref()));
         let history_key = secret::key(secret, b"simurgh history");
         let keys = (signer.node, history_key.map_err(Error::Prepare)?);
         let server =
@@ -425,13 +424,12 @@ fn fit_into_descriptors(config: &mut Config) {
     config.shards = config.shards.clamp(1, usize::from(u16::MAX));
 }
 
-/// Delays joins that wait for other nodes until this node is subscribed to their topics.
-fn join_cluster(user_socket: &mut UserSocket, inbox: &Arc<ClusterInbox>) {
-    let inbox = Arc::clone(inbox);
-    user_socket.join_cluster(move |topic| {
-        let inbox = Arc::clone(&inbox);
-        async move { inbox.await_topic(topic).await }
-    });
+/// Waits until this node is subscribed to a topic.
+fn interest(inbox: Arc<ClusterInbox>) -> InterestFn {
+    Arc::new(move |topic| {
+        let (inbox, topic) = (Arc::clone(&inbox), topic.into());
+        Box::pin(async move { inbox.await_topic(topic).await })
+    })
 }
 
 fn make_server(

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_core::{Broadcast, BroadcastError, HistoryRequest, Node, Range};
+use simurgh_core::{Broadcast, BroadcastError, HistoryRequest, Mailboxes, Node, Publisher, Range};
 use simurgh_proto::message::Payload;
 use simurgh_shard::server::Server;
 use tokio::sync::oneshot;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use simurgh_cluster::NodeId;
-use simurgh_core::{Broadcast, BroadcastError, ChannelId, Listener, Node};
+use simurgh_core::{Broadcast, BroadcastError, ChannelId, Listener, Publisher};
 use simurgh_proto::message::{Payload, events};
 use simurgh_shard::cluster_inbox;
 use simurgh_shard::mail::Mail;

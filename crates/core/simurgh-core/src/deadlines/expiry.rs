@@ -8,7 +8,7 @@ use simurgh_channel::{Lifetime, has_passed};
 use simurgh_data::Now;
 
 #[derive(Debug, Default)]
-pub(super) struct Expiry {
+pub(crate) struct Expiry {
     /// No deadline is before this; `None`: there is no deadline.
     soonest: Option<u32>,
     /// The earliest deadline that the current round has seen, or that was added since it began.
@@ -18,7 +18,7 @@ pub(super) struct Expiry {
 
 impl Expiry {
     /// Notes a lifetime that begins now. Returns its deadline.
-    pub(super) fn note(&mut self, lifetime: Lifetime, now: Now) -> u32 {
+    pub(crate) fn note(&mut self, lifetime: Lifetime, now: Now) -> u32 {
         let deadline = lifetime.after(now);
         for least in [&mut self.soonest, &mut self.seen] {
             *least = Some(earlier(*least, deadline));

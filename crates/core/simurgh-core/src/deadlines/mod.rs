@@ -11,13 +11,13 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use simurgh_channel::metrics::ShardMetrics;
-use simurgh_channel::{Lifetime, Node, TICK, wall_tick};
+use simurgh_channel::{Node, TICK, wall_tick};
 use simurgh_data::{Key, Next, Now};
 use simurgh_proto::ws::CloseCode;
 
 pub use self::drain::DRAIN_GRACE;
 use self::drain::{Drain, Step};
-use self::expiry::Expiry;
+pub(crate) use self::expiry::Expiry;
 use self::hibernation::{Cursor, Hibernation};
 use self::sweep::Sweep;
 use crate::application::Application;
@@ -34,8 +34,6 @@ const DRAIN_SWEEPS: usize = 4;
 
 pub(crate) struct Deadlines {
     sweep: Sweep,
-    /// Boxed: unused by most shards, and rarely read.
-    expiry: Box<Expiry>,
     hibernation: Hibernation,
     drain: Option<Box<Drain>>,
 }
@@ -67,19 +65,18 @@ impl Deadlines {
         let shortest: Option<Duration> = idle.chain(others).min();
         Self {
             sweep: Sweep::new(shortest.unwrap_or_default()),
-            expiry: Box::default(),
             hibernation: Hibernation::new(config.hibernate_after),
             drain: None,
         }
     }
 
-    /// Notes a lifetime of a socket that begins now. Returns its deadline.
-    pub(crate) fn note(&mut self, lifetime: Lifetime, now: Now) -> u32 {
-        self.expiry.note(lifetime, now)
-    }
-
     /// Looks for sockets that are due, unless some are found. Returns when to do that, if not now.
-    pub(crate) fn find(&mut self, out: &mut impl Sockets, node: &impl Node) -> Option<Next> {
+    pub(crate) fn find(
+        &mut self,
+        out: &mut impl Sockets,
+        expiry: &mut Expiry,
+        node: &impl Node,
+    ) -> Option<Next> {
         if out.count() == 0 {
             self.sweep.give_up();
             return Some(Next::Idle);
@@ -91,7 +88,7 @@ impl Deadlines {
         if let Err(wait) = self.sweep.begin(now.ns) {
             return Some(Next::After(wait));
         }
-        let Self { sweep: Sweep { cursor, found, .. }, expiry, .. } = self;
+        let Sweep { cursor, found, .. } = &mut self.sweep;
         let passed = wall_tick(now);
         if *cursor == 0 {
             expiry.begin(passed);
@@ -111,23 +108,23 @@ impl Deadlines {
 
     /// All that were found are handled, unless the turn has become too long. Returns when to look
     /// for others, and whether a round is over.
-    pub(crate) fn end(&mut self, now: Now) -> (Next, bool) {
+    pub(crate) fn end(&mut self, expiry: &mut Expiry, now: Now) -> (Next, bool) {
         if !self.sweep.found.is_empty() {
             return (Next::Now, false);
         }
         let is_round = self.sweep.cursor == 0;
         if is_round {
-            self.expiry.end();
+            expiry.end();
         }
         (self.sweep.end(now.ns).map_or(Next::Now, Next::After), is_round)
     }
 
     /// What to do with a socket that was found. What needs no channel is done here.
     pub(crate) fn judge(
-        &mut self,
         out: &mut impl Sockets,
         key: Key,
         excuses: Excuses,
+        expiry: &mut Expiry,
         node: &impl Node,
         metrics: &ShardMetrics,
     ) -> Option<Due> {
@@ -137,7 +134,7 @@ impl Deadlines {
         let has_spoken = out.has_input(key);
         let is_late = is_decision_overdue(out, key, excuses, node);
         let socket = out.socket_mut(key)?;
-        if has_expired(socket, wall_tick(now), &mut self.expiry) {
+        if has_expired(socket, wall_tick(now), expiry) {
             metrics.expirations.add(1);
             return Some(Due::Close(CloseCode::UNAUTHORIZED));
         }
@@ -232,8 +229,8 @@ impl Deadlines {
                     Cursor::Membership(id + 1)
                 }
                 Cursor::Membership(_) => Cursor::Topic(0),
-                Cursor::Topic(place) if place < registry.topics.slots() => {
-                    self.hibernation.has_released |= registry.topics.shrink(place);
+                Cursor::Topic(place) if place < registry.topic_slots() => {
+                    self.hibernation.has_released |= registry.shrink_topic(place);
                     Cursor::Topic(place + 1)
                 }
                 Cursor::Topic(_) => break,

@@ -22,6 +22,7 @@ mod state;
 
 pub(crate) use deliver::ChannelDelivery;
 pub(crate) use delivery::{Delivery, Registry};
+pub(crate) use publish::Spread;
 pub(crate) use state::Fanout;
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use simurgh_channel::{Broadcast, Charge, Flow, Node, Posted, ToCluster};
+use simurgh_channel::{Broadcast, Charge, Flow, Node, Posted, Publisher};
 use simurgh_data::{Key, Next};
 use simurgh_history::{GAP, Position};
 
@@ -23,6 +23,14 @@ pub(crate) struct Admitted {
     is_first: bool,
 }
 
+/// A broadcast that all shards get from here.
+pub(crate) struct Spread {
+    pub(crate) broadcast: Arc<Broadcast>,
+    pub(crate) charge: Option<Arc<Charge>>,
+    /// Except this one, which has it already.
+    pub(crate) apart: Option<usize>,
+}
+
 impl<N: Node> Fanout<N> {
     #[inline]
     pub(crate) fn publish(
@@ -34,10 +42,9 @@ impl<N: Node> Fanout<N> {
     ) {
         let Some(admitted) = self.admit(registry, &broadcast) else { return };
         let broadcast = Arc::new(broadcast);
-        if let Some(cluster) = self.node.cluster() {
-            cluster.send(ToCluster::Broadcast(Arc::clone(&broadcast)));
-        }
-        self.spread(registry, broadcast, Some(Arc::clone(&admitted.charge)), None);
+        self.node.send_to_cluster(&broadcast);
+        let charge = Some(Arc::clone(&admitted.charge));
+        self.spread(registry, Spread { broadcast, charge, apart: None });
         self.hold_back(out, publisher, admitted);
     }
 
@@ -71,15 +78,10 @@ impl<N: Node> Fanout<N> {
         Admitted { flow, charge, is_first }
     }
 
-    /// Passes a broadcast on: here at once, by mail to all other shards except `apart`.
+    /// Passes a broadcast on: here at once, to other shards by mail.
     #[inline(always)]
-    pub(crate) fn spread(
-        &mut self,
-        registry: &mut Registry,
-        broadcast: Arc<Broadcast>,
-        charge: Option<Arc<Charge>>,
-        apart: Option<usize>,
-    ) {
+    pub(crate) fn spread(&mut self, registry: &mut Registry, spread: Spread) {
+        let Spread { broadcast, charge, apart } = spread;
         let own = usize::from(self.shard);
         for shard in (0..self.node.shards()).filter(|it| *it != own && Some(*it) != apart) {
             let posted = Posted::new(Arc::clone(&broadcast), charge.clone());

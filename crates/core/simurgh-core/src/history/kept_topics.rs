@@ -31,13 +31,16 @@ const TOPIC_BYTES: usize = 240;
 /// In [`Slot::filled_at`]: not listed as having messages.
 const NOT_FILLED: u32 = u32::MAX;
 
-pub(crate) struct KeptTopics {
+/// The topics whose histories a shard keeps.
+#[derive(derive_more::Debug)]
+#[debug("KeptTopics {{ topics: {}, .. }}", by_name.len())]
+pub struct KeptTopics {
     /// The first rule that matches a topic counts.
     pub(super) rules: Vec<(Pattern, HistoryRule)>,
     /// Secret: it keys the table of names.
     pub(super) seed: u64,
     /// A broker assigns the numbers: topics stay while they are followed.
-    pub(crate) has_engine_numbers: bool,
+    pub(super) has_engine_numbers: bool,
     pub(super) by_name: NameTable<u32>,
     pub(super) slots: Vec<Option<Box<Slot>>>,
     /// The lowest slots are used first, so that the last can be freed.
@@ -96,7 +99,7 @@ pub(super) fn hash_at(by: &SeededState, slots: &[Option<Box<Slot>>], at: u32) ->
 }
 
 impl KeptTopics {
-    pub(crate) fn new(rules: Vec<(Pattern, HistoryRule)>, epoch: Epoch, seed: u64) -> Self {
+    pub(super) fn new(rules: Vec<(Pattern, HistoryRule)>, epoch: Epoch, seed: u64) -> Self {
         Self {
             rules,
             seed,
@@ -137,7 +140,7 @@ impl KeptTopics {
         slot.is_some_and(|slot| slot.client == 0)
     }
 
-    pub(crate) fn rule(&self, topic: &str) -> Option<&HistoryRule> {
+    pub(super) fn rule(&self, topic: &str) -> Option<&HistoryRule> {
         let found = self.rules.iter().find(|(pattern, _)| pattern.matches(topic));
         found.map(|(_, rule)| rule)
     }
@@ -146,7 +149,7 @@ impl KeptTopics {
         !self.rules.is_empty()
     }
 
-    pub(crate) fn counts(&self) -> (usize, usize, u64) {
+    pub(super) fn counts(&self) -> (usize, usize, u64) {
         (self.by_name.len(), self.messages, self.bytes)
     }
 
@@ -157,7 +160,7 @@ impl KeptTopics {
 
     /// Keeps a broadcast at the next place of its topic. Returns it as it is passed on, unless one
     /// with the same id was kept before.
-    pub(crate) fn store(
+    pub(super) fn store(
         &mut self,
         mut broadcast: Broadcast,
         id: Option<&str>,

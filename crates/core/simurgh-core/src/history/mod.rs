@@ -38,8 +38,8 @@ use alloc::vec::Vec;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
-    Broadcast, ChannelId, Charge, HistoryMail, HistoryRequest, KeptAt, KeptFor, Missed, Node,
-    NotKept, Requester, UserSocket,
+    ChannelId, HistoryMail, HistoryRequest, KeptAt, KeptFor, Missed, Node, NotKept, Requester,
+    UserSocket,
 };
 use simurgh_data::{Key, Now, Run};
 use simurgh_history::{Epoch, Retention};
@@ -47,12 +47,13 @@ use simurgh_history::{Epoch, Retention};
 use self::bounds::SWEEP_STEPS;
 use self::departures::Departures;
 use self::followed::FollowedTopics;
-use self::kept_topics::KeptTopics;
+pub use self::kept_topics::KeptTopics;
 use self::replays::Replays;
 pub(crate) use self::resume::{Recovery, Resumption};
 pub use self::save::SavedHistory;
 pub use self::view::KeptView;
 use crate::application::ask;
+use crate::fanout::Spread;
 
 /// The histories of topics with their home on this shard, and its channels that wait for one.
 pub(crate) struct Histories<N: Node> {
@@ -67,14 +68,6 @@ pub(crate) struct Histories<N: Node> {
     /// Missed messages as V1 and V2 clients receive them.
     encoded: [Vec<(Arc<Missed>, Run)>; 2],
     next_round_ns: u64,
-}
-
-/// A broadcast that this shard has kept: all shards but one get it from here.
-pub(crate) struct Spread {
-    pub(crate) broadcast: Arc<Broadcast>,
-    pub(crate) charge: Option<Arc<Charge>>,
-    /// The shard that has got it with the confirmation.
-    pub(crate) apart: Option<usize>,
 }
 
 /// What follows from mail.
@@ -184,6 +177,11 @@ impl<N: Node> Histories<N> {
                 ask::<N, _>(&self.metrics, || answer(topics));
             }
         }
+    }
+
+    /// The topics with their home here.
+    pub(crate) fn kept(&self) -> &KeptTopics {
+        &self.kept
     }
 
     /// A connection is gone.

@@ -3,33 +3,34 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use simurgh_channel::{HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, Posted, home_shard};
+use simurgh_channel::{HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, Posted};
 use simurgh_data::Now;
 
-use super::{Histories, Spread};
+use super::Histories;
 use crate::application::ask;
+use crate::fanout::Spread;
 
 impl<N: Node> Histories<N> {
-    /// Whether a channel that broadcasts on a topic waits until its home or a broker confirms it.
-    pub(crate) fn confirms(&self, topic: &str) -> bool {
-        self.uses_engine() || !self.is_home(topic)
+    /// Whether a channel that broadcasts waits until this home of the topic, or a broker, confirms
+    /// the broadcast.
+    pub(crate) fn confirms(&self, home: usize) -> bool {
+        self.uses_engine() || !self.is_home(home)
     }
 
-    fn is_home(&self, topic: &str) -> bool {
-        home_shard(topic, self.node.shards()) == usize::from(self.shard)
+    fn is_home(&self, home: usize) -> bool {
+        home == usize::from(self.shard)
     }
 
     /// Whether the client that publishes on a topic counts: one alone has filled it until now.
-    pub(crate) fn counts_client(&self, topic: &str) -> bool {
-        !self.is_home(topic) || !self.kept.is_of_all(topic)
+    pub(crate) fn counts_client(&self, topic: &str, home: usize) -> bool {
+        !self.is_home(home) || !self.kept.is_of_all(topic)
     }
 
     /// A channel broadcasts on a topic: its home numbers the broadcast and passes it on to all
     /// shards.
-    pub(crate) fn publish(&mut self, now: Now, keep: KeepRequest) -> Option<Spread> {
-        let (topic, weight) = (keep.broadcast.topic(), keep.broadcast.weight());
-        let home = home_shard(topic, self.node.shards());
-        if home == usize::from(self.shard) {
+    pub(crate) fn publish(&mut self, now: Now, keep: KeepRequest, home: usize) -> Option<Spread> {
+        let weight = keep.broadcast.weight();
+        if self.is_home(home) {
             if self.uses_engine() {
                 self.node.charge(home, weight);
             }

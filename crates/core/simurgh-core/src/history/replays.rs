@@ -70,10 +70,6 @@ impl Replays {
 }
 
 impl<N: Node> Histories<N> {
-    pub(crate) fn replays(&self) -> usize {
-        self.replays.len()
-    }
-
     /// A replay may take as long as it needs.
     pub(crate) fn is_replaying(&self, barriers: &Barriers, channel: ChannelId) -> bool {
         self.replays.get(channel).is_some_and(|replay| barriers.awaits(channel, replay.ticket))

@@ -77,7 +77,7 @@ impl<N: Node> Histories<N> {
             requester: Requester::Join(conn, ticket),
         };
         // A broker's messages are sent to this shard by mail, and the answer is in order with them.
-        if self.confirms(topic) {
+        if self.confirms(home_shard(topic, self.node.shards())) {
             self.post_request(ask);
             return Recovery::Later { is_new: !is_proved };
         }

@@ -86,11 +86,11 @@ fn take(bytes: &[u8]) -> Option<Kept> {
 }
 
 impl KeptTopics {
-    pub(crate) fn take(&mut self) -> SavedHistory {
+    pub(super) fn take(&mut self) -> SavedHistory {
         SavedHistory { topics: self.drain() }
     }
 
-    pub(crate) fn restore(&mut self, saved: SavedHistory, now_ms: u64) {
+    pub(super) fn restore(&mut self, saved: SavedHistory, now_ms: u64) {
         for (name, topic) in saved.topics {
             if self.rule(&name).is_some() {
                 self.insert(&name, topic, now_ms);

@@ -18,8 +18,8 @@ use core::time::Duration;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
-    Broadcast, Charge, Mail, Node, Posted, PresenceCall, PresenceMail, SharedEvent, SharedPush,
-    ToCluster,
+    Broadcast, Charge, Mail, Node, Posted, PresenceCall, PresenceMail, Publisher, SharedEvent,
+    SharedPush, ToCluster,
 };
 use simurgh_data::{Next, Now};
 use simurgh_presence::Owner;

@@ -184,7 +184,7 @@ fn members_agree_on_presences_after_any_changes() {
     it.advances(INTERVAL);
     turn(&mut it);
     assert!(it.core.presences().topics == 0, "nothing is left");
-    assert_eq!(it.core.metrics.presences.value(), 0);
+    assert_eq!(it.core.metrics().presences.value(), 0);
     assert_eq!(it.node.log().bytes, [0]);
 }
 
@@ -212,7 +212,7 @@ fn joins_of_one_interval_share_a_list_and_a_diff() {
         assert_eq!(client.heard, ["diff", "state"]);
         assert_eq!(client.metas.len(), 21);
     }
-    assert_eq!(it.core.metrics.presence_events.value(), 3);
+    assert_eq!(it.core.metrics().presence_events.value(), 3);
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn long_list_is_sent_in_parts_before_the_next_diff() {
     let states = |client: &Client| client.heard.iter().filter(|it| **it == "state").count();
     assert!(clients.iter().all(|client| states(client) == 1));
     // Two diffs, and the list as it was at each: another portion is not counted.
-    assert_eq!(it.core.metrics.presence_events.value(), 4);
+    assert_eq!(it.core.metrics().presence_events.value(), 4);
 }
 
 #[test]

@@ -39,7 +39,7 @@ use topics::{APART, PLACED};
 pub(crate) use topics::{Deliveries, Member, Topic};
 
 pub(crate) struct Registry<D> {
-    pub(crate) topics: Topics<D>,
+    topics: Topics<D>,
     members: Memberships,
     /// Ids with which clients have joined; `None` until the first.
     clients: Option<Box<ClientKeys>>,
@@ -71,6 +71,27 @@ impl<D: Deliveries> Registry<D> {
     #[inline]
     pub(crate) fn topic(&self, id: TopicId) -> Option<&Topic<D>> {
         self.topics.get(id)
+    }
+
+    /// Places in the table of topics, some of them empty.
+    pub(crate) fn topic_slots(&self) -> usize {
+        self.topics.slots()
+    }
+
+    /// Frees unused memory of the topic at a place. Returns whether it did.
+    pub(crate) fn shrink_topic(&mut self, slot: usize) -> bool {
+        self.topics.shrink(slot)
+    }
+
+    /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again
+    /// after the last.
+    pub(crate) fn visit_topics(
+        &mut self,
+        cursor: &mut u32,
+        places: usize,
+        visit: impl FnMut(TopicId, &mut Topic<D>),
+    ) {
+        self.topics.visit(cursor, places, visit);
     }
 
     #[inline]
@@ -112,6 +133,12 @@ impl<D: Deliveries> Registry<D> {
     pub(crate) fn channels_of(&self, list: List) -> Vec<ChannelId> {
         let all = self.of(list).filter(|(_, it)| it.is_joined());
         all.map(|(membership, it)| self.id_of(membership, it.generation)).collect()
+    }
+
+    /// Bytes of the names of all topics that a socket has joined.
+    pub(crate) fn topic_bytes(&self, list: List) -> usize {
+        let joined = self.of(list).filter(|(_, it)| it.is_joined());
+        joined.filter_map(|(_, it)| Some(self.topic(it.topic)?.name.len())).sum()
     }
 
     /// The number of a member's client; 0: none.

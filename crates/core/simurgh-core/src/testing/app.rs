@@ -121,9 +121,7 @@ pub(crate) fn info<M: Any + Send>(message: M) -> ToChannel {
 pub(crate) fn user_socket(
     join: impl Fn(&mut ShardContext<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
 ) -> UserSocket {
-    let pattern = Pattern::parse("*").unwrap();
-    let limits = ChannelLimits::default();
-    let route = Route { pattern, join: Arc::new(join), prepare: None, limits, history: None };
+    let route = Route::new(Pattern::parse("*").unwrap(), Arc::new(join));
     UserSocket::new(Kind::Channels(vec![route]))
 }
 

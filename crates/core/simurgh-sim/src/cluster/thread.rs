@@ -15,7 +15,7 @@ use simurgh_cluster::{
     NotKept, Notice, PeerEvent, Shards, StoredAt, ThreadNode, Time,
 };
 use simurgh_core::{
-    Broadcast, ChannelId, Mail, Node, Posted, PresenceMail, StoreRequest, ToCluster,
+    Broadcast, ChannelId, Mail, Mailboxes, Posted, PresenceMail, Publisher, StoreRequest, ToCluster,
 };
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};

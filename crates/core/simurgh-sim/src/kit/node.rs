@@ -7,9 +7,10 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use simurgh_core::{
-    Audience, BroadcastError, Callback, ChannelId, ChannelLimits, Cluster, Config, FanoutPermits,
-    HistoryRule, JoinDecision, JoinFn, Kind, LinkedWork, Mail, Node, NodeHandle, Posted,
-    PresenceCallback, PresenceConfig, Route, ToChannel, UserSocket, Work, guarded,
+    Audience, BroadcastError, Callback, CallbackWatch, ChannelId, ChannelLimits, Cluster, Config,
+    FanoutPermits, HistoryRule, JoinDecision, JoinFn, Kind, LinkedWork, Mail, Mailboxes, Node,
+    NodeHandle, Posted, PresenceCallback, PresenceConfig, Publisher, Route, Signer, ToChannel,
+    UserSocket, WallClock, Work, guarded,
 };
 use simurgh_data::Key;
 use simurgh_proto::message::Payload;
@@ -62,7 +63,7 @@ impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
         };
         // All names with this prefix; it cannot fail.
         let pattern = Pattern::parse("rooms:*").ok();
-        let route = |pattern| Route { pattern, join, prepare: None, limits, history };
+        let route = |pattern| Route { limits, history, ..Route::new(pattern, join) };
         let routes = pattern.map(route).into_iter().collect();
         Self {
             shared: Arc::clone(shared),
@@ -156,10 +157,6 @@ impl<L: Ledger, P: Send + Sync + 'static> NodeHandle for SimNode<L, P> {
 }
 
 impl<L: Ledger, P: Send + Sync + 'static> Node for SimNode<L, P> {
-    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
-        simurgh_core::guarded(f)
-    }
-
     fn config(&self) -> &Config {
         &self.shared.setup.config
     }
@@ -176,20 +173,8 @@ impl<L: Ledger, P: Send + Sync + 'static> Node for SimNode<L, P> {
         self.has_history
     }
 
-    fn sign(&self, text: &str) -> String {
-        text.to_owned()
-    }
-
-    fn is_signed(&self, text: &str, proof: &str) -> bool {
-        text == proof || self.shared.setup.faults.happens(Fault::Believe)
-    }
-
     fn history_bytes(&self) -> &[AtomicU64] {
         &self.history_bytes
-    }
-
-    fn unix_ms(&self, now_ns: u64) -> u64 {
-        now_ns / 1_000_000 + self.skew_ms.load(Relaxed)
     }
 
     fn permits(&self) -> &FanoutPermits {
@@ -200,6 +185,18 @@ impl<L: Ledger, P: Send + Sync + 'static> Node for SimNode<L, P> {
         self.cluster.as_deref()
     }
 
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
+        self.state().deciding.push_back((shard, key, ticket, work));
+    }
+
+    fn member_joined(&self, _topic: &str) {}
+
+    fn member_left(&self, _topic: &str) {}
+
+    fn release_connection(&self) {}
+}
+
+impl<L: Ledger, P: Send + Sync + 'static> Mailboxes for SimNode<L, P> {
     fn shards(&self) -> usize {
         self.history_bytes.len()
     }
@@ -249,9 +246,11 @@ impl<L: Ledger, P: Send + Sync + 'static> Node for SimNode<L, P> {
         let state = self.state();
         if state.ended[shard] { 0 } else { state.charged[shard] }
     }
+}
 
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
-        self.state().deciding.push_back((shard, key, ticket, work));
+impl<L: Ledger, P: Send + Sync + 'static> CallbackWatch for SimNode<L, P> {
+    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+        simurgh_core::guarded(f)
     }
 
     fn enter_callback(&self, _shard: usize, _callback: Callback) {}
@@ -259,10 +258,20 @@ impl<L: Ledger, P: Send + Sync + 'static> Node for SimNode<L, P> {
     fn leave_callback(&self, _shard: usize) -> Duration {
         Duration::ZERO
     }
+}
 
-    fn member_joined(&self, _topic: &str) {}
+impl<L: Ledger, P: Send + Sync + 'static> Signer for SimNode<L, P> {
+    fn sign(&self, text: &str) -> String {
+        text.to_owned()
+    }
 
-    fn member_left(&self, _topic: &str) {}
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        text == proof || self.shared.setup.faults.happens(Fault::Believe)
+    }
+}
 
-    fn release_connection(&self) {}
+impl<L: Ledger, P: Send + Sync + 'static> WallClock for SimNode<L, P> {
+    fn unix_ms(&self, now_ns: u64) -> u64 {
+        now_ns / 1_000_000 + self.skew_ms.load(Relaxed)
+    }
 }

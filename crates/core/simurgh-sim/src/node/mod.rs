@@ -11,9 +11,9 @@ use crate::kit::setup::locked;
 use crate::kit::topics::TOPIC_BYTES_MAX;
 use crate::kit::{NONE, payload};
 use simurgh_core::{
-    Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, FanoutPermits, JoinDecision,
-    Kind, LinkedWork, Mail, Node, NodeHandle, PresenceCallback, PresenceConfig, Route, ToChannel,
-    UserSocket, Work,
+    Audience, Broadcast, BroadcastError, Callback, CallbackWatch, ChannelId, Config, FanoutPermits,
+    JoinDecision, Kind, LinkedWork, Mail, Mailboxes, Node, NodeHandle, PresenceCallback,
+    PresenceConfig, Publisher, Route, Signer, ToChannel, UserSocket, WallClock, Work,
 };
 use simurgh_data::Key;
 use simurgh_proto::message::Payload;
@@ -160,8 +160,8 @@ fn user_sockets(shared: &Arc<Shared>) -> [UserSocket; 2] {
     let pattern = Pattern::parse("rooms:*");
     let prepare = (profile.features.prepare_above > 0).then(|| ready::prepare(shared));
     let of_channel = limits.of_channel();
-    let (make, history) = (join.clone(), None);
-    let route = |pattern| Route { pattern, join: make, prepare, limits: of_channel, history };
+    let make = join.clone();
+    let route = |pattern| Route { prepare, limits: of_channel, ..Route::new(pattern, make) };
     let route = pattern.ok().map(route);
     let mut channels = UserSocket::new(Kind::Channels(route.into_iter().collect()));
     (channels.channels_max, channels.count_members) =
@@ -228,10 +228,6 @@ impl NodeHandle for SimNode {
 }
 
 impl Node for SimNode {
-    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
-        simurgh_core::guarded(f)
-    }
-
     fn config(&self) -> &Config {
         &self.shared.profile.config
     }
@@ -248,26 +244,40 @@ impl Node for SimNode {
         false
     }
 
-    fn sign(&self, text: &str) -> String {
-        text.to_owned()
-    }
-
-    fn is_signed(&self, text: &str, proof: &str) -> bool {
-        text == proof
-    }
-
     fn history_bytes(&self) -> &[std::sync::atomic::AtomicU64] {
         &[]
-    }
-
-    fn unix_ms(&self, now_ns: u64) -> u64 {
-        now_ns / 1_000_000
     }
 
     fn permits(&self) -> &FanoutPermits {
         &self.permits
     }
 
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
+        let mut model = self.shared.model();
+        let conn = model.joining.map_or(NONE, |it| it.conn);
+        model.decides(conn, ticket);
+        drop(model);
+        self.state().deciding.push_back(Decision { conn, shard, key, ticket, work });
+    }
+
+    fn member_joined(&self, topic: &str) {
+        if !self.shared.is_faulty(Fault::Miscount) {
+            self.count(topic, 1);
+        }
+    }
+
+    fn member_left(&self, topic: &str) {
+        self.count(topic, -1);
+    }
+
+    fn release_connection(&self) {
+        if !self.shared.is_faulty(Fault::Seat) {
+            self.shared.model().seats -= 1;
+        }
+    }
+}
+
+impl Mailboxes for SimNode {
     fn shards(&self) -> usize {
         self.shards
     }
@@ -367,13 +377,11 @@ impl Node for SimNode {
             _ => 0,
         }
     }
+}
 
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
-        let mut model = self.shared.model();
-        let conn = model.joining.map_or(NONE, |it| it.conn);
-        model.decides(conn, ticket);
-        drop(model);
-        self.state().deciding.push_back(Decision { conn, shard, key, ticket, work });
+impl CallbackWatch for SimNode {
+    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+        simurgh_core::guarded(f)
     }
 
     fn enter_callback(&self, _shard: usize, _callback: Callback) {}
@@ -381,21 +389,21 @@ impl Node for SimNode {
     fn leave_callback(&self, _shard: usize) -> Duration {
         Duration::ZERO
     }
+}
 
-    fn member_joined(&self, topic: &str) {
-        if !self.shared.is_faulty(Fault::Miscount) {
-            self.count(topic, 1);
-        }
+impl Signer for SimNode {
+    fn sign(&self, text: &str) -> String {
+        text.to_owned()
     }
 
-    fn member_left(&self, topic: &str) {
-        self.count(topic, -1);
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        text == proof
     }
+}
 
-    fn release_connection(&self) {
-        if !self.shared.is_faulty(Fault::Seat) {
-            self.shared.model().seats -= 1;
-        }
+impl WallClock for SimNode {
+    fn unix_ms(&self, now_ns: u64) -> u64 {
+        now_ns / 1_000_000
     }
 }
 

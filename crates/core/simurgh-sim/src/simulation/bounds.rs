@@ -1,7 +1,7 @@
 //! Checks after every step the bounds that a configuration promises.
 
 use crate::kit::peer::Peer;
-use simurgh_core::{Mail, Node, Phase, PresenceMail};
+use simurgh_core::{Mail, Phase, PresenceMail, Publisher};
 
 use super::checks::check_waits;
 use super::{NodeSimulation, Server};

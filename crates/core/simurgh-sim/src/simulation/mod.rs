@@ -17,7 +17,7 @@ use crate::kit::peer::Peer;
 use crate::kit::run::Simulation;
 use crate::kit::transport::Transport;
 use simurgh_core::metrics::ShardMetrics;
-use simurgh_core::{Core, Mail, Node, Phase};
+use simurgh_core::{Core, Mail, Phase, Publisher};
 use simurgh_data::{Key, Next};
 
 use self::client::Link;

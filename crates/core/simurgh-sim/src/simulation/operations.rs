@@ -12,7 +12,7 @@ use crate::kit::topics::IDS;
 use crate::kit::transport::POLLED;
 use crate::kit::{EVENTS, payload};
 use simurgh_core::{
-    Broadcast, Lifetime, Mail, NETWORK, Node, Phase, Reply, SocketState, Stop, Wire, guarded,
+    Broadcast, Lifetime, Mail, NETWORK, Phase, Publisher, Reply, SocketState, Stop, Wire, guarded,
     nanoseconds,
 };
 use simurgh_proto::message::Payload;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::kit::delivery::RequestKind;
 use crate::kit::setup::locked;
-use simurgh_core::{NETWORK, Node, Phase, PresenceList};
+use simurgh_core::{Mailboxes, NETWORK, Phase, PresenceList};
 use simurgh_proto::ws::CloseCode;
 
 use super::client::Link;

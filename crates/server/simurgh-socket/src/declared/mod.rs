@@ -68,6 +68,8 @@ pub use limits::SocketLimitsSpec;
 #[cfg(feature = "token")]
 use member::Refusal;
 use member::{Announce, Declared, Event};
+#[cfg(feature = "token")]
+pub use rules::one_or_more;
 use simurgh_channel::{ChannelLimits, HistoryRule};
 use size::limits;
 pub use size::parse_bytes;
@@ -203,42 +205,6 @@ pub enum OtherEvents {
     Ignore,
     /// The sender's channel ends with `phx_error`, as in Phoenix (PROTOCOL §6).
     Crash,
-}
-
-impl ChannelSpec {
-    /// The keys of a channel, for messages that suggest one.
-    pub const KEYS: &'static [&'static str] = &[
-        "kind",
-        "topic",
-        "deny",
-        #[cfg(feature = "token")]
-        "join",
-        #[cfg(feature = "token")]
-        "join_token",
-        #[cfg(feature = "token")]
-        "publish",
-        "join_reply",
-        "announce_join",
-        "announce_payload",
-        "announce_joins_up_to",
-        "other_events",
-        "payload_shape",
-        "message_bytes_max",
-        "payload_bytes_max",
-        "events_per_second",
-        "limits",
-        "members_max",
-        "presence",
-        "history",
-        "wait_for_interest",
-        "event",
-    ];
-}
-
-impl EventSpec {
-    /// The keys of an event, for messages that suggest one.
-    pub const KEYS: &'static [&'static str] =
-        &["name", "payload_shape", "broadcast", "payload", "reply", "status"];
 }
 
 /// The defaults of all channels.

@@ -161,19 +161,24 @@ pub(super) fn none_needs_tokens(specs: &[ChannelSpec]) -> Result<(), Vec<Mistake
 }
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    one_or_more(from, "the list is empty: remove it to allow everybody, or write \"nobody\"")
+}
+
+/// A text, or a list of them; an `empty` one is an error.
+#[doc(hidden)]
+pub fn one_or_more<'de, D: Deserializer<'de>>(
+    from: D,
+    empty: &str,
+) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a text, or a list of texts")]
     enum OneOrMore {
         One(String),
         More(Vec<String>),
     }
-    Ok(match OneOrMore::deserialize(from)? {
-        OneOrMore::One(rule) => vec![rule],
-        OneOrMore::More(rules) if rules.is_empty() => {
-            return Err(serde::de::Error::custom(
-                "the list is empty: remove it to allow everybody, or write \"nobody\"",
-            ));
-        }
-        OneOrMore::More(rules) => rules,
-    })
+    match OneOrMore::deserialize(from)? {
+        OneOrMore::One(text) => Ok(vec![text]),
+        OneOrMore::More(texts) if texts.is_empty() => Err(serde::de::Error::custom(empty)),
+        OneOrMore::More(texts) => Ok(texts),
+    }
 }

@@ -19,11 +19,13 @@ use crate::shape::PayloadShape;
 
 mod longpoll;
 mod route;
+mod stages;
 mod supabase;
 
 pub use longpoll::LongPoll;
 pub use route::ChannelRoute;
 use route::Own;
+pub use stages::InterestFn;
 
 /// A user socket: a path, its policy, and its channels.
 ///
@@ -200,23 +202,6 @@ impl UserSocket {
         self.auth_token(true).connect_on_shard(move |info| policy.connect(info))
     }
 
-    /// Joins that wait for other nodes wait until `heard` is done for the topic.
-    #[doc(hidden)]
-    pub fn join_cluster<F>(&mut self, heard: impl Fn(Box<str>) -> F + Clone + Send + Sync + 'static)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let Kind::Channels(routes) = &mut self.parts.channels.kind else { return };
-        let waiting = routes.iter_mut().zip(&self.own).filter(|(_, it)| it.waits);
-        for (route, _) in waiting {
-            let (join, heard) = (Arc::clone(&route.join), heard.clone());
-            route.join = Arc::new(move |ctx, payload| {
-                let heard = heard(ctx.topic().into());
-                join(ctx, payload).after(heard)
-            });
-        }
-    }
-
     /// The patterns of its channels' topics.
     #[doc(hidden)]
     pub fn patterns(&self) -> impl Iterator<Item = &Pattern> {
@@ -238,28 +223,6 @@ impl UserSocket {
             let text = format!("{:?} {}", route.history, own.alike);
             (format!("{} {}", self.parts.path, route.pattern).into(), text)
         })
-    }
-
-    /// Completes it; nothing may be added afterwards.
-    #[cfg_attr(not(feature = "token"), allow(unused_mut, reason = "there is nothing to be done"))]
-    #[doc(hidden)]
-    pub fn ready(mut self) -> Self {
-        #[cfg(feature = "token")]
-        if let (Kind::Channels(routes), Some(policy)) =
-            (&mut self.parts.channels.kind, &self.tokens)
-        {
-            for (route, own) in routes.iter_mut().zip(&self.own) {
-                match &own.supabase {
-                    // It has its own rules for renewals.
-                    Some(realtime) => realtime.judge_by(policy),
-                    None if policy.renews() => {
-                        route.join = crate::token::renewing(policy, Arc::clone(&route.join));
-                    }
-                    None => {}
-                }
-            }
-        }
-        self
     }
 
     /// The supported subprotocols, in order of preference. None: the header is ignored.

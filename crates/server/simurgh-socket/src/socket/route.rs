@@ -4,7 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use simurgh_channel::{ChannelLimits, HistoryRule as History, Join, Prepared, Route, ShardContext};
+use simurgh_channel::{
+    ChannelLimits, HistoryRule as History, Join, JoinFn, Prepared, Route, ShardContext,
+};
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::topic::Pattern;
 
@@ -61,7 +63,7 @@ pub(super) struct Own {
     /// Settings that must be the same on all nodes, as text.
     pub(super) alike: String,
     /// Set if it is a Supabase channel.
-    pub(super) supabase: Option<Arc<Realtime>>,
+    pub(super) supabase: Option<Settings>,
 }
 
 pub(crate) type ShapesFn = Arc<dyn Fn(&str) -> PayloadShape + Send + Sync>;
@@ -95,16 +97,16 @@ impl ChannelRoute {
         pattern: &str,
         join: impl Fn(&mut ShardContext<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
     ) -> Self {
+        Self::of(pattern, Arc::new(join))
+    }
+
+    fn of(pattern: &str, join: JoinFn) -> Self {
         let pattern = match Pattern::parse(pattern) {
             Ok(pattern) => pattern,
             #[allow(clippy::panic, reason = "a wrong literal in the program, met at start-up")]
             Err(error) => panic!("channel pattern {pattern:?}: {error}"),
         };
-        let (join, limits) = (Arc::new(join), ChannelLimits::default());
-        Self {
-            route: Route { pattern, join, prepare: None, limits, history: None },
-            own: Own::default(),
-        }
+        Self { route: Route::new(pattern, join), own: Own::default() }
     }
 
     /// Supabase channels, on topics that match `pattern`, which begins with `realtime:` (PROTOCOL
@@ -114,10 +116,8 @@ impl ChannelRoute {
     /// # Panics
     /// As [`new`](Self::new).
     pub fn supabase(pattern: &str, settings: Settings) -> Self {
-        let realtime = Arc::new(Realtime::new(settings));
-        let joined = Arc::clone(&realtime);
-        let mut it = Self::on_shard(pattern, move |ctx, payload| joined.join(ctx, &payload));
-        it.own.supabase = Some(realtime);
+        let mut it = Self::of(pattern, Realtime::new(settings.clone()).into_join());
+        it.own.supabase = Some(settings);
         it
     }
 

@@ -1,6 +1,6 @@
 //! Read and write access by tokens (PROTOCOL §11.4).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use simurgh_channel::ShardContext;
 
@@ -14,7 +14,7 @@ use crate::token::{Claims, Rule, TokenPolicy, is_same};
 pub(super) struct Access {
     join: Vec<Rule>,
     publish: Vec<Rule>,
-    policy: OnceLock<Arc<TokenPolicy>>,
+    pub(super) policy: Option<Arc<TokenPolicy>>,
 }
 
 pub(super) enum Renewed {
@@ -29,12 +29,7 @@ const UNKNOWN_KEY: &str = "unknown_key";
 
 impl Access {
     pub(super) fn new(join: Vec<Rule>, publish: Vec<Rule>) -> Self {
-        Self { join, publish, policy: OnceLock::new() }
-    }
-
-    pub(super) fn judge_by(&self, policy: &Arc<TokenPolicy>) {
-        // A user socket at two paths has one policy.
-        let _ = self.policy.set(Arc::clone(policy));
+        Self { join, publish, policy: None }
     }
 
     /// Decides a join by its own token, else by its socket's.
@@ -43,7 +38,7 @@ impl Access {
         ctx: &mut ShardContext<'_>,
         config: &JoinConfig,
     ) -> Result<Pass, Refusal> {
-        let own = match (self.policy.get(), users(config.token.as_deref())) {
+        let own = match (&self.policy, users(config.token.as_deref())) {
             (Some(policy), Some(token)) => {
                 let claims = policy.verify_on_shard(ctx, Some(token));
                 Some(claims.map_err(|reason| {
@@ -53,7 +48,7 @@ impl Access {
             }
             _ => None,
         };
-        let lifetime = own.as_ref().and_then(|claims| self.policy.get()?.lifetime(claims));
+        let lifetime = own.as_ref().and_then(|claims| self.policy.as_ref()?.lifetime(claims));
         let is_private = !self.join.is_empty();
         if is_private && !config.private {
             ctx.count_unauthorized();
@@ -71,11 +66,11 @@ impl Access {
 
     /// Whether tokens decide anything here.
     pub(super) fn has_policy(&self) -> bool {
-        self.policy.get().is_some()
+        self.policy.is_some()
     }
 
     pub(super) fn renew(&self, ctx: &mut ShardContext<'_>, token: Option<&str>) -> Renewed {
-        let (Some(policy), Some(token)) = (self.policy.get(), users(token)) else {
+        let (Some(policy), Some(token)) = (&self.policy, users(token)) else {
             return Renewed::Unchanged;
         };
         let claims = match policy.verify_on_shard(ctx, Some(token)) {

@@ -299,7 +299,7 @@ impl ShardChannel for Member {
         match event {
             events::BROADCAST => self.broadcast(ctx, payload),
             "presence" => self.presence(ctx, &payload),
-            "access_token" => self.access_token(ctx, &payload),
+            events::ACCESS_TOKEN => self.access_token(ctx, &payload),
             // As Supabase does: nothing.
             _ => Outcome::NoReply,
         }

@@ -38,7 +38,7 @@ use crate::ids::Ids;
 use access::Access;
 use config::JoinConfig;
 use member::Member;
-use simurgh_channel::{Join, PARSED_BYTES_MAX, Rate, ShardContext};
+use simurgh_channel::{Join, JoinFn, PARSED_BYTES_MAX, Rate, ShardContext};
 
 /// The path of Supabase's user socket, below a project's address.
 pub const HOSTED_PATH: &str = "/realtime/v1";
@@ -98,15 +98,17 @@ impl Realtime {
 
     /// Sets the policy of the user socket, which verifies tokens.
     #[cfg(feature = "token")]
-    pub(crate) fn judge_by(&self, policy: &Arc<crate::token::TokenPolicy>) {
-        self.access.judge_by(policy);
+    pub(crate) fn judged_by(mut self, policy: &Arc<crate::token::TokenPolicy>) -> Self {
+        self.access.policy = Some(Arc::clone(policy));
+        self
     }
 
-    pub(crate) fn join(
-        self: &Arc<Self>,
-        ctx: &mut ShardContext<'_>,
-        payload: &Payload<'_>,
-    ) -> Join {
+    pub(crate) fn into_join(self) -> JoinFn {
+        let realtime = Arc::new(self);
+        Arc::new(move |ctx, payload| realtime.join(ctx, &payload))
+    }
+
+    fn join(self: &Arc<Self>, ctx: &mut ShardContext<'_>, payload: &Payload<'_>) -> Join {
         match self.admit(ctx, payload) {
             Ok((member, reply)) => Join::ok(member).reply(reply),
             Err(Refusal(code, why)) => {

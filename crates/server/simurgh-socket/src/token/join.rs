@@ -6,8 +6,7 @@
 use std::time::Instant;
 
 use serde_json::json;
-use simurgh_channel::{Join, Outcome, ShardChannel, ShardContext, Stop};
-use simurgh_proto::message::Payload;
+use simurgh_channel::{Join, ShardContext, Stop};
 use simurgh_token::Claims;
 
 use super::TokenPolicy;
@@ -68,37 +67,17 @@ impl TokenPolicy {
         let end = self.lifetime(&claims).and_then(|time| Instant::now().checked_add(time));
         let join = then(ctx, claims);
         match end {
-            Some(end) => join.wrap(move |within| Box::new(Ending { within, end })),
+            Some(end) => join.on_start(move |ctx| end_at(ctx, end)),
             None => join,
         }
     }
 }
 
-struct Ending {
-    within: Box<dyn ShardChannel>,
-    end: Instant,
-}
-
-const _: () = assert!(size_of::<Ending>() <= 32, "what a channel costs that has its own token");
-
-impl ShardChannel for Ending {
-    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
-        let (handle, end) = (ctx.handle::<Self>(), tokio::time::Instant::from_std(self.end));
-        ctx.spawn_linked(async move {
-            tokio::time::sleep_until(end).await;
-            handle.stop(Stop::Expired);
-        });
-        self.within.after_join(ctx);
-    }
-
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        self.within.handle_in(ctx, event, payload)
-    }
-
-    super::pass_on_to_inner!();
+/// Ends the channel at this time.
+fn end_at(ctx: &mut ShardContext<'_>, end: Instant) {
+    let handle = ctx.handle::<()>();
+    ctx.spawn_linked(async move {
+        tokio::time::sleep_until(end.into()).await;
+        handle.stop(Stop::Expired);
+    });
 }

@@ -47,47 +47,8 @@
 //!
 //! # Cost
 //! Verifying takes 2 µs (HMAC) to 100 µs (public keys), once a connect and a renewal. An open
-//! socket with a token has its claims and its own record. [`OnExpiry::Renew`] costs 24 bytes a
-//! channel and a virtual call an event.
-
-/// Delegates the callbacks of a channel to the channel in `within`.
-macro_rules! pass_on_to_inner {
-    () => {
-        fn intercept(&self) -> &'static [&'static str] {
-            self.within.intercept()
-        }
-
-        fn handle_out(
-            &mut self,
-            ctx: &mut ShardContext<'_>,
-            event: &str,
-            payload: &simurgh_proto::message::Payload<'_>,
-        ) -> Outcome {
-            self.within.handle_out(ctx, event, payload)
-        }
-
-        fn handle_broadcast(
-            &mut self,
-            ctx: &mut ShardContext<'_>,
-            broadcast: &simurgh_channel::Broadcast,
-        ) -> Outcome {
-            self.within.handle_broadcast(ctx, broadcast)
-        }
-
-        fn hibernate(&mut self) {
-            self.within.hibernate();
-        }
-
-        fn terminate(&mut self, ctx: &mut ShardContext<'_>, reason: &simurgh_channel::Reason) {
-            self.within.terminate(ctx, reason);
-        }
-
-        fn inner(&mut self) -> Option<&mut dyn ShardChannel> {
-            Some(&mut *self.within)
-        }
-    };
-}
-use pass_on_to_inner;
+//! socket with a token has its claims and its own record. A channel whose join has its own token
+//! costs one tokio task more.
 
 mod join;
 mod renewal;
@@ -98,7 +59,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-pub(crate) use renewal::{is_same, renewing};
+pub(crate) use renewal::is_same;
 use simurgh_channel::ShardContext;
 pub use simurgh_token::*;
 use verifying::CurrentVerifier;

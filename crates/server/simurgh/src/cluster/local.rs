@@ -9,7 +9,8 @@ use simurgh_cluster::{
     HistoryItem, Item, LocalNode, NodeId, NodeThread, Peers, Shards, StoredAt, ThreadNode, Time,
 };
 use simurgh_core::{
-    Broadcast, ChannelId, Node, NotKept, Posted, PresenceMail, StoreRequest, ToCluster,
+    Broadcast, ChannelId, Mailboxes, NotKept, Posted, PresenceMail, Publisher, StoreRequest,
+    ToCluster, WallClock,
 };
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use simurgh_core::{Broadcast, Ids, KeptAt, Node};
+use simurgh_core::{Broadcast, Ids, KeptAt, Publisher};
 use simurgh_shard::server::Server;
 use tokio::time::{Instant, timeout_at};
 

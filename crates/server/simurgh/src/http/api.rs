@@ -18,7 +18,7 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use simurgh_core::{Ids, KeptAt, Node, PresenceList};
+use simurgh_core::{Ids, KeptAt, PresenceList, Publisher};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
 use simurgh_shard::server::Server;

@@ -9,36 +9,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, WAIT_MAX, metric, start};
+use crate::support::{Client, Handles, WAIT_MAX, metric, start};
 use serde_json::{Value, json};
 use simurgh::{
-    Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
-    UserSocket,
+    Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardContext, UserSocket,
     history::{GapReason, History},
 };
 use tungstenite::{Message, WebSocket};
 
-struct Room;
-
-impl ShardChannel for Room {
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        match event {
-            "say" => ctx.broadcast("said", payload.into_owned()),
-            "tell" => ctx.broadcast_from("told", payload.into_owned()),
-            _ => return Outcome::unknown_event(),
-        }
-        Outcome::ok(json!({}))
+fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    match event {
+        "say" => ctx.broadcast("said", payload.into_owned()),
+        "tell" => ctx.broadcast_from("told", payload.into_owned()),
+        _ => return Outcome::unknown_event(),
     }
+    Outcome::ok(json!({}))
 }
 
 fn builder(rule: History) -> Builder {
     let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Room)).history(rule));
+        .channel(ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Handles(room))).history(rule));
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3)
 }
 

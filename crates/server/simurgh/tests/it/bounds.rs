@@ -3,33 +3,22 @@
 use std::time::Duration;
 
 use crate::support::raw::{self, Raw};
-use crate::support::{Client, metric, metrics_at, start};
+use crate::support::{Client, Handles, metric, metrics_at, start};
 use serde_json::json;
-use simurgh::{
-    ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
-};
+use simurgh::{ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardContext, UserSocket};
 
-struct Room;
-
-impl ShardChannel for Room {
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        match event {
-            "all" => ctx.broadcast("news", &payload),
-            "who" => return Outcome::ok(json!({"peer": ctx.assigns::<String>()})),
-            _ => {}
-        }
-        Outcome::NoReply
+fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    match event {
+        "all" => ctx.broadcast("news", &payload),
+        "who" => return Outcome::ok(json!({"peer": ctx.assigns::<String>()})),
+        _ => {}
     }
+    Outcome::NoReply
 }
 
 fn small_mailboxes() -> Endpoint {
     let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(room))));
     start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 2;
         config.mailbox_bytes_max = 64 << 10;
@@ -113,7 +102,7 @@ fn who_behind(raw: &mut Raw, header: &str) -> String {
 fn tells_peers(trusted: &[&str], proxy_protocol: bool) -> Endpoint {
     let user_socket = UserSocket::new("/socket")
         .connect_on_shard(|info| Connect::ok().assign(info.peer().to_string()))
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(room))));
     start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.trusted_proxies = trusted.iter().map(|net| net.parse().unwrap()).collect();
         config.proxy_protocol = proxy_protocol;
@@ -140,7 +129,7 @@ fn proxy_headers_of_both_versions_name_the_client() {
 #[test]
 fn slow_reader_that_still_sends_gets_1013() {
     let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(room))));
     let endpoint = start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 1;
         config.outbound_bytes_max = 256 << 10;

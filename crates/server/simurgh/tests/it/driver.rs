@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::support::{Client, WAIT_MAX, until};
+use crate::support::{Client, Handles, WAIT_MAX, until};
 use serde_json::Value;
 use simurgh::driver::{Driver, DriverError, Event, Options, SocketId, What};
 use simurgh::{
@@ -77,22 +77,13 @@ impl ShardChannel for Room {
 }
 
 /// A channel without application code between its members and a broadcast.
-struct Listener;
-
-impl ShardChannel for Listener {
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        match event {
-            "shout" => ctx.broadcast("shouted", payload.into_owned()),
-            "tell" => ctx.broadcast_from("told", payload.into_owned()),
-            _ => return Outcome::ok(payload.into_owned()),
-        }
-        Outcome::NoReply
+fn listener(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    match event {
+        "shout" => ctx.broadcast("shouted", payload.into_owned()),
+        "tell" => ctx.broadcast_from("told", payload.into_owned()),
+        _ => return Outcome::ok(payload.into_owned()),
     }
+    Outcome::NoReply
 }
 
 fn server() -> Builder {
@@ -109,11 +100,11 @@ fn server() -> Builder {
             None => Connect::ok(),
         })
         .channel(ChannelRoute::on_shard("rooms:*", Room::join))
-        .channel(ChannelRoute::on_shard("quiet:*", |_, _| Join::ok(Listener)))
+        .channel(ChannelRoute::on_shard("quiet:*", |_, _| Join::ok(Handles(listener))))
         .channels_max(3);
     Endpoint::builder()
         .socket(user_socket)
-        .socket(UserSocket::plain("/plain", "plain", |_, _| Join::ok(Listener)))
+        .socket(UserSocket::plain("/plain", "plain", |_, _| Join::ok(Handles(listener))))
         .configure(|config| config.shards = 2)
 }
 

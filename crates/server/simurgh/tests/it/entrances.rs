@@ -2,37 +2,29 @@
 //! Supabase's, handles in Rust, and channels that pass on what clients send.
 
 use crate::support::raw::{Answer, ask};
-use crate::support::{Client, metric, start};
+use crate::support::{Client, Handles, metric, start};
 use serde_json::json;
 use simurgh::supabase::Settings;
 use simurgh::{
-    BroadcastError, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
-    UserSocket, history::History,
+    BroadcastError, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardContext, UserSocket,
+    history::History,
 };
 
 /// Broadcasts all that it receives, as a careless application does.
-struct Echo;
-
-impl ShardChannel for Echo {
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        ctx.broadcast(event, payload.into_owned());
-        Outcome::ok(json!({}))
-    }
+fn echo(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    ctx.broadcast(event, payload.into_owned());
+    Outcome::ok(json!({}))
 }
 
 fn server() -> Endpoint {
     let user_socket = UserSocket::new("/socket")
         .channel(ChannelRoute::supabase("realtime:*", Settings::default()))
         .channel(
-            ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Echo)).history(History::default()),
+            ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Handles(echo)))
+                .history(History::default()),
         )
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Echo)));
-    let plain = UserSocket::plain("/plain", "plain", |_, _| Join::ok(Echo));
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(echo))));
+    let plain = UserSocket::plain("/plain", "plain", |_, _| Join::ok(Handles(echo)));
     let builder = Endpoint::builder().socket(user_socket).socket(plain);
     start(builder.configure(|config| config.api_token = Some("s3cret".into())))
 }

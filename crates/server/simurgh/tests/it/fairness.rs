@@ -6,36 +6,25 @@ use std::net::TcpStream;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, WAIT_MAX, metric, start, until};
+use crate::support::{Client, Handles, WAIT_MAX, metric, start, until};
 use serde_json::json;
-use simurgh::{
-    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
-};
+use simurgh::{ChannelRoute, Endpoint, Join, Outcome, Payload, ShardContext, UserSocket};
 use tungstenite::Message;
 use wire_tests::{frame, opcode};
 
-struct Room;
-
-impl ShardChannel for Room {
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        match event {
-            "all" => ctx.broadcast("news", &payload),
-            "echo" => return Outcome::ok(payload.into_owned()),
-            "sleep" => std::thread::sleep(Duration::from_millis(payload.parse().unwrap())),
-            _ => {}
-        }
-        Outcome::NoReply
+fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    match event {
+        "all" => ctx.broadcast("news", &payload),
+        "echo" => return Outcome::ok(payload.into_owned()),
+        "sleep" => std::thread::sleep(Duration::from_millis(payload.parse().unwrap())),
+        _ => {}
     }
+    Outcome::NoReply
 }
 
 fn server(configure: impl FnOnce(&mut simurgh::Config)) -> Endpoint {
     let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(room))));
     start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 1;
         configure(config);
@@ -261,7 +250,7 @@ fn messages_before_a_half_close_get_replies() {
 fn joins_never(decision_timeout: Duration) -> Endpoint {
     let user_socket = UserSocket::new("/socket")
         .channel(ChannelRoute::on_shard("never:*", |_, _| Join::later(std::future::pending())))
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(room))));
     start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 1;
         config.decision_timeout = decision_timeout;

@@ -5,49 +5,42 @@ use std::sync::Barrier;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::support::raw::{self, Answer, Raw};
-use crate::support::{Client, start};
+use crate::support::{Client, Handles, start};
 use serde_json::{Value, json};
 use simurgh::{
-    BroadcastError, Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel,
-    ShardContext, UserSocket,
+    BroadcastError, Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardContext,
+    UserSocket,
     history::{GapReason, History, HistoryError, NotKept},
 };
 
 const TOKEN: &str = "history-token";
 const ASLEEP: Duration = Duration::from_millis(1_500);
 
-struct Room;
-
-impl ShardChannel for Room {
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        match event {
-            "say" => {
-                ctx.broadcast("said", payload.into_owned());
-                Outcome::ok(json!({}))
-            }
-            // Blocks its shard, as no channel should.
-            "sleep" => {
-                std::thread::sleep(ASLEEP);
-                Outcome::NoReply
-            }
-            _ => Outcome::unknown_event(),
+fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    match event {
+        "say" => {
+            ctx.broadcast("said", payload.into_owned());
+            Outcome::ok(json!({}))
         }
+        // Blocks its shard, as no channel should.
+        "sleep" => {
+            std::thread::sleep(ASLEEP);
+            Outcome::NoReply
+        }
+        _ => Outcome::unknown_event(),
     }
 }
 
 fn builder() -> Builder {
     let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("plain:*", |_, _| Join::ok(Room)))
-        .channel(ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Room)).history(History {
-            count: 3_000,
-            bytes: 16 << 20,
-            ..History::default()
-        }));
+        .channel(ChannelRoute::on_shard("plain:*", |_, _| Join::ok(Handles(room))))
+        .channel(
+            ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Handles(room))).history(History {
+                count: 3_000,
+                bytes: 16 << 20,
+                ..History::default()
+            }),
+        );
     Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 3;
         config.api_token = Some(TOKEN.to_owned());
@@ -438,7 +431,7 @@ fn each_topic_is_listed_once_over_all_shards() {
 #[test]
 fn server_without_a_declared_history_returns_404() {
     let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("plain:*", |_, _| Join::ok(Room)));
+        .channel(ChannelRoute::on_shard("plain:*", |_, _| Join::ok(Handles(room))));
     let token = |config: &mut simurgh::Config| config.api_token = Some(TOKEN.to_owned());
     let server = start(Endpoint::builder().socket(user_socket).configure(token));
     assert_eq!(get(&server, "/api/history/topics"), json!({"topics": [], "next": null}));

@@ -3,35 +3,26 @@
 use std::time::{Duration, Instant};
 
 use crate::support::nodes::Engine;
-use crate::support::{Client, WAIT_MAX, metric, metrics, start};
+use crate::support::{Client, Handles, WAIT_MAX, metric, metrics, start};
 use serde_json::{Value, json};
 use simurgh::{
-    ChannelRoute, Cluster, Endpoint, Error, Join, Outcome, Payload, ShardChannel, ShardContext,
-    UserSocket,
+    ChannelRoute, Cluster, Endpoint, Error, Join, Outcome, Payload, ShardContext, UserSocket,
     history::{History, HistoryError, NotKept},
 };
 use simurgh_loopback::RestartData;
 
-struct Room;
-
-impl ShardChannel for Room {
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        match event {
-            "others" => ctx.broadcast_from("said", &payload),
-            _ => ctx.broadcast("said", &payload),
-        }
-        Outcome::ok(json!({}))
+fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    match event {
+        "others" => ctx.broadcast_from("said", &payload),
+        _ => ctx.broadcast("said", &payload),
     }
+    Outcome::ok(json!({}))
 }
 
 fn user_socket() -> UserSocket {
     UserSocket::new("/socket").channel(
-        ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)).history(History::default()),
+        ChannelRoute::on_shard("room:*", |_, _| Join::ok(Handles(room)))
+            .history(History::default()),
     )
 }
 

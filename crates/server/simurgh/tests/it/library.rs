@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::support::{Client, metric, start, until};
+use crate::support::{Client, Ends, metric, start, until};
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::json;
 use simurgh::{
@@ -144,14 +144,6 @@ fn speaks_on(endpoint: &Endpoint, is_over: &AtomicBool) {
             return;
         }
         std::thread::sleep(Duration::from_micros(500));
-    }
-}
-
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Long payloads, which are not copied into their frames, arrive like short ones.
 
-use crate::support::{Client, start};
+use crate::support::{Client, Handles, start};
 use serde_json::{Value, json};
 use simurgh::declared::{self, ChannelSpec, Defaults};
 use simurgh::{
@@ -10,24 +10,15 @@ use simurgh::{
 /// Empty, the longest that are copied, longer, and much longer.
 const LENGTHS: [usize; 5] = [0, 65_534, 65_535, 65_536, 3_000_000];
 
-struct Room;
-
-impl ShardChannel for Room {
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        let payload = payload.into_owned();
-        match event {
-            "all" => ctx.broadcast("news", &payload),
-            "me" => ctx.push("news", &payload),
-            "text" | "binary" => ctx.push(event, &payload),
-            _ => return Outcome::ok(payload),
-        }
-        Outcome::NoReply
+fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    let payload = payload.into_owned();
+    match event {
+        "all" => ctx.broadcast("news", &payload),
+        "me" => ctx.push("news", &payload),
+        "text" | "binary" => ctx.push(event, &payload),
+        _ => return Outcome::ok(payload),
     }
+    Outcome::NoReply
 }
 
 /// Receives each broadcast in `handle_out`.
@@ -59,9 +50,9 @@ fn server() -> Endpoint {
             return Join::ok(Interceptor);
         }
         ctx.push("joined", &payload);
-        Join::ok(Room).reply(payload.into_owned())
+        Join::ok(Handles(room)).reply(payload.into_owned())
     };
-    let plain = UserSocket::plain("/plain", "echo", |_, _| Join::ok(Room));
+    let plain = UserSocket::plain("/plain", "echo", |_, _| Join::ok(Handles(room)));
     start(
         Endpoint::builder()
             .socket(UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", join)))

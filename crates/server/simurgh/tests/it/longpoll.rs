@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use crate::support::raw::{Answer, Raw};
-use crate::support::{metric, start, until};
+use crate::support::{Handles, metric, start, until};
 use serde_json::{Value, json};
 use simurgh::{
     Builder, ChannelRoute, Connect, ConnectRequest, Endpoint, Join, LongPoll, Outcome, Payload,
-    Reject, ShardChannel, ShardContext, UserSocket, history::History,
+    Reject, ShardContext, UserSocket, history::History,
 };
 
 const WINDOW: Duration = Duration::from_secs(2);
@@ -16,22 +16,13 @@ const WINDOW: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_secs(4);
 const NDJSON: &str = "application/x-ndjson";
 
-struct Room;
-
-impl ShardChannel for Room {
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        match event {
-            "shout" => {
-                ctx.broadcast(event, payload.into_owned());
-                Outcome::NoReply
-            }
-            _ => Outcome::ok(payload.into_owned()),
+fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    match event {
+        "shout" => {
+            ctx.broadcast(event, payload.into_owned());
+            Outcome::NoReply
         }
+        _ => Outcome::ok(payload.into_owned()),
     }
 }
 
@@ -39,20 +30,25 @@ fn join(ctx: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
     match ctx.subtopic() {
         "slow" => Join::later(async {
             tokio::time::sleep(WINDOW * 2).await;
-            Join::ok(Room)
+            Join::ok(Handles(room))
         }),
-        _ => Join::ok(Room),
+        _ => Join::ok(Handles(room)),
     }
 }
 
-fn user_socket() -> UserSocket {
+fn user_socket(window: Duration) -> UserSocket {
     UserSocket::new("/socket")
-        .longpoll(LongPoll::new().window(WINDOW))
+        .longpoll(LongPoll::new().window(window))
         .channel(ChannelRoute::on_shard("room:*", join))
 }
 
 fn builder() -> Builder {
-    Endpoint::builder().socket(user_socket()).configure(|config| config.shards = 2)
+    Endpoint::builder().socket(user_socket(WINDOW)).configure(|config| config.shards = 2)
+}
+
+/// A server whose polls wait for longer than any test.
+fn patient() -> Builder {
+    Endpoint::builder().socket(user_socket(SOON * 5))
 }
 
 fn body(answer: &Answer) -> Value {
@@ -139,11 +135,7 @@ fn metric_of_all(endpoint: &Endpoint, name: &str) -> u64 {
 /// The newer of two polls gets the messages; the older one is answered at once.
 #[test]
 fn the_newer_of_two_polls_wins() {
-    let patient = LongPoll::new().window(SOON * 5);
-    let user_socket = UserSocket::new("/socket")
-        .longpoll(patient)
-        .channel(ChannelRoute::on_shard("room:*", join));
-    let endpoint = start(Endpoint::builder().socket(user_socket));
+    let endpoint = start(patient());
     let mut session = Session::joined(&endpoint, "room:two");
     let mut older = session.begin_poll(&endpoint);
     let began = Instant::now();
@@ -158,8 +150,8 @@ fn the_newer_of_two_polls_wins() {
 }
 
 fn keeping() -> Endpoint {
-    let user_socket =
-        user_socket().channel(ChannelRoute::on_shard("kept:*", join).history(History::default()));
+    let user_socket = user_socket(WINDOW)
+        .channel(ChannelRoute::on_shard("kept:*", join).history(History::default()));
     start(Endpoint::builder().socket(user_socket))
 }
 
@@ -206,11 +198,7 @@ fn poll_after_a_lost_response_ends_a_session_with_positions() {
 /// A client that leaves, or shuts its side, loses no message.
 #[test]
 fn polling_client_that_left_receives_nothing() {
-    let patient = LongPoll::new().window(SOON * 5);
-    let user_socket = UserSocket::new("/socket")
-        .longpoll(patient)
-        .channel(ChannelRoute::on_shard("room:*", join));
-    let endpoint = start(Endpoint::builder().socket(user_socket));
+    let endpoint = start(patient());
     let mut session = Session::joined(&endpoint, "room:left");
     let mut shut = session.begin_poll(&endpoint);
     shut.finish();
@@ -401,13 +389,8 @@ fn sessions_are_counted_as_sockets() {
 /// A drain ends sessions, and closes their connections after the answers to waiting polls.
 #[test]
 fn a_drain_ends_sessions_and_their_connections() {
-    let patient = LongPoll::new().window(SOON * 5);
-    let user_socket = UserSocket::new("/socket")
-        .longpoll(patient)
-        .channel(ChannelRoute::on_shard("room:*", join));
     let drain_time = Duration::from_millis(200);
-    let builder = Endpoint::builder().socket(user_socket);
-    let endpoint = start(builder.configure(|config| config.drain_time = drain_time));
+    let endpoint = start(patient().configure(|config| config.drain_time = drain_time));
     let mut session = Session::joined(&endpoint, "room:drain");
     let mut waiting = session.begin_poll(&endpoint);
     let began = Instant::now();

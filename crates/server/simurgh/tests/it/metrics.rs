@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::nodes::Engine;
-use crate::support::{Client, start};
+use crate::support::{Client, Handles, start};
 use serde_json::{Value, json};
-use simurgh::{ChannelRoute, Endpoint, Join, UserSocket, history::History};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardContext, UserSocket, history::History,
+};
 
 const PAGE: &str = include_str!("../../../../../docs/METRICS.md");
 const DASHBOARD: &str = include_str!("../../../../../docs/grafana/simurgh.json");
 
 fn metrics() -> String {
-    let user_socket =
-        UserSocket::new("/socket").channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Talk)));
+    let user_socket = UserSocket::new("/socket")
+        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Handles(talk))));
     let engine = Engine::start();
     let endpoint = start(engine.node(Endpoint::builder().socket(user_socket), "a"));
     Client::v2(&endpoint).join("rooms:a");
@@ -105,24 +107,15 @@ fn metrics_follow_prometheus_conventions() {
     }
 }
 
-struct Talk;
-
-impl simurgh::ShardChannel for Talk {
-    fn handle_in(
-        &mut self,
-        ctx: &mut simurgh::ShardContext<'_>,
-        _: &str,
-        payload: simurgh::Payload<'_>,
-    ) -> simurgh::Outcome {
-        ctx.broadcast("said", payload.into_owned());
-        simurgh::Outcome::ok(simurgh::Payload::EMPTY_OBJECT)
-    }
+fn talk(ctx: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+    ctx.broadcast("said", payload.into_owned());
+    Outcome::ok(Payload::EMPTY_OBJECT)
 }
 
 #[test]
 fn histories_and_resumes_are_counted() {
     let user_socket = UserSocket::new("/socket").channel(
-        ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Talk))
+        ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Handles(talk)))
             .history(History { count: 2, ..History::default() }),
     );
     let endpoint =

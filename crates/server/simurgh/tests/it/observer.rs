@@ -5,28 +5,19 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::support::raw::{ask, get, wait_for};
-use crate::support::{Client, WAIT_MAX, start};
+use crate::support::{Client, Handles, WAIT_MAX, start};
 use serde_json::{Value, json};
 use simurgh::{
-    Builder, ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
-    UserSocket, history::History,
+    Builder, ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardContext, UserSocket,
+    history::History,
 };
 use simurgh::{Rate, SocketLimits};
 
-struct Room;
-
-impl ShardChannel for Room {
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        if event == "all" {
-            ctx.broadcast("news", &payload);
-        }
-        Outcome::NoReply
+fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    if event == "all" {
+        ctx.broadcast("news", &payload);
     }
+    Outcome::NoReply
 }
 
 fn builder() -> Builder {
@@ -36,7 +27,7 @@ fn builder() -> Builder {
             Some(user) => Connect::ok().id(format!("users:{user}")),
             None => Connect::ok(),
         })
-        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
+        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Handles(room))));
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 2)
 }
 
@@ -216,7 +207,7 @@ fn limited_connection_is_listed_with_its_limit() {
     };
     let user_socket = UserSocket::new("/socket")
         .socket_limits(limits)
-        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
+        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Handles(room))));
     let endpoint =
         start(Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1));
     let (mut talker, mut other) = (Client::v2(&endpoint), Client::v2(&endpoint));
@@ -386,10 +377,10 @@ fn many_topics_are_listed_in_slices() {
 fn histories_are_listed_by_bytes_with_and_without_members() {
     let user_socket = UserSocket::new("/socket")
         .channel(
-            ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Room))
+            ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Handles(room)))
                 .history(History { count: 5, ..History::default() }),
         )
-        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
+        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Handles(room))));
     for shards in [1, 3] {
         let user_socket = user_socket.clone();
         let endpoint = start(

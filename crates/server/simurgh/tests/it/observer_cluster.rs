@@ -8,31 +8,20 @@ use std::time::{Duration, Instant};
 
 use crate::support::nodes::Engine;
 use crate::support::raw::{ask, get, wait_for};
-use crate::support::{Client, WAIT_MAX, metric, metrics, start};
+use crate::support::{Client, Ends, Handles, WAIT_MAX, metric, metrics, start};
 use serde_json::{Value, json};
-use simurgh::{
-    Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
-};
+use simurgh::{Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardContext, UserSocket};
 use simurgh_cluster::{
     Answer, CallNumber, ClusterConfig, Item, LocalNode, NodeId, NotKept, Shards, StoredAt, Time,
 };
 use simurgh_loopback::Loopback;
 use simurgh_presence::FromPeers;
 
-struct Room;
-
-impl ShardChannel for Room {
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        if event == "all" {
-            ctx.broadcast("news", &payload);
-        }
-        Outcome::NoReply
+fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    if event == "all" {
+        ctx.broadcast("news", &payload);
     }
+    Outcome::NoReply
 }
 
 fn builder() -> Builder {
@@ -40,7 +29,7 @@ fn builder() -> Builder {
         if ctx.topic().starts_with("present:") {
             let _ = ctx.presence().track("somebody", json!({}));
         }
-        Join::ok(Room)
+        Join::ok(Handles(room))
     }));
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 2)
 }
@@ -226,14 +215,6 @@ impl Lie {
     fn is(&self, text: &str) -> u64 {
         *self.text.lock().unwrap() = text.to_owned();
         self.asked.load(Relaxed)
-    }
-}
-
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
     }
 }
 

@@ -3,40 +3,32 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::Handles;
 use simurgh::driver::Driver;
 use simurgh::pubsub::{RecvError, SUBSCRIPTION_BYTES_MAX};
 use simurgh::{
     Broadcast, BroadcastError, ChannelRoute, Endpoint, Join, Outcome, Payload, PubSub,
-    ShardChannel, ShardContext, Subscription, UserSocket, json,
+    ShardContext, Subscription, UserSocket, json,
 };
 
-struct Room;
-
-impl ShardChannel for Room {
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        match event {
-            "shout" => ctx.broadcast("shouted", &payload),
-            "tell" => ctx.broadcast_from("told", &payload),
-            "handle" => {
-                let handle = ctx.handle::<Self>();
-                let sent = handle.broadcast("handled", &payload);
-                let told = handle.broadcast_from("handed", &payload);
-                return Outcome::ok(json!([sent.is_ok(), told.is_ok()]));
-            }
-            _ => return Outcome::unknown_event(),
+fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    match event {
+        "shout" => ctx.broadcast("shouted", &payload),
+        "tell" => ctx.broadcast_from("told", &payload),
+        "handle" => {
+            let handle = ctx.handle::<()>();
+            let sent = handle.broadcast("handled", &payload);
+            let told = handle.broadcast_from("handed", &payload);
+            return Outcome::ok(json!([sent.is_ok(), told.is_ok()]));
         }
-        Outcome::NoReply
+        _ => return Outcome::unknown_event(),
     }
+    Outcome::NoReply
 }
 
 fn start() -> (Endpoint, Driver, PubSub) {
-    let user_socket =
-        UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)));
+    let user_socket = UserSocket::new("/socket")
+        .channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Handles(room))));
     let builder = Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3);
     let endpoint = builder.start_local().unwrap();
     let (driver, pubsub) = (Driver::start(&endpoint), endpoint.pubsub());

@@ -1,33 +1,24 @@
 //! Supabase channels beside others on one user socket, without a network (PROTOCOL §11).
 
+use crate::support::Handles;
 use serde_json::json;
 use simurgh::driver::Options;
 use simurgh::supabase::Settings;
 use simurgh::{
-    ChannelRoute, Join, Outcome, Payload, Serializer, ShardChannel, ShardContext, UserBroadcast,
-    UserSocket,
+    ChannelRoute, Join, Outcome, Payload, Serializer, ShardContext, UserBroadcast, UserSocket,
 };
 use simurgh_testing::{TestServer, assert_closed, assert_push, assert_reply};
 
 /// A Phoenix channel that broadcasts everything it receives.
-struct Echo;
-
-impl ShardChannel for Echo {
-    fn handle_in(
-        &mut self,
-        ctx: &mut ShardContext<'_>,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Outcome {
-        ctx.broadcast(event, payload.into_owned());
-        Outcome::NoReply
-    }
+fn echo(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    ctx.broadcast(event, payload.into_owned());
+    Outcome::NoReply
 }
 
 fn user_socket() -> UserSocket {
     UserSocket::new("/socket")
         .channel(ChannelRoute::supabase("realtime:*", Settings::default()))
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Echo)))
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(echo))))
 }
 
 fn said(data: &str) -> Payload<'static> {

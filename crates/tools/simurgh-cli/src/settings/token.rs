@@ -192,19 +192,6 @@ fn refuse_others(wrong: &mut Mistakes, other: &str, keys: &[(&'static str, bool)
     }
 }
 
-/// A text, or a list of them.
 fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "a text, or a list of texts")]
-    enum OneOrMore {
-        One(String),
-        More(Vec<String>),
-    }
-    Ok(match OneOrMore::deserialize(from)? {
-        OneOrMore::One(text) => vec![text],
-        OneOrMore::More(texts) if texts.is_empty() => {
-            return Err(serde::de::Error::custom("the list is empty: remove it to allow any"));
-        }
-        OneOrMore::More(texts) => texts,
-    })
+    simurgh::declared::one_or_more(from, "the list is empty: remove it to allow any")
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_channel::{HistoryRule, Kind, Node as _, Outcome, home_shard};
+use simurgh_channel::{HistoryRule, Kind, Outcome, home_shard};
 use simurgh_data::Key;
 use simurgh_history::Epoch;
 use simurgh_proto::message::Payload;
@@ -231,8 +231,8 @@ impl Node {
     fn settles(&mut self) {
         for _ in 0..10 {
             self.takes_turns();
-            self.test_shard.core.go_on_replaying(&mut self.test_shard.out);
-            self.other.go_on_replaying(&mut self.out);
+            self.test_shard.core.channels().go_on_replaying(&mut self.test_shard.out);
+            self.other.channels().go_on_replaying(&mut self.out);
         }
         self.test_shard.fans_out();
     }

@@ -3,9 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use simurgh_channel::{
-    HistoryConfig, HistoryPage, HistoryRule, MissedRequest, Node as _, Range, Requester,
-};
+use simurgh_channel::{HistoryConfig, HistoryPage, HistoryRule, MissedRequest, Range, Requester};
 use simurgh_data::Key;
 use simurgh_history::{GapReason, Position, Since};
 use simurgh_proto::message::Payload;

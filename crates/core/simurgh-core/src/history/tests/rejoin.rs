@@ -47,14 +47,14 @@ impl Node {
     fn is_told(&mut self, topic: &str, n: u32) {
         let payload = Payload::from_json(format!(r#"{{"n":{n}}}"#));
         let broadcast = Broadcast::new(topic, "news", payload);
-        crate::Node::broadcast(&*self.test_shard.node, broadcast).expect("there is room");
+        crate::Publisher::broadcast(&*self.test_shard.node, broadcast).expect("there is room");
         let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
         mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
         self.test_shard.handles_mail();
     }
 
     fn remembers(&self) -> usize {
-        self.test_shard.core.histories.departures.len()
+        self.test_shard.core.histories().departures.len()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use simurgh_channel::{Node as _, Posted};
+use simurgh_channel::Posted;
 use simurgh_history::ReplayLimits;
 use simurgh_proto::ws::CloseCode;
 

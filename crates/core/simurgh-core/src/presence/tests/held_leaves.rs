@@ -87,5 +87,5 @@ fn oldest_leaves_are_sent_early_when_too_many_bytes_wait() {
         it.advances(time);
         turn(&mut it);
     }
-    assert!(it.core.presences().topics == 0 && it.core.presences.home.leaving_bytes == 0);
+    assert!(it.core.presences() == crate::PresenceCounts::default());
 }

@@ -13,7 +13,9 @@ use crate::cluster::{Shard, SimNode};
 use crate::kit::fault::Fault;
 use crate::kit::payload;
 use crate::kit::shard::Turns;
-use simurgh_core::{Broadcast, HistoryMail, HistoryRequest, Listener, Mail, Node, SavedHistory};
+use simurgh_core::{
+    Broadcast, HistoryMail, HistoryRequest, Listener, Mail, Mailboxes, Node, SavedHistory,
+};
 
 /// More topics than there are.
 const TOPICS_MAX: usize = 100;

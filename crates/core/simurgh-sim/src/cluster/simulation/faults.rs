@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::kit::client::Client as _;
 use crate::kit::operation::Op;
 use simurgh_cluster::{GoneReason, LinkState, NodeId};
-use simurgh_core::{Mail, Node};
+use simurgh_core::{Mail, Mailboxes};
 use simurgh_loopback::{Direction, RestartData};
 
 use super::ClusterSimulation;

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::kit::setup::locked;
 use crate::kit::{NONE, payload};
-use simurgh_core::{Broadcast, HistoryPage, HistoryRequest, KeptAt, Node, NotKept, Range};
+use simurgh_core::{
+    Broadcast, HistoryPage, HistoryRequest, KeptAt, Mailboxes, NotKept, Publisher, Range,
+};
 use simurgh_history::Position;
 use simurgh_loopback::RestartData;
 

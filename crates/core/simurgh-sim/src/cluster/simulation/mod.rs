@@ -15,7 +15,7 @@ use crate::kit::setup::locked;
 use crate::kit::shard::Turns;
 use crate::kit::{NONE, payload};
 use fastrand::Rng;
-use simurgh_core::{Broadcast, ChannelId, Listener, Mail, Node, SocketState, Wire};
+use simurgh_core::{Broadcast, ChannelId, Listener, Mail, Mailboxes, Publisher, SocketState, Wire};
 use simurgh_loopback::Network;
 use simurgh_proto::message::{Payload, events};
 use simurgh_proto::ws::Decoder;

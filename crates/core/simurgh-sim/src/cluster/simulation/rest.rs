@@ -9,7 +9,7 @@ use crate::kit::client::Connection;
 use crate::kit::presence::PresenceEvent;
 use crate::kit::setup::locked;
 use simurgh_cluster::{Adapter, Class, LinkState, Space};
-use simurgh_core::{Node, PresenceList};
+use simurgh_core::{Mailboxes, PresenceList};
 
 use super::{ClusterSimulation, Listening};
 use crate::cluster::plan::{MILLISECOND, SECOND};

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use simurgh_core::{Callback, Kind, NETWORK, Node, Phase, SocketState, Wire, guarded};
+use simurgh_core::{Callback, CallbackWatch, Kind, NETWORK, Phase, SocketState, Wire, guarded};
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::handshake::{self, Framing, Request};

@@ -2,10 +2,11 @@
 #![allow(unreachable_pub)]
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use simurgh::{Builder, Endpoint};
+use simurgh::{Builder, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext};
 use tungstenite::{Message, WebSocket};
 
 pub mod log;
@@ -108,6 +109,29 @@ impl Client {
     }
 }
 
-pub fn no_channel(_: &mut simurgh::ShardContext<'_>, _: simurgh::Payload<'_>) -> simurgh::Join {
-    simurgh::Join::error(json!({}))
+pub fn no_channel(_: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
+    Join::error(json!({}))
+}
+
+/// A channel without state, whose events a function handles.
+pub struct Handles(pub fn(&mut ShardContext<'_>, &str, Payload<'_>) -> Outcome);
+
+impl ShardChannel for Handles {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
+        (self.0)(ctx, event, payload)
+    }
+}
+
+/// Sets a flag when a test ends, also by a panic.
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
