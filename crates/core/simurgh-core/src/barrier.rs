@@ -2,10 +2,8 @@
 //! Their effects meanwhile are queued, so an `ok` means that the broadcast is kept
 //! (docs/HISTORY.md). Their sockets are not read.
 
+use crate::prelude::*;
 use crate::seeded_state::HashMap;
-use alloc::collections::VecDeque;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use hashbrown::hash_map::Entry;
 
 use simurgh_channel::{Broadcast, ChannelId, Effect, Reason, Reply, ReplyRef};

@@ -67,6 +67,7 @@ mod listeners;
 mod metering;
 mod meters;
 mod name_table;
+mod prelude;
 mod presence;
 mod registry;
 mod seeded_state;

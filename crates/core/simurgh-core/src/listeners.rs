@@ -1,11 +1,10 @@
 //! The listeners of a shard.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use simurgh_channel::{Broadcast, ChannelId, Listener};
+
+use crate::prelude::*;
 
 /// By topic. A topic without listeners has no entry.
 #[derive(Default)]

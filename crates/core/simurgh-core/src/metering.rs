@@ -1,6 +1,5 @@
 //! Checks what a client sends, or has a channel do, against the limits of its user socket.
 
-use alloc::vec::Vec;
 use simurgh_channel::{
     Callback, ChannelLimits, Effect, Limit, LimitPolicy, Outcome, PresenceCall, SizeLimit,
     UserSocket,
@@ -10,6 +9,7 @@ use simurgh_proto::message::Message;
 use simurgh_proto::session::server::MessageKind;
 
 use crate::meters::{Charge, Exceeded, Meters, Scope};
+use crate::prelude::*;
 use crate::socket::Speaker;
 use crate::wire::Wire;
 

@@ -5,11 +5,8 @@
 //! bucket fills up, which is equivalent to no meter. So nothing is swept, and the end of a channel
 //! or a socket needs no work.
 
+use crate::prelude::*;
 use crate::seeded_state::HashMap;
-use alloc::borrow::ToOwned;
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::sync::Arc;
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
 use siphasher::sip::SipHasher13 as DefaultHasher;

@@ -1,14 +1,11 @@
 //! The record of a socket: what its session has while idle, and what only temporarily.
 
-use alloc::boxed::Box;
-use alloc::rc::Rc;
-use alloc::vec::Vec;
-
 use simurgh_channel::{Admission, ChannelId, Effect, SocketState};
 use simurgh_data::Key;
 use simurgh_history::Resume;
 use simurgh_proto::message::OwnedRef;
 
+use crate::prelude::*;
 use crate::registry::List;
 use crate::wire::Wire;
 

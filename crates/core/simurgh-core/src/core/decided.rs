@@ -1,14 +1,12 @@
 //! Joins that waited: for the application's decision, or for what their clients have missed.
 
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::{Join, JoinKind, Missed, Node};
 use simurgh_data::Key;
 use simurgh_proto::session::server as session;
 
 use super::joining::Joining;
 use crate::core::Core;
+use crate::prelude::*;
 use crate::socket::AwaitedJoin;
 use crate::sockets::Sockets;
 

@@ -1,9 +1,5 @@
 //! Joins: checks before the application is called, its decision, and what follows from it.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::{
     Admission, Callback, Effect, Join, JoinFn, JoinKind, Kind, Node, Outcome, PARSED_BYTES_MAX,
     Prepared, ShardChannel, StartFn, TOPIC_BYTES_MAX, UserSocket,
@@ -18,6 +14,7 @@ use crate::application::Subject;
 use crate::core::{Core, Received};
 use crate::frames::send;
 use crate::history::{Recovery, Resumption};
+use crate::prelude::*;
 use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
 use crate::socket::{Granted, Resuming, Socket};
 use crate::sockets::Sockets;

@@ -1,7 +1,5 @@
 //! A join in progress: what its answer needs, what it waits for, and how it is answered.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{Effect, JoinDecision, Node, Reason};
 use simurgh_data::Key;
@@ -12,6 +10,7 @@ use simurgh_proto::ws::CloseCode;
 
 use crate::core::Core;
 use crate::frames::send;
+use crate::prelude::*;
 use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Resuming, Socket, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;

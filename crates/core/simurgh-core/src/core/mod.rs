@@ -7,9 +7,9 @@ mod join;
 mod joining;
 mod limited;
 mod sessions;
+#[cfg(test)]
+mod testing;
 mod view;
-
-use alloc::sync::Arc;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{Node, Prepared};
@@ -18,14 +18,9 @@ use simurgh_proto::message::Message;
 
 use self::channels::Channels;
 pub use self::view::{SUBSCRIPTION_BYTES, TOPIC_BYTES, TopicView};
-#[cfg(test)]
-use crate::application::Application;
 use crate::deadlines::Deadlines;
-#[cfg(test)]
-use crate::fanout::{Fanout, Registry};
-#[cfg(test)]
-use crate::history::Histories;
 use crate::history::SavedHistory;
+use crate::prelude::*;
 use crate::presence::PresenceCounts;
 
 /// One shard of a node: its sessions, its topics and the broadcasts that are to be sent. The
@@ -125,38 +120,5 @@ impl<N: Node> core::fmt::Debug for Core<N> {
             .field("shard", &self.shard)
             .field("topics", &self.metrics.topics.value())
             .finish_non_exhaustive()
-    }
-}
-
-/// The components, for tests.
-#[cfg(test)]
-impl<N: Node> Core<N> {
-    pub(crate) fn metrics(&self) -> &ShardMetrics {
-        &self.metrics
-    }
-
-    pub(crate) fn channels(&mut self) -> &mut Channels<N> {
-        &mut self.channels
-    }
-
-    pub(crate) fn registry(&self) -> &Registry {
-        &self.channels.registry
-    }
-
-    pub(crate) fn fanout(&self) -> &Fanout<N> {
-        &self.channels.fanout
-    }
-
-    pub(crate) fn histories(&self) -> &Histories<N> {
-        &self.channels.histories
-    }
-
-    pub(crate) fn parts(&mut self) -> (&mut Registry, &mut Fanout<N>, &mut Histories<N>) {
-        let Channels { registry, fanout, histories, .. } = &mut self.channels;
-        (registry, fanout, histories)
-    }
-
-    pub(crate) fn application(&mut self) -> &mut Application<N> {
-        &mut self.channels.application
     }
 }

@@ -1,6 +1,5 @@
 //! Sessions of sockets, from their beginning to their end, and their messages (PROTOCOL §5–§7).
 
-use alloc::vec;
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
     Callback, ChannelId, ChannelMessage, Effect, Node, Reason, SharedPush, SocketState, ToChannel,
@@ -14,6 +13,7 @@ use simurgh_proto::ws::CloseCode;
 use super::channels::CurrentMessage;
 use crate::core::{Core, Received};
 use crate::frames::{close_reason, send, send_close};
+use crate::prelude::*;
 use crate::registry::{Holds, SOCKET_ID, Subscriber};
 use crate::socket::{Phase, Socket};
 use crate::sockets::Sockets;

@@ -1,7 +1,5 @@
 //! Views of a core for the observer.
 
-use alloc::rc::Rc;
-
 use simurgh_channel::{Limit, Node};
 use simurgh_data::Key;
 use simurgh_proto::message::OwnedRef;
@@ -9,6 +7,7 @@ use simurgh_proto::message::OwnedRef;
 use crate::core::Core;
 use crate::fanout::Delivery;
 use crate::history::KeptTopics;
+use crate::prelude::*;
 use crate::registry::{Membership, POSITIONS, Topic, TopicId};
 use crate::socket::Socket;
 

@@ -6,8 +6,6 @@ mod expiry;
 mod hibernation;
 mod sweep;
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use simurgh_channel::metrics::ShardMetrics;
@@ -22,6 +20,7 @@ use self::hibernation::{Cursor, Hibernation};
 use self::sweep::Sweep;
 use crate::application::Application;
 use crate::fanout::Registry;
+use crate::prelude::*;
 use crate::socket::{Phase, Socket};
 use crate::sockets::{AbandonReason, Sockets};
 

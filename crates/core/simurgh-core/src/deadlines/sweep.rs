@@ -1,10 +1,11 @@
 //! The sweep over the records of sockets: one slice a turn, one round in an eighth of the shortest
 //! timeout.
 
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use simurgh_channel::{TICK, nanoseconds, until};
+
+use crate::prelude::*;
 
 const ROUND_MAX: Duration = Duration::from_secs(5);
 

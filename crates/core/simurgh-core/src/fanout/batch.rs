@@ -1,14 +1,11 @@
 //! The frames for members at the same place of a topic's log, put together once.
 
-use alloc::rc::Rc;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::Broadcast;
 use simurgh_data::{Run, Shared};
 
 use super::delivery::Delivery;
 use crate::frames::broadcast_frame;
+use crate::prelude::*;
 use crate::registry::{Members, Topic};
 use crate::sockets::Sockets;
 use crate::wire::Form;

@@ -1,9 +1,5 @@
 //! Deliveries to one member at a time from its topic's log.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::{Broadcast, NOBODY_PLAIN, Node};
 use simurgh_data::{Key, Run};
 use simurgh_history::AT;
@@ -14,6 +10,7 @@ use super::delivery::{Delivery, Registry};
 use super::log::Log;
 use super::state::Fanout;
 use crate::frames::{LONG_BYTES, broadcast_frame, encode_broadcast, kept};
+use crate::prelude::*;
 use crate::registry::{DELIVERING, Member, Members, Topic, TopicId};
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire};

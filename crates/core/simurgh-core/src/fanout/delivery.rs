@@ -1,13 +1,11 @@
 //! The fan-out's state of a topic: its log, the progress of the pass, and withheld bytes.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-
 use simurgh_channel::Flow;
 use simurgh_history::Position;
 
 use super::log::Log;
 use crate::flow::Withheld;
+use crate::prelude::*;
 use crate::registry::{self, Deliveries};
 
 pub(crate) type Registry = registry::Registry<Delivery>;

@@ -3,12 +3,12 @@
 //! A shard reports a topic's first member or listener, and when it has none any more. Socket ids
 //! are not reported: `disconnect` is sent to all nodes.
 
-use alloc::boxed::Box;
 use simurgh_channel::{ChannelId, Listener, Node, ToCluster};
 use simurgh_history::Retention;
 
 use super::delivery::Registry;
 use super::state::Fanout;
+use crate::prelude::*;
 use crate::registry::{SOCKET_ID, TopicId};
 
 impl<N: Node> Fanout<N> {

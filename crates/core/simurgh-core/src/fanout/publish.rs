@@ -1,6 +1,5 @@
 //! From a publisher to all shards, and holding back a publisher that is faster than its readers.
 
-use alloc::sync::Arc;
 use core::time::Duration;
 
 use simurgh_channel::{Broadcast, Charge, Flow, Node, Posted, Publisher};
@@ -9,6 +8,7 @@ use simurgh_history::{GAP, Position};
 
 use super::delivery::Registry;
 use super::state::{Fanout, Held, Publishers};
+use crate::prelude::*;
 use crate::socket::Socket;
 use crate::sockets::Sockets;
 

@@ -1,10 +1,5 @@
 //! The state of a shard's fan-out.
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{Flow, Node, Permit};
 use simurgh_data::Key;
@@ -12,6 +7,7 @@ use simurgh_data::Key;
 use super::batch::Batch;
 use crate::flow::MemberlessFlows;
 use crate::listeners::Listeners;
+use crate::prelude::*;
 use crate::registry::TopicId;
 use crate::seeded_state::HashSet;
 use crate::wire::{FORMS, WIRES};

@@ -1,7 +1,6 @@
 //! Bounds of what is kept: a sweep removes what is too old, and over the node's limit the least
 //! recently used topics lose half.
 
-use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
@@ -9,6 +8,7 @@ use simurgh_channel::{HistoryMail, Mail, Node};
 use simurgh_data::{Next, Now};
 
 use super::{Histories, SavedHistory};
+use crate::prelude::*;
 
 /// Topics and dropped messages of a sweep in one turn: some hundred microseconds.
 pub(super) const SWEEP_STEPS: usize = 1024;

@@ -1,14 +1,12 @@
 //! Removal: by age in a sweep, topics without messages, and by size.
 
-use alloc::rc::Rc;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use simurgh_history::Dropped;
 
 use super::holdings::user;
 use super::kept_topics::{KeptTopics, Slot, hash_at, own_bytes};
+use crate::prelude::*;
 
 /// Topics that are compared to find the least recently used, and that are looked at to find as many
 /// of the client that holds most.

@@ -4,10 +4,6 @@
 //! They are passed on by mail, to this shard too, and so are answers: on all shards mail is in the
 //! order of the numbers, and an answer covers exactly what was before it.
 
-use alloc::string::String;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::engine::{behind, nothing_up_to, place, weight};
 use simurgh_channel::{
     Broadcast, Charge, FromEngine, HistoryMail, KeptAt, KeptFor, KeptItem, Mail, Node, Posted,
@@ -17,6 +13,7 @@ use simurgh_history::{AT, Epoch, GAP, GapReason, Place, Position, encode_gap};
 
 use super::Histories;
 use super::followed::{StrayPositions, TopicState};
+use crate::prelude::*;
 
 struct Begun {
     epoch: u64,

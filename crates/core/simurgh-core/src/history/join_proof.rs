@@ -1,12 +1,11 @@
 //! Histories of which a client gets only what is later than its first join: the join is proved by a
 //! key that the client was given, and sends again.
 
-use alloc::format;
-use alloc::string::{String, ToString};
 use simurgh_channel::Node;
 use simurgh_history::{Position, Resume, Since};
 
 use super::Histories;
+use crate::prelude::*;
 
 /// Between a position and its signature: no position contains it.
 const MARK: char = '~';

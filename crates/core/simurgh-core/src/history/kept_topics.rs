@@ -1,11 +1,8 @@
 //! The topics whose histories a shard keeps.
 
+use crate::prelude::*;
 use crate::seeded_state::HashSet;
-use alloc::boxed::Box;
 use alloc::collections::BinaryHeap;
-use alloc::rc::Rc;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::hash::BuildHasher;
 

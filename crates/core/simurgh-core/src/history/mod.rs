@@ -32,10 +32,6 @@ mod stores;
 mod to_engine;
 mod view;
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
     ChannelId, HistoryMail, HistoryRequest, KeptAt, KeptFor, Missed, Node, NotKept, Requester,
@@ -54,6 +50,7 @@ pub use self::save::SavedHistory;
 pub use self::view::KeptView;
 use crate::application::ask;
 use crate::fanout::Spread;
+use crate::prelude::*;
 
 /// The histories of topics with their home on this shard, and its channels that wait for one.
 pub(crate) struct Histories<N: Node> {

@@ -1,10 +1,5 @@
 //! Requests that wait for a topic that a broker numbers to be known here, and other deadlines.
 
-use alloc::boxed::Box;
-use alloc::rc::Rc;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::engine::is_of_nothing;
 use simurgh_channel::{
     HistoryMail, HistoryPage, Mail, Missed, MissedRequest, Node, NotKept, PageCallback, Range,
@@ -16,6 +11,7 @@ use simurgh_history::{GapReason, Position, Since};
 use super::Histories;
 use super::followed::{Deadline, PendingRequest, Readiness, TopicState};
 use crate::application::ask;
+use crate::prelude::*;
 
 const ANSWERS_MAX: usize = 1 << 12;
 

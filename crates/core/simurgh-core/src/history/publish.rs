@@ -1,14 +1,12 @@
 //! The way of a broadcast into its topic's history.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-
 use simurgh_channel::{HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, Posted};
 use simurgh_data::Now;
 
 use super::Histories;
 use crate::application::ask;
 use crate::fanout::Spread;
+use crate::prelude::*;
 
 impl<N: Node> Histories<N> {
     /// Whether a channel that broadcasts waits until this home of the topic, or a broker, confirms

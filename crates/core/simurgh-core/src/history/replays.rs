@@ -6,9 +6,6 @@
 //! log of this shard continues. What the channel does meanwhile is queued as behind a broadcast
 //! that is to be kept, and its socket is not read.
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use simurgh_channel::{ChannelId, Missed, MissedRequest, Node, Requester};
@@ -19,6 +16,7 @@ use super::Histories;
 use super::resume::Resumption;
 use crate::barrier::Barriers;
 use crate::fanout::Registry;
+use crate::prelude::*;
 use crate::seeded_state::HashMap;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;

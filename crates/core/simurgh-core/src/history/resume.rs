@@ -1,11 +1,6 @@
 //! Clients that resume: what they have missed is requested from their topic's home, and sent behind
 //! the join's reply.
 
-use alloc::boxed::Box;
-use alloc::string::String;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::{
     Broadcast, HistoryMail, Kept, Mail, Missed, MissedRequest, Node, Requester, home_shard,
 };
@@ -19,6 +14,7 @@ use super::answer::ANSWERS_MAX;
 use super::departures::{Left, Rejoin};
 use crate::fanout::Registry;
 use crate::frames::{kept, send};
+use crate::prelude::*;
 use crate::registry::{POSITIONS, VIA_CHANNEL};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;

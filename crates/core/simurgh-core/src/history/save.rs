@@ -1,13 +1,10 @@
 //! Saved histories for a planned restart, for any number of shards.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::{Kept, KeptContent, home_shard};
 use simurgh_history::{KeptTopic, SaveError, Saver, saved};
 
 use super::kept_topics::KeptTopics;
+use crate::prelude::*;
 
 /// The histories that a shard has kept.
 #[derive(Debug, Default)]

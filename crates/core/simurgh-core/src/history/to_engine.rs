@@ -3,7 +3,6 @@
 //! A broadcast counts for its home and its publisher's flow until it is answered, so publishers
 //! that are faster than the broker are held.
 
-use alloc::boxed::Box;
 use simurgh_channel::{
     HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, NotKept, StoreRequest, ToCluster, engine,
 };
@@ -13,6 +12,7 @@ use simurgh_history::{Epoch, Position, StoredAt};
 use super::Histories;
 use super::stores::Pending;
 use crate::application::ask;
+use crate::prelude::*;
 
 impl<N: Node> Histories<N> {
     pub(super) fn store_in_engine(&mut self, now: Now, keep: KeepRequest) {

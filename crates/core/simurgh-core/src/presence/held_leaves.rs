@@ -1,13 +1,13 @@
 //! Leaves that members have not received yet, since the same key may soon be back on this node or
 //! another.
 
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
+use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use simurgh_channel::nanoseconds;
 use simurgh_presence::{Change, ChangedMeta, Diff};
+
+use crate::prelude::*;
 
 /// Bytes of a leave, and of each of its metas, in addition to their texts.
 const LEAVE_BYTES: usize = 96;

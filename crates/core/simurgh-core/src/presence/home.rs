@@ -1,12 +1,9 @@
 //! The topics whose home this shard is, their deadlines, and the answers that the shard gives to
 //! members by itself.
 
+use crate::prelude::*;
 use crate::seeded_state::{HashMap, SeededState};
-use alloc::boxed::Box;
-use alloc::collections::{BinaryHeap, VecDeque};
-use alloc::rc::Rc;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
+use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
 use simurgh_channel::{

@@ -13,7 +13,6 @@ mod peers;
 mod topic;
 mod topic_peers;
 
-use alloc::sync::Arc;
 use core::time::Duration;
 
 use simurgh_channel::metrics::ShardMetrics;
@@ -29,6 +28,7 @@ use self::home::{Home, MemberCall};
 use self::output::Output;
 use crate::application::ask;
 use crate::fanout::{Fanout, Registry};
+use crate::prelude::*;
 use crate::registry::TRACKS;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;

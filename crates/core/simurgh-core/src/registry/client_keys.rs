@@ -1,7 +1,6 @@
 //! Ids with which clients have joined, by membership: 8 bytes each, in pages.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
+use crate::prelude::*;
 const PAGE: usize = 512;
 
 /// Hashes of the clients' own ids; 0: none.

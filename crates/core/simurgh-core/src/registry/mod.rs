@@ -17,11 +17,6 @@ mod members;
 mod pages;
 mod topics;
 
-use alloc::boxed::Box;
-use alloc::rc::Rc;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{Broadcast, ChannelId, NO_MEMBERSHIP, ShardChannel};
 use simurgh_data::Key;
@@ -36,6 +31,8 @@ pub(crate) use members::{
 pub use topics::TopicId;
 use topics::Topics;
 use topics::{APART, PLACED};
+
+use crate::prelude::*;
 pub(crate) use topics::{Deliveries, Member, Topic};
 
 pub(crate) struct Registry<D> {

@@ -1,8 +1,9 @@
 //! A vector in pages: it grows without copying, so growth neither costs a long turn nor needs the
 //! old and the new memory at once, and pages return to the system when a crowd has left.
 
-use alloc::vec::Vec;
 use simurgh_data::{PAGE_SLOTS, Page};
+
+use crate::prelude::*;
 
 pub(crate) struct Pages<T> {
     /// Grows like any vector, since most topics are small.

@@ -4,15 +4,13 @@
 //! others have not, and that stays so when members leave. Only the fan-out gives the cursors of
 //! members their meaning.
 
-use alloc::boxed::Box;
-use alloc::rc::Rc;
-use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
 use simurgh_data::Key;
 
 use super::pages::Pages;
 use crate::name_table::NameTable;
+use crate::prelude::*;
 use crate::seeded_state::SeededState;
 
 /// Index of a topic in its shard's table.

@@ -1,6 +1,5 @@
 //! Ends of channels and sockets. Part of `effects`: each calls the other.
 
-use alloc::boxed::Box;
 use simurgh_channel::{ChannelId, Effect, Node, PresenceCall, Reason};
 use simurgh_data::Key;
 use simurgh_proto::message::Ref;
@@ -10,6 +9,7 @@ use simurgh_proto::ws::CloseCode;
 use super::Channels;
 use crate::barrier::Queued;
 use crate::frames::{close_reason, send, send_close};
+use crate::prelude::*;
 use crate::registry::{DELIVERING, List, TRACKS};
 use crate::socket::{Own, Phase, Speaker};
 use crate::sockets::{AbandonReason, Sockets};

@@ -10,9 +10,6 @@
 //! what it pushes in `terminate` may follow the notice of its end (PROTOCOL §6), so it ends after
 //! that message ([`Core::end_if_stopped`]).
 
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::{
     Broadcast, Callback, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Reason, Reply,
     ShardChannel, ShardContext, at_position,
@@ -31,6 +28,7 @@ use crate::application::Subject;
 use crate::barrier::Queued;
 use crate::fanout::ChannelDelivery;
 use crate::frames::{kept, send};
+use crate::prelude::*;
 use crate::registry::{CATCHING_UP, DELIVERING, POSITIONS, RELAY, SOCKET_ID};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;

@@ -1,9 +1,5 @@
 //! The identity of a membership, and what its beginning and end change outside of the registry.
 
-use alloc::boxed::Box;
-use alloc::rc::Rc;
-use alloc::vec::Vec;
-
 use simurgh_channel::{
     Audience, Broadcast, Destination, Effect, Node, PresenceCall, Publisher, Reason, RenewFn,
     ShardChannel,
@@ -11,6 +7,7 @@ use simurgh_channel::{
 use simurgh_proto::message::Payload;
 
 use super::Channels;
+use crate::prelude::*;
 use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber, TRACKS};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;

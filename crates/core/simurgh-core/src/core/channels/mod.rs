@@ -8,9 +8,6 @@ mod recovery;
 mod refused;
 mod waiting;
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{Node, UserSocket};
 use simurgh_data::Key;
@@ -22,6 +19,7 @@ use crate::deadlines::Expiry;
 use crate::fanout::{Fanout, Registry};
 use crate::history::Histories;
 use crate::meters::Meters;
+use crate::prelude::*;
 use crate::presence::Presences;
 
 /// The components of a shard, between which only the core routes.

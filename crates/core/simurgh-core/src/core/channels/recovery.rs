@@ -1,10 +1,6 @@
 //! Histories from the side of channels: broadcasts that are to be kept, clients that resume, and
 //! channels that have waited.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use alloc::vec;
-
 use simurgh_channel::{
     Broadcast, ChannelId, HistoryMail, KeepRequest, KeptFor, KeptMark, Missed, Node, NotKept, Reply,
 };
@@ -14,6 +10,7 @@ use simurgh_proto::message::Payload;
 use super::Channels;
 use crate::barrier::{Barrier, Queued};
 use crate::history::{Action, Resumption};
+use crate::prelude::*;
 use crate::registry::VIA_CHANNEL;
 use crate::socket::{Phase, Speaker};
 use crate::sockets::Sockets;

@@ -1,14 +1,11 @@
 //! Broadcasts of a client's message that cannot be sent: the client is told, never answered `ok`.
 
-use alloc::format;
-use alloc::string::String;
-use alloc::string::ToString;
-use alloc::vec::Vec;
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{BroadcastError, Effect, Outcome, Publisher, Reply};
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::json;
 
+use crate::prelude::*;
 use crate::socket::Speaker;
 
 /// Takes out broadcasts that cannot be sent, and replaces the answer to the message.
