@@ -6,20 +6,6 @@
 //! and on other shards through [`Node`]. Time and seed are arguments, so the same inputs give the
 //! same outputs, bit by bit.
 //!
-//! ```text
-//!                 opened, message, peer_closed, drained, closed          mail
-//!    transport ─────────────────────────┐           ┌──────────────────────────── other threads
-//!                                       ▼           ▼
-//!        ┌────────────────────────────────  Core  ────────────────────────────────────┐
-//!        │  session ──► effects ──► application   the application's callbacks         │
-//!        │  deadlines ──┘  │  │                                                       │
-//!        │                 │  └───► membership                                        │
-//!        │                 └──► fanout ──► registry   topics, memberships, lists      │
-//!        └──────┬──────────────────┬───────────────────────────┬──────────────────────┘
-//!               ▼                  ▼                           ▼
-//!    Sockets: send_with, send_run, hold, release, close …      Node: post, charge, decide …
-//! ```
-//!
 //! # The kinds of methods, and their order
 //!
 //! All are methods of [`Core`]; none may be called while another runs.
@@ -37,14 +23,13 @@
 //!    returns when it must be called again at the latest.
 //! 4. *Getters*: the state of the shard for display.
 //!
-//! # Rooms
+//! # Components
 //!
-//! Each uses only those below it; a callback leaves a list of effects that the caller carries out.
-//! From the bottom: the types that the application uses (`simurgh-channel`) and the traits;
-//! `registry`, which owns topics, memberships and each socket's list; `frames`, the encoding for
-//! each wire; `fanout`; `application`, callbacks under their guard; `time`, schedules;
-//! `core`, the state of a shard; `membership` and `effects`, which carry effects out; `presence`;
-//! `session`, the handling of messages; `deadlines`, the timeouts; `input`, the methods above.
+//! [`Core`] routes between components, each of which owns its state and returns what the core has
+//! to do next: `registry` (topics and memberships), `fanout`, `application` (callbacks under their
+//! guard), `history`, `barrier` (channels that wait), `presence`, `meters`, `deadlines`. A callback
+//! leaves a list of effects, which `core::channels` carries out. docs/ARCHITECTURE.md has a picture
+//! and the way of some messages.
 //!
 //! # Features
 //!

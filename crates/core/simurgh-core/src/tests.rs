@@ -1,5 +1,6 @@
 //! Plain data: its queries, and how it is shown in a log.
 
+mod components;
 mod handles;
 
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! The state of one shard.
 
 mod channels;
-mod decided;
 mod input;
 mod join;
 mod joining;

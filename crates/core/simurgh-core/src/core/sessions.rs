@@ -135,18 +135,16 @@ impl<N: Node> Core<N> {
         let Some(id) = self.channels.registry.channel_id(membership) else { return };
         self.channels.bring_up_to_date(out, membership);
         let Message { join_ref, msg_ref, topic, .. } = message;
-        let Some(membership) = self.channels.registry.live(id) else {
-            // A broadcast that it intercepted meanwhile has ended it.
-            let answer = session::reply(join_ref, msg_ref, topic, "ok", Payload::EMPTY_OBJECT);
-            return send(out, &self.metrics, key, answer);
-        };
-        if let Some(it) = self.channels.registry.member(membership) {
-            let join_ref = it.join_ref.as_ref();
-            let answer = session::reply(&join_ref, msg_ref, topic, "ok", Payload::EMPTY_OBJECT);
-            send(out, &self.metrics, key, answer);
-        }
+        let live = self.channels.registry.live(id);
+        // A broadcast that it intercepted meanwhile may have ended it.
+        let member = live.and_then(|membership| self.channels.registry.member(membership));
+        let join_ref = member.map_or(join_ref.borrow(), |it| it.join_ref.as_ref());
+        let answer = session::reply(&join_ref, msg_ref, topic, "ok", Payload::EMPTY_OBJECT);
+        send(out, &self.metrics, key, answer);
         // Broadcasts of its interceptor meanwhile follow its end, and are not for it.
-        self.channels.end_now(out, membership, Reason::Left);
+        if let Some(membership) = live {
+            self.channels.end_now(out, membership, Reason::Left);
+        }
     }
 
     pub(crate) fn handle_sent(
@@ -202,12 +200,8 @@ impl<N: Node> Core<N> {
                 .and_then(|membership| self.channels.speaker(out, membership));
             let Some(speaker) = speaker else { continue };
             for (event, json) in &*push.events {
-                let payload = Payload::from_json(&**json);
-                self.channels.push(
-                    out,
-                    &speaker,
-                    [session::push(&speaker.join_ref.as_ref(), &speaker.topic, event, payload)],
-                );
+                let push = speaker.push(event, Payload::from_json(&**json));
+                self.channels.push(out, &speaker, [push]);
             }
             self.channels.end_if_stopped(out, channel);
         }

@@ -55,10 +55,9 @@ impl<N: Node> Core<N> {
         roll: bool,
         mut visit: impl FnMut(TopicId, TopicView<'_>),
     ) {
-        self.channels.registry.visit_topics(cursor, places, |id, topic| {
+        self.channels.registry.topics_mut().visit(cursor, places, |id, topic| {
             if roll {
-                let deliveries = &mut topic.deliveries;
-                deliveries.deliveries_before = core::mem::take(&mut deliveries.deliveries);
+                topic.deliveries.roll();
             }
             visit(id, view(topic));
         });
@@ -101,6 +100,6 @@ fn view(topic: &Topic<Delivery>) -> TopicView<'_> {
     TopicView {
         name: &topic.name,
         members: topic.len(),
-        deliveries_before: topic.deliveries.deliveries_before,
+        deliveries_before: topic.deliveries.deliveries_before(),
     }
 }

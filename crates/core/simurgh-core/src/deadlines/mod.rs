@@ -228,8 +228,8 @@ impl Deadlines {
                     Cursor::Membership(id + 1)
                 }
                 Cursor::Membership(_) => Cursor::Topic(0),
-                Cursor::Topic(place) if place < registry.topic_slots() => {
-                    self.hibernation.has_released |= registry.shrink_topic(place);
+                Cursor::Topic(place) if place < registry.topics_mut().slots() => {
+                    self.hibernation.has_released |= registry.topics_mut().shrink(place);
                     Cursor::Topic(place + 1)
                 }
                 Cursor::Topic(_) => break,

@@ -14,50 +14,29 @@ use crate::registry::{SOCKET_ID, TopicId};
 impl<N: Node> Fanout<N> {
     /// A membership was made; its topic is subscribed to before its client is answered. `wants`:
     /// what of a topic this node keeps.
-    #[inline(always)]
     pub(crate) fn member_added(
         &self,
         registry: &mut Registry,
         membership: u32,
         wants: impl FnOnce(&str) -> Option<Retention>,
     ) {
-        if self.node.cluster().is_some() {
-            self.report_topic_begin(registry, membership, wants);
-        }
-    }
-
-    #[inline(never)]
-    fn report_topic_begin(
-        &self,
-        registry: &mut Registry,
-        membership: u32,
-        wants: impl FnOnce(&str) -> Option<Retention>,
-    ) {
+        let Some(cluster) = self.node.cluster() else { return };
         let member = registry.member(membership).filter(|it| !it.is(SOCKET_ID));
         let topic = member.map(|it| it.topic).and_then(|id| registry.topic_mut(id));
         if let Some(topic) = topic
             && !core::mem::replace(&mut topic.deliveries.is_wanted, true)
-            && let Some(cluster) = self.node.cluster()
         {
             let wants = wants(&topic.name);
             cluster.send(ToCluster::TopicBegins((&*topic.name).into(), self.shard, wants));
         }
     }
 
-    #[inline(always)]
-    pub(super) fn member_removed(&self, registry: &mut Registry, topic: TopicId) {
-        if self.node.cluster().is_some() {
-            self.report_topic_end(registry, topic);
-        }
-    }
-
-    #[inline(never)]
-    fn report_topic_end(&self, registry: &mut Registry, id: TopicId) {
+    pub(super) fn member_removed(&self, registry: &mut Registry, id: TopicId) {
+        let Some(cluster) = self.node.cluster() else { return };
         let topic = registry.topic_mut(id).filter(|it| it.len() == 0);
         if let Some(topic) = topic
             && core::mem::take(&mut topic.deliveries.is_wanted)
             && !self.listens_to(&topic.name)
-            && let Some(cluster) = self.node.cluster()
         {
             cluster.send(ToCluster::TopicEnds((&*topic.name).into(), self.shard));
         }

@@ -129,7 +129,7 @@ impl<N: Node> Histories<N> {
             return;
         }
         let intercepts = it.is(VIA_CHANNEL);
-        let topic = registry.topic(it.topic).and_then(|it| it.deliveries.told.as_deref());
+        let topic = registry.topic(it.topic).and_then(|it| it.deliveries.told());
         let (last, gap) = (topic.map(|it| it.last), topic.and_then(|it| it.gap));
         let own = self.departures.gap(speaker.id.membership);
         // The later of its own position, sent as it joined, and that of all members.

@@ -70,25 +70,9 @@ impl<D: Deliveries> Registry<D> {
         self.topics.get(id)
     }
 
-    /// Places in the table of topics, some of them empty.
-    pub(crate) fn topic_slots(&self) -> usize {
-        self.topics.slots()
-    }
-
-    /// Frees unused memory of the topic at a place. Returns whether it did.
-    pub(crate) fn shrink_topic(&mut self, slot: usize) -> bool {
-        self.topics.shrink(slot)
-    }
-
-    /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again
-    /// after the last.
-    pub(crate) fn visit_topics(
-        &mut self,
-        cursor: &mut u32,
-        places: usize,
-        visit: impl FnMut(TopicId, &mut Topic<D>),
-    ) {
-        self.topics.visit(cursor, places, visit);
+    /// The table of topics, for display and to free memory.
+    pub(crate) fn topics_mut(&mut self) -> &mut Topics<D> {
+        &mut self.topics
     }
 
     #[inline]

@@ -84,16 +84,19 @@ impl<N: Node> Channels<N> {
             }
             None => (result, effects),
         };
-        let effects = match position {
+        let mut effects = match position {
             None => effects,
             Some(position) => at_position(effects, position),
         };
         let waited = self.barriers.has(speaker.id);
-        let effects = match callback {
-            Callback::HandleOut if waited => self.apply_pushes(out, &speaker, effects),
-            _ => effects,
-        };
-        self.apply(out, &speaker, effects);
+        if waited && callback == Callback::HandleOut {
+            // What an interceptor pushes in place of a broadcast must not wait for others to be
+            // kept, or broadcasts without interception would overtake it.
+            let is_push = |it: &mut Effect| matches!(it, Effect::Push(..) | Effect::At(..));
+            let pushes = effects.extract_if(.., is_push).collect();
+            self.carry_out(out, &speaker, pushes, false);
+        }
+        self.carry_out(out, &speaker, effects, waited);
         let (reply, end) = match result {
             Some(Outcome::NoReply) => (None, None),
             Some(Outcome::Reply(reply)) => (Some(reply), None),
@@ -121,23 +124,29 @@ impl<N: Node> Channels<N> {
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
-        mut effects: Vec<Effect>,
+        effects: Vec<Effect>,
     ) {
-        if effects.is_empty() {
-            return self.application.keep(effects);
-        }
-        let mut waits = self.barriers.has(speaker.id);
+        let waits = self.barriers.has(speaker.id);
+        self.carry_out(out, speaker, effects, waits);
+    }
+
+    /// `waits`: the channel waits, and its effects do.
+    fn carry_out(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        mut effects: Vec<Effect>,
+        mut waits: bool,
+    ) {
         let is_own = !waits;
         for effect in effects.drain(..) {
             match effect {
                 effect if waits => {
                     self.barriers.admit(speaker.id, Queued::Effect(effect), is_own);
                 }
-                Effect::Push(event, payload) => self.push(
-                    out,
-                    speaker,
-                    [session::push(&speaker.join_ref.as_ref(), &speaker.topic, &event, payload)],
-                ),
+                Effect::Push(event, payload) => {
+                    self.push(out, speaker, [speaker.push(&event, payload)]);
+                }
                 Effect::Broadcast(topic, event, payload, audience) => {
                     let topic = topic.unwrap_or_else(|| (&*speaker.topic).into());
                     waits = self.broadcast(out, speaker, topic, event, payload, audience);
@@ -159,17 +168,8 @@ impl<N: Node> Channels<N> {
                     let (registry, fanout) = (&mut self.registry, &mut self.fanout);
                     let told = self.presences.call(registry, fanout, out, speaker, call);
                     for (event, json) in told.iter().flat_map(|told| told.iter()) {
-                        let payload = Payload::from_json(&**json);
-                        self.push(
-                            out,
-                            speaker,
-                            [session::push(
-                                &speaker.join_ref.as_ref(),
-                                &speaker.topic,
-                                event,
-                                payload,
-                            )],
-                        );
+                        let push = speaker.push(event, Payload::from_json(&**json));
+                        self.push(out, speaker, [push]);
                     }
                 }
                 Effect::Link(work) => match self.registry.live(speaker.id) {
@@ -191,32 +191,6 @@ impl<N: Node> Channels<N> {
             }
         }
         self.application.keep(effects);
-    }
-
-    /// Sends what an interceptor pushed, which its member gets in place of the broadcast. It must
-    /// not wait for broadcasts to be kept, or broadcasts without interception would overtake it.
-    /// Returns the other effects.
-    fn apply_pushes(
-        &mut self,
-        out: &mut impl Sockets,
-        speaker: &Speaker,
-        mut effects: Vec<Effect>,
-    ) -> Vec<Effect> {
-        let is_push = |it: &mut Effect| matches!(it, Effect::Push(..) | Effect::At(..));
-        for push in effects.extract_if(.., is_push) {
-            match push {
-                Effect::Push(event, payload) => self.push(
-                    out,
-                    speaker,
-                    [session::push(&speaker.join_ref.as_ref(), &speaker.topic, &event, payload)],
-                ),
-                Effect::At(position, push) => {
-                    self.push(out, speaker, kept::pushed(speaker, position, &push))
-                }
-                _ => {}
-            }
-        }
-        effects
     }
 
     /// Sends a member's pushes, after all broadcasts that were made before.

@@ -292,15 +292,15 @@ fn topic_releases_its_flow() {
     let key = it.joined(&["t"]);
     sends(&mut it, key, "bcast", 10);
     let topic = it.core.find_topic("t").unwrap();
-    assert!(!it.core.parts().0.shrink_topic(0), "something is to be sent here");
+    assert!(!it.core.parts().0.topics_mut().shrink(0), "something is to be sent here");
     it.fans_out();
     let elsewhere = posted(&it, 1);
     let has_flow =
         |it: &TestShard| it.core.registry().topic(topic).unwrap().deliveries.flow.is_some();
-    assert!(it.core.parts().0.shrink_topic(0) && has_flow(&it), "there was room in its log");
+    assert!(it.core.parts().0.topics_mut().shrink(0) && has_flow(&it), "there was room in its log");
     drop(elsewhere);
     assert!(has_flow(&it));
-    it.core.parts().0.shrink_topic(0);
+    it.core.parts().0.topics_mut().shrink(0);
     assert!(!has_flow(&it));
 }
 
