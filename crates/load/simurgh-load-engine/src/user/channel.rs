@@ -173,7 +173,8 @@ impl<O: Outputs> Machine<'_, O> {
                     return Some(self.replied(status, response));
                 }
             }
-            Incoming::Left { msg_ref, .. } => {
+            Incoming::Left { msg_ref, topic } => {
+                self.follow_left(topic);
                 if is_awaited(msg_ref) {
                     return Some(self.replied("ok", &Payload::EMPTY_OBJECT));
                 }

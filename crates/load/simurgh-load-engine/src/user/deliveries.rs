@@ -1,8 +1,8 @@
 //! Counts which of their expected stamped messages users receive.
 //!
 //! A user should get what others push to a topic from its first join (the reply's arrival) until it
-//! leaves or ends, also while its connection is lost. Messages sent just before it leaves count
-//! only if they come. A message that the server has not confirmed may be lost or refused: no user
+//! leaves or ends, also while its connection is lost. Messages sent just before it leaves, and those
+//! that come until the server has answered, count only if they come. A message that the server has not confirmed may be lost or refused: no user
 //! has to get it, but if one does all have to.
 //!
 //! The send times of users of other hosts are not known here: their streams are followed from the
@@ -30,11 +30,19 @@ pub(crate) struct Followed {
 
 #[derive(Default)]
 struct Follower {
-    /// Topics, with the time of the first join.
-    topics: Vec<(u64, u64)>,
+    stays: Vec<Stay>,
     trackers: Vec<(StreamId, StreamTracker)>,
     /// Its last push, while the reply has not come.
     pushed: Option<(StreamId, u32)>,
+}
+
+/// A user's time at a topic.
+struct Stay {
+    topic: u64,
+    /// When the first join was answered.
+    since_ns: u64,
+    /// When it sent its leave, which is not answered yet.
+    left_ns: Option<u64>,
 }
 
 impl Followed {
@@ -94,12 +102,28 @@ impl<O: Outputs> Machine<'_, O> {
         }
         let topic = self.context.values.shared.sent.topic(topic);
         let Some(follower) = followed.make(self.place) else { return };
-        if !follower.topics.iter().any(|(known, _)| *known == topic) {
-            follower.topics.push((topic, self.now_ns));
+        match follower.stays.iter().find(|it| it.topic == topic) {
+            Some(Stay { left_ns: None, .. }) => return,
+            // The answer to its leave did not come.
+            Some(_) => self.settle(Some(topic)),
+            None => {}
+        }
+        let Some(follower) = self.context.followed.make(self.place) else { return };
+        follower.stays.push(Stay { topic, since_ns: self.now_ns, left_ns: None });
+    }
+
+    /// The user sends its leave.
+    pub(super) fn follow_leave(&mut self, topic: &str) {
+        let topic = self.context.values.shared.sent.topic(topic);
+        let follower = self.context.followed.get(self.place);
+        let stays = follower.map(|it| &mut it.stays);
+        if let Some(stay) = stays.and_then(|all| all.iter_mut().find(|it| it.topic == topic)) {
+            stay.left_ns = Some(self.now_ns);
         }
     }
 
-    pub(super) fn follow_leave(&mut self, topic: &str) {
+    /// The server has answered the leave: nothing more comes.
+    pub(super) fn follow_left(&mut self, topic: &str) {
         if self.context.followed.is_on {
             let topic = self.context.values.shared.sent.topic(topic);
             self.settle(Some(topic));
@@ -151,7 +175,7 @@ impl<O: Outputs> Machine<'_, O> {
         let topic = sent.topic(topic);
         let id = followed.stream(sent, topic, stamp.sender);
         let joined = followed.get(self.place).and_then(|follower| {
-            let since_ns = follower.topics.iter().find(|(known, _)| *known == topic)?.1;
+            let since_ns = follower.stays.iter().find(|it| it.topic == topic)?.since_ns;
             follower.tracker(sent, id, since_ns, stamp.index)
         });
         let Some(tracker) = joined else {
@@ -185,13 +209,14 @@ impl<O: Outputs> Machine<'_, O> {
     fn settle(&mut self, only: Option<u64>) {
         let shared = Arc::clone(&self.context.values.shared);
         let Some(follower) = self.context.followed.get(self.place) else { return };
-        let is_over = |topic: u64| only.is_none_or(|only| only == topic);
-        let over: Vec<_> = follower.topics.extract_if(.., |(topic, _)| is_over(*topic)).collect();
+        let is_over = |stay: &mut Stay| only.is_none_or(|only| only == stay.topic);
+        let over: Vec<_> = follower.stays.extract_if(.., is_over).collect();
         let sent = shared.sent.read();
         let (mut expected, mut missing, mut excused) = (0, 0, 0);
-        for (id, stream, since_ns) in over.iter().flat_map(|(topic, since_ns)| {
-            sent.at(*topic).map(|(id, stream)| (id, stream, *since_ns))
-        }) {
+        for (id, stream, stay) in over
+            .iter()
+            .flat_map(|stay| sent.at(stay.topic).map(move |(id, stream)| (id, stream, stay)))
+        {
             let at = follower.trackers.binary_search_by_key(&id, |(id, _)| *id);
             let tracker = at.ok().map(|at| follower.trackers.remove(at).1);
             if stream.sender == self.user.id {
@@ -199,11 +224,14 @@ impl<O: Outputs> Machine<'_, O> {
             }
             let tracker = match (tracker, stream.is_known()) {
                 (Some(tracker), _) => tracker,
-                (None, true) => StreamTracker::from(stream.first_from(since_ns)),
+                (None, true) => StreamTracker::from(stream.first_from(stay.since_ns)),
                 (None, false) => continue,
             };
             let due = match stream.is_known() {
-                true => stream.first_from(self.now_ns.saturating_sub(ON_THE_WAY_NS)),
+                true => {
+                    let left_ns = stay.left_ns.unwrap_or(self.now_ns);
+                    stream.first_from(left_ns.saturating_sub(ON_THE_WAY_NS))
+                }
                 false => tracker.next(),
             };
             let (all, holes) = tracker.settle(due);

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -22,6 +24,8 @@ pub(crate) enum Keeps {
     All,
     /// As `Nothing`, and it sends messages wrongly.
     Errors,
+    /// As `Nothing`, and it takes its time to handle a leave.
+    NothingAndLeavesLate,
 }
 
 #[derive(Clone)]
@@ -201,6 +205,11 @@ impl Hub {
                     }
                 }
                 "phx_leave" => {
+                    if self.keeps == Keeps::NothingAndLeavesLate {
+                        drop(room);
+                        thread::sleep(Duration::from_millis(300));
+                        room = lock(&self.room);
+                    }
                     room.members.remove(&peer.number);
                     reply(peer, &message, "ok");
                 }
