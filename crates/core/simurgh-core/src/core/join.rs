@@ -2,7 +2,7 @@
 
 use simurgh_channel::{
     Admission, Callback, Effect, Join, JoinFn, JoinKind, Kind, Node, Outcome, PARSED_BYTES_MAX,
-    Prepared, ShardChannel, StartFn, TOPIC_BYTES_MAX, UserSocket,
+    Prepared, ShardChannel, TOPIC_BYTES_MAX, UserSocket,
 };
 use simurgh_data::Key;
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
@@ -79,8 +79,8 @@ impl<N: Node> Core<N> {
             }
         };
         let replaced = joined.and_then(|old| self.replace(out, old));
-        let joining = Joining { topic: &topic, join_ref, message: msg_ref, replaced, resume };
-        self.ask_to_join(out, key, joining, payload, prepared, &route.join);
+        let joining = Joining { key, topic: &topic, join_ref, message: msg_ref, replaced, resume };
+        self.ask_to_join(out, joining, payload, prepared, &route.join);
     }
 
     /// Calls a plain user socket's join function, right after the upgrade.
@@ -92,22 +92,21 @@ impl<N: Node> Core<N> {
             return;
         };
         let (join_ref, message, replaced) = (Ref::Null, Ref::Null, None);
-        let joining = Joining { topic, join_ref, message, replaced, resume: None };
-        self.ask_to_join(out, key, joining, Payload::EMPTY_OBJECT, None, join);
+        let joining = Joining { key, topic, join_ref, message, replaced, resume: None };
+        self.ask_to_join(out, joining, Payload::EMPTY_OBJECT, None, join);
     }
 
     fn ask_to_join(
         &mut self,
         out: &mut impl Sockets,
-        key: Key,
         joining: Joining<'_>,
         payload: Payload<'_>,
         prepared: Option<Prepared>,
         join: &JoinFn,
     ) {
-        let Joining { topic, resume, .. } = &joining;
+        let Joining { key, topic, resume, .. } = &joining;
         let about = Subject {
-            socket: out.socket(key).and_then(|socket| socket.state()),
+            socket: out.socket(*key).and_then(|socket| socket.state()),
             topic,
             channel: self.channels.application.nobody(),
             message: None,
@@ -115,10 +114,10 @@ impl<N: Node> Core<N> {
             resume: resume.as_ref().map(|it| &it.said),
         };
         match self.channels.application.run(about, Callback::Join, |ctx| join(ctx, payload)) {
-            (Some(join), effects) => self.answer_join(out, key, joining, join, effects),
+            (Some(join), effects) => self.answer_join(out, joining, join, effects),
             (None, effects) => {
-                self.apply_unjoined(out, key, joining.topic, effects);
-                self.refuse_join(out, key, joining, session::JOIN_CRASHED);
+                self.apply_unjoined(out, joining.key, joining.topic, effects);
+                self.refuse_join(out, joining, session::JOIN_CRASHED);
             }
         }
     }
@@ -126,45 +125,44 @@ impl<N: Node> Core<N> {
     pub(super) fn answer_join(
         &mut self,
         out: &mut impl Sockets,
-        key: Key,
         joining: Joining<'_>,
         join: Join,
         effects: Vec<Effect>,
     ) {
-        let topic = joining.topic;
+        let (key, topic) = (joining.key, joining.topic);
         match join.0 {
             JoinKind::Ok(admission) => {
                 let granted = Granted { admission, effects };
                 if joining.resume.is_some() {
-                    return self.request_missed(out, key, joining, granted);
+                    return self.request_missed(out, joining, granted);
                 }
-                self.let_in(out, key, joining, granted, None);
+                self.let_in(out, joining, granted, None);
             }
             JoinKind::Error(response) => {
-                self.refuse_join(out, key, joining, response);
+                self.refuse_join(out, joining, response);
                 self.apply_unjoined(out, key, topic, effects);
             }
             JoinKind::Later(work) => {
-                self.await_join(out, key, joining, work, None);
+                self.await_join(out, joining, work, None);
                 self.apply_unjoined(out, key, topic, effects);
             }
             JoinKind::Held(admission, until) => {
                 let granted = Granted { admission, effects };
-                self.await_join(out, key, joining, until, Some(granted));
+                self.await_join(out, joining, until, Some(granted));
             }
             // Only a held join is released.
-            JoinKind::Released => self.refuse_join(out, key, joining, session::JOIN_CRASHED),
+            JoinKind::Released => self.refuse_join(out, joining, session::JOIN_CRASHED),
         }
     }
 
     pub(super) fn request_missed(
         &mut self,
         out: &mut impl Sockets,
-        key: Key,
         joining: Joining<'_>,
         granted: Granted,
     ) {
         let Some(Resuming { said: resume, .. }) = joining.resume.as_deref() else { return };
+        let key = joining.key;
         if !out.socket(key).is_some_and(Socket::is_open) {
             return self.channels.application.drop_guarded(granted);
         }
@@ -172,7 +170,7 @@ impl<N: Node> Core<N> {
         let ticket = self.tickets;
         match self.channels.histories.join(key, ticket, joining.topic, resume, out.now()) {
             Recovery::Now(resumption) => {
-                self.let_in_resumed(out, key, joining, granted, Some(resumption));
+                self.let_in_resumed(out, joining, granted, Some(resumption));
             }
             Recovery::Later { is_new } => {
                 let mut awaited = joining.awaited(ticket, Some(granted));
@@ -187,12 +185,11 @@ impl<N: Node> Core<N> {
     pub(super) fn let_in_resumed(
         &mut self,
         out: &mut impl Sockets,
-        key: Key,
         joining: Joining<'_>,
         granted: Granted,
         resumption: Option<Resumption>,
     ) {
-        self.let_in(out, key, joining, granted, resumption);
+        self.let_in(out, joining, granted, resumption);
     }
 
     /// Makes the membership, and only then answers (PROTOCOL §5.5). Joins without history must not
@@ -201,7 +198,6 @@ impl<N: Node> Core<N> {
     fn let_in(
         &mut self,
         out: &mut impl Sockets,
-        key: Key,
         joining: Joining<'_>,
         granted: Granted,
         resumption: Option<Resumption>,
@@ -211,16 +207,16 @@ impl<N: Node> Core<N> {
         let Some(intercepts) = self.channels.application.ask(|| !channel.intercept().is_empty())
         else {
             self.channels.application.drop_guarded(channel);
-            let topic = joining.topic;
-            self.refuse_join(out, key, joining, session::JOIN_CRASHED);
+            let (key, topic) = (joining.key, joining.topic);
+            self.refuse_join(out, joining, session::JOIN_CRASHED);
             return self.apply_unjoined(out, key, topic, effects);
         };
         let ways = (intercepts, resumption.as_ref().map(|resumption| resumption.client));
-        let Some(membership) = self.enter_topic(out, key, &joining, channel, ways) else {
+        let Some(mut membership) = self.enter_topic(out, &joining, channel, ways) else {
             return;
         };
         self.metrics.joins.add(1);
-        reply_join(out, &self.metrics, key, &joining, "ok", reply);
+        reply_join(out, &self.metrics, &joining, "ok", reply);
         self.close_replaced(out, joining.replaced);
         if let Some(resumption) = resumption {
             let id = self.channels.registry.channel_id(membership);
@@ -234,30 +230,15 @@ impl<N: Node> Core<N> {
                 return self.channels.application.drop_guarded(effects);
             }
         }
-        self.has_joined(out, membership, effects, starts);
-    }
-
-    #[inline(always)]
-    fn has_joined(
-        &mut self,
-        out: &mut impl Sockets,
-        membership: u32,
-        effects: Vec<Effect>,
-        starts: Vec<StartFn>,
-    ) {
-        let membership = match effects.is_empty() {
-            true => {
-                self.channels.application.keep(effects);
-                membership
-            }
-            false => {
-                let Some(speaker) = self.channels.speaker(out, membership) else { return };
-                self.channels.apply(out, &speaker, effects);
-                self.channels.end_if_stopped(out, speaker.id);
-                let Some(membership) = self.channels.registry.live(speaker.id) else { return };
-                membership
-            }
-        };
+        if effects.is_empty() {
+            self.channels.application.keep(effects);
+        } else {
+            let Some(speaker) = self.channels.speaker(out, membership) else { return };
+            self.channels.apply(out, &speaker, effects);
+            self.channels.end_if_stopped(out, speaker.id);
+            let Some(live) = self.channels.registry.live(speaker.id) else { return };
+            membership = live;
+        }
         let current = CurrentMessage::default();
         self.channels.call(out, membership, Callback::AfterJoin, current, |channel, ctx| {
             starts.into_iter().for_each(|start| start(ctx));
@@ -270,19 +251,18 @@ impl<N: Node> Core<N> {
     fn enter_topic(
         &mut self,
         out: &mut impl Sockets,
-        key: Key,
         joining: &Joining<'_>,
         channel: Box<dyn ShardChannel>,
         (intercepts, client): (bool, Option<u64>),
     ) -> Option<u32> {
-        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
+        let Joining { key, topic, join_ref: given, message, .. } = joining;
+        let Some(socket) = out.socket_mut(*key).filter(|socket| socket.is_open()) else {
             // The channel that this join replaced may have closed the socket in `terminate`.
             self.channels.application.drop_guarded(channel);
             return None;
         };
         let is_counted =
             self.node.user_socket(socket.user_socket).is_some_and(|it| it.count_members);
-        let Joining { topic, join_ref: given, message, .. } = joining;
         let join_ref = OwnedRef::from(session::push_join_ref(given, message));
         let mut flags = 0;
         if given.is_null() {
@@ -296,7 +276,7 @@ impl<N: Node> Core<N> {
         }
         let holds = Holds::Channel(channel);
         let subscriber = Subscriber { holds, join_ref, via_channel: intercepts, flags };
-        let entered = self.channels.registry.subscribe(&mut socket.list, key, topic, subscriber);
+        let entered = self.channels.registry.subscribe(&mut socket.list, *key, topic, subscriber);
         match entered {
             Ok(membership) => {
                 if let Some(client @ 1..) = client {

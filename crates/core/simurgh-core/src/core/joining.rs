@@ -16,6 +16,7 @@ use crate::sockets::Sockets;
 use crate::wire::Wire;
 
 pub(super) struct Joining<'a> {
+    pub(super) key: Key,
     pub(super) topic: &'a str,
     pub(super) join_ref: Ref<'a>,
     pub(super) message: Ref<'a>,
@@ -25,8 +26,9 @@ pub(super) struct Joining<'a> {
 }
 
 impl<'a> Joining<'a> {
-    pub(super) fn again(awaited: &'a mut AwaitedJoin) -> Self {
+    pub(super) fn again(key: Key, awaited: &'a mut AwaitedJoin) -> Self {
         Self {
+            key,
             topic: &awaited.topic,
             join_ref: awaited.join_ref.as_ref(),
             message: awaited.message.as_ref(),
@@ -38,7 +40,7 @@ impl<'a> Joining<'a> {
 
 impl Joining<'_> {
     pub(super) fn awaited(self, ticket: u32, granted: Option<Granted>) -> AwaitedJoin {
-        let Self { topic, join_ref, message, replaced, resume } = self;
+        let Self { topic, join_ref, message, replaced, resume, .. } = self;
         let (join_ref, message) = (OwnedRef::from(join_ref), OwnedRef::from(message));
         let topic = topic.into();
         AwaitedJoin { topic, join_ref, message, replaced, ticket, resume, is_new: false, granted }
@@ -62,16 +64,15 @@ pub(super) fn resume(
 pub(super) fn reply_join(
     out: &mut impl Sockets,
     metrics: &ShardMetrics,
-    key: Key,
     joining: &Joining<'_>,
     status: &str,
     response: Payload<'static>,
 ) {
-    if out.socket(key).is_none_or(|socket| socket.wire == Wire::Plain) {
+    let Joining { key, topic, join_ref, message, .. } = joining;
+    if out.socket(*key).is_none_or(|socket| socket.wire == Wire::Plain) {
         return;
     }
-    let Joining { topic, join_ref, message, .. } = joining;
-    send(out, metrics, key, session::reply(join_ref, message, topic, status, response));
+    send(out, metrics, *key, session::reply(join_ref, message, topic, status, response));
 }
 
 /// Has an open socket wait for the answer to its join.
@@ -125,12 +126,12 @@ impl<N: Node> Core<N> {
     pub(super) fn refuse_join(
         &mut self,
         out: &mut impl Sockets,
-        key: Key,
         joining: Joining<'_>,
         response: Payload<'static>,
     ) {
+        let key = joining.key;
         self.metrics.joins_refused.add(1);
-        reply_join(out, &self.metrics, key, &joining, "error", response);
+        reply_join(out, &self.metrics, &joining, "error", response);
         self.close_replaced(out, joining.replaced);
         if out.socket(key).is_some_and(|socket| socket.wire == Wire::Plain) {
             self.channels.close(out, key, CloseCode::POLICY);
@@ -171,13 +172,12 @@ impl<N: Node> Core<N> {
     pub(super) fn await_join(
         &mut self,
         out: &mut impl Sockets,
-        key: Key,
         joining: Joining<'_>,
         work: JoinDecision,
         granted: Option<Granted>,
     ) {
         self.tickets = self.tickets.wrapping_add(1);
-        let ticket = self.tickets;
+        let (key, ticket) = (joining.key, self.tickets);
         if !out.socket(key).is_some_and(Socket::is_open) {
             self.channels.application.drop_guarded(granted);
             return self.channels.application.drop_guarded(work);
@@ -213,11 +213,11 @@ impl<N: Node> Core<N> {
         let Some(mut awaited) = self.no_longer_awaited(out, key, is_it) else { return };
         let Some(granted) = awaited.granted.take() else { return };
         let is_new = awaited.is_new;
-        let joining = Joining::again(&mut awaited);
+        let joining = Joining::again(key, &mut awaited);
         let Some(resuming) = joining.resume.as_deref() else { return };
         let resumption =
             self.channels.histories.resumption(joining.topic, &resuming.said, is_new, missed, own);
-        self.let_in_resumed(out, key, joining, granted, Some(resumption));
+        self.let_in_resumed(out, joining, granted, Some(resumption));
     }
 
     /// The decision about a join, which may not be awaited any more; `None`: it panicked.
@@ -232,22 +232,22 @@ impl<N: Node> Core<N> {
             return self.channels.application.drop_guarded(answer);
         };
         let granted = awaited.granted.take();
-        let joining = Joining::again(&mut awaited);
+        let joining = Joining::again(key, &mut awaited);
         match (answer, granted) {
             (Some(Join(JoinKind::Released)), Some(granted)) if joining.resume.is_some() => {
-                self.request_missed(out, key, joining, granted);
+                self.request_missed(out, joining, granted);
             }
             (Some(Join(JoinKind::Released)), Some(granted)) => {
-                self.let_in_resumed(out, key, joining, granted, None);
+                self.let_in_resumed(out, joining, granted, None);
             }
             (Some(join), granted) => {
                 self.channels.application.drop_guarded(granted);
-                self.answer_join(out, key, joining, join, Vec::new());
+                self.answer_join(out, joining, join, Vec::new());
             }
             (None, granted) => {
                 self.channels.application.drop_guarded(granted);
                 self.metrics.errors_callback_panic.add(1);
-                self.refuse_join(out, key, joining, session::JOIN_CRASHED);
+                self.refuse_join(out, joining, session::JOIN_CRASHED);
             }
         }
     }
@@ -259,7 +259,7 @@ impl<N: Node> Core<N> {
         if let Some(granted) = awaited.granted.take() {
             self.channels.application.drop_guarded(granted);
         }
-        let joining = Joining::again(&mut awaited);
-        self.refuse_join(out, key, joining, session::JOIN_TIMED_OUT);
+        let joining = Joining::again(key, &mut awaited);
+        self.refuse_join(out, joining, session::JOIN_TIMED_OUT);
     }
 }

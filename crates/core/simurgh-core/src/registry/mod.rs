@@ -14,7 +14,6 @@
 mod client_keys;
 mod list;
 mod members;
-mod pages;
 mod topics;
 
 use simurgh_channel::metrics::ShardMetrics;

@@ -1,11 +1,14 @@
 //! A vector in pages: it grows without copying, so growth neither costs a long turn nor needs the
 //! old and the new memory at once, and pages return to the system when a crowd has left.
 
-use simurgh_data::{PAGE_SLOTS, Page};
+use alloc::vec::Vec;
 
-use crate::prelude::*;
+use crate::page::Page;
+use crate::slot_allocator::PAGE_SLOTS;
 
-pub(crate) struct Pages<T> {
+/// A vector that grows in pages.
+#[derive(Debug)]
+pub struct Pages<T> {
     /// Grows like any vector, since most topics are small.
     first: Vec<T>,
     /// All except the last are full; none is empty.
@@ -19,30 +22,41 @@ impl<T> Default for Pages<T> {
 }
 
 impl<T> Pages<T> {
-    pub(crate) fn len(&self) -> usize {
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
         match self.more.split_last() {
             Some((last, full)) => PAGE_SLOTS + full.len() * PAGE_SLOTS + last.len(),
             None => self.first.len(),
         }
     }
 
-    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    /// The element at a place.
+    pub fn get(&self, index: usize) -> Option<&T> {
         match (index / PAGE_SLOTS).checked_sub(1) {
             Some(page) => self.more.get(page)?.get(index % PAGE_SLOTS),
             None => self.first.get(index),
         }
     }
 
-    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         match (index / PAGE_SLOTS).checked_sub(1) {
             Some(page) => self.more.get_mut(page)?.get_mut(index % PAGE_SLOTS),
             None => self.first.get_mut(index),
         }
     }
 
-    /// Adds an element, or returns it if no memory is left.
+    /// Adds an element.
+    ///
+    /// # Errors
+    /// No memory is left: the element.
     #[inline(always)]
-    pub(crate) fn push(&mut self, value: T) -> Result<(), T> {
+    pub fn push(&mut self, value: T) -> Result<(), T> {
         if self.first.len() < PAGE_SLOTS {
             self.first.push(value);
             return Ok(());
@@ -62,13 +76,14 @@ impl<T> Pages<T> {
     }
 
     /// Frees unused memory of a short one. Returns whether there was any.
-    pub(crate) fn shrink(&mut self) -> bool {
+    pub fn shrink(&mut self) -> bool {
         let has_room = self.first.capacity() > self.first.len();
         self.first.shrink_to_fit();
         has_room
     }
 
-    pub(crate) fn swap_remove(&mut self, index: usize) -> Option<T> {
+    /// Removes an element; the last takes its place.
+    pub fn swap_remove(&mut self, index: usize) -> Option<T> {
         self.get(index)?;
         let last = match self.more.last_mut() {
             Some(page) => page.pop()?,
