@@ -48,7 +48,6 @@ mod fanout;
 mod flow;
 mod frames;
 mod history;
-mod listeners;
 mod metering;
 mod meters;
 mod name_table;

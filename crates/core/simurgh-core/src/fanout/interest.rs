@@ -1,15 +1,56 @@
-//! The topics that this node wants from the others of its cluster.
+//! The listeners of a shard, and the topics that this node wants from the others of its cluster.
 //!
 //! A shard reports a topic's first member or listener, and when it has none any more. Socket ids
 //! are not reported: `disconnect` is sent to all nodes.
 
-use simurgh_channel::{ChannelId, Listener, Node, ToCluster};
+use alloc::collections::BTreeMap;
+
+use simurgh_channel::{Broadcast, ChannelId, Listener, Node, ToCluster};
 use simurgh_history::Retention;
 
 use super::delivery::Registry;
 use super::state::Fanout;
 use crate::prelude::*;
 use crate::registry::{SOCKET_ID, TopicId};
+
+/// By topic. A topic without listeners has no entry.
+#[derive(Default)]
+pub(super) struct Listeners(BTreeMap<Box<str>, Vec<Listener>>);
+
+impl Listeners {
+    pub(super) fn add(&mut self, topic: Box<str>, listener: Listener) {
+        self.0.entry(topic).or_default().push(listener);
+    }
+
+    pub(super) fn remove(&mut self, topic: &str, name: ChannelId) {
+        let Some(all) = self.0.get_mut(topic) else { return };
+        all.retain(|it| it.name != name);
+        if all.is_empty() {
+            self.0.remove(topic);
+        }
+    }
+
+    pub(super) fn has(&self, topic: &str) -> bool {
+        self.0.contains_key(topic)
+    }
+
+    #[cfg(test)]
+    pub(super) fn topics(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Passes a broadcast to all listeners of its topic except the excluded one.
+    pub(super) fn deliver(&self, broadcast: &Arc<Broadcast>) {
+        let all = self.0.get(broadcast.topic()).into_iter().flatten();
+        for listener in all.filter(|it| broadcast.except != Some(it.name)) {
+            (listener.on_broadcast)(broadcast);
+        }
+    }
+}
 
 impl<N: Node> Fanout<N> {
     /// A membership was made; its topic is subscribed to before its client is answered. `wants`:

@@ -5,8 +5,8 @@ use simurgh_channel::{Flow, Node, Permit};
 use simurgh_data::Key;
 
 use super::batch::Batch;
+use super::interest::Listeners;
 use crate::flow::MemberlessFlows;
-use crate::listeners::Listeners;
 use crate::prelude::*;
 use crate::registry::TopicId;
 use crate::seeded_state::HashSet;

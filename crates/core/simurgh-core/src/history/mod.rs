@@ -4,9 +4,9 @@
 //! topic is sent there by mail, is kept, and is passed on from there to all shards, so that all
 //! members get the same order. What its channel does next waits until it is back.
 //!
-//! In a cluster a broker keeps and numbers the broadcasts of all nodes: the home sends them there
-//! ([`to_engine`]), gets all of them in order, its own included, and passes them on
-//! ([`from_engine`]). Requests for a topic that is not known yet wait ([`pending`]).
+//! In a cluster a broker keeps and numbers the broadcasts of all nodes: the home sends them there,
+//! gets all of them in order, its own included, and passes them on ([`engine`]). Requests for a
+//! topic that is not known yet wait ([`pending`]).
 //!
 //! [`Histories`] has the state of a shard: as a home of topics, and for members here whose clients
 //! resume. It returns what only the core can do.
@@ -15,12 +15,11 @@ mod answer;
 mod bounds;
 mod content;
 mod departures;
+mod engine;
 mod engine_numbers;
 mod eviction;
 mod followed;
-mod from_engine;
 mod holdings;
-mod join_proof;
 mod kept_topics;
 mod last_positions;
 mod pending;
@@ -29,7 +28,6 @@ mod replays;
 mod resume;
 mod save;
 mod stores;
-mod to_engine;
 mod view;
 
 use simurgh_channel::metrics::ShardMetrics;
