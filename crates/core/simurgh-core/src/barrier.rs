@@ -89,7 +89,8 @@ impl Barriers {
         }
     }
 
-    /// The current message is sent. Returns why a channel ends now; if it waits, it ends after that.
+    /// The current message is sent. Returns why a channel ends now. If it waits, it ends after
+    /// that.
     #[inline]
     pub(crate) fn take_stopped(&mut self, channel: ChannelId) -> Option<Reason> {
         if self.stopped.is_empty() || self.has(channel) {

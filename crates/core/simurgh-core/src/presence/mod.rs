@@ -5,7 +5,6 @@
 //! as pushes, both by mail to all shards, including its own, so that each shard gets them in the
 //! order in which they were made.
 
-mod held_leaves;
 mod home;
 mod home_leaves;
 mod output;

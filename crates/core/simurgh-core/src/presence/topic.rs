@@ -8,9 +8,8 @@
 use core::time::Duration;
 
 use simurgh_channel::{ChannelId, Charge, PresenceCall, PresenceConfig, SharedEvent, nanoseconds};
-use simurgh_presence::{Diff, Owner, Table};
+use simurgh_presence::{Diff, HeldLeaves, Owner, Table};
 
-use super::held_leaves::HeldLeaves;
 use super::output::Output;
 use super::peers::Peers;
 use crate::prelude::*;

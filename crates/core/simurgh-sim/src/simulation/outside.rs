@@ -132,7 +132,10 @@ impl NodeSimulation {
 
     /// Events of presence that are still to come, or topics that are kept without entries.
     pub(crate) fn presence_unrest(&self) -> Option<String> {
-        let keeps_nothing = |it: &Server| it.core.presences().topics > 0 && it.core.presences().entries == 0;
+        let keeps_nothing = |it: &Server| {
+            let counts = it.core.presences();
+            counts.topics > 0 && counts.entries == 0
+        };
         if let Some(shard) = self.servers.iter().position(keeps_nothing) {
             return Some(format!("shard {shard} keeps topics without presences"));
         }

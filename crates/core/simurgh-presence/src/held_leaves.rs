@@ -1,20 +1,20 @@
 //! Leaves that members have not received yet, since the same key may soon be back on this node or
 //! another.
 
-use alloc::collections::BTreeMap;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 use core::time::Duration;
 
-use simurgh_channel::nanoseconds;
-use simurgh_presence::{Change, ChangedMeta, Diff};
-
-use crate::prelude::*;
+use crate::diff::{Change, ChangedMeta, Diff};
 
 /// Bytes of a leave, and of each of its metas, in addition to their texts.
 const LEAVE_BYTES: usize = 96;
 const META_BYTES: usize = 64;
 
+/// Leaves of a topic that wait, in the order in which they are due.
 #[derive(Debug, Default)]
-pub(super) struct HeldLeaves {
+pub struct HeldLeaves {
     /// With the time at which each is due; 0 for those that were released.
     leaves: VecDeque<(u64, Change)>,
     /// Of leaves that were not released.
@@ -28,7 +28,7 @@ impl HeldLeaves {
     ///
     /// Of more than `leaves_max` the oldest are due, so that clients that leave under ever new keys
     /// do not fill memory.
-    pub(super) fn hold(
+    pub fn hold(
         &mut self,
         diff: Diff,
         delay: Duration,
@@ -36,7 +36,7 @@ impl HeldLeaves {
         now_ns: u64,
     ) -> Option<Diff> {
         let Diff { mut joins, leaves } = diff;
-        let until_ns = now_ns.saturating_add(nanoseconds(delay));
+        let until_ns = now_ns.saturating_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX));
         self.leaves.extend(leaves.into_iter().map(|change| (until_ns, change)));
         let excess = self.leaves.len().saturating_sub(leaves_max);
         let here: BTreeMap<Box<str>, usize> =
@@ -73,17 +73,18 @@ impl HeldLeaves {
         (!diff.joins.is_empty() || !diff.leaves.is_empty()).then_some(diff)
     }
 
-    pub(super) fn next_ns(&self) -> Option<u64> {
+    /// When the first leave is due.
+    pub fn next_ns(&self) -> Option<u64> {
         self.leaves.front().map(|(until_ns, _)| *until_ns)
     }
 
     /// Bytes of leaves that wait, and when the last of them is due.
-    pub(super) fn waiting(&self) -> (usize, u64) {
+    pub fn waiting(&self) -> (usize, u64) {
         (self.bytes, self.leaves.back().map_or(0, |(until_ns, _)| *until_ns))
     }
 
     /// Makes the leaves due that would be by then.
-    pub(super) fn release(&mut self, due_ns: u64) {
+    pub fn release(&mut self, due_ns: u64) {
         for (until_ns, change) in &mut self.leaves {
             if *until_ns > due_ns {
                 return;
@@ -94,7 +95,8 @@ impl HeldLeaves {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether no leave waits.
+    pub fn is_empty(&self) -> bool {
         self.leaves.is_empty()
     }
 }
@@ -116,7 +118,8 @@ fn take_back(join: &mut Change, held: &mut Change) {
 
 #[cfg(test)]
 mod tests {
-    use simurgh_presence::{Meta, PhxRef};
+    use crate::meta::Meta;
+    use crate::phx_ref::PhxRef;
 
     use super::*;
 
