@@ -36,7 +36,7 @@
 //! None is on by default. `std` brings `guarded`, which shards need. `fuzz` opens the model of the
 //! registry to this project's fuzz targets.
 
-#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(any(test, feature = "fuzz")), no_std)]
 
 extern crate alloc;
 

@@ -197,9 +197,9 @@ impl<N: Node> Histories<N> {
     }
 }
 
-/// Requests to the broker that keeps broadcasts, and their outcomes. A broadcast counts for its home
-/// and its publisher's flow until it is answered, so publishers that are faster than the broker are
-/// held.
+/// Requests to the broker that keeps broadcasts, and their outcomes. A broadcast counts for its
+/// home and its publisher's flow until it is answered, so publishers that are faster than the
+/// broker are held.
 impl<N: Node> Histories<N> {
     pub(super) fn store_in_engine(&mut self, now: Now, keep: KeepRequest) {
         let KeepRequest { broadcast, charge, sender, client: _, id, kept_for } = keep;
