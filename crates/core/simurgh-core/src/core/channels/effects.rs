@@ -138,6 +138,9 @@ impl<N: Node> Channels<N> {
         mut effects: Vec<Effect>,
         mut waits: bool,
     ) {
+        if effects.is_empty() {
+            return self.application.keep(effects);
+        }
         let is_own = !waits;
         for effect in effects.drain(..) {
             match effect {
