@@ -521,8 +521,8 @@ impl NodeSimulation {
                 it.topics.value(),
                 it.fanout_topics.value(),
                 it.channels_hibernating.value(),
-                it.presences.value() + u64::from(server.core.presences().is_some()),
-                server.core.presence_answers() as u64 * u64::from(is_whole),
+                it.presences.value() + u64::from(server.core.presences().topics > 0),
+                server.core.presences().answers as u64 * u64::from(is_whole),
             ];
             // What is in transit in a shard that ends is lost with it.
             let (gauges, frames) = match server.has_ended {

@@ -132,12 +132,15 @@ impl NodeSimulation {
 
     /// Events of presence that are still to come, or topics that are kept without entries.
     pub(crate) fn presence_unrest(&self) -> Option<String> {
-        let keeps_nothing = |it: &Server| it.core.presences() == Some(0);
+        let keeps_nothing = |it: &Server| {
+            let counts = it.core.presences();
+            counts.topics > 0 && counts.entries == 0
+        };
         if let Some(shard) = self.servers.iter().position(keeps_nothing) {
             return Some(format!("shard {shard} keeps topics without presences"));
         }
         // A list that was asked for while another one was in transit.
-        let is_due = |it: &Server| !it.has_ended && it.core.has_presences_due();
+        let is_due = |it: &Server| !it.has_ended && it.core.presences().is_due;
         if let Some(shard) = self.servers.iter().position(is_due) {
             return Some(format!("shard {shard} has something to tell"));
         }
