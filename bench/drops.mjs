@@ -1,6 +1,6 @@
 // Rows `drops` and `drops-nodes` of `simurgh-bench history`: the dropped-connections test with the
 // official clients, with history and without; with `--nodes 3` on so many nodes, of which one is
-// killed, as is the engine, that of SIMURGH_NATS_SERVER. Prints its figures as one line of JSON.
+// killed, as is the broker, that of SIMURGH_NATS_SERVER. Prints its figures as one line of JSON.
 // The server is that of SIMURGH_BIN_DIR; the packages are those of e2e.
 
 import { runDrops } from "../e2e/support/drops.mjs";
@@ -12,16 +12,16 @@ const LONG = {
 };
 /** To see whether it works. */
 const SHORT = { ...LONG, each: 20, cuts: 1 };
-/** A join may be held for two seconds for want of the engine, and a heartbeat behind it. */
+/** A join may be held for two seconds for want of the broker, and a heartbeat behind it. */
 const ON_NODES = { kind: "kept", keepsAll: true, heartbeatMs: 1_500 };
 
 const [short, seed] = [process.argv.includes("--short"), Number(process.env.SEED ?? 1)];
 const at = process.argv.indexOf("--nodes");
 const nodes = at < 0 ? 1 : Number(process.argv[at + 1]);
 const PLAN = { ...(short ? SHORT : LONG), seed };
-/** A node after a third of the cuts, the engine after two. */
+/** A node after a third of the cuts, the broker after two. */
 const third = Math.round(PLAN.cuts * PLAN.everyMs / 3);
-const KILLS = { nodeAtMs: third, engineAtMs: 2 * third };
+const KILLS = { nodeAtMs: third, brokerAtMs: 2 * third };
 
 /** What was counted as figures by name, those of each version as well. */
 function figures(row, { versions, all, ...rest }) {

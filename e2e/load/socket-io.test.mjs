@@ -86,7 +86,7 @@ test("users with an answering rule stay connected to Socket.IO", async () => {
   assert.equal(count(report, "frames_out_text"), USERS * 5 + count(report, "answers"));
 });
 
-test("users without a rule are closed by Socket.IO", async () => {
+test("Socket.IO closes users without a rule", async () => {
   const report = await load("no-rule", 4, "");
   assert.equal(closed.filter((reason) => reason === "ping timeout").length, USERS);
   assert.equal(count(report, "answers"), 0);
@@ -99,7 +99,7 @@ test("users with a heartbeat stay connected to Engine.IO 3", async () => {
   assert.ok(count(report, "heartbeats") >= USERS * 4, JSON.stringify(report.counts));
 });
 
-test("users without a heartbeat are closed by Engine.IO 3", async () => {
+test("Engine.IO 3 closes users without a heartbeat", async () => {
   const report = await load("no-heartbeat", 3, "");
   assert.equal(closed.filter((reason) => reason === "ping timeout").length, USERS);
   assert.equal(report.errors_total, USERS, JSON.stringify(report.errors));

@@ -1,5 +1,5 @@
-// What packaging/cluster starts, as plain processes: each service's own command with its own file,
-// in which nothing is replaced but hosts, ports and paths.
+// The services of packaging/cluster as plain processes: each service's own command with its own
+// file, in which only hosts, ports and paths are replaced.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -9,7 +9,7 @@ import path from "node:path";
 import { test } from "node:test";
 
 import { CURRENT, answer } from "../support/clients.mjs";
-import { Engine, NO_KEEPER } from "../support/engine.mjs";
+import { Broker, NO_KEEPER } from "../support/broker.mjs";
 import { configured, startNginx } from "../support/nginx.mjs";
 import { BIN_DIR, ROOT, startCommand } from "../support/server.mjs";
 import { pause, within } from "../support/wait.mjs";
@@ -69,8 +69,8 @@ const printed = (args) => new Promise((resolve, reject) => {
   child.once("error", reject).once("close", () => resolve(text));
 });
 
-/** Engine and nodes by these arguments, in which paths of their machines are mapped. */
-async function start(t, engineArgs, nodeArgs) {
+/** Broker and nodes by these arguments, in which paths of their machines are mapped. */
+async function start(t, brokerArgs, nodeArgs) {
   const directory = mkdtempSync(path.join(tmpdir(), "simurgh-packaged-"));
   t.after(() => rmSync(directory, { recursive: true }));
   const conf = path.join(directory, "nats.conf");
@@ -80,15 +80,15 @@ async function start(t, engineArgs, nodeArgs) {
     assert.ok(args.includes(from), `${args.join(" ")} has ${from}`);
     return args.map((it) => it === from ? to : it);
   };
-  const store = engineArgs[engineArgs.indexOf("-sd") + 1];
-  const args = map(map(engineArgs, "/etc/nats/nats.conf", conf), store, path.join(directory, "js"));
-  const engine = await Engine.start({ args, env: SECRETS });
-  t.after(() => engine.remove());
+  const store = brokerArgs[brokerArgs.indexOf("-sd") + 1];
+  const args = map(map(brokerArgs, "/etc/nats/nats.conf", conf), store, path.join(directory, "js"));
+  const broker = await Broker.start({ args, env: SECRETS });
+  t.after(() => broker.remove());
   const nodes = await Promise.all(NODES.map(async (name) => {
     const config = path.join(directory, `${name}.toml`);
     // One host has one name.
     writeFileSync(config, replaced(file("simurgh.toml"), [
-      ["nats://nats:4222", engine.url],
+      ["nats://nats:4222", broker.url],
       ['engine = "nats"', `engine = "nats"\nname = "${name}"`],
     ]));
     const args = map(nodeArgs, "/etc/simurgh/simurgh.toml", config)
@@ -111,7 +111,7 @@ async function start(t, engineArgs, nodeArgs) {
       }
     })(), "two other nodes");
   }
-  return { engine, nodes };
+  return { broker, nodes };
 }
 
 /** A member by way of each of these addresses; what one says all hear. */
@@ -131,7 +131,7 @@ async function chats(t, urls) {
   }
 }
 
-test("compose.yaml: engine, three nodes, and a balancer that gives each its turn", {
+test("compose.yaml starts a broker, three nodes and a balancer that uses each in turn", {
   skip: NO_KEEPER,
 }, async (t) => {
   const services = commands();
@@ -156,7 +156,7 @@ test("compose.yaml: engine, three nodes, and a balancer that gives each its turn
   }
 });
 
-test("systemd: the commands of both units", { skip: NO_KEEPER }, async (t) => {
+test("both systemd units start by their commands", { skip: NO_KEEPER }, async (t) => {
   const [nats, ...natsArgs] = execStart(file("nats-server.service"));
   assert.equal(path.basename(nats), "nats-server");
   const unit = readFileSync(path.join(ROOT, "packaging/simurgh.service"), "utf8");
@@ -166,7 +166,7 @@ test("systemd: the commands of both units", { skip: NO_KEEPER }, async (t) => {
   await chats(t, nodes.map((node) => node.wsUrl));
 });
 
-test("nats.conf allows what is printed", async () => {
+test("nats.conf grants the permissions that `simurgh` prints", async () => {
   const permissions = await printed(["config", "--nats-permissions"]);
   const lines = permissions.trim().split("\n").map((line) => line.trim());
   const own = file("nats.conf").split("\n").map((line) => line.trim());

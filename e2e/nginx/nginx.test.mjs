@@ -1,6 +1,5 @@
-// The nginx.conf of this directory, as it is but for ports and paths, in front of `simurgh serve`.
-// Between the two stands a tee that counts connections, so that "on the same kept-alive connection"
-// is seen and not assumed.
+// The nginx.conf of this directory, with other ports and paths only, in front of `simurgh serve`. A
+// tee between the two counts connections, to check that requests share a kept-alive connection.
 
 import assert from "node:assert/strict";
 import net from "node:net";
@@ -17,7 +16,7 @@ const listen = (server) => new Promise((resolve) => {
   server.listen(0, "127.0.0.1", () => resolve(server.address().port));
 });
 
-/** Passes bytes between nginx and the server, and counts the connections it is asked for. */
+/** Passes bytes between nginx and the server, and counts connections. */
 async function startTee(t, port) {
   const tee = { connections: 0 };
   const server = net.createServer((down) => {
@@ -63,7 +62,7 @@ test("the page and the socket work through nginx", async (t) => {
   assert.deepEqual((await inbox.next("broadcast")).payload, message);
 });
 
-test("an upgrade may be a later request of a kept-alive connection", async (t) => {
+test("an upgrade can be a later request of a kept-alive connection", async (t) => {
   const { tee, http, ws } = await behindNginx(t);
   for (let n = 0; n < 3; n += 1) {
     const page = await within(fetch(`${http}/healthz`), "health");
@@ -95,7 +94,7 @@ function statuses(port, bytes) {
 
 // What nginx lets through of a request that could be read in two ways must be one request to the
 // server as well: the answers on nginx's kept-alive connection still belong to their requests.
-test("requests hidden in others do not come through nginx", async (t) => {
+test("nginx passes no requests that are hidden in others", async (t) => {
   const { tee, http } = await behindNginx(t);
   const port = Number(new URL(http).port);
   const hidden = "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";

@@ -20,7 +20,7 @@ test("a binary push gets a binary reply with the same bytes", async (t) => {
   assert.deepEqual(plain(await answer(channel.push("bin", bytes(0, 1, 255, 10)))), [0, 1, 255, 10]);
 });
 
-test("no bytes and very many come back as they went", async (t) => {
+test("empty and very long binary payloads return unchanged", async (t) => {
   const user = await open(t);
   const { channel } = await user.join("test:sizes");
   assert.deepEqual(plain(await answer(channel.push("bin", bytes()))), []);

@@ -27,7 +27,7 @@ for (const client of CLIENTS) {
       assert.deepEqual(response, { got: { a: [1, "é", null] } });
     });
 
-    test("is told why it may not join", async (t) => {
+    test("gets the reason why it may not join", async (t) => {
       const user = await client.open(t, url());
       await assert.rejects(user.join("test:error", { reason: "full" }),
         refused("error", { reason: "full" }));
@@ -62,7 +62,7 @@ for (const client of CLIENTS) {
       assert.deepEqual(order, [2, 1]);
     });
 
-    test("keeps the order of what it pushes before the join is answered", async (t) => {
+    test("keeps the order of pushes before the reply to the join", async (t) => {
       const user = await client.open(t, url());
       const channel = user.socket.channel("test:early", {});
       const joined = answer(channel.join(), "join");
@@ -75,7 +75,7 @@ for (const client of CLIENTS) {
       assert.deepEqual(arrived.map(({ response }) => response.n), [...Array(20).keys()]);
     });
 
-    test("hears pushes and broadcasts, its own included", async (t) => {
+    test("receives pushes and broadcasts, including its own", async (t) => {
       const [alice, bob] = [await client.open(t, url()), await client.open(t, url())];
       const { channel: a } = await alice.join("test:news");
       const { channel: b } = await bob.join("test:news");
@@ -99,7 +99,7 @@ for (const client of CLIENTS) {
       }
     });
 
-    test("leaves, and hears nothing any more", async (t) => {
+    test("leaves, and receives nothing any more", async (t) => {
       const [alice, bob] = [await client.open(t, url()), await client.open(t, url())];
       const { channel: a } = await alice.join("test:leave");
       const { channel: b } = await bob.join("test:leave");
@@ -126,7 +126,7 @@ for (const client of CLIENTS) {
       assert.equal(channel.state, "closed");
     });
 
-    test("rejoins by itself after phx_error, while its other channel lives on", async (t) => {
+    test("rejoins by itself after phx_error, while its other channel continues", async (t) => {
       const user = await client.open(t, url());
       const { channel } = await user.join("test:crashing");
       const { channel: other } = await user.join("test:calm");
@@ -140,7 +140,7 @@ for (const client of CLIENTS) {
       assert.equal(user.frames.sockets.length, 1, "the socket itself stayed open");
     });
 
-    test("has its heartbeats answered", async (t) => {
+    test("gets replies to its heartbeats", async (t) => {
       const user = await client.open(t, url(), { heartbeatIntervalMs: 60 });
       const isReply = (frame) => client.version === 2
         ? frame[2] === "phoenix" && frame[3] === "phx_reply"
@@ -153,7 +153,7 @@ for (const client of CLIENTS) {
       assert.equal(user.frames.sockets.length, 1, "no reconnect was needed");
     });
 
-    test("is refused at the door", async (t) => {
+    test("is refused when it connects", async (t) => {
       const user = client.socket(url(), { params: { reject: true } });
       t.after(() => user.close());
       let opened = false;
@@ -164,7 +164,7 @@ for (const client of CLIENTS) {
       assert.equal(opened, false);
     });
 
-    test("hands its params to connect", async (t) => {
+    test("passes its params to connect", async (t) => {
       const user = await client.open(t, url(), { params: { user_id: 7, tag: "a b&c=ü" } });
       const { channel } = await user.join("test:params");
       const { user_id: id, params, transport } = await answer(channel.push("whoami", {}));
@@ -209,7 +209,7 @@ test("V1: every message from the server has exactly its four keys", async (t) =>
   }
 });
 
-test("the oldest and the newest client hear each other", async (t) => {
+test("the oldest and the newest client receive each other's messages", async (t) => {
   const old = await FIRST.open(t, url());
   const young = await CURRENT.open(t, url());
   const { channel: a } = await old.join("test:ages");
@@ -233,7 +233,7 @@ test("the current client's auth token reaches connect", async (t) => {
   assert.equal((await answer(channel.push("whoami", {}))).auth, token);
 });
 
-test("a second channel for a topic takes the place of the first", async (t) => {
+test("a second channel for a topic replaces the first", async (t) => {
   const user = await CURRENT.open(t, url());
   const { channel: one } = await user.join("test:twice");
   const closed = new Promise((resolve) => one.onClose(resolve));

@@ -1,6 +1,6 @@
 // The dropped-connections test in short, with the official clients (bench/README.md has the long
-// one): many are cut off again and again, by resets and in silence, and hear every message once and
-// in order; without history they do not, and the count says by how much.
+// one): many are cut off repeatedly, by resets and in silence, and receive every message once and
+// in order. Without a history they do not, and the missing messages are counted.
 
 import assert from "node:assert/strict";
 import { after, before } from "node:test";
@@ -24,7 +24,7 @@ function show(t, { versions, all }) {
   for (const counted of [...versions, all]) t.diagnostic(JSON.stringify(counted));
 }
 
-test("through cuts everybody hears everything, and without history not", async (t) => {
+test("clients receive everything despite cuts with history, and not without", async (t) => {
   t.diagnostic(`SEED=${SEED}`);
   const [kept, lost] = await Promise.all([
     runDrops(t, server, { ...PLAN, kind: "usual" }),
@@ -51,7 +51,7 @@ test("through cuts everybody hears everything, and without history not", async (
   }
 });
 
-test("what is lost, double or in another order is counted", async (t) => {
+test("lost, double and reordered messages are counted", async (t) => {
   const faults = ["lose", "double", "swap", "lose", "double", "lose"];
   const plan = { ...PLAN, kind: "usual", cuts: 1, everyMs: 1_000, forMs: 300, faults };
   const { all, ...rest } = await runDrops(t, server, plan);
@@ -61,7 +61,7 @@ test("what is lost, double or in another order is counted", async (t) => {
   assert.equal(all.missing_while_connected, 3);
 });
 
-test("a tally knows what is missing, double and out of order", () => {
+test("a tally counts missing, double and reordered messages", () => {
   const tally = new Tally();
   for (const n of [0, 1, 1, 4, 3, 4, 6]) tally.put(n);
   assert.deepEqual([tally.double, tally.outOfOrder], [2, 1]);

@@ -1,15 +1,15 @@
-// Kept topics on several nodes: what the engine keeps survives all nodes, and where it loses that
-// itself clients are told.
+// Histories on several nodes: those in the broker survive all nodes, and clients get a gap if the
+// broker loses them.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { CURRENT, FIRST, MIDDLE } from "../support/clients.mjs";
 import { are } from "../support/cluster.mjs";
-import { NO_KEEPER } from "../support/engine.mjs";
+import { NO_KEEPER } from "../support/broker.mjs";
 import { Listener, speaker, startKeeper, upTo } from "../support/history.mjs";
 
-/** Of three nodes, with an engine that nobody else needs. */
+/** Of three nodes, with a broker that nobody else needs. */
 async function start(t) {
   const server = await startKeeper({ nodes: 3 });
   t.after(() => server.end());
@@ -17,7 +17,7 @@ async function start(t) {
 }
 
 for (const client of [CURRENT, MIDDLE, FIRST]) {
-  test(`${client.name} misses nothing when all nodes are killed and started again`, {
+  test(`${client.name} misses nothing if all nodes are killed and started again`, {
     skip: NO_KEEPER,
   }, async (t) => {
     const server = await start(t);
@@ -36,7 +36,7 @@ for (const client of [CURRENT, MIDDLE, FIRST]) {
     assert.deepEqual(listener.gaps, []);
   });
 
-  test(`${client.name} is told when the engine has lost what it kept, and goes on`, {
+  test(`${client.name} gets a gap if the broker has lost its history, and continues`, {
     skip: NO_KEEPER,
   }, async (t) => {
     const server = await start(t);
@@ -46,8 +46,8 @@ for (const client of [CURRENT, MIDDLE, FIRST]) {
     const listener = await Listener.join(user, topic);
     await say({ n: 0 });
     await listener.numbersTo(0);
-    await server.engine.kill();
-    await server.engine.restart({ loses: true });
+    await server.broker.kill();
+    await server.broker.restart({ loses: true });
     await are(server.nodes, "up");
     await say({ n: 1 });
     assert.deepEqual(await listener.numbersTo(1), [0, 1]);

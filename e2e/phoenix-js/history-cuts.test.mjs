@@ -1,6 +1,6 @@
-// A connection that breaks at each byte of what the server says to a client that resumes: in the
-// reply to its join, between that and `simurgh:resumed`, in what it has missed, between the
-// position of a binary message and its frame, and in what is live.
+// A connection breaks at each byte that the server sends to a client that resumes: in the reply to
+// its join, before `simurgh:resumed`, in missed messages, between the position of a binary message
+// and its frame, and in live messages.
 
 import assert from "node:assert/strict";
 import net from "node:net";

@@ -1,4 +1,4 @@
-// What was missed is too much to be told at once: it comes part by part, and what is new behind it.
+// More messages were missed than one part may have: they arrive in parts, before new messages.
 
 import assert from "node:assert/strict";
 import { after, before } from "node:test";
@@ -14,7 +14,7 @@ before(async () => { server = await startKeeper(); });
 after(async () => { await server?.end(); });
 
 for (const client of [CURRENT, MIDDLE, FIRST]) {
-  test(`${client.name} hears ${MISSED} missed messages, and what is said meanwhile`, async (t) => {
+  test(`${client.name} receives ${MISSED} missed messages, and those sent meanwhile`, async (t) => {
     const topic = `kept:long-${client.name}`;
     const { say } = await speaker(t, CURRENT, server, topic);
     const open = () => client.open(t, `${server.wsUrl}/socket`);

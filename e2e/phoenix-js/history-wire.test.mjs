@@ -1,5 +1,5 @@
-// Kept topics on the wire: who does not opt in sees no difference, and what opting in adds; and
-// over long polling.
+// Histories on the wire: a client that does not opt in sees no difference, and what opting in adds;
+// and over long polling.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -108,7 +108,7 @@ for (const vsn of ["1.0.0", "2.0.0"]) {
   }
 }
 
-test("opting in where nothing is kept changes nothing", async (t) => {
+test("opting in changes nothing in a channel without history", async (t) => {
   const frames = [];
   for (const payload of [{}, { simurgh: { since: null, id: "somebody" } }]) {
     const raw = await Raw.open(t, "2.0.0");
@@ -141,7 +141,7 @@ function assertFollow(positions) {
   }
 }
 
-test("what opting in adds is a ref, and a frame before binary", async (t) => {
+test("opting in adds a ref, and a frame before binary messages", async (t) => {
   const topic = "kept:opted";
   const [plain, opted] = [await Raw.open(t, "2.0.0"), await Raw.open(t, "2.0.0")];
   plain.send("1", "1", topic, "phx_join", {});
@@ -171,7 +171,7 @@ test("what opting in adds is a ref, and a frame before binary", async (t) => {
   ]);
 });
 
-test("what the server says of history cannot be said by a member", async (t) => {
+test("a member cannot send the server's history events", async (t) => {
   const { say } = await speaker(t, CURRENT, server, "any:forged");
   const socket = await CURRENT.open(t, `${server.wsUrl}/socket`);
   const listener = await Listener.join(socket, "any:forged");
@@ -200,7 +200,7 @@ async function poller(t, url) {
   return { socket };
 }
 
-test("over long polling nothing is lost or double when polls are cut", async (t) => {
+test("long polling loses and doubles nothing if polls are cut", async (t) => {
   t.diagnostic(`SEED=${SEED}`);
   const topic = "kept:polled";
   const { say } = await speaker(t, CURRENT, server, topic);
@@ -221,7 +221,7 @@ test("over long polling nothing is lost or double when polls are cut", async (t)
   assert.deepEqual(listener.gaps, []);
 });
 
-test("who polls and who has a WebSocket hear the same of each other", async (t) => {
+test("long-poll and WebSocket clients receive each other's messages alike", async (t) => {
   const topic = "kept:both";
   const open = () => CURRENT.open(t, `${server.wsUrl}/socket`);
   const [polling, user] = [await poller(t, server.wsUrl), await open()];

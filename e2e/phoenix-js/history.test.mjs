@@ -1,4 +1,4 @@
-// No message lost: kept topics and the official clients with clients/js/simurgh-resume.js.
+// No message lost: histories and the official clients with clients/js/simurgh-resume.js.
 
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
@@ -19,7 +19,7 @@ after(async () => { await server?.end(); });
 
 const open = (t, client) => client.open(t, `${server.wsUrl}/socket`);
 
-/** Ends all connections of a user as a lost network would: nothing is said any more. */
+/** Ends all connections of a user like a lost network: nothing more is sent. */
 const cut = (user) => user.frames.sockets.at(-1).terminate();
 
 /** Proves that nothing is under way: what the server said before this answer has been heard. */
@@ -56,7 +56,7 @@ const topicOf = (kind = "kept") => `${kind}:${topics += 1}`;
 
 for (const client of VERSIONS) {
   describe(client.name, () => {
-    test("hears all of a long talk through cuts at any message, once and in order", async (t) => {
+    test("receives a long talk through cuts at any message, once and in order", async (t) => {
       t.diagnostic(`SEED=${SEED}`);
       const [below, topic] = [random(SEED), topicOf()];
       const { say } = await speaker(t, CURRENT, server, topic);
@@ -77,7 +77,7 @@ for (const client of VERSIONS) {
       assert.deepEqual(listener.gaps, []);
     });
 
-    test("hears all of bursts that are cut in the middle of frames", async (t) => {
+    test("receives bursts that are cut in the middle of frames", async (t) => {
       t.diagnostic(`SEED=${SEED}`);
       const topic = topicOf();
       const talker = await speaker(t, CURRENT, server, topic);
@@ -102,7 +102,7 @@ for (const client of VERSIONS) {
       assert.deepEqual(listener.gaps, []);
     });
 
-    test("hears nothing twice after a crash of its channel amidst a burst", async (t) => {
+    test("receives nothing twice after its channel crashed during a burst", async (t) => {
       const topic = topicOf();
       const { say } = await speaker(t, CURRENT, server, topic);
       const user = await open(t, client);
@@ -124,17 +124,17 @@ for (const client of VERSIONS) {
 
     if (client.version === 2) {
       // In V1 the phx_close of the first would close the second as well.
-      test("hears nothing twice when it joins before its leaving is answered", async (t) => {
+      test("receives nothing twice if it joins before the reply to its leave", async (t) => {
         await leavesAndJoins(t, client, async () => {});
       });
     }
 
     // The connection has been sent more than the client heard before it left.
-    test("hears all when it joins after its leaving was answered", async (t) => {
+    test("receives everything if it joins after the reply to its leave", async (t) => {
       await leavesAndJoins(t, client, () => pause(50));
     });
 
-    test("knows where it stands before it has heard a word", async (t) => {
+    test("knows its position before its first message", async (t) => {
       const topic = topicOf();
       const { say } = await speaker(t, CURRENT, server, topic);
       await say({ n: -1 });
@@ -151,7 +151,7 @@ for (const client of VERSIONS) {
       assert.deepEqual(listener.heard, [], "from now on, at first");
     });
 
-    test("goes on after a reload from the position that the page has stored", async (t) => {
+    test("resumes after a reload from the position that the page stored", async (t) => {
       const topic = topicOf();
       const { say } = await speaker(t, CURRENT, server, topic);
       const id = "window-of-ada";
@@ -173,7 +173,7 @@ for (const client of VERSIONS) {
       assert.equal(join.user, "ada", "its own parameters are there, too");
     });
 
-    test("does not hear what it told others, and those do, after a cut as well", async (t) => {
+    test("does not receive its broadcast_from, and others do, also after a cut", async (t) => {
       const topic = topicOf();
       const [sender, other, nobody] = await Promise.all([1, 2, 3].map(() => open(t, client)));
       const mine = await Listener.join(sender, topic, { id: "the-sender" });
@@ -197,7 +197,7 @@ for (const client of VERSIONS) {
       assert.deepEqual([...mine.gaps, ...theirs.gaps], []);
     });
 
-    test("is refused when what it says of itself has another shape", async (t) => {
+    test("is refused if its resume fields are malformed", async (t) => {
       const user = await open(t, client);
       const wrong = [
         null, 1, "text", [], { since: 1 }, { since: {} }, { since: ["a00000.1"] },
@@ -213,7 +213,7 @@ for (const client of VERSIONS) {
       }
     });
 
-    test("is told of a gap when its position is none of this topic's", async (t) => {
+    test("gets a gap if its position belongs to another topic", async (t) => {
       const topic = topicOf();
       const { say } = await speaker(t, CURRENT, server, topic);
       const user = await open(t, client);
@@ -245,7 +245,7 @@ for (const client of VERSIONS) {
 
     for (const partial of [undefined, true, false]) {
       const rest = partial === false ? "nothing" : "the rest";
-      test(`is told of overwritten messages and given ${rest} (partial ${partial})`, async (t) => {
+      test(`gets a gap for overwritten messages and ${rest} (partial ${partial})`, async (t) => {
         const topic = topicOf("three");
         const { say } = await speaker(t, CURRENT, server, topic);
         const user = await open(t, client);
@@ -265,7 +265,7 @@ for (const client of VERSIONS) {
         assert.deepEqual([before.gaps, later.gaps], [[], [gap]]);
       });
 
-      test(`is told of expired messages and given ${rest} (partial ${partial})`, async (t) => {
+      test(`gets a gap for expired messages and ${rest} (partial ${partial})`, async (t) => {
         const topic = topicOf("second");
         const { say } = await speaker(t, CURRENT, server, topic);
         const user = await open(t, client);
@@ -284,7 +284,7 @@ for (const client of VERSIONS) {
       });
     }
 
-    test("loses nothing with the three lines that do without the helper", async (t) => {
+    test("loses nothing with the three lines that replace the helper", async (t) => {
       const topic = topicOf();
       const { say } = await speaker(t, CURRENT, server, topic);
       const user = await open(t, client);
@@ -312,11 +312,11 @@ for (const client of VERSIONS) {
   });
 }
 
-/** There the engine keeps it, and loses it by itself: see history-cluster.test.mjs. */
+/** There the broker keeps it, and loses it by itself: see history-cluster.test.mjs. */
 const LOSES = { skip: NODES > 1 && "a restart of all nodes loses nothing" };
 
 for (const client of VERSIONS) {
-  const name = `${client.name} is told when a restart has lost what was kept, and goes on`;
+  const name = `${client.name} gets a gap if a restart has lost the history, and continues`;
   test(name, LOSES, async (t) => {
     const own = await startKeeper();
     t.after(() => own.end());
@@ -340,7 +340,7 @@ for (const client of VERSIONS) {
     assert.deepEqual(listener.heard.map(({ n }) => n), [0, 1]);
   });
 
-  test(`${client.name} misses nothing of a planned restart`, async (t) => {
+  test(`${client.name} misses nothing during a planned restart`, async (t) => {
     const own = await startKeeper();
     t.after(() => own.end());
     const topic = topicOf();
@@ -350,7 +350,7 @@ for (const client of VERSIONS) {
     for (const n of upTo(9)) await say({ n });
     assert.deepEqual(await listener.numbersTo(9), upTo(9));
     cut(user);
-    // What the client is away for is kept in the file, or by the engine of several nodes.
+    // What the client is away for is kept in the file, or by the broker of several nodes.
     for (const n of upTo(19).slice(10)) await say({ n });
     await own.stop("SIGTERM");
     const next = await own.restarted();

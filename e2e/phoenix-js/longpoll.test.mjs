@@ -45,7 +45,7 @@ async function join(socket, topic, payload = {}) {
 }
 
 describe("phoenix 1.8 over LongPoll", () => {
-  test("joins, asks and is refused", async (t) => {
+  test("joins, pushes and is refused", async (t) => {
     const socket = await open(t);
     const channel = await join(socket, "test:poll");
     const payload = { text: "\"quoted\" \\ ☃ 🦜", list: [1, null] };
@@ -58,7 +58,7 @@ describe("phoenix 1.8 over LongPoll", () => {
     refused.rejoinTimer.reset();
   });
 
-  test("hears broadcasts of others, in order", async (t) => {
+  test("receives broadcasts of others, in order", async (t) => {
     const [alice, bob] = [await open(t), await open(t)];
     const heard = new Inbox();
     (await join(alice, "test:order")).on("news", (payload) => heard.put(payload.n));
@@ -67,27 +67,27 @@ describe("phoenix 1.8 over LongPoll", () => {
     for (let n = 0; n < 250; n++) assert.equal(await heard.next(`broadcast ${n}`), n);
   });
 
-  test("pushes binary, beside text", async (t) => {
+  test("pushes binary and text", async (t) => {
     const socket = await open(t);
     const channel = await join(socket, "test:binary");
     channel.push("noreply", new Uint8Array([0, 255, 7]).buffer);
     assert.deepEqual(await answer(channel.push("echo", { n: 1 })), { n: 1 });
   });
 
-  test("gives its auth token to connect", async (t) => {
+  test("passes its auth token to connect", async (t) => {
     const socket = await open(t, "/socket", { authToken: "s3cret" });
     const channel = await join(socket, "test:auth");
     assert.equal((await answer(channel.push("whoami", {}))).auth, "s3cret");
   });
 
-  test("stays away when it is refused", async (t) => {
+  test("does not return if it is refused", async (t) => {
     const socket = socketOf(t, "/socket", { params: { reject: "true" } });
     const closed = new Promise((resolve) => socket.onClose(resolve));
     socket.connect();
     assert.equal((await within(closed, "a close")).code, 1008);
   });
 
-  test("outlives many windows without a word", async (t) => {
+  test("survives many poll windows without a message", async (t) => {
     const socket = await open(t, "/short");
     const channel = await join(socket, "test:quiet");
     let closes = 0;
@@ -97,7 +97,7 @@ describe("phoenix 1.8 over LongPoll", () => {
     assert.equal(closes, 0);
   });
 
-  test("comes back and joins again when its session is ended", async (t) => {
+  test("reconnects and rejoins after its session ended", async (t) => {
     const socket = await open(t, "/socket", { params: { user_id: "poll-7" } });
     const channel = await join(socket, "test:back");
     const again = new Promise((resolve) => socket.onOpen(resolve));
@@ -109,7 +109,7 @@ describe("phoenix 1.8 over LongPoll", () => {
 });
 
 describe("phoenix 1.8 falls back to LongPoll", () => {
-  test("where no WebSocket gets through", async (t) => {
+  test("if no WebSocket gets through", async (t) => {
     // A proxy that lets no upgrade through, as some in offices do.
     const proxy = net.createServer((client) => {
       const upstream = net.connect(server.port, "127.0.0.1");
@@ -143,7 +143,7 @@ describe("phoenix 1.8 falls back to LongPoll", () => {
     assert.deepEqual([...stored], [["phx:fallback:LongPoll", "true"]]);
   });
 
-  test("and not where one does", async (t) => {
+  test("but not if one does", async (t) => {
     const socket = socketOf(t, "/socket", { transport: WebSocket, longPollFallbackMs: 5_000 });
     socket.connect();
     const channel = await join(socket, "test:primary");

@@ -18,7 +18,7 @@ let project;
 before(async () => { project = await install(); });
 after(async () => { await project?.end(); });
 
-test("it has its files and no others, and the project's licences and version", async () => {
+test("the package has exactly its files, and the project's licences and version", async () => {
   assert.deepEqual(project.packed.files.map((file) => file.path).sort(), [
     "LICENSE-APACHE", "LICENSE-MIT", "README.md", "package.json", "simurgh-resume.cjs",
     "simurgh-resume.d.cts", "simurgh-resume.d.ts", "simurgh-resume.js",
@@ -84,7 +84,7 @@ test("Node imports it by its name, and it resumes", async (t) => {
   assert.match(position, /^[a-z][0-9a-z]{5}\.\d+$/);
 });
 
-test("CommonJS has the same, by require() and by import()", async () => {
+test("CommonJS gets the same exports by require() and by import()", async () => {
   const print = "({ resumable }) => console.log(JSON.stringify(typeof resumable))";
   const imported = await runScript("use.cjs", `import("simurgh-resume").then(${print})`);
   assert.equal(imported, "function");
@@ -96,7 +96,7 @@ test("CommonJS has the same, by require() and by import()", async () => {
   assert.equal(await read("simurgh-resume.d.cts"), await read("simurgh-resume.d.ts"));
 });
 
-test("its types allow what it takes, and nothing else, in both kinds of modules", async () => {
+test("the types allow exactly the valid arguments, in both kinds of modules", async () => {
   const use = await readFile(path.join(E2E, "types/use.ts"), "utf8");
   for (const name of ["use.mts", "use.cts"]) await writeFile(path.join(project.dir, name), use);
   const options = {

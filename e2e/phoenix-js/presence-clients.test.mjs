@@ -1,5 +1,5 @@
-// The official clients' own Presence, of several members over real sockets: what each of them has
-// in the end, and what its callbacks said on the way, is what the server tells a back end.
+// The official clients' own Presence, of several members over real sockets: the final list of each
+// of them, and its callbacks, agree with the list that a back end gets.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -139,7 +139,7 @@ for (const [name, join, people] of [
   ["1.8", currentMember, PEOPLE_NOW],
   ["1.2", firstMember, PEOPLE],
 ]) {
-  test(`phoenix ${name}: lists and callbacks are what GET /api/presence tells`, async (t) => {
+  test(`phoenix ${name}: lists and callbacks agree with GET /api/presence`, async (t) => {
     const topic = `presence:history-${name}`;
     const choose = chooser(SEED);
     const members = [];
@@ -179,7 +179,7 @@ for (const [name, join, people] of [
   });
 }
 
-test("both clients see each other come, change and go", async (t) => {
+test("both clients see each other join, change and leave", async (t) => {
   const topic = "presence:both";
   const now = await currentMember(t, topic, "now");
   const then = await firstMember(t, topic, "then");
@@ -193,7 +193,7 @@ test("both clients see each other come, change and go", async (t) => {
   assert.deepEqual(Object.keys(then.list()), ["then"]);
 });
 
-test("after the connection broke the list is that of the new one", async (t) => {
+test("after a lost connection the list is that of the new one", async (t) => {
   const topic = "presence:again";
   const ann = await currentMember(t, topic, "ann");
   const bob = await currentMember(t, topic, "bob");
@@ -213,7 +213,7 @@ test("after the connection broke the list is that of the new one", async (t) => 
   assert.deepEqual(after_[1], before[1], "bob has the same");
 });
 
-test("the list is asked for with the token alone, and for one topic", async () => {
+test("the list needs the token, and covers one topic", async () => {
   const get = async (query, headers = {}) =>
     (await fetch(`${server.url}/api/presence${query}`, { headers })).status;
   const bearer = { authorization: `Bearer ${TOKEN}` };

@@ -1,6 +1,6 @@
 // The official client's own Presence on thousands of histories that a presence table made (Rust:
-// crates/core/simurgh-presence/examples/presence_histories.rs): what a client has heard is the
-// list.
+// crates/core/simurgh-presence/examples/presence_histories.rs): the list that a client computes is
+// the server's list.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -38,7 +38,7 @@ function heard(events, seen) {
   return state;
 }
 
-test("what a client has heard is the list, in any history", { timeout: 120_000 }, async () => {
+test("a client's list equals the server's after any events", { timeout: 120_000 }, async () => {
   const program = path.join(BIN_DIR, "examples/presence_histories");
   const child = spawn(program, [HISTORIES, SEED], { stdio: ["ignore", "pipe", "inherit"] });
   const ended = new Promise((resolve, reject) => {

@@ -1,4 +1,4 @@
-// The server goes and comes back on the same port: the clients find their way by themselves.
+// The server stops and starts again on the same port: the clients reconnect by themselves.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -68,7 +68,7 @@ for (const client of CLIENTS) {
   }
 }
 
-test("a drained server closes with 1012, so that the client comes back", async (t) => {
+test("a drained server closes with 1012, and the client reconnects", async (t) => {
   const server = await startServer("serve");
   t.after(() => server.kill());
   const user = await CURRENT.open(t, `${server.wsUrl}/socket`);

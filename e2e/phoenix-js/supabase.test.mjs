@@ -112,7 +112,7 @@ const unique = (name) => `${name}-${process.pid}-${++topics}`;
 for (const [name, vsn] of [["V1", "1.0.0"], ["V2", "2.0.0"]]) {
   describe(name, () => {
     for (const at of ["/realtime/v1", "/socket"]) {
-      test(`broadcasts reach the others at ${at}, and the sender if it wants`, async (t) => {
+      test(`broadcasts reach the others at ${at}, and the sender if requested`, async (t) => {
         const topic = unique("room");
         const [ann, bob] = [client(t, open, vsn, { path: at }), client(t, open, vsn, { path: at })];
         const own = ann.channel(topic, { config: { broadcast: { self: true, ack: true } } });
@@ -136,7 +136,7 @@ for (const [name, vsn] of [["V1", "1.0.0"], ["V2", "2.0.0"]]) {
       });
     }
 
-    test("presence: track, state of a newcomer, update, leave", async (t) => {
+    test("presence shows tracked, updated and left members, also to a newcomer", async (t) => {
       const topic = unique("presence");
       const config = { presence: { key: "ann", enabled: true } };
       const ann = client(t, open, vsn).channel(topic, { config });
@@ -176,7 +176,7 @@ for (const [name, vsn] of [["V1", "1.0.0"], ["V2", "2.0.0"]]) {
       assert.match(key, /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
     });
 
-    test("postgres_changes are answered with ids, and a back end may send them", async (t) => {
+    test("postgres_changes get ids, and a back end can send them", async (t) => {
       const topic = unique("changes");
       const channel = client(t, open, vsn).channel(topic);
       const [systems, changes] = [new Inbox(), new Inbox()];
@@ -202,7 +202,7 @@ for (const [name, vsn] of [["V1", "1.0.0"], ["V2", "2.0.0"]]) {
       assert.deepEqual([change.eventType, change.new], ["INSERT", { id: 7 }]);
     });
 
-    test("broadcasts over HTTP", async (t) => {
+    test("broadcasts over HTTP reach members", async (t) => {
       const topic = unique("http");
       const key = { apikey: API_TOKEN, accessToken: async () => API_TOKEN };
       for (const at of ["/realtime/v1", "/socket"]) {
@@ -229,7 +229,7 @@ for (const [name, vsn] of [["V1", "1.0.0"], ["V2", "2.0.0"]]) {
       assert.match(error.message, /TopicNameRequired/);
     });
 
-    test("private topics want a token that allows it", async (t) => {
+    test("private topics need a token that allows them", async (t) => {
       const config = { private: true };
       const apikey = jwt({ role: "anon" });
       const ann = client(t, guarded, vsn, { apikey });
@@ -276,7 +276,7 @@ for (const [name, vsn] of [["V1", "1.0.0"], ["V2", "2.0.0"]]) {
   });
 }
 
-test("V1 and V2 hear each other; raw bytes reach those that speak V2", async (t) => {
+test("V1 and V2 clients receive each other's messages, and V2 clients raw bytes", async (t) => {
   const topic = unique("mixed");
   const channels = ["1.0.0", "2.0.0", "2.0.0"].map((vsn) => client(t, open, vsn).channel(topic));
   const inboxes = channels.map((channel) => broadcasts(channel));

@@ -1,5 +1,5 @@
-// The official client on a server that asks for tokens: it asks its functions for fresh ones by
-// itself, whether the socket, a session or a channel has ended. Tokens are made here with HMAC.
+// The official client on a server that requires tokens: it calls its functions for fresh ones by
+// itself after the end of a socket, a session or a channel. Tokens are made here with HMAC.
 
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
@@ -89,7 +89,7 @@ for (const [name, options] of [
   ["the param `token` over LongPoll",
     (fresh) => ({ params: () => ({ token: fresh() }), transport: LongPoll })],
 ]) {
-  test(`a socket comes back with a fresh token: ${name}`, async (t) => {
+  test(`a socket reconnects with a fresh token: ${name}`, async (t) => {
     const { fresh, given } = tokens("ann");
     const user = await CURRENT.open(t, url(), options(fresh));
     const closes = new Inbox();
@@ -126,7 +126,7 @@ test("a renewed socket is not closed, and another's token renews nothing", async
   assert.equal(closes, 0);
 });
 
-test("who has no good token does not get in", async (t) => {
+test("a client without a valid token is refused", async (t) => {
   const user = CURRENT.socket(url(), { authToken: sign("ann", -60) });
   t.after(() => user.close());
   const error = new Promise((resolve) => user.socket.onError(resolve));

@@ -2,12 +2,13 @@
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import os from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
+import { Broker, NO_BROKER } from "../support/broker.mjs";
 import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
 import { enter, hears, say } from "../support/chat.mjs";
 import { BIN_DIR, startProcess } from "../support/server.mjs";
@@ -34,7 +35,16 @@ async function inBothSchemes(t, look) {
   }
 }
 
-test("chat", async (t) => {
+/** The path of a file with this text, until the end of the test. */
+function settings(t, text) {
+  const folder = mkdtempSync(path.join(os.tmpdir(), "simurgh-axe-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const file = path.join(folder, "simurgh.toml");
+  writeFileSync(file, text);
+  return file;
+}
+
+test("the chat page has no violation", async (t) => {
   const server = await startProcess("serve");
   t.after(() => server.kill());
   await inBothSchemes(t, async (page, check, room) => {
@@ -53,7 +63,7 @@ test("chat", async (t) => {
   });
 });
 
-test("observer", async (t) => {
+test("the views of the observer have no violation", async (t) => {
   const server = await startProcess("serve", { args: ["--shards", "2"] });
   t.after(() => server.kill());
   const { page: ada } = await newWindow(t, browser);
@@ -72,7 +82,42 @@ test("observer", async (t) => {
   });
 });
 
-test("dashboard and report", async (t) => {
+test("the page of declared channels has no violation", async (t) => {
+  const file = settings(t, `[[channel]]
+topic = "games:*"
+presence = { key = "$user" }
+[[channel.event]]
+name = "move"
+broadcast = "others"
+`);
+  const server = await startProcess("serve", { args: ["--config", file] });
+  t.after(() => server.kill());
+  await inBothSchemes(t, async (page, check) => {
+    await page.goto(server.url);
+    await page.getByText("games:*").first().waitFor(WAIT);
+    await check("the declared channels");
+  });
+});
+
+test("the cluster view has no violation", { skip: NO_BROKER }, async (t) => {
+  const broker = await Broker.start();
+  t.after(() => broker.remove());
+  const nodes = ["amber", "birch"].map(async (name) => {
+    const file = settings(t, `[cluster]\nengine = "nats"\nname = "${name}"\n`
+      + `servers = ["${broker.url}"]\nrequired = "20s"\n`);
+    const node = await startProcess("serve", { args: ["--config", file] });
+    t.after(() => node.kill());
+    return node;
+  });
+  const [node] = await Promise.all(nodes);
+  await inBothSchemes(t, async (page, check) => {
+    await page.goto(`${node.url}/observer/#cluster`);
+    await page.getByTestId("table-nodes").getByText("birch").waitFor(WAIT);
+    await check("the cluster");
+  });
+});
+
+test("dashboard and report have no violation", async (t) => {
   const folder = mkdtempSync(path.join(os.tmpdir(), "simurgh-axe-"));
   t.after(() => rmSync(folder, { recursive: true }));
   const binary = path.join(BIN_DIR, "examples/dashboard_demo");

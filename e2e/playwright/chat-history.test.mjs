@@ -1,4 +1,4 @@
-// The chat page and what is said while it is away: a lost network, a reload, too long an absence.
+// The chat page and messages sent while it is away: a lost network, a reload, too long an absence.
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -23,7 +23,7 @@ let browser;
 before(async () => { browser = await launchBrowser(); });
 after(async () => { await browser?.close(); });
 
-/** Ada's window, whose network can be lost, and Bob, who needs none. */
+/** Ada's window, whose network can fail, and Bob's, whose network cannot. */
 async function adaAndBob(t, args = []) {
   const server = await startServer("serve", { args });
   t.after(() => server.kill());
@@ -40,7 +40,7 @@ async function adaAndBob(t, args = []) {
 }
 
 const shown = (page) => page.getByTestId("message-body").allTextContents();
-/** What the lines of the conversation are, but for who entered. */
+/** The lines of the conversation, without the notes about arrivals. */
 const linesOf = (page) => page.locator("#entries > li").evaluateAll((all) => (
   all.map((line) => line.dataset.testid).filter((kind) => kind !== "entered")));
 const gaps = (page) => page.getByTestId("gap").count();
@@ -50,7 +50,7 @@ const saysOffline = (page) => (
   page.locator('[data-testid="connection"][data-state="offline"]').waitFor(WAIT));
 
 for (const [how, name] of [["reset", "ends"], ["silence", "falls silent"]]) {
-  test(`what is said while the network is gone is there when it is back: it ${name}`, async (t) => {
+  test(`messages sent while the network is gone appear when it is back: it ${name}`, async (t) => {
     const { way, page, bobSays } = await adaAndBob(t);
     await bobSays("before");
     await hears(page, "before");
@@ -74,7 +74,7 @@ for (const [how, name] of [["reset", "ends"], ["silence", "falls silent"]]) {
   });
 }
 
-test("a network that is gone without a word costs no message either", async (t) => {
+test("a silently lost network loses no message", async (t) => {
   const { way, page, bobSays } = await adaAndBob(t);
   await page.clock.install();
   await page.reload();
@@ -98,7 +98,7 @@ test("a network that is gone without a word costs no message either", async (t) 
 });
 
 /**
- * A server that keeps its histories over a planned restart, as an engine does by itself; with the
+ * A server that keeps its histories over a planned restart, as a broker does by itself; with the
  * arguments it starts with.
  */
 async function keepingHistory(t) {
@@ -110,7 +110,7 @@ async function keepingHistory(t) {
   return ["--config", file];
 }
 
-test("a planned restart leaves no hole, in a window that was away as well", async (t) => {
+test("a planned restart loses no message, also in a window that was away", async (t) => {
   const { server, way, page, bobSays } = await adaAndBob(t, await keepingHistory(t));
   const eve = await page.context().newPage();
   await enter(eve, `http://127.0.0.1:${server.port}`, "lobby", "Eve");
@@ -144,9 +144,9 @@ test("a planned restart leaves no hole, in a window that was away as well", asyn
 });
 
 /** What it keeps it loses by itself: see cluster-history.test.mjs. */
-const LOSES = { skip: NODES > 1 && "the engine keeps all when all nodes crash" };
+const LOSES = { skip: NODES > 1 && "the broker keeps all when all nodes crash" };
 
-test("after a crash the page says that messages may be missing, before new ones", LOSES, async (
+test("after a crash the page shows that messages may be missing, before new ones", LOSES, async (
   t,
 ) => {
   const { server, way, page, bobSays } = await adaAndBob(t);
@@ -216,7 +216,7 @@ test("a new window and a reloaded one show the last messages", async (t) => {
   assert.deepEqual(seen.complaints, []);
 });
 
-test("a window's id that somebody has tampered with is replaced", async (t) => {
+test("an altered window id is replaced", async (t) => {
   const { page, bobSays } = await adaAndBob(t);
   for (const stored of ["null", "{", "7", "x".repeat(1000)]) {
     // Written after the page's own last word.
@@ -232,7 +232,7 @@ test("a window's id that somebody has tampered with is replaced", async (t) => {
   }
 });
 
-test("who was away for too much is told, and given what is left", async (t) => {
+test("a client that missed too much sees a gap and the remaining messages", async (t) => {
   const { way, page, bobSays } = await adaAndBob(t);
   await bobSays("before");
   await hears(page, "before");
@@ -250,7 +250,7 @@ test("who was away for too much is told, and given what is left", async (t) => {
   assert.equal(await page.getByTestId("gap").textContent(), text);
 });
 
-test("another name amidst a conversation costs no message", async (t) => {
+test("changing the name during a conversation loses no message", async (t) => {
   const { page, bobSays } = await adaAndBob(t);
   const said = [];
   let isOver = false;

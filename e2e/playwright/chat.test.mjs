@@ -1,5 +1,5 @@
-// The chat page in a real browser: two windows talk, the server dies and comes back, a phone.
-// SHOTS=1 also writes the picture the README shows.
+// The chat page in a real browser: two windows, a killed and restarted server, a phone. SHOTS=1
+// also writes the picture for the README.
 
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -38,7 +38,7 @@ async function openWindow(t, server, name, { room = "lobby", before, ...options 
   return { page, seen };
 }
 
-test("two windows chat, and see who entered", async (t) => {
+test("two windows chat, and see each other enter", async (t) => {
   const server = await serve(t);
   const { page: ada, seen } = await openWindow(t, server, "Ada");
   const { page: bob } = await openWindow(t, server, "Bob <i>");
@@ -67,7 +67,7 @@ async function seesPresent(page, names) {
   assert.equal(await page.getByTestId("present-count").textContent(), `${names.length} here`);
 }
 
-test("a room shows who is here: who comes, goes, and takes another name", async (t) => {
+test("a room lists its members as they join, leave and change their names", async (t) => {
   const server = await serve(t);
   const { page: ada, seen } = await openWindow(t, server, "Ada");
   await seesPresent(ada, ["Ada"]);
@@ -142,7 +142,7 @@ async function proxyWithoutWebSockets(t, server) {
   return { proxy, url: `http://127.0.0.1:${proxy.address().port}` };
 }
 
-test("behind a proxy without WebSockets people talk all the same", async (t) => {
+test("users can chat behind a proxy without WebSockets", async (t) => {
   const server = await serve(t);
   const { proxy, url } = await proxyWithoutWebSockets(t, server);
   const { page: ada } = await openWindow(t, { url }, "Ada");
@@ -158,7 +158,7 @@ test("behind a proxy without WebSockets people talk all the same", async (t) => 
   assert.ok(seen.requests.some((it) => it.startsWith("ws:")));
 });
 
-test("both windows find back by themselves when the server returns", async (t) => {
+test("both windows reconnect by themselves when the server returns", async (t) => {
   const server = await serve(t);
   const { page: ada } = await openWindow(t, server, "Ada");
   const { page: bob } = await openWindow(t, server, "Bob");
@@ -184,7 +184,7 @@ test("both windows find back by themselves when the server returns", async (t) =
   assert.equal(await ada.getByTestId("message-body").getByText("while away").count(), 1);
 });
 
-test("rooms: join, switch, unread, address", async (t) => {
+test("rooms can be joined and switched, count unread messages and have addresses", async (t) => {
   const server = await serve(t);
   const { page: ada } = await openWindow(t, server, "Ada");
   const { page: bob } = await openWindow(t, server, "Bob", { room: "tea & cake" });
@@ -207,7 +207,7 @@ test("rooms: join, switch, unread, address", async (t) => {
   await hears(ada, "are you gone?");
 });
 
-test("users with one name are told apart, and the own arrival from another's", async (t) => {
+test("users with the same name are distinguished, also when they arrive", async (t) => {
   const server = await serve(t);
   const { page: ada } = await openWindow(t, server, "Ada");
   await ada.getByTestId("entered").getByText("You entered").waitFor(WAIT);
@@ -223,7 +223,7 @@ test("users with one name are told apart, and the own arrival from another's", a
   for (const name of names) assert.match(name, /^Ada #[0-9a-f]{4}$/);
 });
 
-test("a server that requires a token says so, and the page stops to try", async (t) => {
+test("the page shows that the server requires a token, and stops trying", async (t) => {
   const folder = mkdtempSync(path.join(os.tmpdir(), "simurgh-token-"));
   t.after(() => rmSync(folder, { recursive: true }));
   writeFileSync(path.join(folder, "secret"), "a secret of at least 32 characters, for a test");
@@ -245,7 +245,7 @@ test("a server that requires a token says so, and the page stops to try", async 
   assert.equal(await state.getAttribute("data-state"), "refused");
 });
 
-test("a name is asked once and kept", async (t) => {
+test("the page asks for a name once and remembers it", async (t) => {
   const server = await serve(t);
   const { page } = await openWindow(t, server, "Ada");
   await page.reload();
@@ -260,7 +260,7 @@ test("a name is asked once and kept", async (t) => {
   assert.equal(await other.getByTestId("name-input").inputValue(), "Countess");
 });
 
-test("a room that refuses says why, and the others go on", async (t) => {
+test("a room that refuses shows the reason, and the others continue", async (t) => {
   const server = await serve(t);
   const context = await browser.newContext();
   t.after(() => context.close());
@@ -310,7 +310,7 @@ test("a phone's width needs no sideways scrolling", async (t) => {
   await page.getByTestId("composer-input").waitFor(WAIT);
 });
 
-test("nothing is fetched from anywhere else", async (t) => {
+test("the page fetches nothing from other hosts", async (t) => {
   const server = await serve(t);
   const { page, seen } = await openWindow(t, server, "Ada");
   await say(page, "http://example.com/picture.png");
@@ -332,7 +332,7 @@ const ODD = [
   [{ body: "y".repeat(100_000), user: "z".repeat(100_000) }, `${"y".repeat(16_384)}…`],
 ];
 
-test("whatever the page receives, it goes on", async (t) => {
+test("the page continues after any malformed message", async (t) => {
   const server = await serve(t);
   let toPage;
   const { page, seen } = await openWindow(t, server, "Ada", {

@@ -1,6 +1,5 @@
-// Two browsers on two nodes, in the chat whose history the engine keeps: through the death of a
-// node and that of the engine no message is missing; where the engine has lost what it kept, the
-// page says so.
+// Two browsers on two nodes, in the chat with a history in the broker: no message is missing after
+// a killed node or a killed broker. If the broker lost the history, the page shows it.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -9,7 +8,7 @@ import { Balancer } from "../support/balancer.mjs";
 import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
 import { connected, enter, hears, say } from "../support/chat.mjs";
 import { are, startCluster } from "../support/cluster.mjs";
-import { NO_KEEPER } from "../support/engine.mjs";
+import { NO_KEEPER } from "../support/broker.mjs";
 
 let browsers = [];
 before(async () => {
@@ -19,7 +18,7 @@ after(async () => { await Promise.all(browsers.map((browser) => browser.close())
 
 const shown = (page) => page.getByTestId("message-body").allTextContents();
 const gaps = (page) => page.getByTestId("gap").count();
-/** What the lines of the conversation are, but for who entered. */
+/** The lines of the conversation, without the notes about arrivals. */
 const linesOf = (page) => page.locator("#entries > li").evaluateAll((all) => (
   all.map((line) => line.dataset.testid).filter((kind) => kind !== "entered")));
 const offline = (page) => (
@@ -37,9 +36,9 @@ async function window(t, browser, node, name) {
   return { page, way };
 }
 
-/** Three nodes with an engine of their own, Ada's window on the first and Bob's on the second. */
+/** Three nodes with a broker of their own, Ada's window on the first and Bob's on the second. */
 async function adaAndBob(t) {
-  const cluster = await startCluster("serve", 3, { ownEngine: true });
+  const cluster = await startCluster("serve", 3, { ownBroker: true });
   t.after(() => cluster.kill());
   const ada = await window(t, browsers[0], cluster.nodes[0], "Ada");
   const bob = await window(t, browsers[1], cluster.nodes[1], "Bob");
@@ -53,10 +52,10 @@ async function adaAndBob(t) {
   };
   await talk(ada, "from one node");
   await talk(bob, "and from the other");
-  return { ...cluster, nodes: cluster.nodes, engine: cluster.engine, ada, bob, both, talk };
+  return { ...cluster, nodes: cluster.nodes, broker: cluster.broker, ada, bob, both, talk };
 }
 
-test("a window whose node is killed comes to another one and has missed nothing", {
+test("a window whose node is killed moves to another one and misses nothing", {
   skip: NO_KEEPER,
 }, async (t) => {
   const { nodes, ada, bob, both, talk } = await adaAndBob(t);
@@ -79,11 +78,11 @@ test("a window whose node is killed comes to another one and has missed nothing"
   }
 });
 
-test("while the engine is away messages wait, and everybody hears them when it is back", {
+test("messages wait while the broker is away, and arrive when it is back", {
   skip: NO_KEEPER,
 }, async (t) => {
-  const { nodes, engine, ada, bob, both, talk } = await adaAndBob(t);
-  await engine.kill();
+  const { nodes, broker, ada, bob, both, talk } = await adaAndBob(t);
+  await broker.kill();
   await are(nodes, "away");
   await say(ada.page, "is anybody there?");
   await ada.page.locator(".message.sending").getByText("is anybody there?").waitFor(WAIT);
@@ -92,7 +91,7 @@ test("while the engine is away messages wait, and everybody hears them when it i
   bob.way.ports = [];
   await nodes[1].kill();
   await offline(bob.page);
-  await engine.restart();
+  await broker.restart();
   bob.way.ports = [nodes[2].port];
   await connected(bob.page);
   await answered(ada.page);
@@ -106,16 +105,16 @@ test("while the engine is away messages wait, and everybody hears them when it i
   }
 });
 
-test("a message that the engine does not confirm fails, and nobody hears it", {
+test("a message that the broker does not confirm fails and is not delivered", {
   skip: NO_KEEPER,
 }, async (t) => {
-  const { nodes, engine, ada, both, talk } = await adaAndBob(t);
-  await engine.kill();
+  const { nodes, broker, ada, both, talk } = await adaAndBob(t);
+  await broker.kill();
   await are(nodes, "away");
   await say(ada.page, "too late");
   const failed = ada.page.locator(".message.failed").getByText("too late");
   await failed.waitFor({ timeout: 20_000 });
-  await engine.restart();
+  await broker.restart();
   await are(nodes, "up");
   await talk(ada, "in time");
   const [mine, theirs] = await Promise.all(both.map(shown));
@@ -124,10 +123,10 @@ test("a message that the engine does not confirm fails, and nobody hears it", {
   for (const page of both) assert.equal(await gaps(page), 0);
 });
 
-test("where the engine has lost what it kept the page says that messages may be missing", {
+test("the page shows that messages may be missing if the broker lost its history", {
   skip: NO_KEEPER,
 }, async (t) => {
-  const { nodes, engine, ada, bob, both, talk } = await adaAndBob(t);
+  const { nodes, broker, ada, bob, both, talk } = await adaAndBob(t);
   // One window is away while it happens, the other one is not.
   ada.way.ports = [];
   await nodes[0].kill();
@@ -135,8 +134,8 @@ test("where the engine has lost what it kept the page says that messages may be 
   await say(bob.page, "never to be heard by Ada");
   await hears(bob.page, "never to be heard by Ada");
   await answered(bob.page);
-  await engine.kill();
-  await engine.restart({ loses: true });
+  await broker.kill();
+  await broker.restart({ loses: true });
   await are(nodes.slice(1), "up");
   ada.way.ports = [nodes[2].port];
   await connected(ada.page);

@@ -1,6 +1,5 @@
 // Two browsers on two nodes: each has the page of its own node, and they chat, also while the
-// engine between them is killed and comes back. Nothing is kept of what they say (that is in
-// cluster-history.test.mjs).
+// broker is killed and started again. There is no history here (see cluster-history.test.mjs).
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -11,7 +10,7 @@ import { after, before, test } from "node:test";
 import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
 import { connected, enter, hears, say } from "../support/chat.mjs";
 import { are, chat, startCluster } from "../support/cluster.mjs";
-import { NO_ENGINE } from "../support/engine.mjs";
+import { NO_BROKER } from "../support/broker.mjs";
 
 let browsers = [];
 before(async () => {
@@ -31,12 +30,12 @@ async function withoutHistory(t) {
   return ["--config", file];
 }
 
-test("two browsers on two nodes chat while the engine goes and comes back", {
-  skip: NO_ENGINE,
+test("two browsers on two nodes chat while the broker is down and when it is back", {
+  skip: NO_BROKER,
 }, async (t) => {
   const cluster = await startCluster("serve", 2, { args: await withoutHistory(t) });
   t.after(() => cluster.kill());
-  const { engine, nodes } = cluster;
+  const { broker, nodes } = cluster;
   const windows = await Promise.all(browsers.map((browser) => newWindow(t, browser)));
   const [ada, bob] = windows.map(({ page }) => page);
   const sockets = [];
@@ -53,7 +52,7 @@ test("two browsers on two nodes chat while the engine goes and comes back", {
     await hears(page, "and from the other");
   }
 
-  await engine.kill();
+  await broker.kill();
   await are(nodes, "away");
   // Each goes on alone, and nobody has left.
   await say(ada, "is anybody there?");
@@ -62,7 +61,7 @@ test("two browsers on two nodes chat while the engine goes and comes back", {
   await hears(bob, "not that I know");
   for (const page of [ada, bob]) await present(page, 2);
 
-  await engine.restart();
+  await broker.restart();
   await are(nodes, "up");
   await say(bob, "hello again");
   await say(ada, "there you are");

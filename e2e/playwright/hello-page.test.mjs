@@ -1,4 +1,4 @@
-// The rendered page in a real browser: its style and picture load, its policy is kept, and its form
+// The rendered page in a real browser: its style and picture load, its policy holds, and its form
 // leads back to it with a message that is shown once.
 
 import assert from "node:assert/strict";
@@ -24,7 +24,7 @@ async function openPage(t) {
   return { page, seen, statuses };
 }
 
-test("the page has its style, its picture, and nothing its policy forbids", async (t) => {
+test("the page loads its style and picture, and nothing that its policy forbids", async (t) => {
   const { page, seen, statuses } = await openPage(t);
   assert.equal(await page.title(), "Hello · Simurgh");
   for (const path of ["/", "/page.css", "/favicon.svg"]) {
@@ -35,7 +35,7 @@ test("the page has its style, its picture, and nothing its policy forbids", asyn
   assert.deepEqual(seen.complaints, []);
 });
 
-test("the form greets once, and its session is out of scripts' reach", async (t) => {
+test("the form greets once, and scripts cannot read its session", async (t) => {
   const { page, seen } = await openPage(t);
   assert.equal(await page.evaluate(() => document.cookie), "");
   const [cookie] = await page.context().cookies();

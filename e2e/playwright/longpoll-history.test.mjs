@@ -1,6 +1,6 @@
-// Kept topics over long polling in a browser, with the clients' own XMLHttpRequest. A browser that
-// loses a connection before it has heard a byte of the answer repeats the poll, and its page knows
-// nothing of it: so nothing but the server can notice that what was answered is lost.
+// Histories over long polling in a browser, with the clients' own XMLHttpRequest. A browser that
+// loses a connection before the first byte of the response repeats the poll without notice to its
+// page. So only the server can notice that a response was lost.
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -100,7 +100,7 @@ async function listener(t, url, name, topic) {
 }
 
 for (const [version, name] of Object.entries(VERSIONS)) {
-  test(`phoenix ${version} hears all although answers to its polls are lost`, async (t) => {
+  test(`phoenix ${version} receives everything if responses to polls are lost`, async (t) => {
     t.diagnostic(`SEED=${SEED}`);
     const topic = `kept:polled-${version}`;
     const proxy = await losingProxy(t, server.port);

@@ -1,4 +1,4 @@
-// The observer's page of a cluster: three servers on a real engine, looked at through one of them.
+// The observer's page of a cluster: three servers on a real broker, observed through one of them.
 // SHOTS=1 also takes the picture, into SHOTS_DIR where that is set.
 
 import assert from "node:assert/strict";
@@ -10,7 +10,7 @@ import { after, before, test } from "node:test";
 import { WebSocket } from "ws";
 
 import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
-import { Engine, NO_ENGINE } from "../support/engine.mjs";
+import { Broker, NO_BROKER } from "../support/broker.mjs";
 import { startServer, ROOT } from "../support/server.mjs";
 import { within } from "../support/wait.mjs";
 
@@ -18,7 +18,7 @@ const DESK = { viewport: { width: 1280, height: 900 }, locale: "en-GB" };
 const PHONE = { viewport: { width: 400, height: 800 }, isMobile: true, hasTouch: true };
 const SHOTS_DIR = process.env.SHOTS_DIR ?? path.join(ROOT, "docs/img");
 const HOSTILE = "<img src=x onerror='window.broken=1'>\u001b[2J\u202e";
-const skip = NO_ENGINE;
+const skip = NO_BROKER;
 
 let browser;
 let folder;
@@ -31,10 +31,10 @@ after(async () => {
   if (folder) rmSync(folder, { recursive: true });
 });
 
-async function engine(t) {
-  const engine = await Engine.start();
-  t.after(() => engine.remove());
-  return engine;
+async function broker(t) {
+  const broker = await Broker.start();
+  t.after(() => broker.remove());
+  return broker;
 }
 
 /** A node of this name. */
@@ -82,8 +82,8 @@ async function open(t, server, view, options = DESK) {
 const row = (page, id, name) => (
   page.getByTestId(`table-${id}`).locator("tbody tr").filter({ hasText: name }));
 
-test("one page shows all nodes, and a topic where its members are", { skip }, async (t) => {
-  const nats = await engine(t);
+test("one page shows all nodes, and where the members of a topic are", { skip }, async (t) => {
+  const nats = await broker(t);
   const nodes = await Promise.all(["amber", "birch", "cedar"].map((name) => node(t, nats, name)));
   const clients = [];
   for (const [at, count] of [[0, 3], [1, 5], [2, 2]]) {
@@ -100,7 +100,7 @@ test("one page shows all nodes, and a topic where its members are", { skip }, as
   assert.equal(await page.getByTestId("card-link").locator("strong").textContent(), "up");
   const figures = page.getByTestId("table-nodes").locator("tbody tr");
   assert.equal(await figures.count(), 3);
-  // Who does not answer one look in time is shown by what its beats say, until the next.
+  // A node that misses a query is shown by its last heartbeat until the next query.
   await row(page, "nodes", /^amberalive33/).waitFor(WAIT);
   await row(page, "nodes", /^birchalive55/).waitFor(WAIT);
   await row(page, "nodes", /^cedar \(this one\)alive22/).waitFor(WAIT);
@@ -114,7 +114,7 @@ test("one page shows all nodes, and a topic where its members are", { skip }, as
   }
 
   await page.getByTestId("tab-topics").click();
-  // It is asked when somebody clicks; a node that does not answer in time is named.
+  // A click queries the nodes; a node that does not answer in time is named.
   const wanted = "On all nodes 10: cedar (this one) 2, amber 3, birch 5";
   let places;
   for (let n = 0; n < 20 && places !== wanted; n += 1) {
@@ -124,7 +124,7 @@ test("one page shows all nodes, and a topic where its members are", { skip }, as
   }
   assert.equal(places, wanted);
 
-  // One that ends is not shown any more; one that is killed is, until it is known to be gone.
+  // A stopped node disappears; a killed one stays until it is known to be gone.
   await page.getByTestId("tab-cluster").click();
   await nodes[1].stop();
   await row(page, "nodes", "birch").waitFor({ state: "detached", ...WAIT });
@@ -132,7 +132,7 @@ test("one page shows all nodes, and a topic where its members are", { skip }, as
   await row(page, "nodes", "amber").getByText("–").first().waitFor(WAIT);
   assert.match(await page.locator("header .note", { hasText: "answer" }).textContent(),
     /1 did not answer/);
-  // Without the engine the page says why, and shows what it knew.
+  // Without the broker the page shows the reason, and the last known figures.
   await nats.kill();
   await page.getByTestId("cluster-notices").getByText("No link", { exact: true }).waitFor(WAIT);
   assert.equal(await row(page, "nodes", "amber").count(), 1);
@@ -141,8 +141,8 @@ test("one page shows all nodes, and a topic where its members are", { skip }, as
   assert.deepEqual(seen.requests.filter((url) => new URL(url).host !== own), []);
 });
 
-test("names of nodes stay text, and two of one name are told", { skip }, async (t) => {
-  const nats = await engine(t);
+test("names of nodes stay text, and a duplicate name is reported", { skip }, async (t) => {
+  const nats = await broker(t);
   const server = await node(t, nats, "one");
   await Promise.all([node(t, nats, HOSTILE), node(t, nats, HOSTILE)]);
   const { page, seen } = await open(t, server, "cluster");
@@ -159,7 +159,7 @@ test("names of nodes stay text, and two of one name are told", { skip }, async (
   assert.deepEqual(seen.complaints, []);
 });
 
-test("a server that is alone has no page of a cluster", async (t) => {
+test("a single server has no cluster tab", async (t) => {
   const server = await startServer("serve");
   t.after(() => server.kill());
   const { page, seen } = await open(t, server, "cluster");
@@ -169,7 +169,7 @@ test("a server that is alone has no page of a cluster", async (t) => {
 });
 
 test("a phone's width needs no sideways scrolling", { skip }, async (t) => {
-  const server = await node(t, await engine(t), "a-node-with-a-name-that-is-rather-long");
+  const server = await node(t, await broker(t), "a-node-with-a-name-that-is-rather-long");
   const { page } = await open(t, server, "cluster", PHONE);
   await page.getByTestId("table-nodes").locator("tbody tr").waitFor(WAIT);
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));

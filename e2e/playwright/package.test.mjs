@@ -28,7 +28,7 @@ async function readme(section) {
   return code;
 }
 
-/** The page, which shows what is said on `kept:page` of the socket at `url`. */
+/** The page, which shows the messages on `kept:page` of the socket at `url`. */
 async function pageOf(url) {
   const imports = { phoenix: "./phoenix.mjs", "simurgh-resume": "./simurgh-resume.js" };
   const code = (await readme("After a reload")).replace("rooms:lobby", "kept:page");
@@ -58,7 +58,7 @@ async function filesOf(html) {
   };
 }
 
-test("a page imports it, and hears all through a lost network and a reload", async (t) => {
+test("a page imports it, and receives all despite a lost network and a reload", async (t) => {
   const server = await startKeeper();
   t.after(() => server.end());
   const way = await Network.open(server.port);

@@ -1,5 +1,5 @@
-// A balancer of connections, as stands before the nodes of a cluster: TCP, each in turn, and who
-// comes again from the same address goes to another node than before.
+// A TCP balancer in front of the nodes of a cluster. It uses them in turn, and a client that
+// returns from the same address reaches another node than before.
 
 import net from "node:net";
 
@@ -7,7 +7,7 @@ export class Balancer {
   #listener;
   #ports = [];
   #turn = 0;
-  /** To which node the last connection of an address led: its place among `#ports`. */
+  /** The node of an address's last connection: its index in `#ports`. */
   #last = new Map();
   #clients = new Set();
   /** Connections of addresses that had one before, by whether they led to another node. */
@@ -16,7 +16,7 @@ export class Balancer {
   /** On `port`, 0 for any free one. */
   static async open(port = 0) {
     const balancer = new Balancer();
-    // One that is half closed stays so: what is on its way to the other side still gets there.
+    // A half-closed connection stays half closed, so that data in transit still arrives.
     balancer.#listener = net.createServer({ allowHalfOpen: true }, (client) => {
       balancer.#accept(client);
     });
@@ -30,7 +30,7 @@ export class Balancer {
     return this.#listener.address().port;
   }
 
-  /** Where nodes are, from now on. Connections that stand stay where they are. */
+  /** The ports of the nodes, for new connections. Open connections stay. */
   set ports(ports) {
     this.#ports = ports;
     this.#last.clear();
@@ -55,7 +55,7 @@ export class Balancer {
     const first = last === undefined ? this.#turn : last + 1;
     this.#turn += Number(last === undefined);
     const places = this.#ports.map((_, n) => (first + n) % count);
-    // Until one of them has taken it: others of this address may come meanwhile.
+    // Until one of them accepts it: the same address may open others meanwhile.
     this.#last.set(address, places[0]);
     return places.map((place) => ({ place, last, address }));
   }
@@ -65,7 +65,7 @@ export class Balancer {
     if (last !== undefined) this.returns[place === last ? "again" : "elsewhere"] += 1;
   }
 
-  /** To the first of these that takes it. */
+  /** Connects to the first of these that accepts. */
   #connect(client, [way, ...others]) {
     if (client.destroyed) return;
     if (way === undefined) {
@@ -79,7 +79,7 @@ export class Balancer {
     node.once("connect", () => {
       node.off("error", refused).setNoDelay(true);
       this.#leadsTo(way);
-      // What one side breaks is broken for the other.
+      // If one side breaks, the other is broken too.
       node.on("error", () => client.resetAndDestroy());
       client.on("error", () => node.resetAndDestroy());
       client.on("close", () => node.destroy());

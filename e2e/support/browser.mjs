@@ -7,10 +7,10 @@ import { chromium } from "playwright-core";
 
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 
-/** How long anything on a page may take. */
+/** The time limit of anything on a page. */
 export const WAIT = { timeout: 15_000 };
 
-/** A browser without a window, that fetches nothing by itself; whoever asks for it closes it. */
+/** A browser without a window, which fetches nothing by itself; the caller closes it. */
 export function launchBrowser() {
   assert.ok(existsSync(CHROMIUM), `${CHROMIUM} is missing: \`cargo xtask test\` installs it`);
   return chromium.launch({
@@ -23,7 +23,7 @@ export function launchBrowser() {
   });
 }
 
-/** An empty window of its own, closed after the test; what it asks for and complains of is kept. */
+/** A separate, empty window, closed after the test; its requests and complaints are recorded. */
 export async function newWindow(t, browser, options = {}) {
   const context = await browser.newContext(options);
   t.after(() => context.close());

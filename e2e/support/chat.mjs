@@ -1,4 +1,4 @@
-// What people do on the chat page.
+// Actions of users on the chat page.
 
 import assert from "node:assert/strict";
 

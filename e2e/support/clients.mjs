@@ -14,12 +14,12 @@ const current = require("phoenix");
 const middle = require("phoenix-1.4.17");
 const first = require("phoenix-1.2.1");
 
-/** Reconnecting and rejoining as fast as tests like it; the clients' defaults take seconds. */
+/** Short reconnect and rejoin times; the clients' defaults take seconds. */
 const CURRENT_PACE = { reconnectAfterMs: () => 50, rejoinAfterMs: () => 50 };
 
 /**
- * 1.2.1 joins again at this pace until a join is answered, and V1 cannot tell it that a phx_close
- * is about an earlier one of these joins: an answer must have the time to come.
+ * 1.2.1 repeats a join at this pace until it has a reply. In V1 it cannot know that a phx_close is
+ * for an earlier one of these joins, so a reply needs enough time to arrive.
  */
 const FIRST_PACE = { reconnectAfterMs: () => 300 };
 
@@ -94,7 +94,7 @@ class User {
 
   close() {
     this.socket.disconnect();
-    // They leave timers running after a disconnect; 1.2.1 even goes on with heartbeats.
+    // Clients leave timers running after a disconnect; 1.2.1 even sends heartbeats.
     clearInterval(this.socket.heartbeatTimer);
     clearTimeout(this.socket.heartbeatTimeoutTimer);
     this.socket.reconnectTimer.reset();
@@ -103,7 +103,7 @@ class User {
   }
 }
 
-/** What a push was refused with. */
+/** The payload of a refusal. */
 export class Refused extends Error {
   constructor(status, response) {
     super(`${status}: ${JSON.stringify(response)}`);

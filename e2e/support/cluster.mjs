@@ -1,49 +1,51 @@
-// Several nodes as one server: processes of their own, joined by a real engine, behind a balancer
-// that gives each connection to the next. To a test it is what one process is (server.mjs), so the
-// same tests run on both.
+// Several nodes as one server: processes, connected by a real broker, behind a balancer that uses
+// them in turn. It has the interface of one process (server.mjs), so the same tests run on both.
 
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 
 import { Balancer } from "./balancer.mjs";
-import { Engine, NO_KEEPER } from "./engine.mjs";
+import { Broker, NO_KEEPER } from "./broker.mjs";
 import { ROOT, startProcess } from "./server.mjs";
 import { pause, within } from "./wait.mjs";
 
-/** What nodes share, so that each serves the long polls of all: a variable of their environment. */
+/**
+ * The secret that nodes share, so that each serves the long polls of all: name and value of an
+ * environment variable.
+ */
 const SECRET = ["SIMURGH_E2E_SECRET", "what all nodes of the tests share".repeat(4)];
 
-/** The chat that is served without a file, which has long polling where that has not. */
+/** The built-in chat as a settings file, with long polling. */
 export async function chat() {
   const file = path.join(ROOT, "crates/tools/simurgh-cli/src/chat.toml");
   return `longpoll = "10s"\n${await readFile(file, "utf8")}`;
 }
 
-/** Made by the first that needs it; clusters of one test file are told apart by their prefixes. */
-let engine;
+/** Made by the first cluster that needs it; prefixes separate the clusters of one test file. */
+let broker;
 let clusters = 0;
 
 /**
- * Starts `count` nodes of `name` and resolves when they know each other. With `ownEngine` they have
- * one for themselves, which ends with them: of the others nobody notices what becomes of it.
+ * Starts `count` nodes of `name` and resolves when they know each other. With `ownBroker` they have
+ * their own broker, which ends with them. All others share one.
  */
 export async function startCluster(name, count, options = {}) {
-  const { port = 0, args = [], env = {}, ownEngine = false } = options;
-  const start = () => Engine.start({ keeps: !NO_KEEPER });
+  const { port = 0, args = [], env = {}, ownBroker = false } = options;
+  const start = () => Broker.start({ keeps: !NO_KEEPER });
   clusters += 1;
   const joined = {
-    engine: await (ownEngine ? start() : engine ??= start()), prefix: `e2e-${clusters}`, ownEngine,
+    broker: await (ownBroker ? start() : broker ??= start()), prefix: `e2e-${clusters}`, ownBroker,
   };
   const cluster = new Cluster(name, count, { args, env }, joined);
   await cluster.start(port);
   return cluster;
 }
 
-/** What makes a process a node, by the name of its command. */
+/** Arguments that make a process a node, by the name of its command. */
 const JOINS = {
-  /** `[cluster]` behind what the test's own file says. */
-  async serve(args, node, { engine: { url }, prefix }, directory) {
+  /** Appends `[cluster]` to the test's own settings file. */
+  async serve(args, node, { broker: { url }, prefix }, directory) {
     const at = args.indexOf("--config");
     const own = at < 0 ? await chat() : await readFile(args[at + 1], "utf8");
     const rest = at < 0 ? args : args.toSpliced(at, 2);
@@ -52,12 +54,12 @@ const JOINS = {
       engine: "nats", servers: [url], prefix, name: node, required: "20s", secret_env: SECRET[0],
     };
     const lines = Object.entries(table).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
-    // Who has joined hears everything that is said from then on.
+    // A joined client receives every message from then on.
     const channels = own.replace(/^\[\[channel\]\]$/gm, "$&\nwait_for_interest = true");
     await writeFile(file, `${channels}\n[cluster]\n${lines.join("\n")}\n`);
     return ["--config", file, ...rest];
   },
-  async conformance(args, node, { engine: { url }, prefix }) {
+  async conformance(args, node, { broker: { url }, prefix }) {
     return ["--nats", url, "--prefix", prefix, "--name", node, "--secret", SECRET[1], ...args];
   },
 };
@@ -84,17 +86,17 @@ class Cluster {
     return `ws://127.0.0.1:${this.port}`;
   }
 
-  /** What joins them. */
-  get engine() {
-    return this.#joined.engine;
+  /** The broker between the nodes. */
+  get broker() {
+    return this.#joined.broker;
   }
 
-  /** What gives each connection to one of them. */
+  /** The balancer in front of the nodes. */
   get balancer() {
     return this.#balancer;
   }
 
-  /** What the processes printed last, for a message about a failure. */
+  /** The last output of the processes, for failure messages. */
   get output() {
     return this.nodes.map((node) => node.output).join("\n");
   }
@@ -119,7 +121,7 @@ class Cluster {
     this.port = this.#balancer.port;
   }
 
-  /** Ends all; resolves to `{code, signal}`, of one that ended otherwise if there is one. */
+  /** Ends all; resolves to `{code, signal}`, of a failed node if there is one. */
   async stop(signal = "SIGTERM") {
     const ends = await Promise.all(this.nodes.map((node) => node.stop(signal)));
     this.#balancer?.close();
@@ -129,7 +131,7 @@ class Cluster {
 
   async kill() {
     const end = await this.stop("SIGKILL");
-    if (this.#joined.ownEngine) this.engine.remove();
+    if (this.#joined.ownBroker) this.broker.remove();
     return end;
   }
 
@@ -147,7 +149,7 @@ class Cluster {
   }
 }
 
-/** Resolves when a node has heard of so many others. */
+/** Resolves when a node knows this number of other nodes. */
 async function knows(node, others) {
   const line = `simurgh_cluster_nodes{state="alive"} ${others}\n`;
   await within((async () => {
@@ -155,7 +157,7 @@ async function knows(node, others) {
   })(), `${others} other nodes`);
 }
 
-/** Resolves when all nodes say this of the engine. */
+/** Resolves when all nodes report this state of the broker. */
 export async function are(nodes, state) {
   const health = async ({ url }) => {
     const text = await (await fetch(`${url}/healthz`)).text();

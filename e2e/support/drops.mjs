@@ -1,7 +1,7 @@
-// The dropped-connections test with the official clients: all of them hear the talk of some topics,
-// and each is cut off again and again. Whatever is counted is counted where an application would
-// hear it, in the handlers of the channels. On several nodes who comes back comes to another one,
-// and a node and the engine between them may be killed meanwhile.
+// The dropped-connections test with the official clients: all of them receive the messages of some
+// topics, and each is cut off repeatedly. Messages are counted in the handlers of the channels, as
+// an application receives them. On several nodes a client reconnects to another node, and a node
+// and the broker may be killed meanwhile.
 
 import { monitorEventLoopDelay } from "node:perf_hooks";
 
@@ -14,24 +14,24 @@ import { pause, until } from "./wait.mjs";
 
 export const VERSIONS = [CURRENT, MIDDLE, FIRST];
 
-/** Until everybody is back when the cuts are over, and has heard the rest. */
+/** Time for all clients to return after the cuts, and to receive the rest. */
 const BACK_MS_MAX = 30_000;
-/** No client waits longer for the answer to a message. */
+/** The longest wait for the reply to a message. */
 const ANSWER_MS_MAX = 12_000;
 /** Clients that connect and join at the same time. */
 const JOINING_MAX = 20;
-/** No sooner than that may 1.2.1 reconnect: at the same pace it repeats joins (clients.mjs). */
+/** The shortest reconnect time of 1.2.1, which repeats joins at the same pace (clients.mjs). */
 const FIRST_PAUSE_MS_MIN = 300;
 /**
- * Where a join may be held for want of the engine (two seconds) it is not repeated before it is
- * answered: 1.2.1 gives a join that it repeats no ref, and takes the end of the one before, which
- * has none either, for its own.
+ * A join may wait two seconds for the broker, and must not be repeated before its reply. 1.2.1
+ * gives a repeated join no ref, and takes the end of the previous one, which has none either, for
+ * its own.
  */
 const FIRST_AGAIN_MS = 2_500;
-/** How much earlier than a cut what is lost by it may have been said: it was on its way. */
+/** How long before a cut a message that it loses may have been sent. */
 const ON_ITS_WAY_MS = 1_000;
 
-/** What one client has heard of a talk that counts from 0. */
+/** The messages that one client received, numbered from 0. */
 export class Tally {
   #heard = new Set();
   #highest = -1;
@@ -45,7 +45,7 @@ export class Tally {
     this.#highest = Math.max(this.#highest, n);
   }
 
-  /** How many of these numbers it has heard. */
+  /** How many of these numbers it received. */
   heardOf(numbers) {
     return numbers.filter((n) => this.#heard.has(n)).length;
   }
@@ -54,15 +54,15 @@ export class Tally {
     return this.#highest;
   }
 
-  /** Of these numbers, those it has not heard. */
+  /** Those of these numbers that it did not receive. */
   missing(numbers) {
     return numbers.filter((n) => !this.#heard.has(n));
   }
 }
 
 /**
- * A fault in what a client is told, so that one can see that it is counted: the first message from
- * `from` on is lost, comes twice, or changes places with the next.
+ * A planted fault, to check that it is counted: the first message from `from` on is lost, arrives
+ * twice, or swaps with the next.
  */
 class Fault {
   #held = null;
@@ -88,10 +88,9 @@ class Fault {
 }
 
 /**
- * A WebSocket as a client takes it. Its limits bound how long it takes to leave a silent network:
- * the browser's part, where the client waits for the answer to an opening or to a close. Of the
- * three versions 1.2.1 is the only one that does not see when its heartbeats are not answered; for
- * it the transport leaves after as much silence as its heartbeats allow.
+ * A WebSocket for a client. Its limits bound how long a client stays on a silent network, as a
+ * browser does while a connection opens or closes. 1.2.1 does not notice missing heartbeat replies,
+ * so its transport closes after as much silence as its heartbeats allow.
  */
 function transport(version, heartbeatMs, fault) {
   return class extends WebSocket {
@@ -115,10 +114,10 @@ function transport(version, heartbeatMs, fault) {
   };
 }
 
-/** A client with a network of its own. */
+/** A client with its own network. */
 class Member {
   tally = new Tally();
-  /** When it was cut off, and when it was back: pairs. */
+  /** Pairs of times: when it was cut off, and when it was back. */
   absences = [];
   cuts = { reset: 0, silence: 0 };
   joins = 0;
@@ -146,8 +145,8 @@ class Member {
     channel.on("msg", ({ n }) => this.tally.put(n));
     channel.on("simurgh:resumed", ({ count }) => { this.replayed += count; });
     const join = channel.join();
-    // 1.2.1 goes on waiting for an answer that was lost with its connection, and gives no join a
-    // ref while it does.
+    // 1.2.1 keeps waiting for a reply that was lost with its connection, and meanwhile gives no
+    // join a ref.
     if (this.version === FIRST) channel.onError(() => join.cancelTimeout());
     join.receive("ok", () => {
       this.joins += 1;
@@ -164,7 +163,7 @@ class Member {
     this.network.lose(how);
   }
 
-  /** Whether it was away when this was said, or so soon before that it was still on its way. */
+  /** Whether it was away when this was sent, or so soon after that the message was in transit. */
   wasAwayAt(time) {
     return this.absences.some(([from, to]) => (
       time > from - ON_ITS_WAY_MS && time < (to ?? Infinity)));
@@ -176,16 +175,16 @@ class Member {
   }
 }
 
-/** Speaks on a topic, so many times a second, whatever the clock of this process does meanwhile. */
+/** Sends messages on a topic at a fixed rate, even if this process was delayed. */
 class Talk {
-  /** When each message was said. */
+  /** When each message was sent. */
   said = [];
-  /** What each was answered: "ok", why not, or "no answer". */
+  /** The outcome of each: "ok", the reason of a refusal, or "no answer". */
   answers = [];
-  /** Those that everybody is to hear, and those that nobody may, once `settle` knows. */
+  /** The numbers that every client must receive, and those that no client may, after `settle`. */
   owed = [];
   unkept = [];
-  /** Answered with "ok", and not kept. */
+  /** Answered with "ok", but not stored. */
   broken = [];
   #isOver = false;
 
@@ -208,14 +207,14 @@ class Talk {
     this.#isOver = true;
   }
 
-  /** Once every message has its answer; `kept` is what the server has, if it is to have all. */
+  /** Call once every message has its reply; `kept` has the server's messages, if it stores all. */
   async settle(kept) {
     const isAnswered = () => !this.said.some((_, n) => this.answers[n] === undefined);
     await until(isAnswered, `answers on ${this.topic}`, ANSWER_MS_MAX);
     const isOk = (n) => this.answers[n] === "ok";
     const has = kept && new Set((await kept(this.topic)).map(({ n }) => n));
     const all = [...this.said.keys()];
-    // What was not confirmed may have been kept all the same: then it is for everybody.
+    // An unconfirmed message may have been stored: then every client must receive it.
     this.owed = all.filter((n) => isOk(n) || has?.has(n));
     this.unkept = all.filter((n) => !isOk(n) && !has?.has(n));
     this.broken = all.filter((n) => isOk(n) && has && !has.has(n));
@@ -243,25 +242,25 @@ async function cutting(member, index, plan, below) {
   }
 }
 
-/** Kills one of the nodes, if that is wanted, and then the engine, which comes back. */
-async function killing({ nodes, engine }, { nodeAtMs, engineAtMs, engineAwayMs = 0 }) {
+/** Kills one of the nodes, if requested, and then the broker, which is started again. */
+async function killing({ nodes, broker }, { nodeAtMs, brokerAtMs, brokerAwayMs = 0 }) {
   if (nodeAtMs !== undefined) {
     await pause(nodeAtMs);
     await nodes.at(-1).kill();
   }
-  await pause(engineAtMs - (nodeAtMs ?? 0));
-  await engine.kill();
-  await pause(engineAwayMs);
-  await engine.restart();
+  await pause(brokerAtMs - (nodeAtMs ?? 0));
+  await broker.kill();
+  await pause(brokerAwayMs);
+  await broker.restart();
 }
 
 /**
- * Runs it. `plan`: `each` clients of every version in `topics` topics of that `kind`, where
- * `perSecond` messages are said; `cuts` of each client, one every `everyMs` at a phase of its own,
- * for `forMs`; heartbeats every `heartbeatMs`; reconnecting after up to `reconnectMs`; `faults` to
- * plant: "lose", "double", "swap"; `kills` in a cluster: of a node at `nodeAtMs`, of the engine at
- * `engineAtMs`, for `engineAwayMs`. With `keepsAll` the server has all that was kept, to the end,
- * and is asked for it. Resolves to what was counted.
+ * Runs it. `plan`: `each` clients of every version in `topics` topics of that `kind`, with
+ * `perSecond` messages; `cuts` of each client, one every `everyMs` at a phase of its own, for
+ * `forMs`; heartbeats every `heartbeatMs`; reconnecting after up to `reconnectMs`; `faults` to
+ * plant: "lose", "double", "swap"; `kills` in a cluster: of a node at `nodeAtMs`, of the broker at
+ * `brokerAtMs`, for `brokerAwayMs`. With `keepsAll` the server stores all messages until the end,
+ * and its history is read. Resolves to the counts.
  */
 export async function runDrops(t, server, plan) {
   const below = random(plan.seed);
@@ -308,7 +307,7 @@ export async function runDrops(t, server, plan) {
   return report(members, talkOf, talks, lag, server);
 }
 
-/** Until everybody hears what is said now; or not, which the counts then show. */
+/** Waits until every client receives new messages; the counts show it if one does not. */
 async function everybodyBack(members, talkOf, faults) {
   const now = members.map((_, index) => talkOf(index).said.length);
   for (const fault of faults) fault.from = Math.max(...now) + 1;
@@ -359,7 +358,7 @@ function counts(members, talkOf) {
     missing: sum((it, talk) => it.tally.missing(talk.owed).length),
     missing_while_connected: sum((it, talk) => it.tally.missing(talk.owed)
       .filter((n) => !it.wasAwayAt(talk.said[n])).length),
-    // Of those who were told of no gap.
+    // Only of clients without a reported gap.
     missing_untold: sum((it, talk) => (
       it.listener.gaps.length ? 0 : it.tally.missing(talk.owed).length)),
     double_untold: sum((it) => (it.listener.gaps.length ? 0 : it.tally.double)),

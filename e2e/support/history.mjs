@@ -1,5 +1,5 @@
-// What tests of kept topics share: a server that keeps some, clients that resume, and a proxy that
-// cuts connections wherever it pleases.
+// Shared parts of the history tests: a server with histories, clients that resume, and a proxy that
+// cuts connections at random bytes.
 
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import net from "node:net";
@@ -9,7 +9,7 @@ import { test as nodeTest } from "node:test";
 
 import { resumable } from "../../clients/js/simurgh-resume.js";
 import { answer } from "./clients.mjs";
-import { NO_KEEPER } from "./engine.mjs";
+import { NO_KEEPER } from "./broker.mjs";
 import { NODES, startServer } from "./server.mjs";
 import { Inbox, within } from "./wait.mjs";
 
@@ -30,8 +30,8 @@ reply = {}
 `;
 
 /**
- * Channels by what they keep: enough for every test, what is usual, three messages, one second,
- * nothing. In `any` members may send all events.
+ * Channels by their history: enough for every test, the usual, three messages, one second, none. In
+ * `any` members may send all events.
  */
 const SETTINGS = `
 longpoll = "10s"
@@ -63,20 +63,20 @@ broadcast = "all"
 reply = {}
 `;
 
-/** Why tests of kept topics are skipped on the nodes that tests run on; false if they are not. */
+/** The reason to skip tests of histories on these nodes; false if they run. */
 export const NO_KEPT = NODES > 1 && NO_KEEPER;
 
-/** A test of kept topics. */
+/** A test of histories. */
 export const test = (name, ...rest) => (
   nodeTest(name, ...NO_KEPT ? [{ skip: NO_KEPT }] : rest));
 
-/** Bearers may ask what is kept. */
+/** The API token, which reads histories. */
 const API_TOKEN = "what-tests-of-histories-may-ask";
 
 /**
- * `simurgh serve` with these channels; `end` stops it and forgets its file. On several nodes
- * (server.mjs, or `nodes` of them with an engine of their own) the engine keeps what is said, and a
- * file is not needed. Resolves to nothing where nothing can be kept.
+ * `simurgh serve` with these channels; `end` stops it and removes its file. On several nodes
+ * (server.mjs, or `nodes` of them with their own broker) the broker stores the messages, without a
+ * file. Resolves to nothing if histories are not possible.
  */
 export async function startKeeper({ nodes = 1 } = {}) {
   if (NO_KEPT) return undefined;
@@ -89,7 +89,7 @@ export async function startKeeper({ nodes = 1 } = {}) {
   let server;
   if (nodes > 1) {
     const { startCluster } = await import("./cluster.mjs");
-    server = await startCluster("serve", nodes, { ...options, ownEngine: true });
+    server = await startCluster("serve", nodes, { ...options, ownBroker: true });
   } else {
     server = await startServer("serve", options);
   }
@@ -100,7 +100,7 @@ export async function startKeeper({ nodes = 1 } = {}) {
   return server;
 }
 
-/** Payloads of all that a server (or node) keeps of a topic, by its API. */
+/** The stored payloads of a topic on a server (or node), by its API. */
 export async function keptOf({ url }, topic) {
   const kept = [];
   let since = "";
@@ -118,7 +118,7 @@ export async function keptOf({ url }, topic) {
   }
 }
 
-/** A resumable channel, joined, with all that its handlers and `onGap` are given. */
+/** A joined, resumable channel, with everything that its handlers and `onGap` received. */
 export class Listener {
   constructor(user, topic, options = {}, params = {}) {
     this.heard = [];
@@ -146,7 +146,7 @@ export class Listener {
     this.#waiting();
   }
 
-  /** The numbers that it heard, once `last` is among them. */
+  /** The received numbers, once `last` is among them. */
   async numbersTo(last, ms) {
     const has = () => this.heard.some(({ n }) => n === last);
     const heard = new Promise((resolve) => {
@@ -161,7 +161,7 @@ export class Listener {
 /** 0, 1, … up to `last`. */
 export const upTo = (last) => Array.from({ length: last + 1 }, (_, n) => n);
 
-/** Somebody who speaks on `topic` and never listens for itself. */
+/** A client that sends on `topic` and ignores what it receives. */
 export async function speaker(t, client, server, topic) {
   const user = await client.open(t, `${server.wsUrl}/socket`);
   const { channel } = await user.join(topic);
@@ -179,7 +179,7 @@ export function binary(n) {
   return bytes;
 }
 
-/** Numbers that look random and are the same for a seed (mulberry32). */
+/** Random numbers that are the same for a seed (mulberry32). */
 export function random(seed) {
   let state = seed;
   return (below) => {
@@ -191,9 +191,9 @@ export function random(seed) {
 }
 
 /**
- * A proxy before the server. While `cutting`, it cuts every connection after some bytes of what
- * the server says, in the middle of frames as well: half of them so that what was on its way is
- * lost (RST), half with an end of the stream. `cuts` counts them.
+ * A proxy before the server. While `cutting`, it cuts every connection after some bytes from the
+ * server, also in the middle of frames: half of them by a reset, which loses data in transit, half
+ * by an end of the stream. `cuts` counts them.
  */
 export async function cuttingProxy(t, server, seed, { bytesMin, bytesMax }) {
   const below = random(seed);

@@ -1,11 +1,11 @@
-// The way of one client to the server, which can be lost.
+// The network between one client and the server, which can fail.
 
 import net from "node:net";
 
-/** Networks so far: each has an address of its own, by which a balancer knows it again. */
+/** The number of networks so far: each has its own address, by which a balancer recognizes it. */
 let networks = 0;
 
-/** A proxy. `lose` and `restore` are about the connections that come as well as those there are. */
+/** A proxy. `lose` and `restore` apply to existing and new connections. */
 export class Network {
   #listener;
   #port;
@@ -13,7 +13,7 @@ export class Network {
   #links = new Set();
   #lost = null;
 
-  /** Before the server on this port of this host, until `close`. */
+  /** Forwards to the server on this port of this host, until `close`. */
   static async open(port) {
     const network = new Network();
     network.#port = port;
@@ -30,9 +30,9 @@ export class Network {
   }
 
   /**
-   * "reset" ends all connections, and whoever connects is turned away. With "silence" nothing is
-   * said any more to either side and no connection ends, for ever: as where a router has forgotten
-   * them. Who connects meanwhile waits for `restore`, as TCP would ask again until then.
+   * "reset" ends all connections and refuses new ones. With "silence" neither side receives
+   * anything and no connection ends, as if a router had lost them. New connections wait for
+   * `restore`, as TCP would retry until then.
    */
   lose(how) {
     this.#lost = how;
@@ -43,8 +43,8 @@ export class Network {
   }
 
   /**
-   * From now on new connections lead to the server again. With `resets` those that fell silent are
-   * reset as soon as the client says something on them, as by a router that has forgotten them.
+   * From now on new connections reach the server again. With `resets`, silent connections are reset
+   * as soon as the client sends something, as by a router that has lost them.
    */
   restore({ resets = false } = {}) {
     this.#lost = null;
@@ -79,7 +79,7 @@ class Link {
     this.#add(client.pause());
   }
 
-  /** Leads to the server, unless it does already, or never will. */
+  /** Connects to the server, unless it is connected or lost. */
   connect(port, localAddress) {
     if (this.#sockets.length > 1 || this.#isMute) return;
     const [client] = this.#sockets;

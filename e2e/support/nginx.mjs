@@ -11,7 +11,7 @@ const NGINX = process.env.NGINX
   ?? ["nginx", "/usr/sbin/nginx"].find((file) => !spawnSync(file, ["-v"]).error);
 const START_TRIES = 5;
 
-/** A port nobody listened on a moment ago. nginx cannot take port 0, hence also the retries. */
+/** A port that was free a moment ago. nginx does not support port 0, so starts are retried. */
 async function freePort() {
   const server = net.createServer();
   const port = await new Promise((resolve) => {
@@ -34,7 +34,9 @@ async function answers(port, child) {
   return false;
 }
 
-/** A file with texts of it replaced, each of which is in it, and nginx's own files in `dir`. */
+/**
+ * A file with replaced texts, each of which must occur in it, and with nginx's own files in `dir`.
+ */
 export function configured(file, dir, replaced) {
   const temp = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
     .map((name) => `    ${name}_temp_path ${dir}/${name};`).join("\n");
@@ -49,7 +51,7 @@ export function configured(file, dir, replaced) {
   }, readFileSync(file, "utf8"));
 }
 
-/** Starts nginx with what `configure` makes of a directory and a port, and resolves to its port. */
+/** Starts nginx with the result of `configure` for a directory and a port; resolves to its port. */
 export async function startNginx(t, configure) {
   assert.ok(NGINX, "nginx is missing: `cargo xtask test` installs it");
   const dir = mkdtempSync(path.join(tmpdir(), "simurgh-nginx-"));
@@ -58,7 +60,7 @@ export async function startNginx(t, configure) {
     const port = await freePort();
     const config = path.join(dir, "nginx.conf");
     writeFileSync(config, configure(dir, port));
-    // One process in the foreground: its pid is all there is to end.
+    // nginx is one process in the foreground, ended by its pid.
     const globals = `daemon off; master_process off; pid ${dir}/nginx.pid;`;
     const args = ["-p", dir, "-c", config, "-e", `${dir}/error.log`, "-g", globals];
     const child = spawn(NGINX, args, { stdio: "ignore" });

@@ -1,4 +1,4 @@
-// The npm package simurgh-resume as a project has it: packed, and installed from the archive.
+// The npm package simurgh-resume as projects use it: packed, and installed from the archive.
 
 import { execFile } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -18,7 +18,7 @@ export async function install() {
   const pack = ["pack", "--json", "--pack-destination", dir];
   const [packed] = JSON.parse((await run("npm", pack, { cwd: PACKAGE })).stdout);
   await writeFile(path.join(dir, "package.json"), JSON.stringify({ private: true }));
-  // Nothing is fetched: what the package asks for is the client that is here already.
+  // Nothing is fetched: its only dependency is the client that is already here.
   const phoenix = path.join(E2E, "node_modules/phoenix");
   const install = ["install", "--offline", "--no-audit", "--no-fund", packed.filename, phoenix];
   await run("npm", install, { cwd: dir });

@@ -1,6 +1,5 @@
-// Starts one of the built binaries on a port of its own and ends it by pid, whatever happens.
-// The binary says `listening on http://127.0.0.1:PORT` on stdout when it is ready; nothing here
-// sleeps and hopes.
+// Starts one of the built binaries on its own port and always ends it by pid. The binary prints
+// `listening on http://127.0.0.1:PORT` when it is ready, so nothing here sleeps.
 
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -15,7 +14,7 @@ const STOP_MS_MAX = 15_000;
 const OUTPUT_BYTES_MAX = 64 * 1024;
 
 const running = new Set();
-// A test file that throws must not leave a server behind; `exit` handlers can only act at once.
+// A test file that throws must not leave a server behind; `exit` handlers must be synchronous.
 process.on("exit", () => {
   for (const child of running) child.kill("SIGKILL");
 });
@@ -28,7 +27,7 @@ const COMMANDS = {
   dashboard: (listen) => ["examples/dashboard_demo", ["--port", listen.split(":")[1]]],
 };
 
-/** With more than one, a server under test is so many nodes behind a balancer (cluster.mjs). */
+/** With more than one, a server under test is this many nodes behind a balancer (cluster.mjs). */
 export const NODES = Number(process.env.SIMURGH_NODES ?? 1);
 
 /**
@@ -106,12 +105,12 @@ class Server {
     return `ws://127.0.0.1:${this.port}`;
   }
 
-  /** What the process printed last, for a message about a failure. */
+  /** The last output of the process, for failure messages. */
   get output() {
     return this.#output;
   }
 
-  /** Resolves to the port once the process says that it listens. */
+  /** Resolves to the port once the process listens. */
   async listening() {
     const deadline = AbortSignal.timeout(START_MS_MAX);
     return await new Promise((resolve, reject) => {
@@ -137,7 +136,7 @@ class Server {
     return end;
   }
 
-  /** As a crash would: no close frame, no drain. */
+  /** Kills it, like a crash: no close frame, no drain. */
   async kill() {
     return await this.stop("SIGKILL");
   }

@@ -1,4 +1,4 @@
-// Pages of a test's own, from a server that is no Simurgh.
+// Pages of a test, from a server that is not Simurgh.
 
 import http from "node:http";
 
@@ -17,7 +17,7 @@ export async function serveFiles(t, files) {
   return `http://127.0.0.1:${server.address().port}`;
 }
 
-/** A page with an icon of its own, so that none is asked for. */
+/** A page with its own icon, so that the browser requests none. */
 export function htmlOf(body) {
   return `<!doctype html><title>test</title><link rel="icon" href="data:,">${body}`;
 }

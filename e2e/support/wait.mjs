@@ -1,4 +1,4 @@
-// Waiting with an end: every test step that depends on another process goes through here.
+// Waits with a time limit, for every test step that depends on another process.
 
 const WAIT_MS_MAX = 10_000;
 
@@ -51,12 +51,12 @@ export class Inbox {
     return await within(value, what, ms);
   }
 
-  /** Forgets what has come so far. */
+  /** Drops the values received so far. */
   clear() {
     this.#values.length = 0;
   }
 
-  /** What has come and was not asked for. */
+  /** The values that no call has taken. */
   get rest() {
     return [...this.#values];
   }

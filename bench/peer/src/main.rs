@@ -1,4 +1,4 @@
-//! A bare async-nats client: what a program pays that only speaks to the engine. It reads commands,
+//! A bare async-nats client: what a program pays that only speaks to the broker. It reads commands,
 //! one a line, and answers each with a line of JSON. `simurgh-bench cluster` reads its CPU time
 //! from outside, as it does that of Simurgh.
 //!
@@ -104,7 +104,7 @@ impl Peer {
 
     /// Has JetStream store messages of this size, on this many subjects in turn, with a bounded
     /// number in progress; returns the seconds until all are confirmed. With `headers` as `id`,
-    /// each message has an id by which the engine recognizes duplicates.
+    /// each message has an id by which the broker recognizes duplicates.
     async fn store(
         &self,
         (prefix, subjects): (&str, usize),

@@ -275,7 +275,7 @@ impl Plan {
             // The acknowledgement, too.
             frame + (frame / SEGMENT).ceil() * PACKET + PACKET
         };
-        // A heartbeat and its answer are some 60 bytes each.
+        // A heartbeat and its answer are about 60 bytes each.
         let heartbeats = self.clients() / prices.get("heartbeat_s") * (2.0 * 60.0 + 3.0 * PACKET);
         let messages = self.load.delivered() * delivered(self.load.payload)
             + self.load.presence_delivered() * delivered(meta + 100.0);

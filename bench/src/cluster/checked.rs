@@ -1,18 +1,18 @@
-//! Row `checked`: the engine comes back to a node with members in 100,000 kept topics, which then
+//! Row `checked`: the broker comes back to a node with members in 100,000 kept topics, which then
 //! asks for each topic whether it has missed messages.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::engine::Engine;
+use super::broker::Broker;
 use super::nodes::{self, CALM, KEPT, NodeSettings, publish, until};
 use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::target::{metric, metric_sum};
 use simurgh_bench_kit::{stats, wait};
 
 const TOPICS: usize = 10;
-/// The limit from the joins until the engine was asked for the last message of each topic.
+/// The limit from the joins until the broker was asked for the last message of each topic.
 const FOLLOWED: Duration = Duration::from_secs(120);
 const CHECKED: &str = "simurgh_cluster_checked_total";
 
@@ -20,9 +20,9 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let count = bench.options.size(10_000, 1_000);
     let topics = count * TOPICS;
     let topic = |nth: usize| format!("kept:{}-{}", nth % TOPICS, nth / TOPICS);
-    let mut engine = Engine::keeping(bench)?;
+    let mut broker = Broker::keeping(bench)?;
     let node =
-        NodeSettings { channels: KEPT, ..NodeSettings::new(Some(&engine), "node") }.start(bench)?;
+        NodeSettings { channels: KEPT, ..NodeSettings::new(Some(&broker), "node") }.start(bench)?;
     nodes::together(&[&node])?;
     let mut clients = node.clients()?;
     clients.open(count)?;
@@ -40,11 +40,11 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     clients.until(|it| it.messages >= topics as u64)?;
     clients.rest(CALM)?;
     let (checked, links) = (node.sum(CHECKED)?, node.metric("simurgh_cluster_reconnects_total")?);
-    engine.kill();
+    broker.kill();
     let of_node = node.cpu()?;
-    engine.start_again()?;
-    let (began, of_engine) = (Instant::now(), engine.cpu()?);
-    sample.put("checked_start_s", stats::per(of_engine.since(&Default::default()).0, 1) / 1e9);
+    broker.start_again()?;
+    let (began, of_broker) = (Instant::now(), broker.cpu()?);
+    sample.put("checked_start_s", stats::per(of_broker.since(&Default::default()).0, 1) / 1e9);
     until("all topics are checked", || {
         let lines = node.metrics()?;
         let links_now = metric(&lines, "simurgh_cluster_reconnects_total").context("no links")?;
@@ -53,7 +53,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     })?;
     sample.put("checked_s", began.elapsed().as_secs_f64());
     clients.rest(Duration::from_millis(200))?;
-    sample.put("checked_engine_s", stats::per(engine.cpu()?.since(&of_engine).0, 1) / 1e9);
+    sample.put("checked_engine_s", stats::per(broker.cpu()?.since(&of_broker).0, 1) / 1e9);
     sample.put("checked_node_s", stats::per(node.spent(&of_node)?, 1) / 1e9);
     sample.put_count("checked_topics", topics);
     sample.put("checked_mb", stats::per(node.resident()?, 1) / 1e6);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::broker::Broker;
 use super::client::{Client, Received};
-use super::engine::Engine;
 use super::helper::Helper;
 use super::nodes::{self, BODY, CALM, QUIET};
 use simurgh_bench_kit::rounds::{Bench, Sample};
@@ -20,8 +20,8 @@ const ROOM: &str = "rooms:talk";
 const WARM_UP: u32 = 500;
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let engine = Engine::start(bench)?;
-    let nodes = nodes::pair(bench, &engine, "")?;
+    let broker = Broker::start(bench)?;
+    let nodes = nodes::pair(bench, &broker, "")?;
     let seconds = bench.options.size(10, 2);
     let [one, two] = &nodes;
     let there = Client::join(two.address, ROOM)?.listen()?;
@@ -38,7 +38,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let added = later(&there, &here)?;
     drop(nodes);
     let bytes = nodes::envelope_bytes(ROOM);
-    let mut peer = Helper::bare_client(&engine)?;
+    let mut peer = Helper::bare_client(&broker)?;
     thread::sleep(QUIET);
     let bare = peer.ask(&format!("delay simurgh.b.0.00.{ROOM} {bytes} {count} 1000"))?;
     let bare = bare.get("micros").and_then(Value::as_array).context("no delays")?;

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 
+use super::broker::Broker;
 use super::crowd;
-use super::engine::Engine;
 use super::helper::{Helper, number};
 use super::nodes::{self, NodeSettings};
 use simurgh_bench_kit::rounds::{Bench, Sample, turn};
@@ -80,8 +80,8 @@ impl Side {
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let count = bench.options.size(10_000, 1_000);
-    let engine = Engine::start(bench)?;
-    let start = |name| NodeSettings::new(Some(&engine), name).start(bench);
+    let broker = Broker::start(bench)?;
+    let start = |name| NodeSettings::new(Some(&broker), name).start(bench);
     let nodes = vec![start("one")?, start("two")?, start("three")?];
     nodes::together(&nodes.iter().collect::<Vec<_>>())?;
     // Otherwise the same: a thread and a descriptor table for each 10,000.

@@ -1,4 +1,4 @@
-//! Row `frozen`: the engine is stopped while a node publishes 10,000 broadcasts a second.
+//! Row `frozen`: the broker is stopped while a node publishes 10,000 broadcasts a second.
 
 use std::thread;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
+use super::broker::Broker;
 use super::client::Client;
-use super::engine::Engine;
 use super::nodes::{self, QUIET, is_up, until};
 use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::stats;
@@ -18,7 +18,7 @@ const MESSAGES: u32 = 10;
 /// So large that the outbox is full by bytes before the oldest expire.
 const BODY: usize = 700;
 const WARM_UP: Duration = Duration::from_secs(3);
-/// The outbox's default bound: broadcasts, and bytes that the engine has not confirmed.
+/// The outbox's default bound: broadcasts, and bytes that the broker has not confirmed.
 const BOUNDS_MB: f64 = 8.388_608 + 1.048_576;
 
 struct Seen {
@@ -51,21 +51,21 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 }
 
 fn measured(bench: &Bench<'_>, seconds: Duration, is_frozen: bool) -> Result<Seen> {
-    let engine = Engine::start(bench)?;
-    let [one, two] = nodes::pair(bench, &engine, "")?;
+    let broker = Broker::start(bench)?;
+    let [one, two] = nodes::pair(bench, &broker, "")?;
     let there = Client::join(two.address, ROOM)?.listen()?;
     let here = Client::join(one.address, ROOM)?;
     let (publisher, here) = here.publish_steadily(MESSAGES, BODY)?;
     thread::sleep(WARM_UP);
     let rest = one.at_rest()?;
     if is_frozen {
-        engine.signal(Signal::STOP)?;
+        broker.signal(Signal::STOP)?;
     }
     let (first, began) = (here.count(), std::time::Instant::now());
     thread::sleep(seconds);
     let until_then = began + seconds;
     let growth_mb = one.peak_mb(rest).context("the node has ended")?;
-    engine.signal(Signal::CONT)?;
+    broker.signal(Signal::CONT)?;
     let published = publisher.end()?;
     thread::sleep(QUIET);
     let turn = one.metric("simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}")?;
@@ -81,7 +81,7 @@ fn measured(bench: &Bench<'_>, seconds: Duration, is_frozen: bool) -> Result<See
     let meanwhile = due.filter(|(_, due)| *due >= began && *due < until_then);
     let waits: Vec<f64> =
         meanwhile.map(|(at, due)| at.duration_since(due).as_secs_f64() * 1e3).collect();
-    ensure!(is_frozen || dropped < 0.5, "{dropped} dropped though the engine was there");
+    ensure!(is_frozen || dropped < 0.5, "{dropped} dropped though the broker was there");
     Ok(Seen {
         p99_ms: stats::quantile(&waits, 0.99).context("nothing received")?,
         turn_ms: turn * 1e3,

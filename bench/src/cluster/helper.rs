@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::engine::Engine;
+use super::broker::Broker;
 use simurgh_bench_kit::process::{self, Process};
 use simurgh_bench_kit::sys::Cpu;
 use simurgh_bench_kit::target::SERVER_CORE;
@@ -37,14 +37,14 @@ impl Helper {
     }
 
     /// The bare client, on the servers' core.
-    pub(super) fn bare_client(engine: &Engine) -> Result<Self> {
+    pub(super) fn bare_client(broker: &Broker) -> Result<Self> {
         let program = std::env::current_exe().context("own path")?.with_file_name(PEER);
         ensure!(
             program.is_file(),
             "{} is not there: build it (cargo build --release -p {PEER})",
             program.display()
         );
-        Self::start(&program, SERVER_CORE, &[engine.url()])
+        Self::start(&program, SERVER_CORE, &[broker.url()])
     }
 
     /// Sends a command without reading the answer.

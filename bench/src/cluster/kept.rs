@@ -1,10 +1,10 @@
-//! Row `kept`: a node's cost of a broadcast of another one, if the engine keeps it and if not.
+//! Row `kept`: a node's cost of a broadcast of another one, if the broker keeps it and if not.
 
 use std::thread;
 
 use anyhow::{Context, Result};
 
-use super::engine::Engine;
+use super::broker::Broker;
 use super::nodes::{self, KEPT, NodeSettings, PATIENT, QUIET, THREAD, publish};
 use simurgh_bench_kit::rounds::{Bench, Sample, in_turn};
 use simurgh_bench_kit::stats;
@@ -39,9 +39,9 @@ impl Kind {
 }
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let engine = Engine::keeping(bench)?;
+    let broker = Broker::keeping(bench)?;
     let settings =
-        NodeSettings { settings: PATIENT, channels: KEPT, ..NodeSettings::new(Some(&engine), "") };
+        NodeSettings { settings: PATIENT, channels: KEPT, ..NodeSettings::new(Some(&broker), "") };
     let [one, two] = nodes::pair_of(bench, &settings)?;
     let mut members = two.clients()?;
     members.open(TOPICS / EACH)?;
@@ -52,19 +52,19 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     members.rest(nodes::CALM)?;
     let blocks = bench.options.size(BLOCKS, BLOCKS / 3);
     let mut published = 0;
-    // Nanoseconds per broadcast: of the cluster's thread, of the node, of the engine.
+    // Nanoseconds per broadcast: of the cluster's thread, of the node, of the broker.
     let [kept, plain, gathered] = in_turn(
         blocks,
         |block| block % KINDS.len(),
         |kind| {
             let kind = KINDS.get(kind).copied().context("no kind")?;
-            let (node, of_thread, of_engine) = (two.cpu()?, two.cpu_of(THREAD)?, engine.cpu()?);
+            let (node, of_thread, of_broker) = (two.cpu()?, two.cpu_of(THREAD)?, broker.cpu()?);
             publish(&one, (0..BLOCK).map(|nth| kind.topic(nth)))?;
             thread::sleep(QUIET);
             let cost = [
                 two.cpu_of(THREAD)?.since(&of_thread).0,
                 two.spent(&node)?,
-                engine.cpu()?.since(&of_engine).0,
+                broker.cpu()?.since(&of_broker).0,
             ];
             // Unread messages are in the log; reading them from there is not measured.
             published += BLOCK as u64;
@@ -77,12 +77,12 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         let holes = format!("simurgh_cluster_holes_total{{result=\"{reason}\"}}");
         sample.put(format!("kept_holes_{reason}"), two.metric(&holes)?);
     }
-    for (name, [thread, whole, engine]) in
+    for (name, [thread, whole, broker]) in
         [("kept", kept), ("kept_plain", plain), ("kept_gathered", gathered)]
     {
         sample.put(format!("{name}_ns"), thread);
         sample.put(format!("{name}_whole_ns"), whole);
-        sample.put(format!("{name}_engine_ns"), engine);
+        sample.put(format!("{name}_engine_ns"), broker);
         sample.put(format!("{name}_ratio"), thread / plain[0]);
         sample.put(format!("{name}_whole_ratio"), whole / plain[1]);
     }

@@ -1,4 +1,4 @@
-//! Row `killed`: the engine is killed under 10,000 broadcasts a second, and back after 0.5 s.
+//! Row `killed`: the broker is killed under 10,000 broadcasts a second, and back after 0.5 s.
 
 use std::collections::HashSet;
 use std::thread;
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use super::broker::Broker;
 use super::client::{Client, Published, Received};
-use super::engine::Engine;
 use super::nodes::{self, BODY, READY, is_up};
 use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::stats;
@@ -33,8 +33,8 @@ struct Back {
 }
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let mut engine = Engine::start(bench)?;
-    let [one, two] = nodes::pair(bench, &engine, "")?;
+    let mut broker = Broker::start(bench)?;
+    let [one, two] = nodes::pair(bench, &broker, "")?;
     let there = Client::join(two.address, ROOM)?.listen()?;
     let here = Client::join(one.address, ROOM)?;
     thread::sleep(CALM);
@@ -42,9 +42,9 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     thread::sleep(CALM);
     let lost_before = two.metric(LOST)?;
     let killed = Instant::now();
-    engine.kill();
+    broker.kill();
     thread::sleep(AWAY);
-    engine.start_again()?;
+    broker.start_again()?;
     let back = back(&one, &two, lost_before)?;
     thread::sleep(CALM);
     let published = publisher.end()?;

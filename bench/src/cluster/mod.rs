@@ -1,14 +1,14 @@
 //! The costs of being one of several nodes, compared with a bare async-nats client and with one
-//! node; the broadcasts and presences left when the engine or a node is lost; and costs and
-//! benefits of an engine that keeps broadcasts. README.md says how each figure comes about.
+//! node; the broadcasts and presences left when the broker or a node is lost; and costs and
+//! benefits of a broker that keeps broadcasts. README.md says how each figure comes about.
 
 use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};
 
+mod broker;
 mod checked;
 mod client;
 pub(crate) mod crowd;
 mod delay;
-mod engine;
 mod fanout;
 mod frozen;
 mod helper;

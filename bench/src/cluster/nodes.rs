@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::engine::Engine;
+use super::broker::Broker;
 use simurgh_bench_kit::rounds::Bench;
 use simurgh_bench_kit::target::Server;
 use simurgh_bench_kit::{stats, wait};
 
 /// The name of a node's thread with the link.
 pub(super) const THREAD: &str = "simurgh-cluster";
-/// The time limit for nodes to find the engine and each other.
+/// The time limit for nodes to find the broker and each other.
 pub(super) const READY: Duration = Duration::from_secs(20);
 /// Time until messages are delivered everywhere and servers are idle.
 pub(super) const QUIET: Duration = Duration::from_millis(300);
 /// Time for an allocator to give back unused memory, and for gauges to be current.
 pub(super) const CALM: Duration = Duration::from_secs(4);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Topics whose messages the engine keeps.
+/// Topics whose messages the broker keeps.
 pub(super) const KEPT: &str = r#"
 [[channel]]
 topic = "kept:*"
@@ -36,7 +36,7 @@ pub(super) const BODY: usize = 180;
 #[derive(Clone, Copy)]
 pub(super) struct NodeSettings<'a> {
     /// `None`: a single node.
-    pub(super) engine: Option<&'a Engine>,
+    pub(super) broker: Option<&'a Broker>,
     pub(super) name: &'a str,
     pub(super) shards: u32,
     /// Lines above all tables.
@@ -51,15 +51,15 @@ pub(super) struct NodeSettings<'a> {
 
 impl<'a> NodeSettings<'a> {
     /// A node with one shard and default settings.
-    pub(super) fn new(engine: Option<&'a Engine>, name: &'a str) -> Self {
-        Self { engine, name, shards: 1, settings: "", cluster: "", channels: "", presence: false }
+    pub(super) fn new(broker: Option<&'a Broker>, name: &'a str) -> Self {
+        Self { broker, name, shards: 1, settings: "", cluster: "", channels: "", presence: false }
     }
 
     /// The settings: rooms in which all members receive what one publishes.
     fn text(&self) -> String {
         let Self { name, settings, cluster, channels, .. } = self;
-        let table = self.engine.map(|engine| {
-            let url = engine.url();
+        let table = self.broker.map(|broker| {
+            let url = broker.url();
             format!(
                 "[cluster]\nengine = \"nats\"\nname = \"{name}\"\nservers = [\"{url}\"]\n\
                  required = \"10s\"\n{cluster}\n"
@@ -100,8 +100,8 @@ pub(super) fn together(nodes: &[&Server]) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn pair(bench: &Bench<'_>, engine: &Engine, settings: &str) -> Result<[Server; 2]> {
-    pair_of(bench, &NodeSettings { settings, ..NodeSettings::new(Some(engine), "") })
+pub(super) fn pair(bench: &Bench<'_>, broker: &Broker, settings: &str) -> Result<[Server; 2]> {
+    pair_of(bench, &NodeSettings { settings, ..NodeSettings::new(Some(broker), "") })
 }
 
 /// Two nodes of one cluster with these settings, whatever their name.

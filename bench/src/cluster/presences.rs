@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use super::broker::Broker;
 use super::crowd;
-use super::engine::Engine;
 use super::helper::{Helper, number};
 use super::nodes::{self, NodeSettings, until};
 use simurgh_bench_kit::rounds::{Bench, Sample};
@@ -28,7 +28,7 @@ const WATCHED_MS: u64 = 1_000 * (DOWN_S - 5) + 4_000;
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let each = bench.options.size(6_000, 1_000);
     let rooms = each * NODES / ROOM_MEMBERS;
-    let engine = Engine::start(bench)?;
+    let broker = Broker::start(bench)?;
     let down = format!("presence_down = \"{DOWN_S}s\"");
     let start = |name| {
         let settings = "presence_list_max = 5000\n";
@@ -36,7 +36,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             settings,
             cluster: &down,
             presence: true,
-            ..NodeSettings::new(Some(&engine), name)
+            ..NodeSettings::new(Some(&broker), name)
         };
         node.start(bench)
     };

@@ -4,7 +4,7 @@ use std::thread;
 
 use anyhow::{Result, ensure};
 
-use super::engine::Engine;
+use super::broker::Broker;
 use super::helper::Helper;
 use super::nodes::{self, NodeSettings, QUIET, THREAD};
 use simurgh_bench_kit::rounds::{Bench, Sample, in_turn};
@@ -16,11 +16,11 @@ const BLOCK: usize = 20_000;
 const ROOM: &str = "rooms:said";
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let engine = Engine::start(bench)?;
+    let broker = Broker::start(bench)?;
     let alone = NodeSettings::new(None, "alone").start(bench)?;
-    // Another node without members: the engine only has to read.
-    let [one, _two] = nodes::pair(bench, &engine, "")?;
-    let mut bare_client = Helper::bare_client(&engine)?;
+    // Another node without members: the broker only has to read.
+    let [one, _two] = nodes::pair(bench, &broker, "")?;
+    let mut bare_client = Helper::bare_client(&broker)?;
     let bytes = nodes::envelope_bytes(ROOM);
     let blocks = bench.options.size(BLOCKS, BLOCKS / 4);
     let costs = in_turn(

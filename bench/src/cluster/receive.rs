@@ -6,8 +6,8 @@ use std::thread;
 
 use anyhow::{Result, ensure};
 
+use super::broker::Broker;
 use super::client::Client;
-use super::engine::Engine;
 use super::helper::{Helper, number};
 use super::nodes::{self, PATIENT, QUIET, THREAD};
 use simurgh_bench_kit::rounds::{Bench, Sample, in_turn, turn};
@@ -21,11 +21,11 @@ const ROOM: &str = "rooms:node";
 const OTHER: &str = "rooms:peer";
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let engine = Engine::start(bench)?;
-    let [one, two] = nodes::pair(bench, &engine, PATIENT)?;
+    let broker = Broker::start(bench)?;
+    let [one, two] = nodes::pair(bench, &broker, PATIENT)?;
     let mut member = Client::join(two.address, ROOM)?;
     member.take_little()?;
-    let mut bare_client = Helper::bare_client(&engine)?;
+    let mut bare_client = Helper::bare_client(&broker)?;
     // In any bucket.
     bare_client.ask(&format!("subscribe simurgh.b.*.*.{OTHER}"))?;
     thread::sleep(nodes::CALM);

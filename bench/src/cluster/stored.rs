@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::engine::Engine;
+use super::broker::Broker;
 use super::helper::{Helper, number};
 use super::nodes::{self, KEPT, NodeSettings, QUIET, payload};
 use simurgh_bench_kit::rounds::{Bench, Sample, in_turn};
@@ -25,21 +25,21 @@ const WINDOW: usize = 256;
 const TOPICS: usize = CONNECTIONS * 1_000;
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let engine = Engine::keeping(bench)?;
+    let broker = Broker::keeping(bench)?;
     let node =
-        NodeSettings { channels: KEPT, ..NodeSettings::new(Some(&engine), "node") }.start(bench)?;
+        NodeSettings { channels: KEPT, ..NodeSettings::new(Some(&broker), "node") }.start(bench)?;
     nodes::together(&[&node])?;
-    let mut bare_client = Helper::bare_client(&engine)?;
+    let mut bare_client = Helper::bare_client(&broker)?;
     let bytes = nodes::envelope_bytes("kept:0-000");
     let blocks = bench.options.size(BLOCKS, BLOCKS / 3);
     let mut by_node = [0, 0];
-    // Messages a second; microseconds of each of the engine and of the node.
+    // Messages a second; microseconds of each of the broker and of the node.
     let costs = in_turn(
         blocks,
         |block| block % 4,
         |kind| {
             let count = BLOCK.get(kind).copied().context("no kind")?;
-            let (of_engine, of_node) = (engine.cpu()?, node.cpu()?);
+            let (of_broker, of_node) = (broker.cpu()?, node.cpu()?);
             let seconds = match kind {
                 0 => stored(&node, count, 1)?,
                 1 => stored(&node, count, BURST)?,
@@ -54,9 +54,9 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
                 *by_node += count;
             }
             thread::sleep(QUIET);
-            let spent = [engine.cpu()?.since(&of_engine).0, node.spent(&of_node)?];
-            let [engine, node] = spent.map(|ns| stats::ratio(ns, count as u64) / 1e3);
-            Ok([stats::per(count, 1) / seconds, engine, node])
+            let spent = [broker.cpu()?.since(&of_broker).0, node.spent(&of_node)?];
+            let [broker, node] = spent.map(|ns| stats::ratio(ns, count as u64) / 1e3);
+            Ok([stats::per(count, 1) / seconds, broker, node])
         },
     )?;
     let [singles, in_bursts] = by_node.map(|it| stats::per(it, 1));
@@ -85,18 +85,18 @@ fn put_costs([one, many, peer, with_ids]: [[f64; 3]; 4], sample: &mut Sample) {
     sample.put("stored_burst_share", burst / bare);
     sample.put("stored_below", bare / single);
     sample.put("stored_burst_below", bare / burst);
-    for (name, [rate, engine, node]) in
+    for (name, [rate, broker, node]) in
         [("stored", one), ("stored_burst", many), ("stored_bare", peer), ("stored_ids", with_ids)]
     {
         sample.put(format!("{name}_per_s"), rate);
-        sample.put(format!("{name}_engine_us"), engine);
+        sample.put(format!("{name}_engine_us"), broker);
         sample.put(format!("{name}_node_us"), node);
     }
 }
 
 /// Seconds until a node has stored a block that comes over several connections, with `burst`
 /// messages in a row for each topic. The publisher is on the node's core, like the bare client, so
-/// that the engine has the other core for itself.
+/// that the broker has the other core for itself.
 fn stored(node: &Server, count: usize, burst: usize) -> Result<f64> {
     let requests = |connection| {
         let topic = |nth| format!("kept:{connection}-{:03}", nth % 1_000 / burst);

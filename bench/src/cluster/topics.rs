@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::engine::Engine;
+use super::broker::Broker;
 use super::nodes::{CALM, NodeSettings, until};
 use simurgh_bench_kit::clients::Clients;
 use simurgh_bench_kit::rounds::{Bench, Sample};
@@ -20,8 +20,8 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         let _clients = in_all_topics(&alone, count)?;
         alone.resident()?
     };
-    let mut engine = Engine::start(bench)?;
-    let node = NodeSettings::new(Some(&engine), "node").start(bench)?;
+    let mut broker = Broker::start(bench)?;
+    let node = NodeSettings::new(Some(&broker), "node").start(bench)?;
     let mut clients = in_all_topics(&node, count)?;
     let (with, topics) = (node.resident()?, stats::per(count * TOPICS, 1));
     let mb = stats::difference(with, without) / 1e6;
@@ -32,10 +32,10 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let interests = node.sum("simurgh_cluster_interests")?;
     sample.put("topics_interests", interests);
     sample.put("topics_whole", node.metric("simurgh_cluster_interests{kind=\"whole\"}")?);
-    // Waits until the engine has all interests again, and the node is up.
+    // Waits until the broker has all interests again, and the node is up.
     let links = node.metric("simurgh_cluster_reconnects_total")?;
-    engine.kill();
-    engine.start_again()?;
+    broker.kill();
+    broker.start_again()?;
     let began = Instant::now();
     until("the node is up again", || {
         let lines = node.metrics()?;

@@ -35,7 +35,7 @@ pub(crate) struct Bare {
     /// Time before the first, in which its memory can be read
     #[arg(long = "wait-ms", value_name = "N", default_value = "0", value_parser = milliseconds)]
     pub(crate) wait: Duration,
-    /// After so many comes a pause; 0: none
+    /// After this many comes a pause; 0: none
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<usize>)]
     pub(crate) first: usize,
     /// The pause

@@ -1,4 +1,4 @@
-//! Nodes under test on one engine, and their time.
+//! Nodes under test on one broker, and their time.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl<'a> TestCluster<'a> {
         cluster
     }
 
-    /// The same; an error if the engine stores nothing.
+    /// The same; an error if the broker stores nothing.
     pub(super) fn keeping(harness: &'a mut dyn Harness, count: usize) -> Result<Self, Unsupported> {
         if !harness.keeps() {
             return Err(Unsupported("it keeps nothing"));
@@ -255,7 +255,7 @@ impl<'a> TestCluster<'a> {
         let (count, bytes, from_leader) = (1_000, 1 << 20, false);
         let what = Fetch::After { subject, seq, count, bytes, from_leader };
         let fetched = self.fetch(node, what);
-        assert!(fetched.is_some(), "the engine did not answer");
+        assert!(fetched.is_some(), "the broker did not answer");
         fetched.unwrap_or_default().messages.iter().map(numbered).collect()
     }
 

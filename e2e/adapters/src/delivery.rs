@@ -195,7 +195,7 @@ pub fn the_largest_envelope_arrives(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// `a` and `ab` are on one engine, with everything wanted in both.
+/// `a` and `ab` are on one broker, with everything wanted in both.
 pub fn similar_prefixes_are_isolated(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::empty(harness);
     for name in ["a", "a", "ab", "ab"] {

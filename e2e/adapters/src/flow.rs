@@ -8,7 +8,7 @@ use simurgh_cluster::adapter::{IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
 use super::cluster::{TestCluster, exact, once, yes};
 use super::{Fault, Harness, Tried};
 
-/// As many as allowed are taken, no call blocks, and all arrive once the engine continues.
+/// As many as allowed are taken, no call blocks, and all arrive once the broker continues.
 pub fn publishing_to_a_frozen_broker_fills_up_and_never_blocks(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -83,7 +83,7 @@ pub fn messages_in_flight_return_to_zero(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// So long that its links count as dead: messages that the engine has may come twice, in order.
+/// So long that its links count as dead: messages that the broker has may come twice, in order.
 pub fn broker_frozen_for_long_loses_no_message_unreported(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);

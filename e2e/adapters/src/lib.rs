@@ -57,7 +57,7 @@ use std::time::Duration;
 
 use simurgh_cluster::{Adapter, Prefix};
 
-/// An engine with links. Nodes are numbered from 0, in the order of [`adapter`](Self::adapter).
+/// A broker with links. Nodes are numbered from 0, in the order of [`adapter`](Self::adapter).
 /// Methods that are not implemented are not supported.
 pub trait Harness {
     /// The adapter of another node with this cluster prefix, with its own link; not started.
@@ -82,12 +82,12 @@ pub trait Harness {
     /// How many envelopes of 100 bytes a node loses that does not poll.
     ///
     /// # Errors
-    /// A node that does not poll reads no more from the engine, and loses nothing.
+    /// A node that does not poll reads no more from the broker, and loses nothing.
     fn overrun(&self) -> Result<usize, Unsupported> {
         Err(Unsupported("a node that does not poll loses nothing"))
     }
 
-    /// Whether the engine stores anything.
+    /// Whether the broker stores anything.
     fn keeps(&self) -> bool {
         false
     }
@@ -98,7 +98,7 @@ pub trait Harness {
     }
 }
 
-/// Faults of an engine and its links. Nodes are given by their numbers.
+/// Faults of a broker and its links. Nodes are given by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A node's link is interrupted in both directions, and neither end is notified.
@@ -107,15 +107,15 @@ pub enum Fault {
     Mend(usize),
     /// A node's link ends; its adapter may connect again at once.
     Reset(usize),
-    /// The engine stops, without its links ending.
+    /// The broker stops, without its links ending.
     Freeze,
-    /// A frozen engine continues.
+    /// A frozen broker continues.
     Thaw,
-    /// The engine is killed.
+    /// The broker is killed.
     Kill,
-    /// The engine is started again with its data.
+    /// The broker is started again with its data.
     Restart,
-    /// The engine is started again without its data.
+    /// The broker is started again without its data.
     RestartEmpty,
 }
 
@@ -125,11 +125,11 @@ impl Fault {
             Self::Cut(_) => "it cannot cut a link",
             Self::Mend(_) => "it cannot mend a link",
             Self::Reset(_) => "it cannot end a link",
-            Self::Freeze => "it cannot freeze the engine",
-            Self::Thaw => "it cannot thaw the engine",
-            Self::Kill => "it cannot kill the engine",
-            Self::Restart => "it cannot restart the engine",
-            Self::RestartEmpty => "it cannot restart the engine without its data",
+            Self::Freeze => "it cannot freeze the broker",
+            Self::Thaw => "it cannot thaw the broker",
+            Self::Kill => "it cannot kill the broker",
+            Self::Restart => "it cannot restart the broker",
+            Self::RestartEmpty => "it cannot restart the broker without its data",
         })
     }
 }
@@ -157,7 +157,7 @@ pub fn run(name: &str, case: Case, harness: &mut dyn Harness) -> Tried {
 }
 
 /// Makes a `#[test]` of each case, with this attribute if there is one. The expression makes a new
-/// [`Harness`]: a fresh engine.
+/// [`Harness`]: a fresh broker.
 #[macro_export]
 macro_rules! contract_tests {
     (#[$attribute:meta] $harness:expr) => {

@@ -1,4 +1,4 @@
-//! Broken links and restarted engines: reports, losses, and messages sent again.
+//! Broken links and restarted brokers: reports, losses, and messages sent again.
 
 use std::time::Duration;
 
@@ -296,7 +296,7 @@ pub fn all_links_are_up_again_after_the_broker_was_killed(harness: &mut dyn Harn
     Ok(())
 }
 
-/// A node that starts before its engine is down, accepts interests and envelopes, and then is up.
+/// A node that starts before its broker is down, accepts interests and envelopes, and then is up.
 pub fn node_started_before_its_broker_is_down_and_then_up(harness: &mut dyn Harness) -> Tried {
     harness.inject(Fault::Kill)?;
     let mut it = TestCluster::empty(harness);

@@ -1,4 +1,4 @@
-//! The messages an engine stores: numbering and fetching.
+//! The messages a broker stores: numbering and fetching.
 
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ pub fn fetch_ends_at_its_count_or_byte_limit(harness: &mut dyn Harness) -> Tried
         (100, 1 << 20, 10..=10),
         (1, 1, 1..=1),
         (100, 1, 1..=1),
-        // An engine may count headers, too.
+        // A broker may count headers, too.
         (100, 3_500, 2..=3),
         (2, 3_500, 2..=2),
     ] {
@@ -250,7 +250,7 @@ pub fn messages_older_than_their_age_are_removed(harness: &mut dyn Harness) -> T
     Ok(())
 }
 
-/// By the engine's clock, the same when it is received and when it is fetched.
+/// By the broker's clock, the same when it is received and when it is fetched.
 pub fn stored_message_has_the_time_of_the_broker(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
@@ -333,7 +333,7 @@ pub fn fetch_by_age_returns_the_number_before_younger_messages(harness: &mut dyn
     assert!(behind.is_some_and(|it| it < old), "{behind:?}");
     let behind = since(&mut it, 2_000);
     assert!(behind.is_some_and(|it| (old..=young).contains(&it)), "{behind:?}");
-    // No engine of these tests keeps messages for so long.
+    // No broker of these tests keeps messages for so long.
     assert_eq!(since(&mut it, 1_000_000_000_000), None);
     Ok(())
 }
@@ -383,7 +383,7 @@ pub fn message_lost_with_a_link_is_stored_once(harness: &mut dyn Harness) -> Tri
     Ok(())
 }
 
-/// Each once, in time, including those from before the engine ended.
+/// Each once, in time, including those from before the broker ended.
 pub fn every_ticket_is_answered_without_a_broker(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let subject = it.prefix.topic(Space::Store, "a");

@@ -174,7 +174,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Does it; an engine that was killed is neither frozen nor thawed.
+/// Does it; a broker that was killed is neither frozen nor thawed.
 fn apply(it: &mut TestCluster<'_>, network: &Network, op: Op) {
     match op {
         Op::Publish { node, count } => {

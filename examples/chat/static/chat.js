@@ -10,7 +10,7 @@ const GROUP_MS = 5 * 60_000; // Messages of one author this close together share
 const BODY_LENGTH_MAX = 16_384; // Characters that are shown of what others send.
 const USER_LENGTH_MAX = 64;
 const OFFLINE_AFTER_MS = 15_000; // "Reconnecting" becomes "offline" when it lasts this long.
-const ANSWER_MS_MAX = 3_000; // A connection that is asked and does not answer is none.
+const ANSWER_MS_MAX = 3_000; // A connection without an answer in this time is lost.
 const FINAL_JOIN_ERRORS = new Set(["unauthorized", "unmatched topic"]);
 const DEFAULT_ROOMS = ["lobby"];
 const SOCKET = "/socket";
@@ -30,7 +30,7 @@ const ui = {
   nameInput: at("name-input"),
 };
 
-// ---- What is remembered ------------------------------------------------------------------------
+// ---- Stored settings ----------------------------------------------------------------------------
 
 function rememberedRooms() {
   try {
@@ -89,7 +89,7 @@ function roomOfHash() {
 // ---- Channels ----------------------------------------------------------------------------------
 
 function join(room) {
-  // `presence` is the name under which others see who is here.
+  // `presence` is the name in the list of members.
   const params = () => ({ user: userName, presence: userName });
   const missed = () => addEntry(room, { kind: "gap" });
   const channel = roomHistory.channel(socket, `rooms:${room.name}`, params, missed);
@@ -98,7 +98,7 @@ function join(room) {
   setRoomState(room, "joining");
   channel.on("new:msg", (payload) => {
     const body = fieldText(payload, "body", BODY_LENGTH_MAX);
-    // Without words it is no message, whatever else it may be.
+    // A message without a text is not shown.
     if (body === "") return;
     const user = fieldText(payload, "user", USER_LENGTH_MAX);
     addMessage(room, { user, body, from: fieldText(payload, "from", tag.length) });
@@ -108,8 +108,8 @@ function join(room) {
     if (!isOld) addEntered(room, fieldText(payload, "user", USER_LENGTH_MAX));
   });
   channel.onError(() => {
-    // Also called for every open room when the connection goes; that has its own words. Where
-    // nobody has closed it but the client gives it up, nothing else is called.
+    // Also called for every open room when the connection is lost, which has its own text. If the
+    // client gives up a channel by itself, nothing else is called.
     if (!socket.isConnected()) connectionGone();
     if (room.channel === channel && room.state !== "refused") setRoomState(room, "errored");
   });
@@ -139,7 +139,7 @@ function presentChanged(room) {
   if (room === current) renderPresent(ui.present, room, userName);
 }
 
-/** Under another name one is somebody else to a room. */
+/** A user with a new name joins each room anew. */
 function enterAgain(room) {
   const { channel } = room;
   if (!channel) return;
@@ -194,7 +194,7 @@ function deliver(entry) {
 
 function addMessage(room, { user, body, from }) {
   const isOld = room.channel?.replays === "history";
-  // Our own message on its way back: it is already there.
+  // The broadcast of our own message: it is already shown.
   const own = !isOld && room.entries.find((entry) =>
     entry.mine && !entry.echoed && entry.user === user && entry.body === body);
   if (own) {
@@ -211,7 +211,7 @@ function addMessage(room, { user, body, from }) {
   }
 }
 
-/** Arrivals in a row make one line; someone who comes again is not named twice in it. */
+/** Consecutive arrivals share one line, which names each user once. */
 function addEntered(room, user) {
   const isOwn = user === userName && !room.isAnnounced;
   room.isAnnounced ||= isOwn;
@@ -241,7 +241,7 @@ function addEntry(room, entry) {
   return entry;
 }
 
-/** Shows the tag of users whose name somebody else in the room has as well. */
+/** Shows the tag of users that share a name in the room. */
 function markNamesakes(room, { user, from }) {
   room.tags ??= new Map([[userName, new Set([tag])]]);
   if (!room.tags.has(user)) room.tags.set(user, new Set());
@@ -455,6 +455,7 @@ function takeName(event) {
   memory.write("sessionStorage", "name", name);
   memory.write("localStorage", "name", name);
   renderMe();
+  ui.welcome.close(); // Now already: behind an open dialog the message field cannot get the focus.
   if (!started) start();
   else if (isOther) rooms.forEach(enterAgain);
 }

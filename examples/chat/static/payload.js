@@ -1,8 +1,8 @@
-// What others send may be anything: null, a list, bytes, an object without the field that is
-// wanted, or with one that is no text. Nothing here throws, whatever it is given.
+// Payloads of others may be anything: null, a list, bytes, an object without the field, or with one
+// that is not a text. No function here throws.
 "use strict";
 
-/** A field of a payload as text of at most so many characters; "" where there is none. */
+/** A field of a payload as text of at most this many characters; "" if it is missing. */
 function fieldText(payload, name, lengthMax) {
   const text = textOf(fieldOf(payload, name));
   return text.length > lengthMax ? `${text.slice(0, lengthMax)}…` : text;
@@ -13,7 +13,7 @@ function fieldOf(payload, name) {
   return has ? payload[name] : undefined;
 }
 
-/** An object is shown as its JSON: it may have a `toString` that is none. */
+/** An object is shown as its JSON: its `toString` may not be a function. */
 function textOf(value) {
   if (value === undefined || value === null) return "";
   return typeof value === "object" ? JSON.stringify(value) : String(value);
@@ -21,7 +21,7 @@ function textOf(value) {
 
 const NO_CHANGE = { joins: {}, leaves: {} };
 
-/** A payload as it is, but one of presence that has not its shape as one of nobody. */
+/** A payload unchanged, but a malformed presence payload becomes an empty one. */
 function presencePayload(event, payload) {
   if (event === "presence_state") return isPresenceList(payload) ? payload : {};
   if (event !== "presence_diff") return payload;

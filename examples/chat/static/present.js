@@ -1,6 +1,6 @@
 // The users in a room, by the official client's Presence (phoenix.min.js, global `Phoenix`), and
-// their messages. The server sends the list and then changes; of a room with too many users for a
-// list, their number and some of them.
+// their messages. The server sends the list and then changes; for a room with too many users, it
+// sends their number and some of them.
 "use strict";
 
 const PRESENT_SHOWN_MAX = 5;
@@ -36,7 +36,7 @@ function followPresence(room, channel, changed) {
     room.present = { names, count };
     changed(room);
   };
-  // Ahead of all handlers, the client's own among them, which would throw at another shape.
+  // Runs before all handlers, because the client's own would throw for another shape.
   const { onMessage } = channel;
   channel.onMessage = (event, payload, ...refs) =>
     presencePayload(event, onMessage.call(channel, event, payload, ...refs));
@@ -56,7 +56,7 @@ function renderPresent(list, room, ownName) {
   const { names, count } = room.present ?? { names: [], count: 0 };
   list.hidden = count === 0 || room.state !== "joined";
   if (list.hidden) return;
-  // The own name first.
+  // The user's own name comes first.
   const shown = [...names].sort((a, b) => (b === ownName) - (a === ownName))
     .slice(0, PRESENT_SHOWN_MAX);
   const faces = shown.map((name) => {

@@ -1,8 +1,6 @@
-//! The code of a file without its tests, comments, strings and attributes: the paths it names, its
-//! calls and its definitions. It is read from tokens, because `syn`'s tree does not parse the
-//! inside of a macro call.
+//! The paths that a file names, without its tests, comments, strings and attributes. They are read
+//! from tokens, because `syn`'s tree does not parse the inside of a macro call.
 
-use std::collections::BTreeSet;
 use std::iter;
 
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
@@ -13,13 +11,6 @@ use super::File;
 #[derive(Default)]
 pub(super) struct Code {
     pub(super) paths: Vec<Path>,
-    pub(super) calls: Vec<Call>,
-    pub(super) functions: BTreeSet<String>,
-    /// The functions of these that are plainly `pub`.
-    pub(super) public: BTreeSet<String>,
-    pub(super) types: BTreeSet<String>,
-    /// Names of variables, parameters and fields.
-    pub(super) bound: BTreeSet<String>,
 }
 
 /// One path as written; each leaf of a `use` is one, and so is a single name.
@@ -67,26 +58,6 @@ impl Path {
         Some(at)
     }
 }
-
-pub(super) struct Call {
-    pub(super) name: String,
-    pub(super) line: usize,
-    pub(super) by: By,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum By {
-    /// `name(`
-    Name,
-    /// `self.name(` and `Self::name`
-    OwnSelf,
-    /// `x.name(` and `<X>::name`, whose type is not in the tokens.
-    Value,
-    /// `first::…::name`, called or passed to be called.
-    Path(String),
-}
-
-const DEFINES_TYPE: &[&str] = &["enum", "struct", "trait", "type", "union"];
 
 /// First words of items; an item ends with `;` or a block, all else with `,` too.
 const OPENS_ITEM: &[&str] = &[
@@ -248,9 +219,8 @@ impl Reader {
                 None => self.at += 1,
                 // `use<'a>` is part of a type.
                 Some("use") if !self.is(self.at + 1, &Kind::Mark('<')) => self.import(),
-                Some("fn") => self.function(),
-                Some("let") => self.variable(),
-                Some(word) if DEFINES_TYPE.contains(&word) => self.type_name(),
+                // The name of an item or a variable is no path.
+                Some("fn" | "let" | "mut") => self.at += 1,
                 Some(_) => self.path(),
             }
         }
@@ -316,41 +286,6 @@ impl Reader {
         self.code.paths.push(Path { segments, line, inline, import });
     }
 
-    fn function(&mut self) {
-        if let Some(name) = self.word(self.at + 1).map(str::to_owned) {
-            let mut before = self.at;
-            while self.before(before).is_some_and(|kind| match kind {
-                Kind::Word(word) => matches!(&word[..], "async" | "const" | "extern" | "unsafe"),
-                kind => *kind == Kind::Literal,
-            }) {
-                before -= 1;
-            }
-            if self.before(before) == Some(&Kind::Word("pub".into())) {
-                self.code.public.insert(name.clone());
-            }
-            self.code.functions.insert(name);
-            self.at += 1;
-        }
-        self.at += 1;
-    }
-
-    fn variable(&mut self) {
-        self.at += 1;
-        if self.word(self.at) == Some("mut") {
-            self.at += 1;
-        }
-        if let Some(name) = self.word(self.at).map(str::to_owned) {
-            self.code.bound.insert(name);
-        }
-    }
-
-    fn type_name(&mut self) {
-        self.at += 1;
-        if let Some(name) = self.word(self.at).map(str::to_owned) {
-            self.code.types.insert(name);
-        }
-    }
-
     fn path(&mut self) {
         let start = self.at;
         let (line, inline) = self.here(start);
@@ -363,42 +298,7 @@ impl Reader {
             }
             self.at += 1;
         }
-        if segments.len() == 1 && self.is(self.at, &Kind::Mark(':')) {
-            self.code.bound.extend(segments.first().cloned());
-        }
-        if let Some(by) = self.called_by(start, &segments)
-            && let Some(name) = segments.last().cloned()
-        {
-            self.code.calls.push(Call { name, line, by });
-        }
         self.code.paths.push(Path { segments, line, inline, import: None });
-    }
-
-    /// How the path from `start` up to here calls a function; `None` if it does not.
-    fn called_by(&self, start: usize, segments: &[String]) -> Option<By> {
-        let open = Kind::Open(Delimiter::Parenthesis);
-        let turbofish = self.is(self.at, &Kind::Path) && self.is(self.at + 1, &Kind::Mark('<'));
-        let called = self.is(self.at, &open) || turbofish;
-        let last = |back| start.checked_sub(back).and_then(|at| self.tokens.get(at));
-        let before = |back| last(back).map(|token| &token.kind);
-        match (before(2), before(1), segments) {
-            // A range ends with the second dot.
-            (Some(Kind::Mark('.')), Some(Kind::Mark('.')), [_]) => called.then_some(By::Name),
-            (Some(Kind::Word(own)), Some(Kind::Mark('.')), _) if own == "self" => {
-                called.then_some(By::OwnSelf)
-            }
-            (_, Some(Kind::Mark('.')), _) => called.then_some(By::Value),
-            (Some(Kind::Mark('>')), Some(Kind::Path), _) => called.then_some(By::Value),
-            // A path from the root of all crates; a macro's parameter.
-            (_, Some(Kind::Path), _) | (_, Some(Kind::Mark('$')), [_]) => None,
-            (_, _, [_]) => called.then_some(By::Name),
-            _ if self.is(self.at, &Kind::Mark('!')) && !self.is(self.at + 1, &Kind::Mark('=')) => {
-                None
-            }
-            (_, _, [first, _]) if first == "Self" => Some(By::OwnSelf),
-            (_, _, [first, ..]) => Some(By::Path(first.clone())),
-            (_, _, []) => None,
-        }
     }
 
     fn word(&self, at: usize) -> Option<&str> {
@@ -410,10 +310,6 @@ impl Reader {
 
     fn is(&self, at: usize, kind: &Kind) -> bool {
         self.tokens.get(at).is_some_and(|token| token.kind == *kind)
-    }
-
-    fn before(&self, at: usize) -> Option<&Kind> {
-        self.tokens.get(at.checked_sub(1)?).map(|token| &token.kind)
     }
 
     /// The line, and the modules within the file.

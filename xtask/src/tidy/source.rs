@@ -11,7 +11,7 @@ const CRATE_LINES_MAX: usize = 12_000;
 /// Lines of a file, without its inline test module.
 const FILE_LINES_MAX: usize = 600;
 
-/// Crates with a lower budget: their rooms are to be read in one sitting (see rooms.rs).
+/// Crates with a lower budget: each of their files is to be read in one sitting.
 pub(super) const CHANNEL: &str = "crates/core/simurgh-channel/src/";
 pub(super) const CORE: &str = "crates/core/simurgh-core/src/";
 const CORE_FILE_LINES_MAX: usize = 400;

@@ -1,13 +1,12 @@
 //! A message to all members of a topic.
 
-use alloc::boxed::Box;
-use alloc::string::String;
 use simurgh_history::Position;
 use simurgh_proto::json::JsonError;
 use simurgh_proto::message::Payload;
 use thiserror::Error;
 
 use crate::id::{ChannelId, NOBODY_PLAIN};
+use crate::prelude::*;
 
 /// A message to all members of a topic, on every shard.
 #[derive(Debug)]

@@ -4,9 +4,6 @@
 //! function, which either makes the channel or refuses. It then lives on the shard of its socket,
 //! where its callbacks run one at a time, in the order of the messages.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::any::Any;
 use core::future::Future;
 use core::pin::Pin;
@@ -16,6 +13,7 @@ use simurgh_proto::message::Payload;
 use crate::broadcast::Broadcast;
 use crate::context::ShardContext;
 use crate::outcome::{Outcome, Reason};
+use crate::prelude::*;
 
 /// One membership of a socket in a topic, with the state that the application keeps for it.
 ///

@@ -1,12 +1,11 @@
 //! Messages from a core to the other nodes of its cluster.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::fmt;
 
 use simurgh_presence::ToPeers;
 
 use crate::broadcast::Broadcast;
+use crate::prelude::*;
 use simurgh_history::Retention;
 
 use crate::history::engine::StoreRequest;

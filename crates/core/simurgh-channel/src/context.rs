@@ -1,9 +1,6 @@
 //! The interface of callbacks: a [`ShardContext`] collects effects, which the shard then carries
 //! out.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::any::Any;
 use core::future::Future;
 use core::time::Duration;
@@ -19,6 +16,7 @@ use crate::limit::Limit;
 use crate::metrics::ShardMetrics;
 use crate::node_handle::{Audience, LinkedWork, NodeHandle};
 use crate::outcome::{Reply, ReplyRef};
+use crate::prelude::*;
 use crate::presence::PresenceCall;
 
 /// A value that an application keeps with a socket.

@@ -5,11 +5,11 @@
 //! topic's members are sent the diff. While a flow has more than its share in flight, sockets that
 //! publish into it are not read; publishers of other topics are not affected.
 
-use alloc::sync::Arc;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::broadcast::Broadcast;
+use crate::prelude::*;
 
 /// Bytes of one topic's broadcasts from one shard that are in flight.
 #[derive(Debug, Default)]

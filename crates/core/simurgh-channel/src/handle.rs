@@ -1,7 +1,5 @@
 //! Reaching a channel from any thread.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::marker::PhantomData;
 
 use simurgh_proto::message::Payload;
@@ -12,6 +10,7 @@ use crate::context::{OnShard, ShardContext};
 use crate::id::ChannelId;
 use crate::node_handle::{Audience, NodeHandle, ToChannel};
 use crate::outcome::{Outcome, Reply, ReplyRef, Stop};
+use crate::prelude::*;
 
 /// Reaches one channel, of type `C`, from any thread. It does not keep the channel alive: messages
 /// to a channel or server that has ended are dropped, and a broadcast is `Ok`.

@@ -1,10 +1,8 @@
 //! Code outside of channels that receives the broadcasts of topics.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-
 use crate::broadcast::Broadcast;
 use crate::id::{ChannelId, LISTENS};
+use crate::prelude::*;
 
 /// Receives a broadcast; must not block.
 pub type OnBroadcast = dyn Fn(&Arc<Broadcast>) + Send;

@@ -1,7 +1,5 @@
 //! Mail from other threads to a core.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::time::Duration;
 
 use simurgh_data::Key;
@@ -13,6 +11,7 @@ use crate::history::HistoryMail;
 use crate::id::ChannelId;
 use crate::listener::Listener;
 use crate::node_handle::ToChannel;
+use crate::prelude::*;
 use crate::presence::{PresenceMail, SharedPush};
 
 /// Everything that other threads may send to a core.

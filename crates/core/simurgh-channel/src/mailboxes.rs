@@ -1,13 +1,12 @@
 //! The mailboxes of a node's shards, and the bytes on their way to each.
 
-use alloc::sync::Arc;
-
 use simurgh_history::StoredAt;
 
 use crate::flow::{Charge, Posted};
 use crate::history::engine::{self, NotKept};
 use crate::history::{HistoryMail, HistoryRequest};
 use crate::mail::Mail;
+use crate::prelude::*;
 use crate::presence::{PresenceCallback, PresenceMail, home_shard};
 
 /// Mail for each shard of a node. Bytes of broadcasts in flight are charged to the shard that they

@@ -1,6 +1,5 @@
 //! The node of a core, as its shards see it.
 
-use alloc::string::String;
 use core::sync::atomic::AtomicU64;
 
 use simurgh_data::Key;
@@ -11,6 +10,7 @@ use crate::config::Config;
 use crate::mailboxes::Mailboxes;
 use crate::node_handle::NodeHandle;
 use crate::permits::FanoutPermits;
+use crate::prelude::*;
 use crate::user_socket::UserSocket;
 use crate::watch::CallbackWatch;
 

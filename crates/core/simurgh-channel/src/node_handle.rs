@@ -1,6 +1,5 @@
 //! The interface of a node for an application's code on any thread.
 
-use alloc::boxed::Box;
 use core::any::Any;
 use core::fmt;
 use core::future::Future;
@@ -11,6 +10,7 @@ use simurgh_proto::message::Payload;
 use crate::broadcast::{Broadcast, BroadcastError};
 use crate::id::ChannelId;
 use crate::outcome::{Reply, ReplyRef, Stop};
+use crate::prelude::*;
 use crate::presence::{PresenceCallback, PresenceConfig};
 
 /// Work that runs away from the shards.

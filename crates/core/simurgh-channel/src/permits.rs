@@ -10,9 +10,10 @@
 //! the queue by mail. Polling was measured: a hundred shards that checked every 2 ms whether a
 //! permit is free took two thirds of the CPU time of a broadcast.
 
-use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::time::Duration;
+
+use crate::prelude::*;
 
 /// How long a shard keeps a permit while others are queued.
 const HOLD: Duration = Duration::from_millis(4);

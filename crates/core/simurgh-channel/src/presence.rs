@@ -1,9 +1,5 @@
 //! Settings of presence, and mail about the presences of topics.
 
-use alloc::boxed::Box;
-use alloc::string::String;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use simurgh_presence::{Extra, FromPeers, Meta, MetaError};
@@ -11,6 +7,7 @@ use simurgh_proto::message::Payload;
 use thiserror::Error;
 
 use crate::id::ChannelId;
+use crate::prelude::*;
 
 /// Limits and times of presence (PROTOCOL §10).
 #[derive(Debug, Clone)]

@@ -1,11 +1,11 @@
 //! A channel's presences, as its callbacks use them.
 
-use alloc::boxed::Box;
 use simurgh_presence::Meta;
 use simurgh_proto::message::Payload;
 
 use crate::context::{Context, Effect, Effects, Scope};
 use crate::node_handle::NodeHandle;
+use crate::prelude::*;
 use crate::presence::{PresenceCall, PresenceError, PresenceList};
 
 /// The presences of a channel, and of all members of its topic:

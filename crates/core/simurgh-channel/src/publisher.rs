@@ -1,8 +1,5 @@
 //! Where a broadcast goes, whoever publishes it, and whether it may.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-
 use simurgh_proto::message::Payload;
 use simurgh_proto::message::events::is_reserved;
 
@@ -15,6 +12,7 @@ use crate::id::ChannelId;
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::node_handle::{Audience, ToChannel};
+use crate::prelude::*;
 use crate::presence::home_shard;
 
 /// Where a broadcast goes first.

@@ -1,8 +1,5 @@
 //! The routes of a user socket, and the settings of its sockets.
 
-use alloc::string::String;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use simurgh_proto::message::{Message, Payload};
@@ -13,6 +10,7 @@ use crate::context::{Prepared, ShardContext};
 use crate::history::HistoryRule;
 use crate::limit::{ChannelLimits, Rate, SocketLimits};
 use crate::outcome::Outcome;
+use crate::prelude::*;
 
 /// Prepares a message on the thread that reads it; it may take the payload.
 pub type PrepareFn = Arc<dyn Fn(&mut Message<'static>) -> Prepared + Send + Sync>;

@@ -5,9 +5,6 @@
 //! receiving by reading no more from its broker, or by dropping messages and reporting that
 //! ([`Event::Lost`]).
 
-use alloc::boxed::Box;
-use alloc::string::String;
-use alloc::vec::Vec;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
@@ -15,6 +12,7 @@ use bytes::Bytes;
 
 use crate::durations::Durations;
 use crate::node_id::NodeId;
+use crate::prelude::*;
 use crate::subject::{Interest, Space, Subject};
 
 /// The most unconfirmed published envelopes; one more is [`QueueFull`].

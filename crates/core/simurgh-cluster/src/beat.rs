@@ -1,8 +1,7 @@
 //! Self-descriptions of nodes.
 
 use crate::node_id::NodeId;
-use alloc::boxed::Box;
-use alloc::vec::Vec;
+use crate::prelude::*;
 
 /// A heartbeat of a node, which is all that others know of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

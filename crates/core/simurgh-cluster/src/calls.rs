@@ -12,11 +12,11 @@
 //! At most once, both ways: the caller decides how long to wait, and then hangs up. A service is
 //! never called twice for one call; it may have an effect that the caller never learns of.
 
-use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
+use alloc::collections::BTreeMap;
 
 use crate::envelope::{Draft, EncodeError, EnvelopeError, Kind};
 use crate::node_id::NodeId;
+use crate::prelude::*;
 use crate::wire::Reader;
 
 #[cfg(test)]

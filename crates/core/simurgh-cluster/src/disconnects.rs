@@ -22,12 +22,11 @@
 //! [`Peers::unaccounted`](crate::Peers::unaccounted) at the start. The requesting node closes its
 //! own sockets itself.
 
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec::Vec;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::node_id::NodeId;
 use crate::peers::GoneReason;
+use crate::prelude::*;
 use crate::time::SECOND;
 
 #[cfg(test)]

@@ -5,12 +5,12 @@
 //! their time the oldest are dropped, since newer ones are worth more. Control and presence
 //! envelopes are refused when there is no room, so that the caller knows.
 
-use alloc::collections::VecDeque;
 use core::ops::AddAssign;
 
 use bytes::Bytes;
 
 use crate::envelope::resent;
+use crate::prelude::*;
 use crate::subject::Subject;
 
 #[cfg(test)]

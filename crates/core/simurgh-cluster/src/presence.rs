@@ -19,12 +19,11 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
-use alloc::vec;
-use alloc::vec::Vec;
 use simurgh_presence::{Delta, Extra, Meta, Owner, PhxRef, Shared, Snapshot};
 
 use crate::envelope::{Draft, ENVELOPE_BYTES_MAX, EncodeError, Envelope, EnvelopeError, Kind};
 use crate::node_id::NodeId;
+use crate::prelude::*;
 use crate::subject::TOPIC_BYTES_MAX;
 use crate::wire::{self, Reader};
 

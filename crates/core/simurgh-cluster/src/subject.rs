@@ -4,15 +4,12 @@
 //! subject, so that a node can subscribe to one topic, or with one wildcard to all of a bucket:
 //! `<prefix>.<space>.<a>.<bc>.<token>`, where `abc` are the bucket's hexadecimal digits.
 
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::String;
-use alloc::sync::Arc;
 use core::fmt;
 
 use twox_hash::XxHash3_128;
 
 use crate::node_id::NodeId;
+use crate::prelude::*;
 
 /// The longest token of a name that is written out; a longer one is replaced by a hash. A subject
 /// then has at most 192 bytes: brokers close the link over one that is longer than 4 kB.

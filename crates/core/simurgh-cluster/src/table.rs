@@ -1,11 +1,12 @@
 //! A table of records that are found by name or by a number that does not change.
 
-use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use core::mem;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+
+use crate::prelude::*;
 
 /// In place of a number: no record.
 pub(crate) const NIL: u32 = u32::MAX;

@@ -1,9 +1,7 @@
 //! The cluster thread of a node: it takes the mail of the node's shards and applications, what the
 //! broker sends, and time, in turns. The server and the simulator drive the same.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
@@ -17,6 +15,7 @@ use crate::envelope::{EncodeError, Except, Item, ItemPayload};
 use crate::history::StoreItem;
 use crate::node_id::NodeId;
 use crate::peers::Peers;
+use crate::prelude::*;
 use crate::time::Time;
 
 /// Rounds of mail, broker and time in one turn, before other work of the same thread runs.

@@ -1,9 +1,10 @@
 //! Reading and writing numbers and texts of envelopes: little endian, each length before the bytes.
 
-use alloc::vec::Vec;
 use simurgh_presence::MetaError;
 use simurgh_proto::serializer::DecodeError;
 use simurgh_proto::serializer::json::JsonError;
+
+use crate::prelude::*;
 
 /// The version of envelopes that this program writes and understands.
 pub const ENVELOPE_VERSION: u8 = 1;

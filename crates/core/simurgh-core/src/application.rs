@@ -2,15 +2,13 @@
 //! of the core: it fills a list of effects, which the caller gets whether the callback returned or
 //! panicked.
 
+use crate::prelude::*;
 use crate::seeded_state::HashMap;
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
     Callback, ChannelId, Effect, LinkedWork, NO_MEMBERSHIP, Node, NodeHandle, OnShard, Prepared,
-    Reason, ShardChannel, ShardContext, SocketState,
+    Reason, ShardChannel, ShardContext, SocketState, ToChannel,
 };
 use simurgh_history::Resume;
 use simurgh_proto::message::Ref;
@@ -145,15 +143,28 @@ impl<N: Node> Application<N> {
 
     /// Calls a function without effects; `None` if it panicked.
     pub(crate) fn ask<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
-        let answer = N::guarded(f);
-        if answer.is_none() {
-            self.metrics.errors_callback_panic.add(1);
-        }
-        answer
+        ask::<N, R>(&self.metrics, f)
     }
 
     pub(crate) fn drop_guarded<T>(&self, value: T) {
         self.ask(|| drop(value));
+    }
+
+    /// Drops what a handle sent to a channel that has ended, or to one whose join is not decided.
+    pub(crate) fn drop_sent(&self, channel: ChannelId, what: ToChannel) {
+        if channel.membership == NO_MEMBERSHIP {
+            self.metrics.errors_before_join.add(1);
+            tracing::warn!(
+                ?what,
+                "dropped a message to a handle of a join function, because its channel does not \
+                 exist yet: create the handle in after_join"
+            );
+        }
+        match what {
+            // An asynchronous handler may have sent something whose drop takes long.
+            ToChannel::Message(message) => self.node.spawn(Box::pin(async move { drop(message) })),
+            what => self.drop_guarded(what),
+        }
     }
 
     /// Keeps an empty list for the next callbacks, unless it grew unusually large.
@@ -163,6 +174,16 @@ impl<N: Node> Application<N> {
             self.spare.push(effects);
         }
     }
+}
+
+/// Calls a function of the application that has no effects. Returns `None` if it panicked, which is
+/// counted.
+pub(crate) fn ask<N: Node, R>(metrics: &ShardMetrics, f: impl FnOnce() -> R) -> Option<R> {
+    let answer = N::guarded(f);
+    if answer.is_none() {
+        metrics.errors_callback_panic.add(1);
+    }
+    answer
 }
 
 #[cfg(test)]

@@ -1,15 +1,20 @@
-//! Channels that wait until their broadcast is kept. Their effects meanwhile are queued, so an
-//! `ok` means that the broadcast is kept (docs/HISTORY.md).
+//! Channels that wait until their broadcast is kept, or until their clients have what they missed.
+//! Their effects meanwhile are queued, so an `ok` means that the broadcast is kept
+//! (docs/HISTORY.md). Their sockets are not read.
 
+use crate::prelude::*;
 use crate::seeded_state::HashMap;
-use alloc::collections::VecDeque;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use hashbrown::hash_map::Entry;
 
 use simurgh_channel::{Broadcast, ChannelId, Effect, Reason, Reply, ReplyRef};
 use simurgh_data::Key;
 use simurgh_proto::message::{OwnedRef, Ref};
+
+use crate::socket::{Phase, Socket};
+use crate::sockets::Sockets;
+
+/// Broadcasts and effects that may wait behind a replay.
+const WAITING_MAX: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) enum Queued {
@@ -54,6 +59,9 @@ pub(crate) struct Barriers {
     by_channel: HashMap<ChannelId, Barrier>,
     by_socket: HashMap<Key, u16>,
     tickets: u32,
+    /// Channels that stopped while they intercepted a broadcast, and why. They end once the message
+    /// for which they were brought up to date is sent.
+    stopped: Vec<(ChannelId, Reason)>,
 }
 
 impl Barriers {
@@ -62,40 +70,120 @@ impl Barriers {
         !self.by_channel.is_empty() && self.by_channel.contains_key(&channel)
     }
 
+    /// Whether a channel ends once it has waited: it receives nothing more.
+    #[inline]
     pub(crate) fn ends(&self, channel: ChannelId) -> bool {
-        let queue = self.by_channel.get(&channel).map(|it| &it.queue);
-        queue.is_some_and(|it| it.iter().any(|it| matches!(it, Queued::End(_))))
+        let queue = self.by_channel.get(&channel).map(|barrier| &barrier.queue);
+        queue.is_some_and(|queue| queue.iter().any(|it| matches!(it, Queued::End(_))))
+    }
+
+    /// Whether a channel ends once it has waited, or after the current message.
+    pub(crate) fn is_ending(&self, channel: ChannelId) -> bool {
+        self.stopped.iter().any(|(it, _)| *it == channel) || self.ends(channel)
+    }
+
+    /// Ends a channel after the current message; the first reason counts.
+    pub(crate) fn stop(&mut self, channel: ChannelId, reason: Reason) {
+        if !self.is_ending(channel) {
+            self.stopped.push((channel, reason));
+        }
+    }
+
+    /// The current message is sent. Returns why a channel ends now. If it waits, it ends after
+    /// that.
+    #[inline]
+    pub(crate) fn take_stopped(&mut self, channel: ChannelId) -> Option<Reason> {
+        if self.stopped.is_empty() || self.has(channel) {
+            return None;
+        }
+        let at = self.stopped.iter().position(|(it, _)| *it == channel)?;
+        Some(self.stopped.swap_remove(at).1)
+    }
+
+    /// A membership has ended.
+    pub(crate) fn left(&mut self, membership: u32) {
+        self.stopped.retain(|(it, _)| it.membership != membership);
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.by_channel.len() + self.by_socket.len()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.by_channel.len() + self.by_socket.len() + self.stopped.len()
     }
 
     pub(crate) fn holds_socket(&self, conn: Key) -> bool {
-        self.by_socket.contains_key(&conn)
+        !self.by_socket.is_empty() && self.by_socket.contains_key(&conn)
     }
 
-    pub(crate) fn next_ticket(&mut self) -> u32 {
+    /// Has a channel wait for a confirmation, and returns its number. The socket is not read
+    /// meanwhile.
+    pub(crate) fn raise(&mut self, out: &mut impl Sockets, conn: Key, channel: ChannelId) -> u32 {
         self.tickets = self.tickets.wrapping_add(1);
-        self.tickets
-    }
-
-    /// A channel has broadcast, and waits for the confirmation with this number.
-    pub(crate) fn raise(&mut self, conn: Key, channel: ChannelId, ticket: u32) {
+        let (ticket, tick) = (self.tickets, out.now().tick);
         let barrier = Barrier { conn, ticket, message: None, queue: VecDeque::new(), own: 0 };
         self.by_channel.insert(channel, barrier);
         *self.by_socket.entry(conn).or_default() += 1;
+        let is_open = |socket: &&mut Socket| socket.phase == Phase::Open;
+        if let Some(socket) = out.socket_mut(conn).filter(is_open) {
+            socket.enter(Phase::Waiting, tick);
+            out.hold(conn);
+        }
+        ticket
     }
 
-    pub(crate) fn note_message(&mut self, channel: ChannelId, message: &Ref<'_>) {
-        if let Some(barrier) = self.by_channel.get_mut(&channel) {
-            barrier.message = Some(message.into());
+    /// Whether something that a channel does is carried out now: if the channel waits, it is queued
+    /// instead. `is_own`: the callback did it that has made the channel wait. The first end counts.
+    #[inline]
+    pub(crate) fn admit(
+        &mut self,
+        channel: ChannelId,
+        what: Queued,
+        is_own: bool,
+    ) -> Option<Queued> {
+        if self.by_channel.is_empty() {
+            return Some(what);
         }
+        let Some(barrier) = self.by_channel.get_mut(&channel) else { return Some(what) };
+        let is_end = |it: &Queued| matches!(it, Queued::End(_));
+        if !is_end(&what) || !barrier.queue.iter().any(is_end) {
+            barrier.queue.push_back(what);
+            barrier.own += usize::from(is_own);
+        }
+        None
+    }
+
+    /// The same for the end of a callback that handled this message: its answer, and the end of its
+    /// channel.
+    pub(crate) fn answer_later(
+        &mut self,
+        channel: ChannelId,
+        message: Option<Ref<'_>>,
+        reply: Option<Reply>,
+        end: Option<Reason>,
+        is_own: bool,
+    ) {
+        if let Some(message) = message {
+            if let Some(barrier) = self.by_channel.get_mut(&channel).filter(|_| is_own) {
+                barrier.message = Some((&message).into());
+            }
+            if let Some(reply) = reply {
+                let reply = Effect::Reply(ReplyRef((&message).into()), reply);
+                self.admit(channel, Queued::Effect(reply), is_own);
+            }
+        }
+        if let Some(reason) = end {
+            self.admit(channel, Queued::End(reason), is_own);
+        }
+    }
+
+    /// Queues broadcasts without position for a member in a replay; `true` if too much waits.
+    pub(crate) fn deliver_later(
+        &mut self,
+        channel: ChannelId,
+        pending: Vec<Arc<Broadcast>>,
+    ) -> bool {
+        let Some(barrier) = self.by_channel.get_mut(&channel) else { return false };
+        let unkept = pending.into_iter().filter(|it| it.kept.is_none());
+        barrier.queue.extend(unkept.map(Queued::Broadcast));
+        barrier.queue.len() > WAITING_MAX
     }
 
     /// A channel waits again: what waited before is queued behind what waits already.
@@ -107,20 +195,8 @@ impl Barriers {
         }
     }
 
-    /// Queues what the channel does next; `is_own`: the broadcasting callback did it.
-    pub(crate) fn push(&mut self, channel: ChannelId, later: Queued, is_own: bool) {
-        if let Some(barrier) = self.by_channel.get_mut(&channel) {
-            barrier.queue.push_back(later);
-            barrier.own += usize::from(is_own);
-        }
-    }
-
     pub(crate) fn awaits(&self, channel: ChannelId, ticket: u32) -> bool {
         self.by_channel.get(&channel).is_some_and(|it| it.ticket == ticket)
-    }
-
-    pub(crate) fn waiting(&self, channel: ChannelId) -> usize {
-        self.by_channel.get(&channel).map_or(0, |it| it.queue.len())
     }
 
     pub(crate) fn lower(&mut self, channel: ChannelId, ticket: u32) -> Option<Barrier> {
@@ -128,6 +204,9 @@ impl Barriers {
     }
 
     pub(crate) fn take(&mut self, channel: ChannelId) -> Option<Barrier> {
+        if !self.has(channel) {
+            return None;
+        }
         let barrier = self.by_channel.remove(&channel)?;
         if let Entry::Occupied(mut count) = self.by_socket.entry(barrier.conn) {
             *count.get_mut() -= 1;
@@ -140,8 +219,27 @@ impl Barriers {
         }
         Some(barrier)
     }
-}
 
-pub(crate) fn queued_reply(message: &Ref<'_>, reply: Reply) -> Queued {
-    Queued::Effect(Effect::Reply(ReplyRef(message.into()), reply))
+    /// A channel has ended while it waited. Returns its effects since, in order.
+    pub(crate) fn take_effects(&mut self, channel: ChannelId) -> Vec<Effect> {
+        let queue = self.take(channel).map(|barrier| barrier.queue).unwrap_or_default();
+        let effects = queue.into_iter().filter_map(|it| match it {
+            Queued::Effect(effect) => Some(effect),
+            Queued::Broadcast(_) | Queued::End(_) => None,
+        });
+        effects.collect()
+    }
+
+    /// A channel no longer waits: its socket may be read again, unless another wait has begun.
+    pub(crate) fn resume_reading(&self, out: &mut impl Sockets, conn: Key) {
+        let tick = out.now().tick;
+        if self.holds_socket(conn) {
+            return;
+        }
+        let Some(socket) = out.socket_mut(conn) else { return };
+        let is_waited_for = socket.own.as_ref().is_some_and(|own| own.is_waited_for());
+        if !is_waited_for && socket.phase == Phase::Waiting {
+            socket.enter(Phase::Open, tick);
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Flows of topics without members here, and broadcasts whose bytes stay counted for a while.
 
+use crate::prelude::*;
 use crate::seeded_state::{HashMap, SeededState};
-use alloc::collections::VecDeque;
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Weak;
 use core::hash::BuildHasher as _;
 use core::time::Duration;
 

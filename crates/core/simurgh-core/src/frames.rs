@@ -3,11 +3,7 @@
 //! A long payload is not copied into its frame: only the few bytes around it are made. So a long
 //! broadcast is in memory once for all serializers and shards, and sending it costs a turn no copy.
 
-use alloc::borrow::ToOwned;
 pub(crate) mod kept;
-
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use simurgh_channel::Broadcast;
 use simurgh_channel::metrics::ShardMetrics;
@@ -17,6 +13,7 @@ use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::{EncodeError, Kind, Serializer, ServerMessage};
 use simurgh_proto::ws::{self, CloseCode, OpCode};
 
+use crate::prelude::*;
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire, op_code};
 

@@ -6,20 +6,6 @@
 //! and on other shards through [`Node`]. Time and seed are arguments, so the same inputs give the
 //! same outputs, bit by bit.
 //!
-//! ```text
-//!                 opened, message, peer_closed, drained, closed          mail
-//!    transport ─────────────────────────┐           ┌──────────────────────────── other threads
-//!                                       ▼           ▼
-//!        ┌────────────────────────────────  Core  ────────────────────────────────────┐
-//!        │  session ──► effects ──► application   the application's callbacks         │
-//!        │  deadlines ──┘  │  │                                                       │
-//!        │                 │  └───► membership                                        │
-//!        │                 └──► fanout ──► registry   topics, memberships, lists      │
-//!        └──────┬──────────────────┬───────────────────────────┬──────────────────────┘
-//!               ▼                  ▼                           ▼
-//!    Sockets: send_with, send_run, hold, release, close …      Node: post, charge, decide …
-//! ```
-//!
 //! # The kinds of methods, and their order
 //!
 //! All are methods of [`Core`]; none may be called while another runs.
@@ -37,59 +23,50 @@
 //!    returns when it must be called again at the latest.
 //! 4. *Getters*: the state of the shard for display.
 //!
-//! # Rooms
+//! # Components
 //!
-//! Each uses only those below it; a callback leaves a list of effects that the caller carries out.
-//! From the bottom: the types that the application uses (`simurgh-channel`) and the traits;
-//! `registry`, which owns topics, memberships and each socket's list; `frames`, the encoding for
-//! each wire; `fanout`; `application`, callbacks under their guard; `time`, schedules;
-//! `core`, the state of a shard; `membership` and `effects`, which carry effects out; `presence`;
-//! `session`, the handling of messages; `deadlines`, the timeouts; `input`, the methods above.
+//! [`Core`] routes between components, each of which owns its state and returns what the core has
+//! to do next: `registry` (topics and memberships), `fanout`, `application` (callbacks under their
+//! guard), `history`, `barrier` (channels that wait), `presence`, `meters`, `deadlines`. A callback
+//! leaves a list of effects, which `core::channels` carries out. docs/ARCHITECTURE.md has a picture
+//! and the way of some messages.
 //!
 //! # Features
 //!
 //! None is on by default. `std` brings `guarded`, which shards need. `fuzz` opens the model of the
 //! registry to this project's fuzz targets.
 
-#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(any(test, feature = "fuzz")), no_std)]
 
 extern crate alloc;
 
 mod application;
 mod barrier;
-mod client_keys;
-mod cluster;
 mod core;
 mod deadlines;
-mod effects;
 mod fanout;
 mod flow;
 mod frames;
 mod history;
-mod input;
-mod listeners;
-mod membership;
 mod metering;
 mod meters;
 mod name_table;
+mod prelude;
 mod presence;
 mod registry;
 mod seeded_state;
-mod session;
 mod socket;
 mod sockets;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
-mod time;
-mod view;
-mod waiting;
 mod wire;
 
-pub use core::{Core, Received};
-pub use history::save::SavedHistory;
-pub use history::view::KeptView;
+pub use self::core::{Core, Received, SUBSCRIPTION_BYTES, TOPIC_BYTES, TopicView};
+pub use deadlines::DRAIN_GRACE;
+pub use history::{KeptTopics, KeptView, SavedHistory};
+pub use presence::PresenceCounts;
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;
@@ -114,6 +91,4 @@ pub use simurgh_history::{
 pub use simurgh_presence::{FromPeers, ToPeers};
 pub use socket::{NETWORK, Phase, Socket};
 pub use sockets::{AbandonReason, Sockets};
-pub use time::DRAIN_GRACE;
-pub use view::{SUBSCRIPTION_BYTES, TOPIC_BYTES, TopicView};
 pub use wire::{Wire, op_code};

@@ -5,14 +5,13 @@
 //! bucket fills up, which is equivalent to no meter. So nothing is swept, and the end of a channel
 //! or a socket needs no work.
 
+use crate::prelude::*;
 use crate::seeded_state::HashMap;
-use alloc::borrow::ToOwned;
-use alloc::boxed::Box;
-use alloc::format;
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
 use siphasher::sip::SipHasher13 as DefaultHasher;
 
+use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{Bucket, Limit, LimitPolicy, Rate, RateLimit, TooFewTokens, nanoseconds};
 use simurgh_data::Key;
 
@@ -31,6 +30,7 @@ type Whose = (Key, u64);
 type Table = HashMap<Whose, Meter>;
 
 pub(crate) struct Meters {
+    metrics: Arc<ShardMetrics>,
     young: Box<[Table]>,
     old: Box<[Table]>,
     seed: u64,
@@ -91,9 +91,14 @@ pub(crate) enum Scope<'a> {
 
 impl Meters {
     /// For these rates; `seed` is secret.
-    pub(crate) fn new(rates: impl Iterator<Item = Rate>, seed: u64) -> Self {
+    pub(crate) fn new(
+        metrics: Arc<ShardMetrics>,
+        rates: impl Iterator<Item = Rate>,
+        seed: u64,
+    ) -> Self {
         let longest = rates.map(|rate| rate.fill_time()).max().unwrap_or_default();
         Self {
+            metrics,
             young: tables(),
             old: tables(),
             seed,
@@ -128,7 +133,9 @@ impl Meters {
         Ok(())
     }
 
+    /// Counts that a socket has exceeded a limit.
     pub(crate) fn note(&mut self, key: Key, limit: Limit, now_ns: u64) {
+        limit.counter(&self.metrics).add(1);
         let Some(meter) = self.meter(key, Scope::Socket, now_ns) else { return };
         let before = if meter.is_lately(now_ns) { meter.refused } else { 0 };
         meter.refused = before.saturating_add(1);
@@ -219,7 +226,7 @@ mod tests {
     #[test]
     fn each_socket_and_topic_has_its_own_meter() {
         let rate = Rate::per_second(1).unwrap();
-        let mut meters = Meters::new([rate].into_iter(), 7);
+        let mut meters = Meters::new(Arc::default(), [rate].into_iter(), 7);
         let whose = [
             (key(1), Scope::Socket),
             (key(1), Scope::Topic("a")),
@@ -241,7 +248,7 @@ mod tests {
     #[test]
     fn charges_are_taken_all_or_not_at_all() {
         let (few, many) = (Rate::per_second(1).unwrap(), Rate::per_second(2).unwrap());
-        let mut meters = Meters::new([few, many].into_iter(), 7);
+        let mut meters = Meters::new(Arc::default(), [few, many].into_iter(), 7);
         let bytes = Charge { limit: Limit::Bytes, by: Some(few.into()), cost: 1 };
         let both = [messages(many), bytes];
         assert_eq!(meters.take(key(1), Scope::Socket, &both, 0), Ok(()));
@@ -255,7 +262,7 @@ mod tests {
     #[test]
     fn meter_is_removed_only_when_its_buckets_are_full() {
         let rate = Rate::every(1, Duration::from_secs(60)).unwrap();
-        let mut meters = Meters::new([rate].into_iter(), 7);
+        let mut meters = Meters::new(Arc::default(), [rate].into_iter(), 7);
         // Others change the generations at any time between.
         for (slot, at) in (1_u32..).zip([0, 30, 59, 61, 119, 240]) {
             let now = 10_000 * SECOND * u64::from(slot) + at * SECOND;
@@ -278,7 +285,7 @@ mod tests {
     #[test]
     fn limited_client_is_marked_for_a_while() {
         let rate = Rate::per_second(1).unwrap();
-        let mut meters = Meters::new([rate].into_iter(), 7);
+        let mut meters = Meters::new(Arc::default(), [rate].into_iter(), 7);
         let noted = |meters: &Meters, at| meters.noted(key(1), at * SECOND);
         assert_eq!(noted(&meters, 0), None);
         assert_eq!(meters.take(key(1), Scope::Socket, &[messages(rate)], SECOND), Ok(()));
@@ -303,7 +310,7 @@ mod tests {
     #[test]
     fn clients_that_send_once_leave_no_meters() {
         let rate = Rate::per_second(1).unwrap();
-        let mut meters = Meters::new([rate].into_iter(), 7);
+        let mut meters = Meters::new(Arc::default(), [rate].into_iter(), 7);
         for slot in 0..100_000 {
             // A millisecond each: ten seconds hold ten thousand.
             let now = u64::from(slot) * SECOND / 1_000;

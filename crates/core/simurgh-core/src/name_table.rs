@@ -3,12 +3,11 @@
 //! A table that grows hashes all its names again, so there are many small ones: none of them takes
 //! long, however many topics clients make.
 
-use alloc::rc::Rc;
-use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
+use crate::prelude::*;
 use crate::seeded_state::SeededState;
 
 /// With four million names, a part has 16,000: growing takes a millisecond.

@@ -1,14 +1,12 @@
 //! The record of a socket: what its session has while idle, and what only temporarily.
 
-use alloc::boxed::Box;
-use alloc::rc::Rc;
-use alloc::vec::Vec;
-
 use simurgh_channel::{Admission, ChannelId, Effect, SocketState};
 use simurgh_data::Key;
 use simurgh_history::Resume;
-use simurgh_proto::message::OwnedRef;
+use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
+use simurgh_proto::serializer::ServerMessage;
 
+use crate::prelude::*;
 use crate::registry::List;
 use crate::wire::Wire;
 
@@ -140,6 +138,15 @@ pub(crate) struct Speaker {
     pub(crate) id: ChannelId,
     /// The number of its client, which its last broadcasts exclude; 0: none.
     pub(crate) client: u64,
+}
+
+impl Speaker {
+    /// A push of the channel, as its client receives it.
+    pub(crate) fn push<'m>(&'m self, event: &'m str, payload: Payload<'m>) -> ServerMessage<'m> {
+        let (join_ref, topic) = (self.join_ref.as_ref(), (&*self.topic).into());
+        let (msg_ref, event) = (Ref::Null, event.into());
+        ServerMessage::Event(Message { join_ref, msg_ref, topic, event, payload })
+    }
 }
 
 impl Socket {

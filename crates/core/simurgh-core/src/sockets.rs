@@ -1,13 +1,11 @@
 //! The interface of a core to its sockets.
 
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::Broadcast;
 use simurgh_data::{Key, Now, Run, Shared};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::CloseCode;
 
+use crate::prelude::*;
 use crate::socket::Socket;
 
 /// Why a core returns a connection without a session to its transport.

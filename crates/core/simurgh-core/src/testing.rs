@@ -339,6 +339,12 @@ impl TestShard {
         self.core.closed(&mut self.out, key, socket);
     }
 
+    /// The channel that this client has joined last.
+    pub(crate) fn channel(&self, key: Key) -> ChannelId {
+        let list = self.out.socket(key).unwrap().list;
+        self.core.registry().channels_of(list)[0]
+    }
+
     pub(crate) fn handles_mail(&mut self) {
         loop {
             let mail = std::mem::take(&mut self.node.log().mail[0]);
@@ -388,7 +394,7 @@ impl TestShard {
     pub(crate) fn counts(&mut self) -> Vec<String> {
         let mut changes = Vec::new();
         for ((name, _, _, value), seen) in ShardMetrics::ALL.iter().zip(&mut self.seen) {
-            let now = value(&self.core.metrics);
+            let now = value(self.core.metrics());
             if now != *seen {
                 changes.push(format!("{name} {:+}", now as i64 - *seen as i64));
                 *seen = now;

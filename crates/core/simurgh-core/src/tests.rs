@@ -1,5 +1,6 @@
 //! Plain data: its queries, and how it is shown in a log.
 
+mod components;
 mod handles;
 
 use std::sync::Arc;
@@ -182,7 +183,7 @@ fn debug_output_is_readable() {
         Outcome::NoReply
     }));
     it.joined(&["t"]);
-    assert_eq!(it.core.metrics.errors_callback_panic.value(), 0);
+    assert_eq!(it.core.metrics().errors_callback_panic.value(), 0);
 }
 
 #[test]

@@ -66,6 +66,7 @@ extern crate std;
 mod delta;
 mod diff;
 mod encode;
+mod held_leaves;
 mod meta;
 mod peers;
 mod phx_ref;
@@ -74,6 +75,7 @@ mod table;
 
 pub use delta::{Applied, Delta, Shared, Snapshot};
 pub use diff::{Change, ChangedMeta, Diff};
+pub use held_leaves::HeldLeaves;
 pub use meta::{Extra, Meta, MetaError};
 pub use peers::{FromPeers, ToPeers};
 pub use phx_ref::{NotAPhxRef, Owner, PhxRef, PhxRefs};

@@ -9,12 +9,14 @@ extern crate std;
 
 mod key;
 mod page;
+mod pages;
 mod shared;
 mod slot_allocator;
 mod time;
 
 pub use key::Key;
 pub use page::Page;
+pub use pages::Pages;
 pub use shared::{Run, Shared};
 pub use slot_allocator::{PAGE_SLOTS, SlotAllocator};
 pub use time::{Next, Now};

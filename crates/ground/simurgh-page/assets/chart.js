@@ -51,9 +51,9 @@ const Ticks = (() => {
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400,
   ];
 
-  /** Round numbers from 0 to at least `max`. */
-  function linear(max, count) {
-    const raw = (max || 1) / count;
+  /** Round numbers from 0 to at least `max`, at least `least` apart. */
+  function linear(max, count, least) {
+    const raw = Math.max((max || 1) / count, least);
     const size = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 2.5, 5, 10].find((factor) => factor * size >= raw * 0.9999) * size;
     const ticks = [];
@@ -250,7 +250,8 @@ class Chart {
       return [ticks, (value) => y + h - part(value) * h];
     }
     const least = this.spec.kind === "count" || this.spec.kind === "rate" ? 4 : 1;
-    const ticks = Ticks.linear(Math.max(max * 1.04, max > 0 ? 0 : least), h < 140 ? 3 : 4);
+    const apart = this.spec.kind === "count" ? 1 : 0;
+    const ticks = Ticks.linear(Math.max(max * 1.04, max > 0 ? 0 : least), h < 140 ? 3 : 4, apart);
     const top = ticks.at(-1);
     return [ticks, (value) => y + h - (value / top) * h];
   }

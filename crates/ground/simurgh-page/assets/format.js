@@ -13,7 +13,7 @@ const Format = (() => {
   function digits(value) {
     const size = Math.abs(value);
     if (size >= 100 || value === 0) return String(Math.round(value));
-    return String(Number(value.toFixed(size >= 10 ? 1 : size >= 0.01 ? 2 : 4)));
+    return String(Number(value.toFixed(size >= 10 ? 1 : size >= 0.1 ? 2 : size >= 0.01 ? 3 : 4)));
   }
 
   /** Whole numbers with thin spaces between the thousands. */
@@ -34,7 +34,7 @@ const Format = (() => {
 
   /** Microseconds. */
   function micros(us) {
-    if (us === 0) return "0";
+    if (us === 0) return `0${THIN}µs`;
     if (Math.abs(us) < 999.5) return `${digits(us)}${THIN}µs`;
     if (Math.abs(us) < 999.5e3) return `${digits(us / 1e3)}${THIN}ms`;
     return us < 120e6 ? `${digits(us / 1e6)}${THIN}s` : clock(us / 1e6);

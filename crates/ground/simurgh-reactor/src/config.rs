@@ -33,7 +33,7 @@ pub struct Config {
     /// Backlog of each listening socket. Default 4096; the system may allow less.
     pub backlog: i32,
     /// Whether [`crate::Io::received_at`] returns when the kernel received what is read. Default
-    /// off; when on, a received message costs some 0.3 µs more (kernel and read together), and an
+    /// off; when on, a received message costs about 0.3 µs more (kernel and read together), and an
     /// outgoing connection one system call.
     pub receive_stamps: bool,
 }

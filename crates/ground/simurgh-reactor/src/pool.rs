@@ -79,7 +79,7 @@ impl Pool {
             return Some(memory);
         }
         let Some(first) = bytes.checked_mul(CHUNK).and_then(map) else { return map(bytes) };
-        // SAFETY: so many pieces were mapped.
+        // SAFETY: this many pieces were mapped.
         self.of(bytes).extend((1..CHUNK).rev().map(|at| unsafe { first.add(at * bytes) }));
         Some(first)
     }

@@ -6,7 +6,7 @@ use crate::io::Io;
 const STEP_BYTES: u64 = 64 << 10;
 
 /// The share of one stage of a turn: time, and connections to be written to or closed (which costs
-/// some 4 to 10 µs each at the end of the turn, so a limit of time alone would not suffice).
+/// about 4 to 10 µs each at the end of the turn, so a limit of time alone would not suffice).
 #[derive(Clone, Copy)]
 pub(crate) struct Share {
     ns: u64,

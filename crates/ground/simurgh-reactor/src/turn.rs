@@ -216,7 +216,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Reads sockets whose last read filled the buffer, or that were released: so many, once each.
+    /// Reads sockets whose last read filled the buffer, or that were released: this many, once
+    /// each.
     fn read_ready(&mut self, count: usize) {
         let mut stage = Stage::begin(stage::READY, &self.io);
         for _ in 0..count {

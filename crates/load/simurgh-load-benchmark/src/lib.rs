@@ -10,8 +10,8 @@
 //! ```
 //!
 //! *Closed loop*, as wrk: each connection sends its next request as soon as its answer has come.
-//! *Open loop* (a rate), as wrk2: requests are due at fixed times whatever the server does, and
-//! their latency counts from then, so a stalling server does not get fewer requests.
+//! *Open loop* (a rate), as wrk2: requests are due at fixed times, and their latency counts from
+//! then. So a stalling server does not get fewer requests.
 //!
 //! Each worker is a thread with its own reactor and histograms, which are added at the end. All
 //! connections are opened before the clock starts, so this does not affect the figures.

@@ -63,7 +63,7 @@ pub struct Outcome {
     /// ended. In a closed loop without errors that is the number of connections, less the time in
     /// which the generator did not use them.
     pub in_flight: f64,
-    /// How late the generator was at its own checks, each 10 ms: the latency holds such a time.
+    /// How late the generator's own checks were, one every 10 ms; latencies contain these delays.
     pub generator_late_us: Stats,
     /// CPU seconds of the generator's threads.
     pub cpu_s: f64,

@@ -245,7 +245,7 @@ impl WorkerPool {
             }
         }
         if Instant::now() > until {
-            return Err(BenchmarkError::Worker("it does not come to an end".to_owned()));
+            return Err(BenchmarkError::Worker("it does not end".to_owned()));
         }
         Ok(())
     }

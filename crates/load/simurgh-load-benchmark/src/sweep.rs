@@ -6,9 +6,9 @@
 //! - The server *saturates* at the least number of connections that reach 95 % of the greatest rate
 //!   of all rows, once a row has shown that more connections bring less than 5 % more.
 //! - *Little's law*: open requests = rate × mean latency. In a closed loop there are as many as
-//!   connections, so each row shows how much of the time connections really waited for the server;
-//!   and beyond saturation, where the rate no longer grows, it predicts the latency of the next
-//!   row: connections ÷ the greatest rate so far.
+//!   connections, so each row shows which part of the time connections waited for the server.
+//!   Beyond saturation, where the rate no longer grows, it predicts the latency of the next row:
+//!   connections ÷ the greatest rate so far.
 
 use serde::Serialize;
 

@@ -256,6 +256,6 @@ fn closed_error(why: Closed) -> io::Error {
     match why {
         Closed::Unconnected(kind) | Closed::Reset(kind) => kind.into(),
         Closed::PeerEof => io::Error::other("the server closed the connection"),
-        Closed::Local | Closed::Slow => io::Error::other("the connection was given up"),
+        Closed::Local | Closed::Slow => io::Error::other("the attempt to connect was abandoned"),
     }
 }

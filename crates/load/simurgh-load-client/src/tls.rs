@@ -62,7 +62,7 @@ impl TlsConfig {
                     private key in PEM, with line breaks";
                 let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| no_key)?;
                 builder.with_client_auth_cert(chain, key).map_err(|error| {
-                    format!("the client's certificate and key do not fit: {error}")
+                    format!("the client's certificate and key do not match: {error}")
                 })?
             }
         };

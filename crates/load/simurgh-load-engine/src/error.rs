@@ -14,7 +14,7 @@ pub enum RunError {
     /// A worker did not start.
     #[error("a worker did not start: {0}")]
     Worker(String),
-    /// Agents that cannot take part: name, problem and remedy.
+    /// Agents that cannot join the run: name, problem and remedy.
     #[error("{}", .0.join("\n"))]
     Agents(Vec<String>),
 }

@@ -1,11 +1,11 @@
 //! When users arrive: the plan of the phases, and one worker's share of it.
 //!
 //! Time is divided into bins of 100 ms. The number of arrivals of the *whole* run in each bin
-//! follows from the scenario and its seed alone; a worker computes all bins but only takes every
-//! `of`-th arrival, so workers and hosts agree without communication, and a run is the same
-//! whatever their number. Even arrivals happen when the integral of the rate passes a whole number;
-//! a Poisson process is a Poisson number in each bin at independent uniform times. This module
-//! reads no clock.
+//! follows from the scenario and its seed alone. A worker computes all bins but takes only every
+//! `of`-th arrival. So workers and hosts agree without communication, and their number does not
+//! change a run. Even arrivals happen when the integral of the rate passes a whole number; a
+//! Poisson process is a Poisson number in each bin at independent uniform times. This module reads
+//! no clock.
 
 use simurgh_load_scenario::{Arrivals, Load, Phase};
 

@@ -2,8 +2,8 @@
 //!
 //! A user's first server follows from its number in the run, so that all workers of all hosts
 //! spread users evenly without communication. Each round over the servers has a different order,
-//! drawn from the seed: otherwise other choices that users make in turn, such as rooms, would be in
-//! step with it, and all members of a room would be at one server.
+//! drawn from the seed. Otherwise it would be in step with other choices that users make in turn,
+//! such as rooms, and all members of a room would be on one server.
 
 use simurgh_load_scenario::placement::apportion;
 use simurgh_load_scenario::{Spread, Target};

@@ -306,7 +306,7 @@ class RunPage {
     const notices = [];
     if (ending && passed !== null && passed !== undefined) {
       const failed = verdicts.filter((verdict) => !verdict.passed).map((verdict) => (
-        `${verdict.figure} was ${measured(verdict)}, threshold ${verdict.condition}`
+        `${verdict.figure}: ${measured(verdict)}, threshold ${verdict.condition}`
       ));
       const all = verdicts.length === 1 ? "The threshold is met." : "All thresholds are met.";
       notices.push(["passed", passed ? "good" : "bad", passed ? "Passed" : "Failed",

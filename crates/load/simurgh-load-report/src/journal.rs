@@ -46,8 +46,8 @@ impl Journal {
     }
 }
 
-/// Whether another process, or another part of this one, writes the journal; if not, it is locked
-/// from now on. On a file system without locks it counts as free.
+/// Whether another process, or another part of this one, writes the journal. If not, this locks it.
+/// On a file system without locks it counts as free.
 fn is_locked(file: &File) -> bool {
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }

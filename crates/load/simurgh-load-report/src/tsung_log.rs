@@ -1,11 +1,11 @@
 //! Tsung's own logs, for scripts and people that know them: `tsung.log`, `match.log`,
 //! `tsung-fullstats.log`, `tsung.dump`.
 //!
-//! A block of `tsung.log` has for each statistic `count mean stddev max min globalmean globalcount`
-//! (milliseconds; the first three of this block, the others of the whole run) and for each counter
-//! its growth and its total. Unlike in Tsung, global figures include the block itself, and the
-//! first block is at the very start: `tsung_stats.pl` computes rates from the second block on, and
-//! would lose the first 10 s.
+//! A block of `tsung.log` has `count mean stddev max min globalmean globalcount` for each
+//! statistic, in milliseconds (the first three of this block, the others of the whole run). It has
+//! the growth and the total of each counter. Unlike in Tsung, global figures include the block
+//! itself, and the first block is at the very start: `tsung_stats.pl` computes rates from the
+//! second block on, and would lose the first 10 s.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -200,7 +200,7 @@ impl<'s> SessionCheck<'s> {
         if let Some(reconnect) = session.reconnect
             && reconnect.max < reconnect.min
         {
-            self.wrong(0, "reconnect waits longer at first than at most", "raise max");
+            self.wrong(0, "reconnect: min is longer than max", "raise max");
         }
         if session.transport == Transport::LongPoll && !is_phoenix {
             self.wrong(0, "long polling is Phoenix's", "add protocol = \"phoenix\"");
@@ -228,7 +228,7 @@ impl<'s> SessionCheck<'s> {
             _ => {}
         }
         if heartbeat.as_ref().is_some_and(|heartbeat| heartbeat.every.is_zero()) {
-            self.wrong(0, "heartbeats come after no time at all", "");
+            self.wrong(0, "the interval of heartbeats is 0", "");
         }
         if !rules.is_empty() && *transport == Transport::LongPoll {
             self.wrong(0, "`answer` is for frames of WebSockets", "leave answer or longpoll out");
@@ -261,7 +261,11 @@ impl<'s> SessionCheck<'s> {
                 self.wrong(0, "drop: the next drop would begin before this one ends", help);
             }
             if drop.reconnect.1 < drop.reconnect.0 {
-                self.wrong(0, "drop: reconnect goes from a longer to a shorter time", "swap them");
+                self.wrong(
+                    0,
+                    "drop: the first time of reconnect is longer than the second",
+                    "swap them",
+                );
             }
             if session.transport == Transport::LongPoll {
                 self.wrong(0, "drop works on WebSockets only", "remove drop or longpoll");
@@ -315,7 +319,7 @@ impl<'s> SessionCheck<'s> {
             Act::Switch(switch) => {
                 self.dialect = switch.dialect;
                 if switch.target >= self.scenario.targets.len() {
-                    self.wrong(line, "it switches to a server that is not there", "");
+                    self.wrong(line, "it switches to an unknown server", "");
                 }
                 *before = Before { connected: switch.restore, ..Before::default() };
             }
@@ -347,10 +351,10 @@ impl<'s> SessionCheck<'s> {
             }
             Act::For(each) => self.bounds(step, each.from, each.to, each.step),
             Act::Think(Think::Uniform(from, to)) if to < from => {
-                self.wrong(line, "it thinks from a longer to a shorter time", "swap them");
+                self.wrong(line, "think: the first time is longer than the second", "swap them");
             }
             Act::Repeat(repeat) if repeat.times_max == 0 => {
-                self.wrong(line, "it repeats 0 times at most", "");
+                self.wrong(line, "the limit of repetitions is 0", "");
             }
             Act::Gather { users: 0, .. } => self.wrong(line, "it gathers no users", ""),
             Act::Set(set) if set.vars.is_empty() => self.wrong(line, "it sets no variable", ""),
@@ -385,7 +389,7 @@ impl<'s> SessionCheck<'s> {
             (Bound::Number(from), Bound::Number(to)) if (by > 0) != (from <= to) && from != to => {
                 let what = format!("no step of {by} leads from {from} to {to}");
                 if !matches!(&step.act, Act::For(each) if each.at_least_once) {
-                    self.wrong(step.line, what, "its steps would never be done");
+                    self.wrong(step.line, what, "its steps would never run");
                 }
             }
             _ => {}

@@ -324,7 +324,7 @@ pub struct Reconnect {
     pub rejoin: bool,
 }
 
-/// Cuts of connections on purpose, as on a mobile network, at random times.
+/// Deliberate cuts of connections at random times, as in a mobile network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Drop {
     /// From one cut to the next.

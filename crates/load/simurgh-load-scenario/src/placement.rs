@@ -10,7 +10,7 @@ const OWN_DESCRIPTORS: u64 = 32;
 const WORKERS_MAX: u64 = 2_000;
 
 /// Workers for a scenario on this host: one for each core, fewer for a few users, more when their
-/// connections need more descriptor tables, each of so many `descriptors`.
+/// connections need more descriptor tables, each of this many `descriptors`.
 pub fn workers(scenario: &Scenario, descriptors: u64) -> usize {
     workers_for(connections_max(scenario), descriptors)
 }
@@ -25,7 +25,7 @@ pub fn connections_max(scenario: &Scenario) -> u64 {
     users_max(scenario).saturating_mul(if twice { 2 } else { 1 })
 }
 
-/// Workers for a number of connections, each with a table of so many `descriptors`.
+/// Workers for a number of connections, each with a table of this many `descriptors`.
 pub fn workers_for(users: u64, descriptors: u64) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
     usize::try_from(needed(users, descriptors, cores).min(WORKERS_MAX)).unwrap_or(1)

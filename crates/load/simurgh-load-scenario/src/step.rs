@@ -378,7 +378,7 @@ pub enum Value {
         file: u16,
         /// Between the fields.
         delimiter: String,
-        /// Any row, instead of one after the other (over all users).
+        /// Takes a random row instead of the next one (counted over all users).
         random: bool,
     },
     /// The value of a JSON path in a variable.

@@ -134,7 +134,7 @@ impl Checker {
         let (place, file) = system.split_at(system.rfind('/').map_or(0, |at| at + 1));
         if doctype.root != "tsung" || file != FILE {
             let what = format!("the DOCTYPE names `{}` and \"{system}\"", doctype.root);
-            let help = format!("Tsung wants `tsung` and {FILE}");
+            let help = format!("Tsung expects `tsung` and {FILE}");
             self.wrong_if_strict(warnings, Diagnostic::at(line, what).help(help));
         } else if !PLACES.contains(&place) && !self.strict {
             let what = format!("the DOCTYPE names \"{system}\", which Tsung installs nowhere");
@@ -182,7 +182,11 @@ impl Checker {
                 }
             } else if self.strict && declared.token && !is_token(value) {
                 let what = format!("`{key}` of <{name}> cannot be \"{value}\"");
-                self.wrong(attribute.line, what, "a word of letters, digits and . - _ : is wanted");
+                self.wrong(
+                    attribute.line,
+                    what,
+                    "it must be a word of letters, digits and . - _ :",
+                );
             }
         }
         for declared in rule.attributes.iter().filter(|declared| declared.required) {

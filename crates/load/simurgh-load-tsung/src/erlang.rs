@@ -390,7 +390,7 @@ impl Parser {
     }
 }
 
-/// Two strings or lists as one.
+/// Concatenates two strings or lists.
 fn joined(first: Term, second: Term) -> Option<Term> {
     match (first, second) {
         (Term::List(first), Term::List(second)) => Some(Term::List([first, second].concat())),

@@ -5,8 +5,8 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The delay before attempt number `attempt`, from 0: 100 ms, twice as long each time, 5 s at most;
-/// times a random factor of 0.5 to 1.5, so that nodes do not come back all at once.
+/// The delay before attempt number `attempt`, from 0. It is 100 ms, doubles each time up to 5 s,
+/// and is multiplied by a random factor of 0.5 to 1.5, so that nodes do not return all at once.
 pub(crate) fn delay(attempt: u32, random: &mut fastrand::Rng) -> Duration {
     let longer = FIRST.saturating_mul(1 << attempt.min(10));
     longer.min(LONGEST).mul_f64(0.5 + random.f64())

@@ -2,12 +2,12 @@
 //!
 //! A whole bucket is one subscription, without subscriptions to its topics: overlapping
 //! subscriptions get every message twice. When a bucket changes between single topics and the
-//! whole, old and new subscriptions overlap for a while, for three reasons: the broker's other
-//! servers must learn of the new one first; a server that is about to deliver to the old one does
-//! not look up the new one again; and answers to PINGs may come between the two deliveries of one
-//! message. The first delivery of a message is accepted. A message with a lower number of the same
-//! publisher is dropped, since the broker delivers the messages of one publisher on one subject in
-//! order, for any subscription.
+//! whole, old and new subscriptions overlap for a while, for three reasons:
+//! - The broker's other servers must learn of the new one first.
+//! - A server that is about to deliver to the old one does not look up the new one again.
+//! - Answers to PINGs may come between the two deliveries of one message. The first delivery of a
+//!   message is accepted. A message with a lower number of the same publisher is dropped, since the
+//!   broker delivers the messages of one publisher on one subject in order, for any subscription.
 //!
 //! ```text
 //! SUB new, PING k ─► PONG k: in force ─► 250 ms later: UNSUB old, PING m ─► PONG m: only the new

@@ -2,13 +2,14 @@
 //! [`Adapter`](simurgh_cluster::Adapter) for it.
 //!
 //! It implements NATS's text protocol itself instead of using async-nats. An adapter needs to know
-//! what the broker has received, which that client does not expose (0.51.0): its `flush` waits for
-//! the socket and not for an answer to PING; its `drain` forgets a subscription before the server
-//! has; its reconnect sends the rest of its queue before earlier envelopes can be sent again; each
-//! subscription has its own queue, so the order of messages across two of them is lost. A
-//! request without a responder could replace the PING, but gets no reply as soon as any client
-//! subscribes to `>`. Here one stream of operations is read in the order in which the server wrote
-//! it, and a message costs a fraction (`simurgh-bench cluster`).
+//! what the broker has received, which that client does not expose (0.51.0):
+//! - Its `flush` waits for the socket and not for an answer to PING.
+//! - Its `drain` forgets a subscription before the server does.
+//! - Its reconnect sends the rest of its queue before earlier envelopes can be sent again.
+//! - Each subscription has its own queue, which loses the order of messages across two of them. A
+//!   request without a responder could replace the PING, but gets no reply as soon as any client
+//!   subscribes to `>`. Here one stream of operations is read in the order in which the server
+//!   wrote it, and a message costs a fraction (`simurgh-bench cluster`).
 //!
 //! ```text
 //! owner ─► publish, interest ─► Outbox, Interests ─► bytes to write ─┐

@@ -1,9 +1,9 @@
 //! How many members a topic has on all shards, without a lock: a table of atomic counters.
 //!
-//! A slot holds a tag of the topic's hash and a count. Shards only ever add and subtract. When two
+//! A slot holds a tag of the topic's hash and a count. Shards only ever add and subtract. If two
 //! shards claim different slots for a new topic at the same time, each counts in its own until one
-//! of them is empty; when no slot is free nearby, the topic is not counted. Both only make the
-//! number a little too small, and only whether joins are announced depends on it.
+//! of them is empty. If no slot nearby is free, the topic is not counted. Both only make the number
+//! a little too small, and only whether joins are announced depends on it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -33,7 +33,7 @@ pub struct Point {
     pub limited_per_s: f64,
     pub cpu_cores: f64,
     pub resident_bytes: u64,
-    /// Bytes queued for slow peers.
+    /// Bytes queued for slow clients.
     pub queued_bytes: u64,
     /// Bytes of undelivered broadcasts, summed over the shards' mailboxes.
     pub mailbox_bytes: u64,
@@ -52,7 +52,7 @@ pub struct Memory {
     pub connection_records: u64,
     /// Memberships and subscriber tables, without the state of the application's channels.
     pub tables: u64,
-    /// Bytes queued for slow peers.
+    /// Bytes queued for slow clients.
     pub outbound_queues: u64,
     pub half_received: u64,
     /// Broadcasts kept for clients that come back, and their topics.
@@ -80,7 +80,7 @@ pub struct ShardRow {
     /// Bytes of undelivered broadcasts, its mailbox included.
     pub mailbox_bytes: u64,
     pub fanout_topics: u64,
-    /// Bytes queued for slow peers.
+    /// Bytes queued for slow clients.
     pub queued_bytes: u64,
     pub messages_in_per_s: f64,
     pub messages_out_per_s: f64,
@@ -120,7 +120,7 @@ pub struct Overview {
     pub uptime_s: f64,
     /// Most sockets that it accepts, if there is a limit.
     pub max_connections: Option<u64>,
-    /// Most bytes queued for one slow peer.
+    /// Most bytes queued for one slow client.
     pub outbound_bytes_max: u64,
     /// Most bytes of undelivered broadcasts in a shard.
     pub mailbox_bytes_max: u64,

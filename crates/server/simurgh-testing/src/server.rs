@@ -65,8 +65,8 @@ impl TestServer {
         Self::with(app, Options::default())
     }
 
-    /// As [`start`](Self::start), with options of the driver: with a serializer, for example, every
-    /// message passes it and WebSocket frames.
+    /// Like [`start`](Self::start), with options of the driver. With a serializer, for example,
+    /// every message passes it and WebSocket frames.
     ///
     /// ```
     #[doc = include_str!("example.md")]

@@ -23,7 +23,7 @@ pub const DEPTH_MAX: usize = 32;
 
 /// Decodes a whole term, which begins with the byte 131.
 ///
-/// Memory is bounded by the input: some 70 bytes of memory for each byte of a list of small
+/// Memory is bounded by the input: about 70 bytes of memory for each byte of a list of small
 /// integers, less for all else.
 ///
 /// # Errors

@@ -205,7 +205,7 @@ impl Verifier {
         }
     }
 
-    /// Verifies a token; `now` is since the Unix epoch.
+    /// Verifies a token; `now` is the time since the Unix epoch.
     ///
     /// # Errors
     /// The token is refused; [`TokenError::reason`] is for its client.

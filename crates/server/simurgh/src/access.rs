@@ -1,7 +1,7 @@
 //! Which hosts and tokens the server's own paths accept.
 //!
-//! An operator who listens on loopback means this machine. But a page of any site can resolve its
-//! own name to 127.0.0.1 (DNS rebinding), and a proxy on this machine forwards requests from
+//! A server that listens on loopback is meant for this machine. But a page of any site can resolve
+//! its own name to 127.0.0.1 (DNS rebinding), and a proxy on this machine forwards requests from
 //! anywhere; both show in `Host`. So `/metrics`, the observer and the publish API accept this
 //! machine's own names, and those that the settings list.
 

@@ -68,7 +68,7 @@ impl Presence {
         Self(server)
     }
 
-    /// The metas of all who are present, by key; a sample of the keys if there are more than
+    /// The metas of all present clients, by key; a sample of the keys if there are more than
     /// [`PresenceConfig::list_max`](crate::PresenceConfig::list_max).
     ///
     /// # Errors

@@ -196,7 +196,7 @@ pub enum RecvError {
     /// There is none now; only from [`Subscription::try_recv`].
     #[error("no message has arrived")]
     Empty,
-    /// So many broadcasts were dropped because [`SUBSCRIPTION_BYTES_MAX`] bytes waited. They were
+    /// This many broadcasts were dropped because [`SUBSCRIPTION_BYTES_MAX`] bytes waited. They were
     /// the newest at that time; the next one received is newer.
     #[error("{0} broadcasts were lost because too many waited")]
     Lagged(u64),

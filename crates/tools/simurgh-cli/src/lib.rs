@@ -26,9 +26,9 @@
 //! load and measures, `observe` shows a running one, `token` makes and inspects tokens. The
 //! commands `road` and `tune` are separate crates.
 //!
-//! Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or file are wrong,
-//! 128 plus the signal's number when a second signal ended it at once; `load`, `token` and `tune`
-//! have more.
+//! Exit status: 0 after a drain, 1 if the server cannot start, 2 if flags or file are wrong, 128
+//! plus the signal's number if a second signal ended it at once. `load`, `token` and `tune` have
+//! more.
 
 mod config;
 mod drive;

@@ -86,6 +86,9 @@ fn report(source: &Source, sockets: &[Served], endpoint: &Endpoint) {
         };
         tracing::info!("socket: ws://{address}{path}{longpoll}{channels}{what}");
     }
+    // An application in Rust has its own pages, or none.
+    let page = source.tokens.map(|_| format!("http://{address}/, ")).unwrap_or_default();
+    tracing::info!("pages: {page}observer http://{address}/observer/");
     match source.tokens {
         Some("off") => tracing::info!("tokens: off, any client may connect"),
         Some(tokens) => tracing::info!("tokens: {tokens}"),

@@ -103,7 +103,7 @@ impl PeakMemory {
     }
 }
 
-/// CPU time and deliveries so far, of each server where it is a list.
+/// CPU time and deliveries so far; a list has those of each server.
 struct Spent {
     delivered: Vec<u64>,
     server_ns: Vec<u64>,

@@ -155,8 +155,8 @@ pub(super) struct ReconnectResult {
     pub(super) sockets_left: i64,
     /// The slowest heartbeat of the probes.
     pub(super) heartbeat_max_us: u64,
-    /// How late the probes began one at most. It is part of the heartbeat's time, and caused by a
-    /// lack of cores, not by the server.
+    /// The greatest delay before the probes began one. It is part of the heartbeat's time, and
+    /// caused by a lack of cores, not by the server.
     pub(super) heartbeat_lag_max_us: u64,
     pub(super) heartbeats_failed: u64,
     /// Seconds until all had joined again.

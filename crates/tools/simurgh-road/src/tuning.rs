@@ -52,7 +52,7 @@ impl Drop for TemporaryTuning {
         match simurgh_tune::undo(Path::new("/"), &file) {
             Ok(done) if !done.undo_file_is_there => complain("restored the system settings"),
             Ok(_) | Err(_) => complain(&format!(
-                "not all was put back: `simurgh tune --undo {}` says why",
+                "some settings were not restored: run `simurgh tune --undo {}`",
                 file.display()
             )),
         }

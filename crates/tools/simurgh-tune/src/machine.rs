@@ -210,7 +210,7 @@ impl Root<'_> {
         })?;
         match numbers(text.trim().trim_start_matches('-'), 1).as_deref() {
             Ok([entries]) if *entries > 0 => Ok(*entries),
-            _ => Err(format!("{} holds {:?}, no size", path.display(), text.trim())),
+            _ => Err(format!("{} holds {:?}, which is not a size", path.display(), text.trim())),
         }
     }
 
@@ -273,7 +273,7 @@ const THREADS: Kind = Kind {
     v2: Files { limit: "pids.max", used: "pids.current", reclaimable: None },
 };
 
-/// For no limit, version 1 has the largest number of whole pages.
+/// Without a limit, version 1 has the largest number of whole pages.
 const UNLIMITED: u64 = 1 << 60;
 
 impl Files {
@@ -388,7 +388,7 @@ fn drops(text: &str) -> Reading<u64> {
     columns
         .map(|column| u64::from_str_radix(column?, 16).ok())
         .sum::<Option<u64>>()
-        .ok_or_else(|| "/proc/net/softnet_stat is not as it should be".to_owned())
+        .ok_or_else(|| "/proc/net/softnet_stat has an unknown format".to_owned())
 }
 
 /// Whether the effective user, the second of four, is root.

@@ -2,13 +2,13 @@
 //! of several nodes. They pass through the cluster's thread, which puts those of the broker in
 //! order.
 
-use alloc::boxed::Box;
 use core::time::Duration;
 
 pub use simurgh_history::NotKept;
 use simurgh_history::{EngineEvent, Place};
 
 use crate::broadcast::Broadcast;
+use crate::prelude::*;
 
 /// Bytes that an item is charged on its way to its home, in addition to its broadcast.
 const ITEM_BYTES: usize = 64;

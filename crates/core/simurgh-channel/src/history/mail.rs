@@ -1,9 +1,5 @@
 //! Mail between shards about the histories of topics, and requests from outside.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_data::Key;
 use simurgh_history::{GapReason, Position, Since, StoredAt};
 use simurgh_proto::message::Payload;
@@ -12,6 +8,7 @@ use super::engine::{FromEngine, NotKept};
 use crate::broadcast::Broadcast;
 use crate::flow::{Charge, Posted};
 use crate::id::ChannelId;
+use crate::prelude::*;
 
 /// Where a broadcast is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -94,7 +94,7 @@ pub enum RateError {
 ///
 /// It is the time at which it is, or was, full again, in units of a nanosecond divided by the
 /// rate's count: then a token is a whole number of units, the rate's period, and nothing is ever
-/// rounded. With times of 64 bits, and counts and periods of some 40, none of it overflows.
+/// rounded. With times of 64 bits, and counts and periods of about 40, none of it overflows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bucket {
     full_at: u128,

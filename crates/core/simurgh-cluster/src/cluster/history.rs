@@ -1,6 +1,5 @@
 //! Topics with a history: between this node, the broker and the module `history`.
 
-use alloc::vec::Vec;
 use bytes::Bytes;
 use simurgh_history::{NotKept, Retention, StoredAt};
 
@@ -9,6 +8,7 @@ use super::{Cluster, LinkState, LocalNode, Notice, Time};
 use crate::adapter::{Adapter, Event, Number};
 use crate::envelope::{Envelope, Kind};
 use crate::history::{HistoryCounts, HistoryEvent, HistorySink, Next, StoreItem, Storing, TopicId};
+use crate::prelude::*;
 use crate::subject::{Interest, Space};
 
 /// If more topics than this may have lost something, all are checked.

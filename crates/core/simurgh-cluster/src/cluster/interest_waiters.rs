@@ -1,9 +1,7 @@
 //! Callers that wait until an interest is in force.
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-
 use crate::adapter::Generation;
+use crate::prelude::*;
 
 #[derive(Debug, Default)]
 pub(super) struct InterestWaiters {

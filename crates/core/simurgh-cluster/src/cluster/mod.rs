@@ -8,9 +8,6 @@ mod presence_requests;
 mod receive;
 mod send;
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 use core::task::Context;
 
 use bytes::Bytes;
@@ -34,6 +31,7 @@ use crate::interests::{Interests, InterestsConfig, Shards};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, Outbox, OutboxConfig};
 use crate::peers::{PeerEvent, Peers, PeersConfig};
+use crate::prelude::*;
 use crate::presence::PresenceParts;
 use crate::subject::{Interest, Prefix, Subject};
 use crate::time::Time;

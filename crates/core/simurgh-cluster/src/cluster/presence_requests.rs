@@ -1,9 +1,9 @@
 //! Requests for topics' presences that are to be sent.
 
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::node_id::NodeId;
+use crate::prelude::*;
 use crate::time::MILLISECOND;
 
 const GATHERED_NS: u64 = 10 * MILLISECOND;

@@ -1,7 +1,5 @@
 //! Processing the events of the broker and the messages of other nodes.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
 use bytes::Bytes;
 use simurgh_presence::{FromPeers, Owner};
 
@@ -14,6 +12,7 @@ use crate::message::Message;
 use crate::node_id::NodeId;
 use crate::outbox::Class;
 use crate::peers::PeerEvent;
+use crate::prelude::*;
 use crate::presence::{Part, PresenceUpdate};
 use crate::subject::{Bucket, Interest, Space};
 

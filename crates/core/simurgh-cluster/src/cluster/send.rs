@@ -1,8 +1,5 @@
 //! Sending: broadcasts, topics, presences, disconnects, calls and beats of this node.
 
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_history::Retention;
 use simurgh_presence::{FromPeers, Owner, ToPeers};
 
@@ -15,6 +12,7 @@ use crate::disconnects::{DisconnectNumber, TooManyDisconnects};
 use crate::envelope::{Draft, EncodeError, Header, Item, Kind, resent, stamped};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, OUTBOX_ENTRY_BYTES};
+use crate::prelude::*;
 use crate::presence::{ask_drafts, delta_drafts, state_drafts};
 use crate::subject::{Space, Subject, TOKEN_BYTES_MAX};
 

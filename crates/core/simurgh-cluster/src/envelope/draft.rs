@@ -1,12 +1,12 @@
 //! Writing envelopes.
 
-use alloc::vec::Vec;
 use bytes::{Bytes, BytesMut};
 use simurgh_proto::message::events::is_reserved;
 
 use super::item::{Item, ItemPayload};
 use super::{ENVELOPE_BYTES_MAX, ENVELOPE_VERSION, FLAGS_AT, Flags, HEADER_BYTES, Kind, N_AT};
 use crate::node_id::NodeId;
+use crate::prelude::*;
 use crate::subject::TOPIC_BYTES_MAX;
 use crate::wire;
 

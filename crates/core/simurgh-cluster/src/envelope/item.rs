@@ -1,12 +1,12 @@
 //! The items of envelopes.
 
 use alloc::borrow::Cow;
-use alloc::vec::Vec;
 
 use simurgh_proto::message::{Message, Payload, events, events::is_reserved};
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage, json};
 
 use super::EnvelopeError;
+use crate::prelude::*;
 use crate::wire::{self, Reader};
 
 /// Bytes that every item has: its flags, and two lengths.

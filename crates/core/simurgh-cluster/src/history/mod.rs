@@ -69,9 +69,6 @@ mod topic;
 mod topics;
 mod watermarks;
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -89,6 +86,7 @@ use self::topics::{ShardContext, Topics};
 use crate::adapter::{Fetch, Fetched, NotStored, Number, Ticket};
 use crate::envelope::Envelope;
 use crate::node_id::NodeId;
+use crate::prelude::*;
 use crate::subject::{Prefix, Space, Subject};
 use crate::time::{SECOND, Time};
 

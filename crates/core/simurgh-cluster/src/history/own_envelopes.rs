@@ -1,8 +1,8 @@
 //! The stored envelopes of this node, to recognize them when they are received.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
+
+use crate::prelude::*;
 
 /// How long an envelope that was not received is remembered after its answer.
 const UNHEARD_NS: u64 = 10_000_000_000;

@@ -1,8 +1,8 @@
 //! Requests to the broker about topics.
 
 use super::topic::TopicId;
+use crate::prelude::*;
 use crate::subject::Subject;
-use alloc::vec::Vec;
 
 #[derive(Debug)]
 pub(super) enum Request {

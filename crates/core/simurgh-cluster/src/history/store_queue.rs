@@ -5,12 +5,7 @@
 //! repeated envelope cannot follow a later one, and a crowd pays once. A broadcast with its
 //! publisher's id is sent alone, because a broker knows only ids of whole envelopes.
 
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
-use alloc::format;
-use alloc::string::{String, ToString};
-use alloc::vec;
-use alloc::vec::Vec;
+use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use bytes::Bytes;
@@ -24,6 +19,7 @@ use super::own_envelopes::OwnEnvelopes;
 use crate::adapter::Ticket;
 use crate::envelope::{Draft, EncodeError};
 use crate::node_id::NodeId;
+use crate::prelude::*;
 use crate::subject::{Prefix, Space, Subject, push_token};
 use crate::table::{Named, Table};
 

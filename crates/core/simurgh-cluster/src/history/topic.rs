@@ -1,13 +1,10 @@
 //! One followed topic.
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-
 use bytes::Bytes;
 
 use crate::adapter::{Number, Received, Ticket};
 use crate::envelope::{Envelope, Header, Kind};
+use crate::prelude::*;
 use crate::subject::Bucket;
 use crate::table::{Named, Slot};
 

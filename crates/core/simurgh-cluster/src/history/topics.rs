@@ -1,7 +1,6 @@
 //! The followed topics, and the state that they share.
 
-use alloc::collections::{BTreeSet, VecDeque};
-use alloc::vec::Vec;
+use alloc::collections::BTreeSet;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -16,6 +15,7 @@ use super::topic::{Job, Phase, Reported, STREAMS, Stage, Topic, TopicId};
 use super::watermarks::Watermarks;
 use crate::adapter::Ticket;
 use crate::node_id::NodeId;
+use crate::prelude::*;
 use crate::subject::Prefix;
 use crate::table::Table;
 use crate::time::{SECOND, Time};

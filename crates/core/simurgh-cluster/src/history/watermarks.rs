@@ -15,11 +15,10 @@
 //! and the answer is used for half of that. What was removed by hand, or with a shorter age before
 //! the age of its pattern was changed, is not seen.
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::topic::TopicId;
+use crate::prelude::*;
 use crate::subject::Subject;
 use crate::time::{MILLISECOND, SECOND, Time};
 

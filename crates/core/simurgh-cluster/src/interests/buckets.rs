@@ -1,13 +1,11 @@
 //! The wanted topics of each bucket: topic by topic, or as a whole.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
-use alloc::vec;
-use alloc::vec::Vec;
 use core::iter;
 
 use super::InterestsConfig;
 use super::topics::NIL;
+use crate::prelude::*;
 use crate::subject::{BUCKETS, Bucket};
 
 /// One bucket. Arrays of two are by space: broadcasts, presences.

@@ -1,11 +1,11 @@
 //! The difference between what is wanted and the adapter's subscriptions.
 
-use alloc::vec::Vec;
 use core::mem;
 
 use super::topics::{NIL, Topic, Want};
 use super::{InterestChanges, Interests, SPACES};
 use crate::adapter::Wanted;
+use crate::prelude::*;
 use crate::subject::{Bucket, Interest};
 
 /// Changes, and the number of subscriptions that they add.

@@ -26,9 +26,7 @@ mod tests;
 mod topics;
 mod unwanted;
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
-use alloc::vec::Vec;
 
 pub use self::shards::Shards;
 
@@ -36,6 +34,7 @@ use self::buckets::Buckets;
 use self::topics::{Topics, Want};
 use self::unwanted::Unwanted;
 use crate::adapter::Wanted;
+use crate::prelude::*;
 use crate::split_mix::SplitMix64;
 use crate::subject::{Bucket, Interest, Space, TOPIC_BYTES_MAX};
 use crate::time::SECOND;

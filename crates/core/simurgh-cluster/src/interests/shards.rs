@@ -1,9 +1,8 @@
 //! The shards that have members of a topic.
 
-use alloc::boxed::Box;
-use alloc::vec;
-use alloc::vec::Vec;
 use core::slice;
+
+use crate::prelude::*;
 
 /// A set of shards' numbers: eight bytes while all are below 64, a bitmap otherwise.
 #[derive(Debug)]

@@ -1,9 +1,7 @@
 //! Counts of messages received for topics without members here, by bucket.
 
+use crate::prelude::*;
 use crate::subject::{BUCKETS, Bucket};
-use alloc::boxed::Box;
-use alloc::vec;
-use alloc::vec::Vec;
 
 const WORST: usize = 10;
 

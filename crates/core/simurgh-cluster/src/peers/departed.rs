@@ -1,10 +1,8 @@
 //! Nodes that are gone, which are remembered for a while.
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-
 use super::GoneReason;
 use crate::node_id::NodeId;
+use crate::prelude::*;
 
 /// The most remembered nodes; the oldest are forgotten for newer ones.
 const DEPARTED_MAX: usize = 1024;

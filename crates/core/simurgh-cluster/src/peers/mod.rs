@@ -44,9 +44,7 @@ mod peer;
 #[cfg(test)]
 mod tests;
 
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
+use alloc::collections::BTreeMap;
 
 pub use self::peer::Peer;
 
@@ -56,6 +54,7 @@ use self::peer::Age;
 use crate::beat::{Beat, Hello};
 use crate::durations::Durations;
 use crate::node_id::NodeId;
+use crate::prelude::*;
 use crate::split_mix::SplitMix64;
 use crate::time::{MILLISECOND, SECOND};
 

@@ -1,11 +1,11 @@
 //! One other node.
 
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::PeersConfig;
 use crate::beat::Beat;
 use crate::node_id::NodeId;
+use crate::prelude::*;
 
 /// The number of clock differences compared: that of the fastest beat is nearest to the truth.
 const OFFSETS: usize = 8;

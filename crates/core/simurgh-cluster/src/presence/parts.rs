@@ -1,13 +1,9 @@
 //! Puts parts of presence messages together.
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::vec;
-use alloc::vec::Vec;
-
 use super::{Part, PresenceUpdate};
 use crate::envelope::EnvelopeError;
 use crate::node_id::NodeId;
+use crate::prelude::*;
 
 /// The most incomplete wholes. Nodes send the parts of a whole one after the other, so there is
 /// hardly more than one of each node.

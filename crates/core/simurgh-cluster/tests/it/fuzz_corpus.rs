@@ -9,6 +9,6 @@ mod envelope;
 use corpus::run;
 
 #[test]
-fn cluster_envelope() {
+fn cluster_envelope_corpus_passes() {
     run("cluster_envelope", envelope::run);
 }

@@ -68,10 +68,10 @@ fn short_effect_lists_are_reused() {
 #[test]
 fn join_without_effects_keeps_its_list() {
     let mut it = TestShard::new();
-    it.core.application.keep(Vec::with_capacity(SPARE_EFFECTS_MAX));
+    it.core.application().keep(Vec::with_capacity(SPARE_EFFECTS_MAX));
     for _ in 0..3 {
         it.joined(&["t"]);
-        let spare: Vec<_> = it.core.application.spare.iter().map(Vec::capacity).collect();
+        let spare: Vec<_> = it.core.application().spare.iter().map(Vec::capacity).collect();
         assert_eq!(spare, [SPARE_EFFECTS_MAX]);
     }
 }

@@ -124,7 +124,7 @@ fn time_without_reads_does_not_count_as_idle() {
     let keys = [it.joined(&["t"]), it.joined(&["t"]), it.opens(Wire::V2)];
     it.out.peer(keys[0]).has_input = true;
     it.sends(keys[1], r#"[1,2,"t","bcast",1]"#);
-    assert!(it.core.fanout.holds_back(keys[1]));
+    assert!(it.core.is_held_back(keys[1]));
     it.out.peer(keys[2]).socket.transport = 0;
     after(&mut it, 61 * SECOND);
     let heard = keys.map(|key| it.out.peer(key).socket.last_heard());

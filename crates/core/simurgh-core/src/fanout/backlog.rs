@@ -72,6 +72,7 @@ impl<N: Node> Fanout<N> {
     }
 
     pub(crate) fn left(&mut self, registry: &mut Registry, left: &Left) {
+        self.member_removed(registry, left.topic);
         match left.was_behind {
             true => self.one_less_behind(registry, left.topic),
             false => self.relieve(registry, left.topic),

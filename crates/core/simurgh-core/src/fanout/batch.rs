@@ -1,16 +1,12 @@
 //! The frames for members at the same place of a topic's log, put together once.
 
-use alloc::rc::Rc;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::Broadcast;
 use simurgh_data::{Run, Shared};
 
 use super::delivery::Delivery;
-use crate::client_keys::ClientKeys;
 use crate::frames::broadcast_frame;
-use crate::registry::Topic;
+use crate::prelude::*;
+use crate::registry::{Members, Topic};
 use crate::sockets::Sockets;
 use crate::wire::Form;
 
@@ -36,10 +32,10 @@ impl Batch {
         topic: &mut Topic<Delivery>,
         from: u32,
         form: Form,
-        keys: Option<&ClientKeys>,
+        members: Members<'_>,
         errors: &mut u64,
     ) -> Self {
-        let except = except(topic, from, keys);
+        let except = except(topic, from, members);
         let log = &mut topic.deliveries.log;
         let (name, to) = (Rc::clone(&topic.name), log.head());
         let mut batch =
@@ -85,13 +81,15 @@ impl Batch {
 
 /// Memberships that do not get broadcasts from a number on: those of their senders on any shard,
 /// and of the same clients.
-fn except(topic: &Topic<Delivery>, from: u32, keys: Option<&ClientKeys>) -> Vec<u32> {
+fn except(topic: &Topic<Delivery>, from: u32, registry: Members<'_>) -> Vec<u32> {
     let pending = || topic.deliveries.log.pending(from);
     let mut except: Vec<u32> = pending().filter_map(|it| Some(it.except?.membership)).collect();
-    let Some(keys) = keys else { return except };
+    if !registry.have_clients() {
+        return except;
+    }
     for sender in pending().filter_map(|it| Some(it.kept.as_ref()?.sender)).filter(|it| *it != 0) {
         let members = (0..topic.len()).filter_map(|at| topic.member_at(at));
-        let own = members.filter(|it| keys.get(it.membership()) == sender);
+        let own = members.filter(|it| registry.client(it.membership()) == sender);
         except.extend(own.map(|it| it.membership()));
     }
     except

@@ -1,9 +1,5 @@
 //! Deliveries to one member at a time from its topic's log.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::{Broadcast, NOBODY_PLAIN, Node};
 use simurgh_data::{Key, Run};
 use simurgh_history::AT;
@@ -14,7 +10,8 @@ use super::delivery::{Delivery, Registry};
 use super::log::Log;
 use super::state::Fanout;
 use crate::frames::{LONG_BYTES, broadcast_frame, encode_broadcast, kept};
-use crate::registry::{DELIVERING, Generations, Member, Topic, TopicId};
+use crate::prelude::*;
+use crate::registry::{DELIVERING, Member, Members, Topic, TopicId};
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire};
 
@@ -54,32 +51,15 @@ pub(crate) struct ChannelDelivery {
     pub(crate) pending: Vec<Arc<Broadcast>>,
 }
 
-/// Whether a broadcast excludes this membership of a shard: its slot may have a new member by now.
-#[inline]
-pub(crate) fn is_except(
-    generations: Generations<'_>,
-    shard: u16,
-    broadcast: &Broadcast,
-    membership: u32,
-) -> bool {
-    broadcast.except.is_some_and(|channel| {
-        channel.membership == membership
-            && channel.shard == shard
-            && generations.is(membership, channel.generation)
-    })
-}
-
 #[inline]
 fn pending_for<'a>(
     log: &'a Log,
-    generations: Generations<'a>,
-    shard: u16,
+    members: Members<'a>,
     member: Member,
 ) -> impl Iterator<Item = &'a Arc<Broadcast>> {
     let membership = member.membership();
     let is_for = move |it: &&Arc<Broadcast>| {
-        let is_left_out =
-            |except| except == NOBODY_PLAIN || is_except(generations, shard, it, membership);
+        let is_left_out = |except| except == NOBODY_PLAIN || members.is_excluded(it, membership);
         !it.except.is_some_and(is_left_out)
     };
     log.pending(member.cursor).filter(is_for)
@@ -98,17 +78,17 @@ impl<N: Node> Fanout<N> {
         id: TopicId,
         stride: &mut Stride,
     ) -> Step {
-        let Some((topic, generations)) = registry.topic_and_members(id) else { return Step::Gone };
-        let (head, shard) = (topic.deliveries.log.head(), self.shard);
+        let Some((topic, members)) = registry.topic_and_members(id) else { return Step::Gone };
+        let head = topic.deliveries.log.head();
         let batches = if PLACED { &self.placed[..] } else { &self.batches[..] };
-        let Stride { mut members, mut bytes } = *stride;
+        let Stride { members: mut visited, mut bytes } = *stride;
         let mut sent = 0;
         let step = loop {
-            if members == STRIDE || bytes >= CLOCK_CHECK_BYTES {
+            if visited == STRIDE || bytes >= CLOCK_CHECK_BYTES {
                 break Step::CheckClock;
             }
             let Some(member) = topic.visit(head) else { break Step::PassOver };
-            members += 1;
+            visited += 1;
             if member.cursor == head {
                 continue;
             }
@@ -135,13 +115,13 @@ impl<N: Node> Fanout<N> {
                 (Some(false), _) => {}
                 (Some(true), _) => break Step::Behind(member),
                 (None, Some(transport)) => {
-                    let pending = pending_for(&topic.deliveries.log, generations, shard, member);
+                    let pending = pending_for(&topic.deliveries.log, members, member);
                     sent += out.deliver_broadcasts(member.conn, transport, pending);
                 }
                 (None, None) => break Step::NotReady(member),
             }
         };
-        *stride = Stride { members, bytes };
+        *stride = Stride { members: visited, bytes };
         if sent > 0 {
             self.count_deliveries(sent);
         }
@@ -202,18 +182,18 @@ impl<N: Node> Fanout<N> {
         else {
             return Delivered::NOTHING;
         };
-        let Some((topic, generations)) = registry.topic_and_members(id) else {
+        let Some((topic, members)) = registry.topic_and_members(id) else {
             return Delivered::NOTHING;
         };
         if wire == Wire::Values {
-            let pending = pending_for(&topic.deliveries.log, generations, self.shard, member);
+            let pending = pending_for(&topic.deliveries.log, members, member);
             let delivered = out.deliver_broadcasts(member.conn, transport, pending);
             self.count_deliveries(delivered);
             return Delivered::NOTHING;
         }
         let mut errors = 0;
         let form = Form { wire, has_positions: PLACED };
-        let batch = self.batch(out, topic, member.cursor, form, &mut errors);
+        let batch = self.batch(out, topic, members, member.cursor, form, &mut errors);
         let Some(batch) = batch else { return Delivered::NOTHING };
         let count = u64::from(batch.count);
         let is_for_some = !batch.except.is_empty() && batch.except.contains(&member.membership());
@@ -249,6 +229,7 @@ impl<N: Node> Fanout<N> {
         &mut self,
         out: &impl Sockets,
         topic: &mut Topic<Delivery>,
+        members: Members<'_>,
         cursor: u32,
         form: Form,
         errors: &mut u64,
@@ -259,8 +240,7 @@ impl<N: Node> Fanout<N> {
         };
         let head = topic.deliveries.log.head();
         if !place.as_deref().is_some_and(|batch| batch.is_of(&topic.name, cursor, head)) {
-            let keys = self.keys.as_deref();
-            *place = Some(Box::new(Batch::new(out, topic, cursor, form, keys, errors)));
+            *place = Some(Box::new(Batch::new(out, topic, cursor, form, members, errors)));
         }
         place.as_deref()
     }
@@ -275,12 +255,12 @@ impl<N: Node> Fanout<N> {
         member: Member,
         form: Form,
     ) {
-        let Some((topic, generations)) = registry.topic_and_members(id) else { return };
-        let (shard, membership) = (self.shard, member.membership());
-        let key = self.keys.as_ref().map_or(0, |keys| keys.get(membership));
+        let Some((topic, members)) = registry.topic_and_members(id) else { return };
+        let membership = member.membership();
+        let client = members.client(membership);
         let is_own = |it: &Broadcast| {
-            is_except(generations, shard, it, membership)
-                || (key != 0 && it.kept.as_ref().is_some_and(|mark| mark.sender == key))
+            members.is_excluded(it, membership)
+                || (client != 0 && it.kept.as_ref().is_some_and(|mark| mark.sender == client))
         };
         let (mut runs, mut sent): (Vec<Run>, u64) = (Vec::new(), 0);
         // An encoding error was counted when the batch was made.

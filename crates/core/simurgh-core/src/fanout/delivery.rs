@@ -1,34 +1,31 @@
 //! The fan-out's state of a topic: its log, the progress of the pass, and withheld bytes.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-
 use simurgh_channel::Flow;
 use simurgh_history::Position;
 
 use super::log::Log;
 use crate::flow::Withheld;
+use crate::prelude::*;
 use crate::registry::{self, Deliveries};
 
 pub(crate) type Registry = registry::Registry<Delivery>;
 
 #[derive(Default)]
 pub(crate) struct Delivery {
-    pub(crate) log: Log,
+    pub(super) log: Log,
     /// The log's head when the pass began: everything before it is sent when the pass ends.
     pass_head: u32,
-    /// Positions that members were sent, on a topic with history.
-    pub(crate) told: Option<Box<ToldPositions>>,
+    pub(super) told: Option<Box<ToldPositions>>,
     pub(super) in_fanout: bool,
     /// In this pass a member had more output waiting than a quarter of the limit.
     pub(super) lagging: bool,
     /// The other nodes of the cluster know that there are members here.
-    pub(crate) is_wanted: bool,
+    pub(super) is_wanted: bool,
     pub(super) behind: u32,
     /// Deliveries of its broadcasts, one for each member: since the observer's last visit, and
     /// between its last two visits.
-    pub(crate) deliveries: u32,
-    pub(crate) deliveries_before: u32,
+    pub(super) deliveries: u32,
+    deliveries_before: u32,
     /// Set when members of this shard publish on it.
     pub(super) flow: Option<Arc<Flow>>,
     pub(super) withheld: Option<Box<Withheld>>,
@@ -59,6 +56,21 @@ impl Deliveries for Delivery {
 }
 
 impl Delivery {
+    /// Positions that members were sent, on a topic with history.
+    pub(crate) fn told(&self) -> Option<&ToldPositions> {
+        self.told.as_deref()
+    }
+
+    /// Deliveries of its broadcasts between the observer's last two visits.
+    pub(crate) fn deliveries_before(&self) -> u32 {
+        self.deliveries_before
+    }
+
+    /// The observer visits it again.
+    pub(crate) fn roll(&mut self) {
+        self.deliveries_before = core::mem::take(&mut self.deliveries);
+    }
+
     /// Members are sent a position, or a gap before it.
     pub(super) fn note_position(&mut self, position: Position, is_gap: bool) {
         let told =

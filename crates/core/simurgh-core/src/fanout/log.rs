@@ -1,12 +1,9 @@
 //! The broadcasts of a topic that are not sent to everybody yet, each with one frame for each form.
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::sync::Arc;
-
 use simurgh_channel::{Broadcast, Posted};
 use simurgh_data::{Run, Shared};
 
+use crate::prelude::*;
 use crate::wire::{FORMS, Form, WIRES};
 
 /// A frame of one form, made when it is first needed.

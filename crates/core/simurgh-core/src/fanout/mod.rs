@@ -14,6 +14,7 @@ mod backlog;
 mod batch;
 mod deliver;
 mod delivery;
+mod interest;
 mod log;
 mod publish;
 mod slice;
@@ -21,6 +22,7 @@ mod state;
 
 pub(crate) use deliver::ChannelDelivery;
 pub(crate) use delivery::{Delivery, Registry};
+pub(crate) use publish::Spread;
 pub(crate) use state::Fanout;
 
 #[cfg(test)]

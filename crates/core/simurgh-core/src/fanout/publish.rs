@@ -1,15 +1,14 @@
 //! From a publisher to all shards, and holding back a publisher that is faster than its readers.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::time::Duration;
 
-use simurgh_channel::{Broadcast, ChannelId, Charge, Flow, Listener, Node, Posted, Publisher};
+use simurgh_channel::{Broadcast, Charge, Flow, Node, Posted, Publisher};
 use simurgh_data::{Key, Next};
 use simurgh_history::{GAP, Position};
 
 use super::delivery::Registry;
 use super::state::{Fanout, Held, Publishers};
+use crate::prelude::*;
 use crate::socket::Socket;
 use crate::sockets::Sockets;
 
@@ -24,6 +23,14 @@ pub(crate) struct Admitted {
     is_first: bool,
 }
 
+/// A broadcast that all shards get from here.
+pub(crate) struct Spread {
+    pub(crate) broadcast: Arc<Broadcast>,
+    pub(crate) charge: Option<Arc<Charge>>,
+    /// Except this one, which has it already.
+    pub(crate) apart: Option<usize>,
+}
+
 impl<N: Node> Fanout<N> {
     #[inline]
     pub(crate) fn publish(
@@ -36,7 +43,8 @@ impl<N: Node> Fanout<N> {
         let Some(admitted) = self.admit(registry, &broadcast) else { return };
         let broadcast = Arc::new(broadcast);
         self.node.send_to_cluster(&broadcast);
-        self.spread(registry, broadcast, Some(Arc::clone(&admitted.charge)), None);
+        let charge = Some(Arc::clone(&admitted.charge));
+        self.spread(registry, Spread { broadcast, charge, apart: None });
         self.hold_back(out, publisher, admitted);
     }
 
@@ -70,15 +78,10 @@ impl<N: Node> Fanout<N> {
         Admitted { flow, charge, is_first }
     }
 
-    /// Passes a broadcast on: here at once, by mail to all other shards except `apart`.
+    /// Passes a broadcast on: here at once, to other shards by mail.
     #[inline(always)]
-    pub(crate) fn spread(
-        &mut self,
-        registry: &mut Registry,
-        broadcast: Arc<Broadcast>,
-        charge: Option<Arc<Charge>>,
-        apart: Option<usize>,
-    ) {
+    pub(crate) fn spread(&mut self, registry: &mut Registry, spread: Spread) {
+        let Spread { broadcast, charge, apart } = spread;
         let own = usize::from(self.shard);
         for shard in (0..self.node.shards()).filter(|it| *it != own && Some(*it) != apart) {
             let posted = Posted::new(Arc::clone(&broadcast), charge.clone());
@@ -151,17 +154,6 @@ impl<N: Node> Fanout<N> {
         if let Some(topic) = topic.and_then(|id| registry.topic_mut(id)) {
             topic.deliveries.note_position(position, false);
         }
-    }
-
-    pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener) {
-        self.listeners.get_or_insert_default().add(topic, listener);
-    }
-
-    pub(crate) fn unlisten(&mut self, topic: &str, name: ChannelId) {
-        if let Some(listeners) = &mut self.listeners {
-            listeners.remove(topic, name);
-        }
-        self.listeners.take_if(|it| it.is_empty());
     }
 
     pub(crate) fn listens_to(&self, topic: &str) -> bool {

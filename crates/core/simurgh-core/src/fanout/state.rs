@@ -1,18 +1,13 @@
 //! The state of a shard's fan-out.
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{Flow, Node, Permit};
 use simurgh_data::Key;
 
 use super::batch::Batch;
-use crate::client_keys::ClientKeys;
+use super::interest::Listeners;
 use crate::flow::MemberlessFlows;
-use crate::listeners::Listeners;
+use crate::prelude::*;
 use crate::registry::TopicId;
 use crate::seeded_state::HashSet;
 use crate::wire::{FORMS, WIRES};
@@ -28,8 +23,6 @@ pub(crate) struct Fanout<N: Node> {
     pub(super) withheld: Vec<TopicId>,
     pub(super) memberless: MemberlessFlows,
     pub(super) listeners: Option<Box<Listeners>>,
-    /// Ids with which clients have joined; `None` until the first.
-    pub(crate) keys: Option<Box<ClientKeys>>,
     pub(super) held: Option<Box<Publishers>>,
 }
 
@@ -57,7 +50,6 @@ impl<N: Node> Fanout<N> {
             withheld: Vec::new(),
             memberless: MemberlessFlows::new(seed),
             listeners: None,
-            keys: None,
             held: None,
         }
     }

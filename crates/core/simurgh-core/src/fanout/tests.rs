@@ -165,8 +165,7 @@ fn intercepted_push_that_cannot_be_encoded_is_skipped() {
 fn sender_is_excluded_by_its_full_channel_id() {
     let mut it = TestShard::new();
     let keys = [it.joined(&["t"]), it.joined(&["t"])];
-    let socket = it.out.socket(keys[0]).unwrap();
-    let id = it.core.channels_of(socket)[0];
+    let id = it.channel(keys[0]);
     let from = |it: &mut TestShard, id: ChannelId| {
         let mut broadcast = Broadcast::new("t", "news", Payload::from_json("1"));
         broadcast.except = Some(id);
@@ -229,10 +228,10 @@ fn slice_ends_at_the_first_late_clock_reading() {
         assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
         let first = if step == SLICE_NS / 3 { first + STRIDE } else { first };
         assert_eq!(told(&mut it, &keys, &[news("1")]), first);
-        assert_eq!(it.core.metrics.fanout_topics.value(), 1);
+        assert_eq!(it.core.metrics().fanout_topics.value(), 1);
         it.fans_out();
         assert_eq!(told(&mut it, &keys, &[news("1")]), keys.len() - first);
-        assert_eq!(it.core.metrics.fanout_topics.value(), 0);
+        assert_eq!(it.core.metrics().fanout_topics.value(), 0);
     }
 }
 
@@ -248,7 +247,7 @@ fn slice_reads_the_clock_after_some_bytes() {
         it.out.step_ns = SLICE_NS;
         let mut left = keys.len();
         while left > 0 {
-            assert!(left == 5 || it.core.metrics.fanout_topics.value() == 1);
+            assert!(left == 5 || it.core.metrics().fanout_topics.value() == 1);
             it.core.fan_out(&mut it.out);
             let said = keys.iter().filter(|key| !it.out.peer(**key).received().is_empty()).count();
             assert_eq!(said, first.min(left), "{bytes} bytes each");
@@ -375,7 +374,7 @@ fn shard_without_a_permit_serves_few_members() {
     it.broadcasts("u", "news", "4");
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle, "the permit will come");
     assert_eq!((told(&mut it, &many, &[news("3")]), it.receives(few).len()), (0, 1));
-    assert_eq!(it.core.metrics.fanout_topics.value(), 1);
+    assert_eq!(it.core.metrics().fanout_topics.value(), 1);
     let node = Arc::clone(&it.node);
     node.permits.put_back(0, |next| node.post(next, Mail::Permit));
     it.handles_mail();
@@ -441,10 +440,11 @@ fn permit_passes_to_the_next_waiting_shard() {
     let key = it.joined(&["t"]);
     it.broadcasts("t", "news", "1");
     it.out.step_ns = 1;
-    let mut slice = it.core.fanout.begin_slice(&it.out).unwrap();
+    let (registry, fanout, _) = it.core.parts();
+    let mut slice = fanout.begin_slice(&it.out).unwrap();
     assert_eq!(it.node.permits.take(6, 0), Permit::Queued, "the last is here");
-    assert!(it.core.fanout.go_on(&mut it.core.registry, &mut it.out, &mut slice).is_none());
-    assert_eq!(it.core.fanout.end_slice(&it.out, &slice), Next::Idle);
+    assert!(fanout.go_on(registry, &mut it.out, &mut slice).is_none());
+    assert_eq!(fanout.end_slice(&it.out, &slice), Next::Idle);
     assert!(has_permit(&it, 6) && it.receives(key).len() == 1);
     // Now this shard must wait; the permit it was queued for is too late.
     it.broadcasts("t", "news", "2");

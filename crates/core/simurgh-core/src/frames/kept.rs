@@ -2,15 +2,13 @@
 //! text, and a message of its own before a binary frame, which has no field for it.
 
 use alloc::borrow::Cow;
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::vec::Vec;
 
 use simurgh_history::{AT, NEXT, Position};
 use simurgh_proto::message::{Message, Payload, Ref};
 use simurgh_proto::serializer::{EncodeError, Serializer, ServerMessage};
 use simurgh_proto::ws::{self, OpCode};
 
+use crate::prelude::*;
 use crate::socket::Speaker;
 use crate::wire::{Wire, op_code};
 

@@ -1,11 +1,11 @@
 //! Answers of a topic's home to clients that missed messages, shared by all that missed the same.
 
-use alloc::rc::Rc;
-
 use simurgh_channel::{
     HistoryConfig, HistoryPage, Kept, KeptMessage, Missed, MissedRequest, Range, Requester,
 };
 use simurgh_history::{Entry, GapReason, Place, Position, ReplayLimits, Ring, Since};
+
+use crate::prelude::*;
 
 /// Answers that are remembered: clients that missed the same request one part after another.
 pub(super) const ANSWERS_MAX: usize = 4;

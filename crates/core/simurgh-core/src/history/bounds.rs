@@ -1,16 +1,14 @@
 //! Bounds of what is kept: a sweep removes what is too old, and over the node's limit the least
 //! recently used topics lose half.
 
-use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 use simurgh_channel::{HistoryMail, Mail, Node};
-use simurgh_data::Next;
+use simurgh_data::{Next, Now};
 
-use super::save::SavedHistory;
-use crate::core::Core;
-use crate::sockets::Sockets;
+use super::{Histories, SavedHistory};
+use crate::prelude::*;
 
 /// Topics and dropped messages of a sweep in one turn: some hundred microseconds.
 pub(super) const SWEEP_STEPS: usize = 1024;
@@ -20,39 +18,32 @@ const OWN_BYTES_MIN: usize = 1 << 20;
 const LOOKED_AT_MAX: usize = 1024;
 const ROUND: Duration = Duration::from_secs(1);
 
-impl<N: Node> Core<N> {
-    pub(crate) fn sweep_history(&mut self, out: &impl Sockets) -> Next {
-        let now_ns = out.now().ns;
-        let now_ms = self.node.unix_ms(now_ns);
-        let Some(history) = &mut self.history else { return Next::Idle };
-        if history.kept.counts().0 == 0 && history.encoded.iter().all(Vec::is_empty) {
+impl<N: Node> Histories<N> {
+    pub(crate) fn sweep(&mut self, now: Now) -> Next {
+        if self.kept.counts().0 == 0 && self.encoded.iter().all(Vec::is_empty) {
             return Next::Idle;
         }
-        if let Some(wait @ 1..) = history.next_round_ns.checked_sub(now_ns) {
+        if let Some(wait @ 1..) = self.next_round_ns.checked_sub(now.ns) {
             return Next::After(Duration::from_nanos(wait));
         }
-        let is_round = history.kept.sweep(SWEEP_STEPS, now_ms);
+        let is_round = self.kept.sweep(SWEEP_STEPS, self.node.unix_ms(now.ns));
         // By now many simultaneous joins that missed the same are over.
-        history.encoded = Default::default();
-        history.kept.last.clear();
+        self.encoded = Default::default();
+        self.kept.last.clear();
         if is_round {
-            history.next_round_ns = now_ns + ROUND.as_nanos() as u64;
+            self.next_round_ns = now.ns + ROUND.as_nanos() as u64;
         }
-        self.count_history();
+        self.count();
         self.evict();
-        let has_some = self.history.as_ref().is_some_and(|history| history.kept.counts().2 > 0);
-        let has_more = !is_round || has_some && self.is_too_much();
+        let has_more = !is_round || self.kept.counts().2 > 0 && self.is_too_much();
         if has_more { Next::Now } else { Next::After(ROUND) }
     }
 
     /// Counts how much is kept here, and has the shard that keeps most drop some if it is too much.
     pub(super) fn keep_within_bounds(&mut self) {
         let own_bytes_max = self.node.config().history.bytes_max.max(OWN_BYTES_MIN);
-        let own_bytes_max = own_bytes_max / self.node.shards().max(1);
-        if let Some(history) = &mut self.history {
-            history.kept.forget_over(own_bytes_max as u64);
-        }
-        self.count_history();
+        self.kept.forget_over((own_bytes_max / self.node.shards().max(1)) as u64);
+        self.count();
         if !self.is_too_much() {
             return;
         }
@@ -76,37 +67,34 @@ impl<N: Node> Core<N> {
     pub(super) fn evict(&mut self) {
         let mut looked_at = 0;
         while looked_at < LOOKED_AT_MAX && self.is_too_much() {
-            match self.history.as_mut().map_or(0, |history| history.kept.evict()) {
+            match self.kept.evict() {
                 0 => return,
                 more => looked_at += more,
             }
-            self.count_history();
+            self.count();
         }
     }
 
-    /// Takes out what is kept here: the shard ends.
-    pub fn take_history(&mut self) -> SavedHistory {
-        self.history.as_mut().map(|it| it.kept.take()).unwrap_or_default()
+    pub(crate) fn take(&mut self) -> SavedHistory {
+        self.kept.take()
     }
 
-    /// Restores what was kept before, at the beginning.
-    pub fn restore_history(&mut self, saved: SavedHistory, now_ns: u64) {
-        let now_ms = self.node.unix_ms(now_ns);
-        if let Some(history) = &mut self.history {
-            history.kept.restore(saved, now_ms);
+    pub(crate) fn restore(&mut self, saved: SavedHistory, now_ns: u64) {
+        self.kept.restore(saved, self.node.unix_ms(now_ns));
+        self.count();
+    }
+
+    pub(super) fn count(&self) {
+        if !self.kept.has_rules() {
+            return;
         }
-        self.count_history();
-    }
-
-    pub(super) fn count_history(&self) {
-        let Some(history) = &self.history else { return };
-        let (topics, messages, bytes) = history.kept.counts();
-        self.metrics.history_topics.set(topics as u64);
-        self.metrics.history_messages.set(messages as u64);
-        self.metrics.history_bytes.set(bytes);
-        self.metrics.history_topic_bytes.set(history.kept.own_bytes);
-        let (dropped, too_large) = history.kept.losses();
+        let (topics, messages, bytes) = self.kept.counts();
+        let (dropped, too_large) = self.kept.losses();
         let metrics = &self.metrics;
+        metrics.history_topics.set(topics as u64);
+        metrics.history_messages.set(messages as u64);
+        metrics.history_bytes.set(bytes);
+        metrics.history_topic_bytes.set(self.kept.own_bytes);
         metrics.history_too_large.set(too_large);
         metrics.history_evicted_count.set(dropped.by_count as u64);
         metrics.history_evicted_bytes.set(dropped.by_bytes as u64);

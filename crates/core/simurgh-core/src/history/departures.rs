@@ -1,8 +1,8 @@
 //! Positions of clients on kept topics that they left: a client that joins again on the same
 //! connection has received what was sent on it, whatever its join states.
 
+use crate::prelude::*;
 use crate::seeded_state::HashMap;
-use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
 use simurgh_channel::TICK;

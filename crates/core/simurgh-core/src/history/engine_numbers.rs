@@ -1,13 +1,11 @@
 //! Topics that a broker numbers: what it has reported of them, in rings with its numbers.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-
 use simurgh_channel::{Broadcast, Kept, KeptItem, KeptMark};
 use simurgh_history::{Epoch, GapReason, Ids, KeptTopic, Marks, Place, Position, Ring};
 
 use super::content::value;
 use super::kept_topics::{KeptTopics, Slot};
+use crate::prelude::*;
 
 impl KeptTopics {
     fn slot(&self, topic: &str) -> Option<&Slot> {

@@ -1,14 +1,12 @@
 //! Removal: by age in a sweep, topics without messages, and by size.
 
-use alloc::rc::Rc;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use simurgh_history::Dropped;
 
 use super::holdings::user;
 use super::kept_topics::{KeptTopics, Slot, hash_at, own_bytes};
+use crate::prelude::*;
 
 /// Topics that are compared to find the least recently used, and that are looked at to find as many
 /// of the client that holds most.
@@ -18,7 +16,7 @@ const LOOKED_AT_MAX: usize = 512;
 impl KeptTopics {
     /// Sweeps some of the topics for what is too old: each counts, and each dropped message.
     /// Returns whether that was the last of a round.
-    pub(crate) fn sweep(&mut self, count: usize, now_ms: u64) -> bool {
+    pub(super) fn sweep(&mut self, count: usize, now_ms: u64) -> bool {
         let mut done = 0;
         while done < count {
             if self.sweep_slot >= self.slots.len() {
@@ -94,7 +92,7 @@ impl KeptTopics {
 
     /// Has the least recently used of some topics drop the older half of its messages. Returns how
     /// many topics it has looked at: none, if no topic has messages.
-    pub(crate) fn evict(&mut self) -> usize {
+    pub(super) fn evict(&mut self) -> usize {
         let mut search = Search::new(self.holdings.large(self.bytes + self.own_bytes));
         let mut emptied = 0;
         while !search.is_over(self.filled.len()) {
@@ -123,7 +121,7 @@ impl KeptTopics {
 
     /// Forgets topics until they take no more than this in addition to their messages. Topics that
     /// a broker numbers end when no member here wants them.
-    pub(crate) fn forget_over(&mut self, own_bytes_max: u64) {
+    pub(super) fn forget_over(&mut self, own_bytes_max: u64) {
         while self.own_bytes > own_bytes_max && !self.has_engine_numbers {
             let Some(at) = self.least_used() else { return };
             let Some(Some(slot)) = self.slots.get_mut(at) else { return };

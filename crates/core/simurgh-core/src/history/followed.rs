@@ -2,10 +2,6 @@
 //!
 //! Their messages are in [`KeptTopics`](super::kept_topics::KeptTopics), as those of all others.
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::rc::Rc;
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use simurgh_channel::engine::is_of_nothing;
@@ -14,6 +10,7 @@ use simurgh_history::{Epoch, GapReason, Place, Position, Since};
 
 use super::stores::Stores;
 use crate::name_table::NameMap;
+use crate::prelude::*;
 
 /// How long requests wait for a topic to be known, or to reach a client's position from elsewhere;
 /// and kept broadcasts for their delivery.

@@ -1,11 +1,8 @@
 //! The topics whose histories a shard keeps.
 
+use crate::prelude::*;
 use crate::seeded_state::HashSet;
-use alloc::boxed::Box;
 use alloc::collections::BinaryHeap;
-use alloc::rc::Rc;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::hash::BuildHasher;
 
@@ -31,13 +28,16 @@ const TOPIC_BYTES: usize = 240;
 /// In [`Slot::filled_at`]: not listed as having messages.
 const NOT_FILLED: u32 = u32::MAX;
 
-pub(crate) struct KeptTopics {
+/// The topics whose histories a shard keeps.
+#[derive(derive_more::Debug)]
+#[debug("KeptTopics {{ topics: {}, .. }}", by_name.len())]
+pub struct KeptTopics {
     /// The first rule that matches a topic counts.
     pub(super) rules: Vec<(Pattern, HistoryRule)>,
     /// Secret: it keys the table of names.
     pub(super) seed: u64,
     /// A broker assigns the numbers: topics stay while they are followed.
-    pub(crate) has_engine_numbers: bool,
+    pub(super) has_engine_numbers: bool,
     pub(super) by_name: NameTable<u32>,
     pub(super) slots: Vec<Option<Box<Slot>>>,
     /// The lowest slots are used first, so that the last can be freed.
@@ -96,7 +96,7 @@ pub(super) fn hash_at(by: &SeededState, slots: &[Option<Box<Slot>>], at: u32) ->
 }
 
 impl KeptTopics {
-    pub(crate) fn new(rules: Vec<(Pattern, HistoryRule)>, epoch: Epoch, seed: u64) -> Self {
+    pub(super) fn new(rules: Vec<(Pattern, HistoryRule)>, epoch: Epoch, seed: u64) -> Self {
         Self {
             rules,
             seed,
@@ -137,12 +137,16 @@ impl KeptTopics {
         slot.is_some_and(|slot| slot.client == 0)
     }
 
-    pub(crate) fn rule(&self, topic: &str) -> Option<&HistoryRule> {
+    pub(super) fn rule(&self, topic: &str) -> Option<&HistoryRule> {
         let found = self.rules.iter().find(|(pattern, _)| pattern.matches(topic));
         found.map(|(_, rule)| rule)
     }
 
-    pub(crate) fn counts(&self) -> (usize, usize, u64) {
+    pub(super) fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
+    pub(super) fn counts(&self) -> (usize, usize, u64) {
         (self.by_name.len(), self.messages, self.bytes)
     }
 
@@ -153,7 +157,7 @@ impl KeptTopics {
 
     /// Keeps a broadcast at the next place of its topic. Returns it as it is passed on, unless one
     /// with the same id was kept before.
-    pub(crate) fn store(
+    pub(super) fn store(
         &mut self,
         mut broadcast: Broadcast,
         id: Option<&str>,

@@ -1,8 +1,8 @@
 //! The last positions of topics without messages: without them a client that returns to a quiet
 //! topic could not be told that it has missed nothing.
 
+use crate::prelude::*;
 use crate::seeded_state::HashMap;
-use alloc::collections::VecDeque;
 use core::hash::BuildHasher;
 
 use simurgh_history::{Epoch, Place, Position};

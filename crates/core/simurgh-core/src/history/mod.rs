@@ -1,128 +1,193 @@
 //! History: broadcasts that are kept for clients that return (docs/HISTORY.md).
 //!
-//! The history of a topic is kept by one shard, its home, which assigns the numbers. A broadcast on
-//! such a topic is sent there by mail, is kept, and is passed on from there to all shards, so that
-//! all members get the same order. What its channel does next waits until it is back.
+//! One shard, its home, keeps the history of a topic and assigns the numbers. A broadcast on such a
+//! topic is sent there by mail, is kept, and is passed on from there to all shards, so that all
+//! members get the same order. What its channel does next waits until it is back.
 //!
-//! In a cluster a broker keeps and numbers the broadcasts of all nodes: the home sends them there
-//! ([`to_engine`]), gets all of them in order, its own included, and passes them on
-//! ([`from_engine`]). Requests for a topic that is not known yet wait ([`pending`]).
+//! In a cluster a broker keeps and numbers the broadcasts of all nodes: the home sends them there,
+//! gets all of them in order, its own included, and passes them on ([`engine`]). Requests for a
+//! topic that is not known yet wait ([`pending`]).
+//!
+//! [`Histories`] has the state of a shard: as a home of topics, and for members here whose clients
+//! resume. It returns what only the core can do.
 
 mod answer;
 mod bounds;
 mod content;
-pub(crate) mod departures;
+mod departures;
+mod engine;
 mod engine_numbers;
 mod eviction;
-pub(crate) mod followed;
-mod from_engine;
+mod followed;
 mod holdings;
-mod join_proof;
-mod keep;
-pub(crate) mod kept_topics;
+mod kept_topics;
 mod last_positions;
-pub(crate) mod missed;
 mod pending;
-mod read;
-mod replay;
-pub(crate) mod replays;
-pub(crate) mod save;
+mod publish;
+mod replays;
+mod resume;
+mod save;
 mod stores;
-mod to_engine;
-pub(crate) mod view;
-mod wait;
+mod view;
 
-use simurgh_channel::{ChannelId, HistoryMail, Node, NotKept, Reply};
-use simurgh_data::Key;
-use simurgh_proto::message::Payload;
+use simurgh_channel::metrics::ShardMetrics;
+use simurgh_channel::{
+    ChannelId, HistoryMail, HistoryRequest, KeptAt, KeptFor, Missed, Node, NotKept, Requester,
+    UserSocket,
+};
+use simurgh_data::{Key, Now, Run};
+use simurgh_history::{Epoch, Retention};
 
-use crate::barrier::Barrier;
-use crate::core::Core;
-use crate::sockets::Sockets;
+use self::bounds::SWEEP_STEPS;
+use self::departures::Departures;
+use self::followed::FollowedTopics;
+pub use self::kept_topics::KeptTopics;
+use self::replays::Replays;
+pub(crate) use self::resume::{Recovery, Resumption};
+pub use self::save::SavedHistory;
+pub use self::view::KeptView;
+use crate::application::ask;
+use crate::fanout::Spread;
+use crate::prelude::*;
 
-/// The reply to a message whose broadcast may be kept or not.
-const UNCONFIRMED: &str = r#"{"reason":"unconfirmed"}"#;
-const NOT_STORED: &str = r#"{"reason":"not stored"}"#;
+/// The histories of topics with their home on this shard, and its channels that wait for one.
+pub(crate) struct Histories<N: Node> {
+    node: Arc<N>,
+    metrics: Arc<ShardMetrics>,
+    shard: u16,
+    kept: KeptTopics,
+    /// `None` without a broker.
+    followed: Option<Box<FollowedTopics>>,
+    departures: Departures,
+    replays: Replays,
+    /// Missed messages as V1 and V2 clients receive them.
+    encoded: [Vec<(Arc<Missed>, Run)>; 2],
+    next_round_ns: u64,
+}
 
-impl<N: Node> Core<N> {
-    pub(crate) fn history_came(&mut self, out: &mut impl Sockets, mail: HistoryMail) {
+/// What follows from mail.
+pub(crate) enum Action {
+    Spread(Spread),
+    /// What a member here has missed.
+    Portion(ChannelId, Arc<Missed>),
+}
+
+impl<N: Node> Histories<N> {
+    pub(crate) fn new(node: Arc<N>, metrics: Arc<ShardMetrics>, shard: u16, seed: u64) -> Self {
+        let histories = node.user_sockets().flat_map(UserSocket::histories);
+        let rules: Vec<_> = histories.map(|(pattern, rule)| (pattern.clone(), rule)).collect();
+        let uses_engine = !rules.is_empty() && node.cluster().is_some();
+        let mut kept = KeptTopics::new(rules, Epoch::from_seed(node.id()), seed);
+        kept.has_engine_numbers = uses_engine;
+        let followed = uses_engine.then(|| Box::new(FollowedTopics::new(shard, node.id(), seed)));
+        Self {
+            node,
+            metrics,
+            shard,
+            kept,
+            followed,
+            departures: Departures::new(seed),
+            replays: Replays::default(),
+            encoded: Default::default(),
+            next_round_ns: 0,
+        }
+    }
+
+    /// Whether broadcasts on a topic are kept.
+    #[inline]
+    pub(crate) fn keeps(&self, topic: &str) -> bool {
+        self.kept.rule(topic).is_some()
+    }
+
+    pub(crate) fn retention(&self, topic: &str) -> Option<Retention> {
+        self.kept.rule(topic).map(|rule| rule.retention())
+    }
+
+    fn uses_engine(&self) -> bool {
+        self.followed.is_some()
+    }
+
+    /// Handles mail for the home of a topic. The core handles mail for sockets and members.
+    pub(crate) fn came(&mut self, now: Now, mail: HistoryMail) -> Option<Action> {
+        if !self.kept.has_rules() {
+            return None;
+        }
         match mail {
-            HistoryMail::RequestMissed(ask) => match self.uses_engine() {
-                false => self.answer_missed(out, &ask),
-                true => self.request_when_known(out, ask),
-            },
+            HistoryMail::RequestMissed(ask) if self.uses_engine() => {
+                self.request_when_known(now, ask);
+            }
+            HistoryMail::RequestMissed(ask) => {
+                let (missed, own) = self.kept_missed(now, &ask);
+                match ask.requester {
+                    // By mail, other broadcasts would be kept before it arrives.
+                    Requester::Member(channel) if ask.shard == self.shard => {
+                        return Some(Action::Portion(channel, missed));
+                    }
+                    _ => self.post_missed(&ask, missed, own),
+                }
+            }
             HistoryMail::Evict => self.evict(),
-            HistoryMail::Request(request) => self.answer(out, request),
-            // Handled by the session.
-            HistoryMail::Missed(..) => {}
-            HistoryMail::Portion(channel, missed) => self.portion_came(out, channel, &missed),
+            HistoryMail::Request(request) => self.answer(now, request),
             HistoryMail::Keep(keep) => {
                 // Broadcasts count until the broker has answered.
                 if !self.uses_engine() {
                     self.node.discharge(usize::from(self.shard), keep.broadcast.weight());
                 }
-                self.store(out, *keep);
+                return self.store(now, *keep).map(Action::Spread);
             }
-            HistoryMail::Kept(channel, ticket, posted) => {
-                self.fanout.enqueue(&mut self.registry, posted);
-                self.confirmed(out, channel, ticket);
+            HistoryMail::Engine(topic, what) => self.engine_message(now, &topic, what),
+            HistoryMail::Stored(number, outcome) => self.store_answered(now, number, outcome),
+            HistoryMail::Missed(..)
+            | HistoryMail::Portion(..)
+            | HistoryMail::Kept(..)
+            | HistoryMail::Confirmed(..)
+            | HistoryMail::Notice(_) => {}
+        }
+        None
+    }
+
+    /// Answers about topics of this shard. With a broker these are the topics that this node
+    /// follows, and a purge is for all nodes.
+    fn answer(&mut self, now: Now, request: HistoryRequest) {
+        let (now_ms, uses_engine) = (self.node.unix_ms(now.ns), self.uses_engine());
+        match request {
+            HistoryRequest::Read(topic, range, answer) if uses_engine => {
+                self.read_when_known(now, &topic, range, answer);
             }
-            HistoryMail::Confirmed(channel, ticket, None) => self.confirmed(out, channel, ticket),
-            HistoryMail::Confirmed(channel, ticket, Some(why)) => {
-                let history = self.history.as_mut();
-                let barrier = history.and_then(|it| it.barriers.lower(channel, ticket));
-                if let Some(barrier) = barrier {
-                    self.report_not_kept(out, channel, barrier, &why);
-                }
+            HistoryRequest::Read(topic, range, answer) => {
+                let page = self.kept.read(&topic, &range, now_ms);
+                ask::<N, _>(&self.metrics, || answer(page));
             }
-            HistoryMail::Notice(posted) => self.fanout.append(&mut self.registry, posted),
-            HistoryMail::Engine(topic, what) => self.engine_message(out, &topic, what),
-            HistoryMail::Stored(number, outcome) => self.store_answered(out, number, outcome),
+            HistoryRequest::Forget(topic, answer) if uses_engine => {
+                let answer = |it: Result<KeptAt, NotKept>| answer(it.map(|at| at.position));
+                self.forget_in_engine(now, topic, KeptFor::Caller(Box::new(answer)));
+            }
+            HistoryRequest::Forget(topic, answer) => {
+                let position = self.kept.purge(&topic, now_ms);
+                self.count();
+                ask::<N, _>(&self.metrics, || answer(Ok(position)));
+            }
+            HistoryRequest::Topics(_, from, limit, answer) => {
+                let topics = self.kept.list(from, limit, SWEEP_STEPS);
+                ask::<N, _>(&self.metrics, || answer(topics));
+            }
         }
     }
 
-    /// It is not known in time whether broadcasts of a socket's channels are kept: their messages
-    /// are answered so, and other effects of the callbacks are dropped.
-    pub(crate) fn unconfirmed(&mut self, out: &mut impl Sockets, key: Key) {
-        let Some(socket) = out.socket(key) else { return };
-        for channel in self.channels_of(socket) {
-            // A replay may take as long as it needs.
-            if self.history.as_ref().is_some_and(|it| it.is_replaying(channel)) {
-                self.waits_on(out, key);
-                continue;
-            }
-            let barrier = self.history.as_mut().and_then(|it| it.barriers.take(channel));
-            let Some(barrier) = barrier else { continue };
-            self.report_not_kept(out, channel, barrier, &NotKept::Unconfirmed);
-        }
+    /// The topics with their home here.
+    pub(crate) fn kept(&self) -> &KeptTopics {
+        &self.kept
     }
 
-    /// A broadcast of a channel is not kept, or may not be: its message is answered so, and other
-    /// effects of the callback are dropped.
-    fn report_not_kept(
-        &mut self,
-        out: &mut impl Sockets,
-        channel: ChannelId,
-        mut barrier: Barrier,
-        why: &NotKept,
-    ) {
-        let response = match why {
-            NotKept::Unconfirmed => {
-                self.metrics.errors_unconfirmed.add(1);
-                UNCONFIRMED
-            }
-            NotKept::Refused(_) | NotKept::Full | NotKept::LocalOnly => {
-                self.metrics.errors_not_stored.add(1);
-                NOT_STORED
-            }
-        };
-        let (message, lost) = barrier.fail();
-        self.application.drop_guarded(lost);
-        if let (Some(message), Some(membership)) = (message, self.live(channel)) {
-            let reply = Reply::error(Payload::from_json(response));
-            self.reply_to(out, membership, Some(message.as_ref()), reply);
-        }
-        self.resume_channel(out, channel, barrier);
+    /// A connection is gone.
+    pub(crate) fn forget(&mut self, conn: Key) {
+        self.departures.forget(conn);
+    }
+
+    /// Entries that are kept: waiting channels and sockets, requests, and how far clients have got.
+    pub(crate) fn waits(&self) -> usize {
+        let followed = self.followed.as_ref().map_or(0, |followed| followed.len());
+        self.departures.len() + self.replays.len() + followed
     }
 }
 

@@ -1,13 +1,10 @@
 //! Saved histories for a planned restart, for any number of shards.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::{Kept, KeptContent, home_shard};
 use simurgh_history::{KeptTopic, SaveError, Saver, saved};
 
 use super::kept_topics::KeptTopics;
+use crate::prelude::*;
 
 /// The histories that a shard has kept.
 #[derive(Debug, Default)]
@@ -86,11 +83,11 @@ fn take(bytes: &[u8]) -> Option<Kept> {
 }
 
 impl KeptTopics {
-    pub(crate) fn take(&mut self) -> SavedHistory {
+    pub(super) fn take(&mut self) -> SavedHistory {
         SavedHistory { topics: self.drain() }
     }
 
-    pub(crate) fn restore(&mut self, saved: SavedHistory, now_ms: u64) {
+    pub(super) fn restore(&mut self, saved: SavedHistory, now_ms: u64) {
         for (name, topic) in saved.topics {
             if self.rule(&name).is_some() {
                 self.insert(&name, topic, now_ms);

@@ -1,10 +1,11 @@
 //! Unanswered requests of a shard to the broker to keep or forget.
 
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
 
 use simurgh_channel::engine::NUMBERS_APART;
 use simurgh_channel::{Charge, KeptFor};
+
+use crate::prelude::*;
 
 const STORES_MAX: usize = 1 << 16;
 

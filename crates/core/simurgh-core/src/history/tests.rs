@@ -57,7 +57,7 @@ impl Node {
     fn settles(&mut self) {
         for _ in 0..10 {
             self.takes_turns();
-            self.test_shard.core.go_on_replaying(&mut self.test_shard.out);
+            self.test_shard.core.channels().go_on_replaying(&mut self.test_shard.out);
         }
         self.test_shard.fans_out();
         let under_way = self.test_shard.node.log().bytes.clone();
@@ -406,7 +406,7 @@ fn confirmation_that_arrives_at_once_is_sent() {
     let answer = r#"{"status":"error","response":{"reason":"unconfirmed"}}"#;
     assert_eq!(it.receives(key), [format!(r#"["1","7","{topic}","phx_reply",{answer}]"#)]);
     assert!(!it.test_shard.out.is_held(key));
-    assert_eq!(it.test_shard.core.metrics.errors_unconfirmed.value(), 1);
+    assert_eq!(it.test_shard.core.metrics().errors_unconfirmed.value(), 1);
     it.settles();
     let events: Vec<String> = it.receives(key).iter().map(|it| event(it)).collect();
     assert_eq!(events, ["news"]);
@@ -441,8 +441,7 @@ fn broadcast_of_a_socket_that_closes_while_waiting_is_delivered() {
     assert_eq!(positions(&heard).0, [1, 2, 3]);
     let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
     assert_eq!(events, ["first", "second", "gone"]);
-    let history = it.test_shard.core.history.as_ref().unwrap();
-    assert!(history.barriers.is_empty());
+    assert_eq!(it.test_shard.core.history_waits(), 0);
 }
 
 #[test]
@@ -481,8 +480,7 @@ fn least_recently_used_topic_is_evicted_above_the_limit() {
             }
         }
     }
-    let history = test_shard.core.history.as_ref().unwrap();
-    let (topics, messages, bytes) = history.kept.counts();
+    let (topics, messages, bytes) = test_shard.core.histories().kept.counts();
     assert_eq!(topics, 4);
     assert!(bytes <= 20_000 && messages < 28, "{messages} of {bytes} bytes");
     let key = test_shard.opens(Wire::V2);
@@ -502,7 +500,7 @@ fn numbering_continues_after_a_topic_was_evicted() {
         let last = it.sends(key, &topic, "bcast", "{}");
         assert_eq!(positions(&last).0, [1]);
         let topics = |it: &Node| {
-            let of = |core: &Core<TestNode>| core.history.as_ref().unwrap().kept.counts().0;
+            let of = |core: &Core<TestNode>| core.histories().kept.counts().0;
             (of(&it.test_shard.core), of(&it.other))
         };
         it.advances(Duration::from_secs(6));
@@ -536,7 +534,7 @@ fn eviction_of_other_topics_is_no_gap() {
             it.sends(key, &busy, "bcast", "{}");
         }
         (0..4).for_each(|_| it.advances(Duration::from_secs(6)));
-        let kept = |core: &Core<TestNode>| core.history.as_ref().unwrap().kept.counts().0;
+        let kept = |core: &Core<TestNode>| core.histories().kept.counts().0;
         assert_eq!((kept(&it.test_shard.core), kept(&it.other)), (0, 0), "all are forgotten");
         for (topic, at) in [(&empty, &at_empty), (&quiet, &at_quiet)] {
             let (key, heard) = it.joins(Wire::V2, topic, &since(at));

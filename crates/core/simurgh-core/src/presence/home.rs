@@ -1,12 +1,9 @@
 //! The topics whose home this shard is, their deadlines, and the answers that the shard gives to
 //! members by itself.
 
+use crate::prelude::*;
 use crate::seeded_state::{HashMap, SeededState};
-use alloc::boxed::Box;
-use alloc::collections::{BinaryHeap, VecDeque};
-use alloc::rc::Rc;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
+use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
 use simurgh_channel::{
@@ -21,7 +18,7 @@ use crate::name_table::NameMap;
 /// Topics of which a gone node is removed in one turn.
 const FORGOTTEN_PER_TURN: usize = 256;
 
-pub(crate) struct Home {
+pub(super) struct Home {
     pub(super) owner: Owner,
     /// Secret: it keys the tables.
     seed: u64,
@@ -65,7 +62,7 @@ impl MemberCall {
 }
 
 impl Home {
-    pub(crate) fn new(node: Owner, shard: u16, is_clustered: bool, seed: u64) -> Self {
+    pub(super) fn new(node: Owner, shard: u16, is_clustered: bool, seed: u64) -> Self {
         let (topics, due) = (NameMap::new(seed), BinaryHeap::new());
         let refs = PhxRefs::new(Owner(node.0.wrapping_add(u64::from(shard))));
         let peering = is_clustered.then(Box::default);
@@ -97,21 +94,17 @@ impl Home {
         })
     }
 
-    pub(crate) fn entries(&self) -> usize {
-        self.entries
-    }
-
     /// Whether there are no presences, and nothing is to be sent.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.topics.is_empty()
     }
 
     /// Bytes of calls that members have not been sent the changes of, in their flows.
-    pub(crate) fn charged_bytes(&self) -> usize {
+    pub(super) fn charged_bytes(&self) -> usize {
         self.topics.iter().map(|(_, topic)| topic.charged_bytes()).sum()
     }
 
-    pub(crate) fn answers(&self) -> usize {
+    pub(super) fn answers(&self) -> usize {
         self.answers.len()
     }
 
@@ -188,7 +181,7 @@ impl Home {
         Some((answer, topic.show(config, now_ns)))
     }
 
-    pub(crate) fn next_ns(&self) -> Option<u64> {
+    pub(super) fn next_ns(&self) -> Option<u64> {
         self.due.peek().map(|Reverse((due_ns, _))| *due_ns)
     }
 
@@ -299,7 +292,7 @@ impl Home {
     }
 
     /// A node is gone: it is removed from all topics, some in each turn.
-    pub(crate) fn forget(&mut self, node: Owner) {
+    pub(super) fn forget(&mut self, node: Owner) {
         let Some(peering) = &mut self.peering else { return };
         let mut names: Vec<Rc<str>> = self.topics.iter().map(|(name, _)| Rc::clone(name)).collect();
         // The order of the table differs from process to process.

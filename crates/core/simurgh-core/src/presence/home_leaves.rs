@@ -1,11 +1,10 @@
 //! The limit for leaves that wait for their delay, of all topics of a shard.
 
-use alloc::rc::Rc;
-
 use simurgh_channel::{PresenceConfig, nanoseconds};
 
 use super::home::Home;
 use super::topic::Topic;
+use crate::prelude::*;
 
 /// Bytes of a topic whose leaves wait, besides its name and those.
 const TOPIC_BYTES: usize = size_of::<Topic>() + 128;

@@ -1,10 +1,8 @@
 //! Presence messages to the members of a topic.
 
-use alloc::string::String;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use simurgh_channel::{ChannelId, PresenceCallback, PresenceList, SharedEvent};
+
+use crate::prelude::*;
 
 #[derive(derive_more::Debug)]
 pub(super) enum Output {

@@ -1,10 +1,11 @@
 //! State of the home of a topic's presences for other nodes.
 
-use alloc::vec::Vec;
 use simurgh_channel::PresenceCallback;
 use simurgh_presence::Owner;
 
 use simurgh_presence::ToPeers;
+
+use crate::prelude::*;
 
 /// How long members wait for the first list while other nodes have not answered.
 const ANSWERS_NS: u64 = 300_000_000;

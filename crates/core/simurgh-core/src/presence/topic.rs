@@ -5,20 +5,14 @@
 //! when that diff was made; it is sent in portions, one a turn, and always before the next diff:
 //! with both, a client has what is in the table.
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::format;
-use alloc::string::String;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use simurgh_channel::{ChannelId, Charge, PresenceCall, PresenceConfig, SharedEvent, nanoseconds};
-use simurgh_presence::{Diff, Owner, Table};
+use simurgh_presence::{Diff, HeldLeaves, Owner, Table};
 
-use super::held_leaves::HeldLeaves;
 use super::output::Output;
 use super::peers::Peers;
+use crate::prelude::*;
 
 /// Bytes of an entry in a list in addition to its key and meta.
 const ENTRY_BYTES: usize = 96;

@@ -1,11 +1,11 @@
 //! A topic's presences between the nodes of a cluster: each sends its own entries.
 
-use alloc::vec::Vec;
 use simurgh_channel::{PresenceCallback, PresenceConfig, PresenceList};
 use simurgh_presence::{Applied, Owner};
 
 use super::output::Output;
 use super::topic::{NOBODY, Topic, encoded};
+use crate::prelude::*;
 use simurgh_presence::{FromPeers, ToPeers};
 
 impl Topic {

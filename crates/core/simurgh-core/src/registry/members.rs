@@ -1,12 +1,11 @@
 //! Memberships: the server's side of joined channels, in one slab for all connections of a shard.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
 use simurgh_channel::{NO_MEMBERSHIP, ShardChannel};
 use simurgh_data::{Key, PAGE_SLOTS, Page, SlotAllocator};
 use simurgh_proto::message::OwnedRef;
 
 use super::topics::TopicId;
+use crate::prelude::*;
 
 /// One joined channel. An idle one costs this record, its 16 bytes in the topic's table, and the
 /// application's channel.

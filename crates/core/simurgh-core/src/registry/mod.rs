@@ -11,19 +11,16 @@
 //! leaving walks nothing. All changes are commands of [`Registry`]. What the fan-out needs for a
 //! topic is its `D`, which is opaque here.
 
+mod client_keys;
 mod list;
 mod members;
-mod pages;
 mod topics;
 
-use alloc::boxed::Box;
-use alloc::rc::Rc;
-use alloc::sync::Arc;
-
 use simurgh_channel::metrics::ShardMetrics;
-use simurgh_channel::{NO_MEMBERSHIP, ShardChannel};
+use simurgh_channel::{Broadcast, ChannelId, NO_MEMBERSHIP, ShardChannel};
 use simurgh_data::Key;
 
+use client_keys::ClientKeys;
 pub(crate) use list::List;
 use members::Memberships;
 pub(crate) use members::{
@@ -33,11 +30,16 @@ pub(crate) use members::{
 pub use topics::TopicId;
 use topics::Topics;
 use topics::{APART, PLACED};
+
+use crate::prelude::*;
 pub(crate) use topics::{Deliveries, Member, Topic};
 
 pub(crate) struct Registry<D> {
-    pub(crate) topics: Topics<D>,
+    topics: Topics<D>,
     members: Memberships,
+    /// Ids with which clients have joined; `None` until the first.
+    clients: Option<Box<ClientKeys>>,
+    shard: u16,
     metrics: Arc<ShardMetrics>,
     ended: u64,
 }
@@ -52,9 +54,9 @@ pub(crate) struct Left {
 }
 
 impl<D: Deliveries> Registry<D> {
-    pub(crate) fn new(metrics: Arc<ShardMetrics>, seed: u64) -> Self {
+    pub(crate) fn new(metrics: Arc<ShardMetrics>, shard: u16, seed: u64) -> Self {
         let (topics, members) = (Topics::new(seed), Memberships::default());
-        Self { topics, members, metrics, ended: 0 }
+        Self { topics, members, clients: None, shard, metrics, ended: 0 }
     }
 
     #[inline]
@@ -67,6 +69,11 @@ impl<D: Deliveries> Registry<D> {
         self.topics.get(id)
     }
 
+    /// The table of topics, for display and to free memory.
+    pub(crate) fn topics_mut(&mut self) -> &mut Topics<D> {
+        &mut self.topics
+    }
+
     #[inline]
     pub(crate) fn topic_mut(&mut self, id: TopicId) -> Option<&mut Topic<D>> {
         self.topics.get_mut(id)
@@ -76,13 +83,62 @@ impl<D: Deliveries> Registry<D> {
     pub(crate) fn topic_and_members(
         &mut self,
         id: TopicId,
-    ) -> Option<(&mut Topic<D>, Generations<'_>)> {
-        Some((self.topics.get_mut(id)?, Generations(&self.members)))
+    ) -> Option<(&mut Topic<D>, Members<'_>)> {
+        let Self { topics, members, clients, shard, .. } = self;
+        let members = Members { members, clients: clients.as_deref(), shard: *shard };
+        Some((topics.get_mut(id)?, members))
     }
 
     #[inline]
     pub(crate) fn member(&self, id: u32) -> Option<&Membership> {
         self.members.get(id)
+    }
+
+    pub(crate) fn id_of(&self, membership: u32, generation: u32) -> ChannelId {
+        ChannelId { shard: self.shard, membership, generation }
+    }
+
+    pub(crate) fn channel_id(&self, membership: u32) -> Option<ChannelId> {
+        Some(self.id_of(membership, self.member(membership)?.generation))
+    }
+
+    /// The membership of a channel that has not ended.
+    pub(crate) fn live(&self, channel: ChannelId) -> Option<u32> {
+        let it = self.member(channel.membership)?;
+        (it.generation == channel.generation && channel.shard == self.shard)
+            .then_some(channel.membership)
+    }
+
+    /// The channels of a socket.
+    pub(crate) fn channels_of(&self, list: List) -> Vec<ChannelId> {
+        let all = self.of(list).filter(|(_, it)| it.is_joined());
+        all.map(|(membership, it)| self.id_of(membership, it.generation)).collect()
+    }
+
+    /// Bytes of the names of all topics that a socket has joined.
+    pub(crate) fn topic_bytes(&self, list: List) -> usize {
+        let joined = self.of(list).filter(|(_, it)| it.is_joined());
+        joined.filter_map(|(_, it)| Some(self.topic(it.topic)?.name.len())).sum()
+    }
+
+    /// The number of a member's client; 0: none.
+    pub(crate) fn client(&self, membership: u32) -> u64 {
+        self.clients.as_ref().map_or(0, |clients| clients.get(membership))
+    }
+
+    pub(crate) fn set_client(&mut self, membership: u32, client: u64) {
+        self.clients.get_or_insert_default().set(membership, client);
+    }
+
+    /// Pages of memory for the numbers of clients.
+    pub(crate) fn client_pages(&self) -> usize {
+        self.clients.as_ref().map_or(0, |clients| clients.pages())
+    }
+
+    /// Whether a broadcast is from a member's own client, and not for it.
+    pub(crate) fn is_of_client(&self, membership: u32, broadcast: &Broadcast) -> bool {
+        let sender = broadcast.kept.as_ref().map_or(0, |mark| mark.sender);
+        sender != 0 && self.client(membership) == sender
     }
 
     pub(crate) fn step(&self, id: u32) -> Option<(TopicId, u32)> {
@@ -187,6 +243,9 @@ impl<D: Deliveries> Registry<D> {
             });
         }
         self.members.remove(id);
+        if let Some(clients) = self.clients.as_mut().filter(|_| has_positions) {
+            clients.set(id, 0);
+        }
         self.ended += 1;
         let metrics = &self.metrics;
         metrics.subscriptions.set(metrics.subscriptions.value().saturating_sub(1));
@@ -286,13 +345,35 @@ impl<D: Deliveries> Registry<D> {
     }
 }
 
+/// The members of all topics, while one of the topics is changed.
 #[derive(Clone, Copy)]
-pub(crate) struct Generations<'a>(&'a Memberships);
+pub(crate) struct Members<'a> {
+    members: &'a Memberships,
+    clients: Option<&'a ClientKeys>,
+    shard: u16,
+}
 
-impl Generations<'_> {
+impl Members<'_> {
+    /// Whether a broadcast excludes this membership: its slot may have a new member by now.
     #[inline]
-    pub(crate) fn is(self, membership: u32, generation: u32) -> bool {
-        self.0.get(membership).is_some_and(|it| it.generation == generation)
+    pub(crate) fn is_excluded(self, broadcast: &Broadcast, membership: u32) -> bool {
+        broadcast.except.is_some_and(|channel| {
+            channel.membership == membership
+                && channel.shard == self.shard
+                && self
+                    .members
+                    .get(membership)
+                    .is_some_and(|it| it.generation == channel.generation)
+        })
+    }
+
+    /// The number of a member's client; 0: none.
+    pub(crate) fn client(self, membership: u32) -> u64 {
+        self.clients.map_or(0, |clients| clients.get(membership))
+    }
+
+    pub(crate) fn have_clients(self) -> bool {
+        self.clients.is_some()
     }
 }
 

@@ -139,16 +139,13 @@ fn old_channel_id_finds_nothing() {
     let (mut registry, _) = registry();
     let mut list = List::default();
     let id = join(&mut registry, &mut list, 1, "t");
-    let topic = registry.find("t").unwrap();
-    let generation = registry.member(id).unwrap().generation;
-    let is = |registry: &mut Registry<Nothing>, generation| {
-        registry.topic_and_members(topic).unwrap().1.is(id, generation)
-    };
-    assert!(is(&mut registry, generation) && !is(&mut registry, generation + 1));
+    let old = registry.channel_id(id).unwrap();
+    assert_eq!(registry.live(old), Some(id));
     registry.leave(&mut list, id);
-    assert!(!is(&mut registry, generation));
+    assert_eq!(registry.live(old), None);
     assert_eq!(join(&mut registry, &mut list, 1, "t"), id);
-    assert!(!is(&mut registry, generation) && is(&mut registry, generation + 1));
+    assert_eq!(registry.live(old), None);
+    assert!(registry.live(registry.channel_id(id).unwrap()).is_some());
     assert!(id < registry.end());
 }
 

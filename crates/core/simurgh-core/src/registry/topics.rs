@@ -4,15 +4,12 @@
 //! others have not, and that stays so when members leave. Only the fan-out gives the cursors of
 //! members their meaning.
 
-use alloc::boxed::Box;
-use alloc::rc::Rc;
-use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
-use simurgh_data::Key;
+use simurgh_data::{Key, Pages};
 
-use super::pages::Pages;
 use crate::name_table::NameTable;
+use crate::prelude::*;
 use crate::seeded_state::SeededState;
 
 /// Index of a topic in its shard's table.
@@ -230,7 +227,7 @@ impl<D: Deliveries> Topics<D> {
     pub(super) fn close_if_empty(&mut self, id: TopicId) -> bool {
         let Some(place) = self.topics.get_mut(id.0 as usize) else { return false };
         let is_over =
-            |topic: &mut Box<Topic<D>>| topic.members.len() == 0 && topic.deliveries.is_idle();
+            |topic: &mut Box<Topic<D>>| topic.members.is_empty() && topic.deliveries.is_idle();
         let Some(topic) = place.take_if(is_over) else { return false };
         self.by_name.take(&topic.name, |at| *at == id.0);
         self.free.push(id.0);

@@ -33,7 +33,7 @@ fn test_shard() -> (TestShard, Key, ChannelId) {
         other => standard(ctx, other),
     }));
     let key = it.joined(&["t"]);
-    let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
+    let id = it.channel(key);
     (it, key, id)
 }
 
@@ -261,7 +261,7 @@ fn listeners_receive_their_topic_until_they_unsubscribe() {
     it.broadcasts("t", "last", "1");
     it.broadcasts("nobody", "last", "1");
     assert_eq!(heard.take(), ["1 t last"]);
-    assert_eq!(it.core.fanout.listens(), 1);
+    assert_eq!(it.core.fanout().listens(), 1);
     it.core.mail(&mut it.out, Mail::Unlisten("t".into(), Listener::id(0, 1)));
-    assert_eq!(it.core.fanout.listens(), 0);
+    assert_eq!(it.core.fanout().listens(), 0);
 }

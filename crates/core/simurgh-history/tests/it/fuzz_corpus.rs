@@ -11,11 +11,11 @@ mod save;
 use corpus::run;
 
 #[test]
-fn history_resume() {
+fn history_resume_corpus_passes() {
     run("history_resume", resume::run);
 }
 
 #[test]
-fn history_save() {
+fn history_save_corpus_passes() {
     run("history_save", save::run);
 }

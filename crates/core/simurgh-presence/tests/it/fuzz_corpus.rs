@@ -9,6 +9,6 @@ mod meta;
 use corpus::run;
 
 #[test]
-fn presence_meta() {
+fn presence_meta_corpus_passes() {
     run("presence_meta", meta::run);
 }

@@ -205,7 +205,8 @@ fn frame<const N: usize>(
     Ok(Kind::Binary)
 }
 
-/// The `N` fields after the kind byte, their lengths and so many more bytes; and what follows them.
+/// The `N` fields after the kind byte, their lengths and this many more bytes; and what follows
+/// them.
 fn fields<const N: usize>(
     frame: &[u8],
     head_bytes: usize,

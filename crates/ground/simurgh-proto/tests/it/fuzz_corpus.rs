@@ -9,41 +9,41 @@ mod corpus;
 use corpus::run;
 
 #[test]
-fn ws_codec() {
+fn ws_codec_corpus_passes() {
     run("ws_codec", bodies::ws_codec::run);
 }
 
 #[test]
-fn handshake() {
+fn handshake_corpus_passes() {
     run("handshake", bodies::handshake::run);
 }
 
 #[test]
-fn serializer_v1() {
+fn serializer_v1_corpus_passes() {
     run("serializer_v1", bodies::serializer_v1::run);
 }
 
 #[test]
-fn serializer_v2() {
+fn serializer_v2_corpus_passes() {
     run("serializer_v2", bodies::serializer_v2::run);
 }
 
 #[test]
-fn params() {
+fn params_corpus_passes() {
     run("params", bodies::params::run);
 }
 
 #[test]
-fn origin() {
+fn origin_corpus_passes() {
     run("origin", bodies::origin::run);
 }
 
 #[test]
-fn topic() {
+fn topic_corpus_passes() {
     run("topic", bodies::topic::run);
 }
 
 #[test]
-fn session() {
+fn session_corpus_passes() {
     run("session", bodies::session::run);
 }

@@ -180,11 +180,11 @@ impl<T> Io<T> {
 
     /// When the kernel received the last segment of the bytes that are being handled, on the same
     /// clock. Only within [`crate::Handler::readable`], with [`Config::receive_stamps`], on Linux;
-    /// and not at first: the kernel takes up to some 0.2 s to enable stamps when no socket on the
+    /// and not at first: the kernel takes up to about 0.2 s to enable stamps when no socket on the
     /// machine had them.
     ///
     /// The kernel stamps by the wall clock, whose distance to this one is measured each 100 ms to
-    /// some 0.1 µs; after the wall clock was set, stamps are wrong by as much until the next
+    /// about 0.1 µs; after the wall clock was set, stamps are wrong by as much until the next
     /// measurement.
     pub fn received_at(&self) -> Option<u64> {
         self.stamps.as_ref()?.received_at

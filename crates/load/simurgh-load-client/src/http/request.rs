@@ -10,10 +10,9 @@ const TARGET: AsciiSet = CONTROLS.add(b' ');
 
 /// One request.
 ///
-/// Bytes that would end a line where it must not end (control characters, and blanks in the
-/// target) are made harmless, because requests contain values of servers: in the target
-/// they are percent-encoded, in a header's value they become blanks, and a header whose name is
-/// not a token is left out.
+/// Requests contain values of servers, so bytes that would end a line early (control characters,
+/// and blanks in the target) are made harmless. In the target they are percent-encoded, and in a
+/// header's value they become blanks. A header whose name is not a token is left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
     /// For example `GET`; anything but a token becomes `GET`.

@@ -124,7 +124,7 @@ pub enum ResponseError {
     #[error("the answer's head is too large")]
     HeadTooLarge,
     /// `Content-Length` or a chunk's size is not a number, or several contradict each other.
-    #[error("the answer's length is not clear")]
+    #[error("the length of the answer is ambiguous")]
     Framing,
     /// 101 to a request without an upgrade.
     #[error("the server switched protocols without a request")]

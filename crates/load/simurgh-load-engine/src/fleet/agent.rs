@@ -294,7 +294,7 @@ impl Session {
                 let answer = match self.prepare(*scenario, part, receive_stamps, sender) {
                     Ok(capacity) => FromAgent::Prepared { capacity },
                     Err(why) => {
-                        self.state.log(&format!("{}: cannot take part: {why}", self.from));
+                        self.state.log(&format!("{}: cannot join the run: {why}", self.from));
                         FromAgent::Failed { why }
                     }
                 };

@@ -185,7 +185,7 @@ impl Hosts {
             match event {
                 HostEvent::Prepared { capacity } => member.capacity = capacity.max(1),
                 HostEvent::Failed { why } => {
-                    failed.push(format!("agent {}: cannot take part: {why}", member.name));
+                    failed.push(format!("agent {}: cannot join the run: {why}", member.name));
                 }
                 HostEvent::Lost { why } => {
                     let what = "lost while it started its workers";

@@ -1,9 +1,10 @@
 //! Counts which of their expected stamped messages users receive.
 //!
-//! A user should get what others push to a topic from its first join (the reply's arrival) until it
-//! leaves or ends, also while its connection is lost. Messages sent just before it leaves, and those
-//! that come until the server has answered, count only if they come. A message that the server has not confirmed may be lost or refused: no user
-//! has to get it, but if one does all have to.
+//! A user should get what others push to a topic from its first join (the reply's arrival) until
+//! it leaves or ends, also while its connection is lost. Messages sent just before it leaves, and
+//! those that come until the server has answered, count only if they come. A message that the
+//! server has not confirmed may be lost or refused: no user has to get it, but if one does all have
+//! to.
 //!
 //! The send times of users of other hosts are not known here: their streams are followed from the
 //! first message that arrives to the last one.

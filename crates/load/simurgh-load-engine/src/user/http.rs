@@ -193,7 +193,7 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     /// Whether the request has the same effect if the server gets it twice (RFC 9110 §9.2.2), since
-    /// nobody knows whether it has read it. Tsung repeats all.
+    /// the client cannot know whether the server read it. Tsung repeats all.
     fn is_repeatable(&self) -> bool {
         const IDEMPOTENT: [&str; 7] = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "PURGE"];
         match self.op() {

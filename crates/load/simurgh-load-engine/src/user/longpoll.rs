@@ -151,7 +151,7 @@ impl Call {
     /// Handles bytes; `Some` when the answer is complete, with its body in [`Call::body`].
     pub(super) fn take(&mut self, mut bytes: &[u8]) -> Result<Option<Done>, String> {
         let Some(response) = &mut self.response else {
-            return Err("an answer to no request".to_owned());
+            return Err("an answer without a request".to_owned());
         };
         loop {
             match response.next(&mut bytes).map_err(|error| error.to_string())? {
@@ -190,7 +190,7 @@ impl Call {
         let body = std::mem::take(&mut self.body);
         match serde_json::from_slice(&body) {
             Ok(answer) => Ok((answer, body)),
-            Err(error) => Err(format!("no answer of long polling: {error}")),
+            Err(error) => Err(format!("invalid answer to long polling: {error}")),
         }
     }
 }

@@ -16,8 +16,8 @@
 //! WebSocket. `answers` checks answers, `reconnects` and `positions` restore what a lost connection
 //! took, `deliveries` and `presence` follow what others have sent.
 //!
-//! A user who holds a connection and waits has its record and the reactor's of its socket (32
-//! bytes), and nothing else: state that few users need is in [`Extra`].
+//! A waiting user with a connection has only its record and the reactor's record of its socket (32
+//! bytes). State that few users need is in [`Extra`].
 
 mod answers;
 mod channel;

@@ -131,7 +131,7 @@ impl<O: Outputs> Machine<'_, O> {
                 self.out.count(outcome, 1);
             }
             Err(error) => {
-                let text = || format!("what is said of the history of {topic}: {error}");
+                let text = || format!("position of {topic} in a reply: {error}");
                 self.out.error(ErrorKind::MessageMalformed, origin, text);
             }
         }

@@ -1,8 +1,8 @@
 //! Measures presence: from a join to the list, and from a join or a leave to each member's diff.
 //!
 //! A step that changes a presence has its key. The time when such a step was due is noted for all
-//! workers of this host; a member who gets a `presence_diff` looks it up. All members get a diff in
-//! the same bytes, so a worker parses it once.
+//! workers of this host; a member that gets a `presence_diff` looks it up. All members get a diff
+//! in the same bytes, so a worker parses it once.
 
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::{PRESENCE_DIFF, PRESENCE_STATE, PresenceDiff};

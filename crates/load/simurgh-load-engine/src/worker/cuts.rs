@@ -8,7 +8,7 @@ use simurgh_load_scenario::Drop;
 use crate::time::nanos;
 use crate::user::cut_seed;
 
-/// A user who is in the middle of something is checked again after this time.
+/// A user in the middle of a step is checked again after this time.
 const AGAIN_NS: u64 = 50_000_000;
 
 /// The next cuts: time, place, number of the user.

@@ -94,7 +94,7 @@ impl Traffic {
         self.users = self.users.saturating_add(1);
     }
 
-    /// Called each second: gives memory back after a crowd has moved and all is quiet.
+    /// Called each second: returns memory to the system once many users have left.
     fn second(&mut self) {
         if self.is_crowd() && self.users == self.before && give_back_memory() {
             purge_memory();

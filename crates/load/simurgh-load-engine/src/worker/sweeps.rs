@@ -1,8 +1,8 @@
 //! Heartbeats, and slow readers: work for many users that needs no exact time.
 //!
 //! A heartbeat needs no timer. A cursor passes all users of a worker once in each interval and
-//! makes those of the session send theirs, so they are spread evenly; a user's first one comes up
-//! to an interval after its connect, all others an interval apart.
+//! makes those of the session send theirs, so they are spread evenly. A user's first one follows
+//! its connect by up to an interval, and the others are an interval apart.
 
 use std::collections::BinaryHeap;
 use std::time::Duration;

@@ -12,8 +12,8 @@ use super::json_bounds;
 /// A compiled path.
 ///
 /// The short form is `a.b[0].c`, with `[*]` for all elements and `[?name=x]` for those that have
-/// this value (compared as text), with or without `$.` in front. It is followed in the text without
-/// building a tree. Any other path must be one of RFC 9535.
+/// this value (compared as text), with or without `$.` in front. The path is followed in the text,
+/// without a tree. Any other path must be one of RFC 9535.
 #[derive(Clone, Debug)]
 pub struct JsonPath(Kind);
 

@@ -24,7 +24,7 @@ pub(super) fn check(path: &str) -> Result<(), String> {
             ')' => drop(open.pop()),
             '.' if rest.starts_with("..") => descents += 1,
             '$' if !open.is_empty() && !leads_to_one(rest) => {
-                return Err("within a filter '$' leads to one value".to_owned());
+                return Err("within a filter '$' must select one value".to_owned());
             }
             'm' | 's' if rest.starts_with("match(") || rest.starts_with("search(") => {
                 return Err("patterns within a path are compiled for each element".to_owned());
@@ -33,10 +33,10 @@ pub(super) fn check(path: &str) -> Result<(), String> {
         }
     }
     if descents > DESCENTS_MAX {
-        return Err(format!("it has more than {DESCENTS_MAX} times '..'"));
+        return Err(format!("it has '..' more than {DESCENTS_MAX} times"));
     }
     if ways > WAYS_MAX {
-        return Err(format!("its unions make more than {WAYS_MAX} ways"));
+        return Err(format!("its unions have more than {WAYS_MAX} combinations"));
     }
     Ok(())
 }
@@ -89,8 +89,8 @@ mod tests {
         for (path, word) in [
             ("$..*..*..*", "'..'"),
             ("$[?@..a[?@..b[?@..c]]]", "'..'"),
-            (wide.as_str(), "64 ways"),
-            ("$[?@[*,*,*,*,*,*,*,*,*]][*,*,*,*,*,*,*,*]", "64 ways"),
+            (wide.as_str(), "64 combinations"),
+            ("$[?@[*,*,*,*,*,*,*,*,*]][*,*,*,*,*,*,*,*]", "64 combinations"),
             ("$[?$[*] == 1]", "one value"),
             ("$[?$..a == 1]", "one value"),
             ("$[?$.a[?@.b] == 1]", "one value"),

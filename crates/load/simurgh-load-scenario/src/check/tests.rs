@@ -193,7 +193,7 @@ fn inconsistent_scenario_is_refused() {
         (
             "[[session]]",
             "[[session]]\nreconnect = { min = \"9s\", max = \"1s\" }",
-            "longer at first",
+            "min is longer than max",
         ),
         ("[[session]]", "[[session]]\nresume = true", "resume needs the Phoenix protocol"),
         (

@@ -69,8 +69,8 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
         let stay = plan::stay(session);
         let stay = match (stay.is_finite(), plan::may_wait_forever(session)) {
             (true, false) => format!("stays {}", time(stay)),
-            (true, true) => format!("stays {}, or without end", time(stay)),
-            (false, _) => "may stay without end".to_owned(),
+            (true, true) => format!("stays {}, or until the run ends", time(stay)),
+            (false, _) => "may stay until the run ends".to_owned(),
         };
         let (Session { name, weight, .. }, dialect) = (session, dialect(session.dialect));
         let _ = writeln!(out, "\nsession {name}: weight {weight}, {dialect}, a user {stay}");
@@ -118,11 +118,11 @@ fn drops(out: &mut String, scenario: &Scenario, session: &Session) {
             Cut::Both => "by a reset or in silence, half of the users each",
         };
         let phase = drop.phase.and_then(|at| scenario.load.phases.get(at));
-        let phase = phase.map(|phase| format!(" of phase {}", phase.name)).unwrap_or_default();
+        let phase = phase.map(|phase| format!("in phase {}, ", phase.name)).unwrap_or_default();
         let seconds = |of: std::time::Duration| time(of.as_secs_f64());
         let _ = writeln!(
             out,
-            "  every {}{phase} drops its connection for {}, {how}; reconnects {} to {} later",
+            "  {phase}loses its connection every {} for {}, {how}; reconnects {} to {} later",
             seconds(drop.every),
             seconds(drop.away),
             seconds(drop.reconnect.0),
@@ -130,7 +130,7 @@ fn drops(out: &mut String, scenario: &Scenario, session: &Session) {
         );
     }
     if session.resume {
-        out.push_str("  joins ask for the messages since the last one\n");
+        out.push_str("  joins request the messages since the last received one\n");
     }
 }
 
@@ -343,16 +343,19 @@ mod tests {
     fn unbounded_session_times_are_explained_as_without_end() {
         let loop_of = |steps: &str| format!(r#"{{ loop = "forever", steps = [{steps}] }}"#);
         for (steps, words) in [
-            (r#"{ receive = "end" }"#.to_owned(), "a user may stay without end"),
-            (loop_of(r#"{ think = "1s" }"#), "a user may stay without end"),
+            (r#"{ receive = "end" }"#.to_owned(), "a user may stay until the run ends"),
+            (loop_of(r#"{ think = "1s" }"#), "a user may stay until the run ends"),
             // Each round takes as long as the server does.
-            (loop_of(r#"{ send = "a", reply = true }"#), "a user may stay without end"),
+            (loop_of(r#"{ send = "a", reply = true }"#), "a user may stay until the run ends"),
             (
                 loop_of(r#"{ get = "/" }, { if = "a == 1", steps = [{ abort = "user" }] }"#),
-                "a user may stay without end",
+                "a user may stay until the run ends",
             ),
-            (r#"{ wait_server = true }"#.to_owned(), "a user stays 0 s, or without end"),
-            (r#"{ think = "1s" }, { gather = 2 }"#.to_owned(), "a user stays 1 s, or without end"),
+            (r#"{ wait_server = true }"#.to_owned(), "a user stays 0 s, or until the run ends"),
+            (
+                r#"{ think = "1s" }, { gather = 2 }"#.to_owned(),
+                "a user stays 1 s, or until the run ends",
+            ),
             (r#"{ gather = 2, timeout = "1s" }"#.to_owned(), "a user stays 0 s\n"),
             (loop_of(r#"{ think = "1s" }, { abort = "user" }"#), "a user stays 1 s\n"),
             (r#"{ loop = { var = "a" }, steps = [{ think = "1s" }] }"#.to_owned(), "stays 1 s\n"),
@@ -365,7 +368,7 @@ mod tests {
             let run = "the run has no end; set `duration` or --duration";
             assert_eq!(text.contains(run), words.contains("may stay"), "{text}");
             let waits = text.contains(", unless it waits without end\n");
-            assert_eq!(waits, words.contains("or without end"), "{text}");
+            assert_eq!(waits, words.contains("or until the run ends"), "{text}");
         }
     }
 

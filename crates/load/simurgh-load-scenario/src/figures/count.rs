@@ -32,7 +32,7 @@ named! {
         Connects,
         /// Connections ended, by either side.
         Disconnects,
-        /// Connections tried again after one was lost.
+        /// Attempts to connect again after a lost connection.
         Reconnects,
         /// Upgrades answered with 101.
         Upgrades,

@@ -142,7 +142,8 @@ pub fn parse_threshold(name: &str, text: &str) -> Result<Threshold, String> {
     let text = text.trim();
     let equals = || Some((Compare::Eq, text.strip_prefix('=')?.trim()));
     let (compare, rest) = Compare::split(text).or_else(equals).ok_or_else(|| {
-        format!("{text:?} compares nothing; write one of < <= > >= == != before the value")
+        let quoted = if text.is_empty() { name } else { text };
+        format!("{quoted:?} compares nothing; write one of < <= > >= == != before the value")
     })?;
     let value = parse_value(rest, figure.unit()).map_err(|wrong| {
         let example = match figure.unit() {
@@ -241,8 +242,10 @@ fn split_percentile(name: &str) -> Option<(&str, Measure)> {
 fn parse_value(text: &str, unit: Unit) -> Result<f64, String> {
     let split = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_')));
     let (digits, suffix) = text.split_at(split.unwrap_or(text.len()));
-    let number: f64 =
-        digits.replace('_', "").parse().map_err(|_| format!("{digits:?} is not a number"))?;
+    let number: f64 = digits.replace('_', "").parse().map_err(|_| match text {
+        "" => "the value is missing".to_owned(),
+        _ => format!("{text:?} is not a number"),
+    })?;
     let factor = match (unit, suffix.trim()) {
         (Unit::Microseconds, "us" | "µs" | "μs") => 1.0,
         (Unit::Microseconds, "ms") => 1e3,

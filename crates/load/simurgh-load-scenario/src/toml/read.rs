@@ -48,7 +48,9 @@ pub(super) struct Reader<'p> {
 impl Names for Reader<'_> {
     fn var(&self, name: &str) -> Result<VarId, String> {
         match self.vars.iter().position(|known| known == name) {
-            Some(at) => u16::try_from(at).map(VarId).map_err(|_| "is one variable too many".into()),
+            Some(at) => u16::try_from(at)
+                .map(VarId)
+                .map_err(|_| "exceeds the maximum number of variables".into()),
             None => {
                 let known: Vec<_> = self.vars.iter().map(String::as_str).collect();
                 let help =

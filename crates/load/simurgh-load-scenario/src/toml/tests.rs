@@ -342,7 +342,7 @@ fn payload_must_be_json_after_its_variables_are_inserted() {
 }
 
 #[test]
-fn conditions() {
+fn conditions_are_parsed_with_variable_and_value() {
     let set = "{ set = [\"n\", \"a b\"], target = true }, ";
     for (text, name, element, compare, value) in [
         ("n >= 3", 0, None, Compare::Gte, "3"),

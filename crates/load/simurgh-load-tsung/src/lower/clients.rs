@@ -48,7 +48,7 @@ impl Lower<'_> {
     }
 
     fn batch(&mut self, client: &Element) {
-        let what = "<client> of type batch: its hosts would come from a job scheduler";
+        let what = "<client> of type batch: simurgh cannot ask a job scheduler for hosts";
         if self.overrides.local {
             self.warn(client.line, what, "ignored, as `--local` is given");
         } else {
@@ -95,7 +95,7 @@ impl Lower<'_> {
                 self.warn(ip.line, what, "`--local` keeps only addresses of this host");
             }
             None => {
-                let help = format!("say what it is with `--map {name}=ADDRESS`");
+                let help = format!("give its address with `--map {name}=ADDRESS`");
                 self.wrong(ip.line, format!("the host {name} is not known"), help);
             }
         }

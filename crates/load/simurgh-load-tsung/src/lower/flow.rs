@@ -140,7 +140,7 @@ impl Lower<'_> {
         };
         if step.is_none() {
             let what = "`incr` of <for> is not a step";
-            self.wrong(element.line_of("incr"), what, "a whole number other than 0 is wanted");
+            self.wrong(element.line_of("incr"), what, "it must be a whole number other than 0");
         }
         let body = self.steps(element);
         Some(Act::For(For {
@@ -164,7 +164,7 @@ impl Lower<'_> {
             return self.number_text(&value, line, steps).map(Bound::Var);
         }
         let what = format!("`{name}` of <for> cannot be \"{value}\"");
-        self.refuse(line, what, "a whole number or %%_variable%% is wanted")
+        self.refuse(line, what, "it must be a whole number or %%_variable%%")
     }
 
     fn for_each(&mut self, element: &Element) -> Option<Act> {
@@ -243,7 +243,7 @@ impl Lower<'_> {
         let host = self.wanted(element, "host").trim().to_owned();
         let port = self.wanted(element, "port").trim().to_owned();
         if host.contains("%%") || port.contains("%%") {
-            let what = "<change_type> to a server that is only known when it runs";
+            let what = "<change_type> to a server that is known only during the run";
             return self.refuse(element.line, what, "write its host and port");
         }
         let port = self.whole(element, "port", 1..=65_535)?;

@@ -76,7 +76,7 @@ impl Lower<'_> {
         }
         let server = rest.split(['/', '?', '#']).next().unwrap_or_default();
         if subst.head && server.contains("%%") {
-            let what = "the server of this `url` is only known when it runs";
+            let what = "the server of this `url` is known only during the run";
             self.warn(line, what, "it must then be one that the file names elsewhere");
             return Some(self.template(&url, true, line));
         }

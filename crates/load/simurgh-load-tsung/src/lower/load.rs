@@ -67,7 +67,7 @@ impl Lower<'_> {
         let duration = self.seconds(element, "duration", count, unit);
         if duration.is_zero() {
             let what = format!("the phase {number} has no duration");
-            self.wrong(element.line_of("duration"), what, "more than 0 is wanted");
+            self.wrong(element.line_of("duration"), what, "it must be above 0");
         }
         let wait = element.value("wait_all_sessions_end").unwrap_or("false");
         if !matches!(wait, "true" | "false") {
@@ -116,7 +116,7 @@ impl Lower<'_> {
         };
         if rate <= 0.0 || !rate.is_finite() {
             let what = "<users> has an invalid rate";
-            return self.refuse(users.line, what, "more than 0 is wanted");
+            return self.refuse(users.line, what, "it must be above 0");
         }
         Some(Arrivals::Open { from: rate, to: rate, poisson: true })
     }

@@ -201,7 +201,7 @@ impl Lower<'_> {
             Some(_) => format!("<{}> has both `{first}` and `{second}`", element.name),
             None => format!("<{}> has neither `{first}` nor `{second}`", element.name),
         };
-        self.refuse(element.line, what, "one of them is wanted")
+        self.refuse(element.line, what, "use exactly one of them")
     }
 
     /// A number, at least 0.
@@ -211,7 +211,7 @@ impl Lower<'_> {
             Ok(number) if number.is_finite() && number >= 0.0 => Some(number),
             _ => {
                 let what = format!("`{name}` of <{}> is not a number: \"{value}\"", element.name);
-                self.refuse(element.line_of(name), what, "a number from 0 is wanted")
+                self.refuse(element.line_of(name), what, "it must be a number of 0 or more")
             }
         }
     }
@@ -229,8 +229,8 @@ impl Lower<'_> {
         if number.is_none() {
             let what = format!("`{name}` of <{}> cannot be \"{value}\"", element.name);
             let help = match bounds.into_inner() {
-                (first, u64::MAX) => format!("a whole number from {first} is wanted"),
-                (first, last) => format!("a whole number from {first} to {last} is wanted"),
+                (first, u64::MAX) => format!("it must be a whole number of {first} or more"),
+                (first, last) => format!("it must be a whole number from {first} to {last}"),
             };
             self.wrong(element.line_of(name), what, help);
         }
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wildcards() {
+    fn wildcards_match_as_in_tsung() {
         for (pattern, name, wanted) in [
             ("foo", "foo", true),
             ("foo", "foobar", false),

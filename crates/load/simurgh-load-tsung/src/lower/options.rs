@@ -78,7 +78,7 @@ impl ThinkTime {
 const IGNORED: &[(&str, &str)] = &[
     ("hibernate", "an idle user needs no memory that could be given back"),
     ("ssl_ciphers", "TLS chooses by itself"),
-    ("ssl_versions", "TLS 1.2 and 1.3 are spoken"),
+    ("ssl_versions", "simurgh supports TLS 1.2 and 1.3"),
     ("ssl_reuse_sessions", "TLS chooses by itself"),
     ("ssl_disable_sni", "a name is always sent"),
     ("udp_rcv_buffer", "there is no UDP"),

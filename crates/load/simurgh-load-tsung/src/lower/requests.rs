@@ -210,7 +210,7 @@ impl Lower<'_> {
         let asked = !answer.checks.is_empty() || !answer.captures.is_empty();
         if *reply == Reply::None && asked {
             let what = "<match> and <dyn_variable> are ignored where `ack` is \"no_ack\"";
-            self.warn(element.line, what, "no answer is waited for");
+            self.warn(element.line, what, "the user waits for no answer");
         }
     }
 

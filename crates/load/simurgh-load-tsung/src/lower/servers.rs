@@ -122,7 +122,7 @@ impl Lower<'_> {
         let addresses = self.look_up(&host);
         let wanted = addresses.iter().find(|address| address.is_ipv6() == six);
         let Some(&address) = wanted.or(addresses.first()) else {
-            let help = format!("say what it is with `--map {host}=ADDRESS`");
+            let help = format!("give its address with `--map {host}=ADDRESS`");
             return self.refuse(line, format!("the host {host} is not known"), help);
         };
         Some((bare(&host).to_owned(), SocketAddr::new(address, port)))

@@ -128,7 +128,7 @@ impl Lower<'_> {
         steps.insert(0, Step { line: element.line, act: Act::Set(set) });
     }
 
-    /// The probability or the weight of a session, all of one kind in a file.
+    /// The probability or the weight of a session; a file has only one of the two kinds.
     pub(super) fn share(&mut self, element: &Element) -> Option<f64> {
         let both = (element.attribute("probability"), element.attribute("weight"));
         let (name, by_weight) = match both {

@@ -47,7 +47,7 @@ impl Lower<'_> {
     pub(super) fn var_set(&mut self, name: &str, line: u32) -> VarId {
         if subst::variable(name).is_none_or(|(_, element)| element.is_some()) {
             let what = format!("a variable cannot be called `{name}`");
-            self.wrong(line, what, "letters, digits and _ - . are wanted");
+            self.wrong(line, what, "use letters, digits and _ - .");
         }
         let id = self.var(name, line);
         self.vars.set.insert(id);
@@ -315,7 +315,7 @@ impl Lower<'_> {
     fn pattern(&mut self, pattern: &str, line: u32) -> String {
         if compile_pattern(pattern).is_ok_and(|regex| regex.captures_len() == 1) {
             let what = format!("`{pattern}` has no group, so its variable is empty, as in Tsung");
-            self.warn(line, what, "put what is wanted in brackets: (..)");
+            self.warn(line, what, "put the wanted part in parentheses: (..)");
             return format!("(?:{pattern})()");
         }
         pattern.to_owned()
@@ -332,7 +332,7 @@ impl Lower<'_> {
             [way] => (*way, self.wanted(element, way)),
             several => {
                 let what = format!("<dyn_variable> `{name}` has several of {}", several.join(", "));
-                return self.refuse(element.line, what, "one of them is wanted");
+                return self.refuse(element.line, what, "use exactly one of them");
             }
         };
         let line = element.line_of(way);

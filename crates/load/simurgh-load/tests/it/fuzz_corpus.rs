@@ -9,21 +9,21 @@ mod corpus;
 use corpus::run;
 
 #[test]
-fn find() {
+fn find_corpus_passes() {
     run("find", bodies::find::run);
 }
 
 #[test]
-fn http_response() {
+fn http_response_corpus_passes() {
     run("http_response", bodies::http_response::run);
 }
 
 #[test]
-fn tsung_xml() {
+fn tsung_xml_corpus_passes() {
     run("tsung_xml", bodies::tsung_xml::run);
 }
 
 #[test]
-fn scenario() {
+fn scenario_corpus_passes() {
     run("scenario", bodies::scenario::run);
 }

@@ -499,7 +499,9 @@ fn meaningless_threshold_is_refused_with_advice() {
     let table = [
         ("join_p99", "50ms", "compares nothing"),
         ("join_p99", "< 50", "needs a unit"),
-        ("join_p99", "< ms", "is not a number"),
+        ("join_p99", "", "\"join_p99\" compares nothing"),
+        ("join_p99", "<", "the value is missing"),
+        ("join_p99", "< soon", "\"soon\" is not a number"),
         ("join_p99", "< 5 parsecs", "is not a unit"),
         ("errors", "== 5ms", "is not a unit"),
         ("errors", "== -1", "is not a number"),

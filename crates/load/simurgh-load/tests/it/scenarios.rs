@@ -83,14 +83,18 @@ fn shipped_scenarios_do_what_they_describe() {
             "drops.toml",
             &[
                 "about 10,010 users",
-                "every 10 s of phase cuts drops its connection for 2 s, by a reset or in silence",
+                "in phase cuts, loses its connection every 10 s for 2 s, by a reset or in silence",
                 "reconnects 0 s to 1 s later",
-                "joins ask for the messages since the last one",
+                "joins request the messages since the last received one",
             ],
         ),
         (
             "drops-cluster.toml",
-            &["about 10,010 users", "of phase cuts drops its connection for 2 s", "1 min 50 s"],
+            &[
+                "about 10,010 users",
+                "in phase cuts, loses its connection every 10 s for 2 s",
+                "1 min 50 s",
+            ],
         ),
         ("longpoll.toml", &["about 5,005 users", "sockets    10,010", "by long polling"]),
         (

@@ -71,7 +71,7 @@ fn websocket_users_run_over_tls() {
 }
 
 #[test]
-fn https() {
+fn https_requests_reuse_their_connection() {
     let (_, config) = certificate();
     let server = secure_server(config, |mut stream| {
         while head(&mut stream).is_some() {

@@ -357,7 +357,7 @@ fn invalid_pem_is_reported() {
         (vec![key.serialize_pem()], None, "a root holds no certificate"),
         (vec![], Some(certificate.pem()), "identity has no usable key"),
         (vec![], Some(key.serialize_pem()), "identity holds no certificate"),
-        (vec![], Some(certificate.pem() + &stranger), "do not fit"),
+        (vec![], Some(certificate.pem() + &stranger), "do not match"),
     ];
     for (roots_pem, identity_pem, word) in table {
         let error = TlsConfig::new(&Tls { insecure: false, roots_pem, identity_pem }).unwrap_err();

@@ -179,7 +179,7 @@ fn unknown_hosts_of_a_tsung_file_are_reported_with_advice() {
     );
     assert!(second.starts_with("line 6: the client phoenix2"), "{second}");
     assert!(third.starts_with("line 7: the client phoenix3"), "{third}");
-    let wanted = "line 11: the host server_ip_address is not known (say what it is with `--map \
+    let wanted = "line 11: the host server_ip_address is not known (give its address with `--map \
                   server_ip_address=ADDRESS`)";
     assert_eq!(server, wanted);
 }
@@ -276,7 +276,7 @@ fn hand_copied_tsung_file_is_repaired_and_parsed() {
     let wanted = [
         "line 1: the file begins with blanks before its `<?xml` (repaired)",
         "line 4: <tsung> has curly quotes (repaired)",
-        "line 4: the DOCTYPE names `tsung` and \"tsung.dtd\" (Tsung wants `tsung` and \
+        "line 4: the DOCTYPE names `tsung` and \"tsung.dtd\" (Tsung expects `tsung` and \
          tsung-1.0.dtd)",
         "line 7: `/clients>` lacks its `<` (repaired)",
         "line 9: <lead> is not an element of Tsung; <load> is meant (repaired)",

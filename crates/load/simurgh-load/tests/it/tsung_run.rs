@@ -32,7 +32,7 @@ fn minimal_tsung_scenario_is_valid() {
 }
 
 #[test]
-fn rates() {
+fn arrival_rates_are_converted_to_users_per_second() {
     for (text, rate) in [
         ("<users arrivalrate=\"90\" unit=\"minute\"/>", 1.5),
         ("<users arrivalrate=\"0.5\" unit=\"second\"/>", 0.5),
@@ -47,7 +47,7 @@ fn rates() {
     }
     let both = "<users arrivalrate=\"1\" interarrival=\"1\" unit=\"second\"/>";
     let wanted =
-        "line 6: <users> has both `arrivalrate` and `interarrival` (one of them is wanted)";
+        "line 6: <users> has both `arrivalrate` and `interarrival` (use exactly one of them)";
     assert_eq!(wrong(&users(both)), [wanted]);
     assert!(wrong(&users("<users unit=\"second\"/>"))[0].contains("has neither"));
     assert!(

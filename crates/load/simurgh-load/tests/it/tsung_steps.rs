@@ -69,7 +69,7 @@ fn tsung_waits_become_wait_and_gather_steps() {
 }
 
 #[test]
-fn loops() {
+fn tsung_loops_are_converted() {
     let body = "<thinktime value=\"1\"/>";
     let one = |text: &str| {
         let (scenario, steps, warnings) = steps("ts_http", text);
@@ -151,7 +151,7 @@ fn set(source: &str) -> String {
 }
 
 #[test]
-fn variables() {
+fn tsung_variables_are_converted() {
     let made = |part: Generated| Value::Template(Template { parts: vec![Part::Value(part)] });
     let user_id = Template { parts: vec![Part::Value(Generated::UserId)] };
     for (source, wanted) in [
@@ -239,7 +239,7 @@ fn variables_that_are_never_set_cause_a_warning() {
 }
 
 #[test]
-fn substitution() {
+fn substitutions_depend_on_the_subst_attribute() {
     let path = |subst: &str, url: &str| {
         let text = format!("<request subst=\"{subst}\"><http url=\"{url}\"/></request>");
         let (_, steps, warnings) = steps("ts_http", &text);
@@ -408,7 +408,7 @@ fn absolute_urls_add_servers() {
     assert_eq!(check(&scenario), Ok(()));
     let unknown = wrong_steps("ts_http", "<request><http url=\"http://nowhere/\"/></request>");
     let wanted =
-        "line 9: the host nowhere is not known (say what it is with `--map nowhere=ADDRESS`)";
+        "line 9: the host nowhere is not known (give its address with `--map nowhere=ADDRESS`)";
     assert_eq!(unknown, [wanted]);
 }
 

@@ -1,5 +1,5 @@
-//! Finds the number after which everything in a stream is younger than an age: asks the leader for
-//! its time and the end of the stream, and then for the first message that is young enough.
+//! Finds the number after which everything in a stream is younger than an age. It asks the leader
+//! for its time and the end of the stream, and then for the first message that is young enough.
 //!
 //! A stream has the times of its messages, but not of removed ones, so everything before the first
 //! young message counts as old.

@@ -75,7 +75,7 @@ pub(super) struct Pending {
     pub(super) what: What,
     until_ms: u64,
     attempt: u16,
-    /// When it is repeated on this link; none before the first attempt.
+    /// When it is repeated on this link; `None` before the first attempt.
     again_ms: Option<u64>,
     /// How often it was repeated without an answer.
     repeats: usize,

@@ -38,7 +38,7 @@ pub struct View {
     pub measures: Measures,
     /// How long beats of other nodes took to arrive.
     pub delays: Durations,
-    /// Broadcasts dropped before the thread had them, and after.
+    /// Dropped broadcasts, before and after the thread received them.
     pub dropped_at_inbox: u64,
     pub dropped_at_shards: u64,
     /// Topics that the broker keeps; none if no channel has a history.

@@ -83,7 +83,7 @@ impl HttpConfig {
         }
     }
 
-    /// Reduces both kinds of places, and those of the admin address, to so many descriptors.
+    /// Reduces both kinds of places, and those of the admin address, to this many descriptors.
     pub fn fit(&mut self, most: usize, has_admin: bool) {
         let reserved = self.connections_reserved.min(most / RESERVED_PART).max(1);
         let admin = if has_admin { reserved } else { 0 };
@@ -100,5 +100,5 @@ impl HttpConfig {
 /// Upper bound of `head_bytes_max`: with the bytes read after it, a head crosses from a shard to
 /// the HTTP side in one piece.
 const HEAD_BYTES_MOST: usize = 64 << 10;
-/// With few descriptors one of so many is reserved for the server's own paths.
+/// With few descriptors one of this many is reserved for the server's own paths.
 const RESERVED_PART: usize = 8;

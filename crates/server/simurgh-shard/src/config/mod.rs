@@ -33,7 +33,7 @@ pub struct Config {
     /// Most sockets, long-poll sessions included, from one address at once; an upgrade beyond them
     /// gets 429. Behind [`trusted_proxies`](Self::trusted_proxies) the address is the one that they
     /// report; of IPv6 its first 64 bits. `None`, the default: any number. Costs 16 bytes a socket,
-    /// shared with the limit per user, and some 30 an address.
+    /// shared with the limit per user, and about 30 an address.
     pub max_connections_per_address: Option<u32>,
     /// The same for one user: sockets to which the application's connect gave the same id
     /// ([`Connect::id`](simurgh_socket::Connect::id)). Sockets without an id are not counted.
@@ -70,8 +70,8 @@ pub struct Config {
     /// Bytes queued for one reader; above, it is closed with 1013. A broadcast is stored once for
     /// all its readers, and half of this is the largest message and the largest broadcast. Once a
     /// quarter of this is queued for a reader, publishing on its topic is slowed to half of it in
-    /// [`slow_after`](Self::slow_after), so that a reader which keeps that pace is not closed
-    /// because of others' speed. Default 24 MiB.
+    /// [`slow_after`](Self::slow_after). So a reader that keeps this pace is not closed because of
+    /// fast publishers. Default 24 MiB.
     pub outbound_bytes_max: usize,
     /// Bytes queued for all readers of a shard, broadcasts counted once; above, the readers with
     /// most queued for longest are closed with 1013. Default 128 MiB.
@@ -98,10 +98,10 @@ pub struct Config {
     /// `Local` (pages of this machine and of the request's own host) while the server listens on
     /// loopback alone.
     pub check_origin: Option<CheckOrigin>,
-    /// While the server listens on loopback alone, `/metrics`, the observer and the publish API
-    /// answer requests whose `Host` is a name of loopback or one of these (without a port), and
-    /// sockets accept only pages of such a host: for a proxy on this machine that forwards them.
-    /// Default: none.
+    /// Names that a proxy on this machine forwards as `Host`, without a port. While the server
+    /// listens on loopback alone, `/metrics`, the observer and the publish API answer only for
+    /// these and the names of loopback, and sockets accept only pages of such a host. Default:
+    /// none.
     pub trusted_hosts: Vec<String>,
     /// Proxies whose `x-forwarded-for` and `x-forwarded-proto` are trusted. Default: none.
     pub trusted_proxies: Vec<IpNet>,

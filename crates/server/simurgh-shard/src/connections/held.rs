@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{HttpConnections, Watch};
 
-/// A connection that has held bytes for so many milliseconds more weighs twice as much.
+/// A connection that has held bytes for this many milliseconds more weighs twice as much.
 const AGE_UNIT_MS: u64 = 1_000;
 
 /// How often each thread looks whether it keeps much free memory, and how much is worth it.
@@ -58,7 +58,7 @@ impl HeldBytes {
         Self { connections, watch, side, bytes: AtomicUsize::new(0) }
     }
 
-    /// Holds so many bytes more.
+    /// Holds this many bytes more.
     pub fn add(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Relaxed);
         self.watch.hold(self.side, bytes);

@@ -22,7 +22,7 @@ use held::Budget;
 pub use held::{HeldBytes, Side};
 pub use watch::{Overdue, Wait, Watch};
 
-/// One of so many places is kept free by asking idle connections to close.
+/// One of this many places is kept free by asking idle connections to close.
 const HEADROOM: usize = 16;
 /// Connections that one address may have however few places there are.
 const SHARE_LEAST: usize = 8;
@@ -312,7 +312,7 @@ fn one_less(counts: &mut HashMap<IpAddr, usize>, address: IpAddr) {
 }
 
 impl ConnectionSlot {
-    /// Counts the connection by its client's address; `false` if that has its share already.
+    /// Counts the connection by its client's address; `false` if it has reached its share.
     pub fn count_address(&mut self, address: IpAddr) -> bool {
         let address = address_key(address);
         let is_counted = self.http_connections.count_address(address);

@@ -2,7 +2,7 @@
 //! when, the task around hyper reads whose time is up, the service how to answer.
 //!
 //! There is no timer per request. The connection's task has one, which it sets again only when it
-//! fires: no wait can be over before the shortest limit has passed since it began, so it is enough
+//! fires. No wait can be over before the shortest limit has passed since it began, so it is enough
 //! to check that often.
 
 use std::sync::LazyLock;
@@ -210,8 +210,8 @@ impl Watch {
         }
     }
 
-    /// Its memory is wanted: a request is refused with 503, an answer that is not read is cut off.
-    /// From any thread.
+    /// Its memory is needed: a request is refused with 503, and an unread answer is cut off. From
+    /// any thread.
     pub(super) fn shed(&self, side: Side) {
         if side == Side::Inbound {
             self.give_up(503);
@@ -234,8 +234,8 @@ impl Watch {
         self.task.register(context.waker());
     }
 
-    /// Its place is wanted: it closes after the current answer, or at once if there is none. From
-    /// any thread.
+    /// Its place is needed: it closes after the current answer, or at once without one. From any
+    /// thread.
     pub fn ask_to_leave(&self) {
         self.has_to_leave.store(true, Relaxed);
         self.task.wake();

@@ -151,7 +151,7 @@ impl EventSender {
         }
     }
 
-    /// Charges so many bytes if there is room; else counts one lost event.
+    /// Charges this many bytes if there is room; else counts one lost event.
     fn has_room(&mut self, weight: usize) -> bool {
         let queued = self.queue.queued.load(Relaxed) + self.weight;
         let has_room = queued.saturating_add(weight) <= self.queue.queue_bytes_max;

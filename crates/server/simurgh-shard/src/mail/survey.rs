@@ -31,7 +31,7 @@ pub enum ShardQuery {
     Disconnect { key: Key, answer: Answer<bool> },
 }
 
-/// Hashes in a sample: up to so many topics are counted exactly, more to a few percent.
+/// Hashes in a sample: up to this many topics are counted exactly, more to a few percent.
 pub const SAMPLE: usize = 4096;
 
 /// An address, and a port if one was named.

@@ -33,7 +33,7 @@ pub(crate) enum Passing {
         requester: Option<Requester>,
         waiting: Waiting,
     },
-    /// A message of so many bytes, too long for one turn, is decoded outside the shard.
+    /// A message of this many bytes, too long for one turn, is decoded outside the shard.
     Reading { bytes: usize, waiting: Waiting },
     /// Bytes that came after a join that is being decided.
     Backlog(Vec<u8>),

@@ -7,11 +7,11 @@ use simurgh_reactor::{Next, Now};
 
 use super::Shard;
 
-/// After so many ended connections or memberships memory is returned.
+/// After this many ended connections or memberships memory is returned.
 const CROWD: u64 = 256;
 /// Bytes of free pages that are kept for new connections.
 const FREE_KEPT: usize = 256 << 10;
-/// When fewer have ended, memory is returned so long after the last.
+/// When fewer have ended, memory is returned this long after the last.
 const FEW_AFTER: Duration = Duration::from_secs(30);
 /// Delay of returning memory: others may still be leaving.
 const TIDY_AFTER: Duration = Duration::from_secs(4);

@@ -10,10 +10,10 @@ use simurgh_reactor::Key;
 
 /// Addresses that differ by less are equal, so that few messages change their order.
 const STEP: usize = 64 << 10;
-/// Of the sessions whose messages have waited longest, so many are compared by their bytes.
+/// Of the sessions whose messages have waited longest, this many are compared by their bytes.
 const COMPARED: usize = 64;
 
-/// Sessions that one address may have however few places there are.
+/// Sessions that one address may always have.
 const SHARE_LEAST: usize = 8;
 
 #[derive(Debug, Default)]
@@ -47,8 +47,8 @@ pub(super) struct Held {
 }
 
 impl Sources {
-    /// Whether there is a place for a further session that keeps so many bytes. Once half is taken,
-    /// an address has no more than a quarter.
+    /// Whether there is a place for a further session that keeps this many bytes. Once half is
+    /// taken, an address has no more than a quarter.
     pub(super) fn has_place(&self, wanted: &Held, open_max: usize, kept_max: usize) -> bool {
         let own = self.sources.get(&wanted.source);
         let (own_open, own_kept) = own.map_or((0, 0), |own| (own.open, own.kept));

@@ -21,7 +21,7 @@ use crate::mail::poll::{
 };
 use crate::peer_limits::address_key;
 
-/// When answers are tried again that were too many for the threads of requests.
+/// When to retry answers that the busy request threads did not accept.
 const AGAIN: Duration = Duration::from_millis(1);
 /// Longest slice of answering polls.
 const SLICE: Duration = Duration::from_micros(400);
@@ -31,7 +31,7 @@ const STRIDE: usize = 16;
 const LINES_MAX: usize = 64;
 /// Bytes of a waiting message besides its text.
 const MESSAGE_BYTES: usize = size_of::<Box<str>>() + 16;
-/// Bytes of a session without what the application keeps for it; that may be so many times what
+/// Bytes of a session without what the application keeps for it; that may be this many times what
 /// its client has sent: claims as JSON values.
 const SESSION_BYTES: usize = 384;
 const STATE_FACTOR: usize = 5;

@@ -1,9 +1,9 @@
 //! An observer's queries to a shard, on the shard.
 //!
-//! Lists come from a walk over the records, some 100 µs in each millisecond, so that clients do not
-//! notice; a list is a heap of the wanted size. Records do not count messages: during observation a
-//! table beside them counts those of the connections that send most. Without queries for a while
-//! all this is freed.
+//! Lists come from a walk over the records, about 100 µs in each millisecond, so that clients do
+//! not notice; a list is a heap of the wanted size. Records do not count messages: during
+//! observation a table beside them counts those of the connections that send most. Without queries
+//! for a while all this is freed.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -292,7 +292,7 @@ impl Shard {
                 Some(TopicCount { kept: self.kept(&count.topic), ..count })
             }),
             Over::Kept { rows, .. } if rows.found.is_some() => rows.put_together(|place| {
-                let it = self.core.kept_at(place)?;
+                let it = self.core.kept().at(place)?;
                 Some(self.topic_count(it.name))
             }),
             Over::Connections { rows, .. } if rows.found.is_some() => {
@@ -321,7 +321,7 @@ impl Shard {
             }
             Over::Kept { search, rows } => {
                 let stride = if search.is_empty() { STRIDE } else { SLOW_STRIDE };
-                self.core.visit_kept(&mut walk.cursor, stride, |place, it| {
+                self.core.kept().visit(&mut walk.cursor, stride, |place, it| {
                     if it.name.contains(&**search) {
                         walk.total += 1;
                         rows.top.offer(it.bytes, place);
@@ -376,7 +376,7 @@ impl Shard {
 
     /// The history of a topic, if it is kept here.
     fn kept(&self, name: &str) -> Option<Kept> {
-        let KeptView { messages, bytes, head, marks, .. } = self.core.find_kept(name)?;
+        let KeptView { messages, bytes, head, marks, .. } = self.core.kept().find(name)?;
         let floor = Position { place: marks.floor, ..head };
         let lost = (marks.floor.seq > 0).then(|| marks.reason.as_str().to_owned());
         Some(Kept {

@@ -97,7 +97,7 @@ pub struct NodeRow {
     /// By how much its clock is ahead of this node's, milliseconds; an estimate, too small by the
     /// delay of its fastest beat.
     pub clock_offset_ms: Option<i64>,
-    /// The first twenty patterns of topics that it has other settings for.
+    /// The first twenty topic patterns with different settings.
     pub differing: Vec<String>,
     /// Its own figures; none if it has not answered in half a second.
     pub figures: Option<NodeFigures>,

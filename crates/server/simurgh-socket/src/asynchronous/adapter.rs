@@ -91,7 +91,7 @@ impl<C: Channel> Async<C> {
     ) {
         let Some(channel) = channel.take() else { return };
         let Job { start, at, message, .. } = job;
-        let scope = OffShardScope::of::<C>(ctx, message.clone());
+        let scope = OffShardScope::of(ctx, message.clone());
         let (outbox, topic) = (scope.outbox.clone(), Arc::clone(&scope.known.topic));
         let handle = ctx.handle::<Self>();
         let reach = Arc::clone(handle.node());
@@ -329,7 +329,7 @@ fn size_of_future<'a, C: 'a, F>(_: impl FnOnce(&'a mut C, &'a mut Context) -> F)
     size_of::<F>()
 }
 
-/// The default of handlers that do nothing: its size tells it from others.
+/// The default of handlers that do nothing: its size distinguishes it from others.
 pub(super) struct Nothing;
 
 impl Future for Nothing {

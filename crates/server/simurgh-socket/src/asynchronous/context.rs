@@ -74,11 +74,11 @@ impl Scope for OffShardScope {
 
 impl OffShardScope {
     /// For a message of the client, or without one.
-    pub(super) fn of<C: Channel>(ctx: &ShardContext<'_>, message: Option<ReplyRef>) -> Self {
+    pub(super) fn of(ctx: &ShardContext<'_>, message: Option<ReplyRef>) -> Self {
         Self {
             known: JoinContext::of(ctx),
             message,
-            handle: ctx.handle::<Async<C>>().retype(),
+            handle: ctx.handle(),
             outbox: Outbox::default(),
         }
     }

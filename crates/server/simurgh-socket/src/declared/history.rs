@@ -28,7 +28,7 @@ fn read(value: &Value) -> Result<Option<HistoryRule>, String> {
             "count" => {
                 let count = value.as_u64().and_then(|it| usize::try_from(it).ok());
                 let count = count.filter(|it| *it > 0);
-                rule.count = count.ok_or_else(|| wrong("a whole number, at least 1"))?;
+                rule.count = count.ok_or_else(|| wrong("a whole number of 1 or more"))?;
             }
             "bytes" => {
                 let bytes = size::read(value).filter(|it| *it > 0);
@@ -78,7 +78,7 @@ mod tests {
             (json!("yes"), TAKES),
             (json!(5), TAKES),
             (json!({"size": 5}), "size: no such key; the keys are count, age, bytes and only_own"),
-            (json!({"count": 0}), "count: 0 is not a whole number, at least 1"),
+            (json!({"count": 0}), "count: 0 is not a whole number of 1 or more"),
             (json!({"count": "5"}), "count: \"5\" is not a whole number"),
             (json!({"age": 5}), "age: 5 is not a time such as \"5m\""),
             (json!({"age": "0s"}), "age: \"0s\" is not a time"),

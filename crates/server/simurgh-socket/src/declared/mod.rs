@@ -39,7 +39,7 @@
 //! Publishing by HTTP is checked in the same way.
 //!
 //! # Cost
-//! A member is one heap block of 8 bytes that points to the shared spec, and some 100 bytes more
+//! A member is one heap block of 8 bytes that points to the shared spec, and about 100 bytes more
 //! while its rate is limited and used. `announce_join` and `members_max` cost one atomic addition a
 //! join and a leave.
 
@@ -130,10 +130,10 @@ pub struct ChannelSpec {
     /// Events a member may send each second, in bursts of up to one second's worth; more get
     /// `{"reason": "rate_limited", …}`: short for `messages` of [`limits`](Self::limits).
     pub events_per_second: Option<u32>,
-    /// Rate limits of a member, and the policy above them (PROTOCOL §6.7): `messages`, `bytes` and
-    /// `presence_calls`, each a number a second, a text such as `"100/min"` or a table of `rate`,
-    /// `burst` and `policy` (`"reply"`, `"drop"` or `"close"`); and `payload_bytes`, a size or a
-    /// table of `max` and `policy`. Default: no limits. Costs some 100 bytes for each member that
+    /// Rate limits of a member, and the policy above them (PROTOCOL §6.7). `messages`, `bytes` and
+    /// `presence_calls` are a number per second, a text such as `"100/min"`, or a table of `rate`,
+    /// `burst` and `policy` (`"reply"`, `"drop"` or `"close"`). `payload_bytes` is a size, or a
+    /// table of `max` and `policy`. Default: no limits. Costs about 100 bytes for each member that
     /// has sent something lately.
     #[serde(deserialize_with = "limits::channel")]
     pub limits: ChannelLimits,
@@ -148,10 +148,9 @@ pub struct ChannelSpec {
     /// [`PresenceConfig`](simurgh_channel::PresenceConfig) allows refuses the join. Default:
     /// `false`, which costs nothing.
     pub presence: Option<Value>,
-    /// How many of the topic's broadcasts are kept for clients that come back and send what they
-    /// have received (docs/HISTORY.md): `true`, or a table of `count` (100), `age` (`"5m"`) and
-    /// `bytes` (`"1MiB"`); when one is exceeded the oldest are dropped. Default: `false`, which
-    /// costs nothing.
+    /// The topic's history, from which returning clients resume (docs/HISTORY.md): `true`, or a
+    /// table of `count` (100), `age` (`"5m"`) and `bytes` (`"1MiB"`). The limit that is exceeded
+    /// first removes the oldest messages. Default: `false`, which costs nothing.
     #[serde(deserialize_with = "history::deserialize")]
     pub history: Option<HistoryRule>,
     /// Whether joins are answered only once broadcasts of other nodes of a cluster on the topic

@@ -231,7 +231,7 @@ impl Template {
 const NULL: &str = "null";
 /// Before the parts of the verified token.
 const TOKEN: &str = "token.";
-/// Names by which clients tell who they are, also with `id` or `name` behind them.
+/// Names of fields by which clients identify themselves, also with `id` or `name` appended.
 const IDENTITIES: [&str; 19] = [
     "user", "uid", "sub", "email", "name", "from", "sender", "author", "nick", "login", "handle",
     "account", "owner", "member", "player", "actor", "display", "by", "who",

@@ -72,11 +72,11 @@ impl UserSocket {
         Self::of(&format!("{}/websocket", path.trim_end_matches('/')), Kind::Channels(Vec::new()))
     }
 
-    /// A WebSocket endpoint without Channels: every message is passed to
-    /// [`ShardChannel::handle_in`](simurgh_channel::ShardChannel::handle_in) as event `text` or
-    /// `binary` with the message as payload (text unchanged in [`Payload::Json`], even if it is not
-    /// JSON); pushes, replies and broadcasts on `topic` are sent as bare messages, without their
-    /// event.
+    /// A WebSocket endpoint without Channels.
+    /// [`ShardChannel::handle_in`](simurgh_channel::ShardChannel::handle_in) receives every message
+    /// as the payload of an event `text` or `binary` (text unchanged in [`Payload::Json`], even if
+    /// it is not JSON). Pushes, replies and broadcasts on `topic` are sent as bare messages,
+    /// without their event.
     pub fn plain(
         path: &str,
         topic: &str,
@@ -190,8 +190,8 @@ impl UserSocket {
         self
     }
 
-    /// Authenticates connections by tokens instead of a connect function, and accepts them in the
-    /// subprotocols as well ([`auth_token`](Self::auth_token)): the socket gets an id and
+    /// Authenticates connections by tokens instead of a connect function, and accepts tokens in the
+    /// subprotocols as well ([`auth_token`](Self::auth_token)). The socket gets an id and
     /// [`Claims`](crate::token::Claims), and is closed when its token expires. A connect function
     /// that is set after this may call the policy itself
     /// ([`TokenPolicy::connect`](crate::token::TokenPolicy::connect)).

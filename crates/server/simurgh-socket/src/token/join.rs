@@ -12,10 +12,10 @@ use simurgh_token::Claims;
 use super::TokenPolicy;
 
 impl TokenPolicy {
-    /// Decides a join by its own token, for join functions: `then` is called if the token is
-    /// valid, and its channel ends with `phx_error` when the token expires (clients then join
-    /// again, the official ones with a new payload if that is a function). The socket and its
-    /// claims do not change.
+    /// Decides a join by its own token, for join functions. It calls `then` if the token is valid,
+    /// and its channel ends with `phx_error` when the token expires. Clients then join again, the
+    /// official ones with a new payload if that is a function. The socket and its claims do not
+    /// change.
     ///
     /// An invalid token is answered `error` with [`TokenError::reason`] as `reason`.
     ///

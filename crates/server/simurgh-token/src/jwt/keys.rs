@@ -188,8 +188,8 @@ impl Keys {
     /// Verifies a signed payload that need not be a JWT, without checks of claims.
     ///
     /// The key is selected by the token's `kid`. Keys without a name, or all keys if the token has
-    /// no `kid`, are tried if they are for its `alg`, unless there are more than eight: a forged
-    /// token must not cost more than some checks. A set has at most 64 keys.
+    /// no `kid`, are tried if they are for its `alg`. More than eight are not tried, so that a
+    /// forged token does not cost many checks. A set has at most 64 keys.
     ///
     /// # Errors
     /// The first that applies: missing, too long, malformed, encrypted, unsigned, no key for its

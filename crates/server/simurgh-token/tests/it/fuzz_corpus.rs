@@ -9,11 +9,11 @@ mod corpus;
 use corpus::run;
 
 #[test]
-fn etf() {
+fn etf_corpus_passes() {
     run("etf", bodies::etf::run);
 }
 
 #[test]
-fn tokens() {
+fn tokens_corpus_passes() {
     run("tokens", bodies::tokens::run);
 }

@@ -77,7 +77,7 @@ fn with_header(header: &str, claims: &str) -> String {
 }
 
 #[test]
-fn rfc_7515_a_1_hs256() {
+fn rfc_7515_a_1_hs256_is_signed_and_verified() {
     let header = "{\"typ\":\"JWT\",\r\n \"alg\":\"HS256\"}";
     assert_eq!(signing(A1_KEY).sign_jws(header, A1_CLAIMS).unwrap(), A1);
     let claims = keys(A1_KEY).verify(A1, &Checks::default(), A1_TIME).unwrap();
@@ -86,13 +86,13 @@ fn rfc_7515_a_1_hs256() {
 }
 
 #[test]
-fn rfc_7515_a_2_rs256() {
+fn rfc_7515_a_2_rs256_is_signed_and_verified() {
     assert_eq!(signing(A2_KEY).sign_jws(r#"{"alg":"RS256"}"#, A1_CLAIMS).unwrap(), A2);
     assert_eq!(keys(A2_KEY).verify_jws(A2).unwrap().payload, A1_CLAIMS);
 }
 
 #[test]
-fn rfc_7515_a_3_es256() {
+fn rfc_7515_a_3_es256_is_signed_and_verified() {
     assert_eq!(keys(A3_KEY).verify_jws(A3).unwrap().payload, A1_CLAIMS);
     // Signatures of ES256 are random.
     let again = signing(A3_KEY).sign_jws(r#"{"alg":"ES256"}"#, A1_CLAIMS).unwrap();
@@ -121,7 +121,7 @@ fn rfc_7515_a_5_unsigned_is_refused_with_any_key() {
 }
 
 #[test]
-fn rfc_8037_a_4_and_5_ed25519() {
+fn rfc_8037_a_4_and_5_ed25519_is_signed_and_verified() {
     let key = signing(ED25519_KEY);
     let payload = b"Example of Ed25519 signing";
     assert_eq!(key.sign_jws(r#"{"alg":"EdDSA"}"#, payload).unwrap(), ED25519);
@@ -132,7 +132,7 @@ fn rfc_8037_a_4_and_5_ed25519() {
 }
 
 #[test]
-fn rfc_7517_a_1_set_of_keys() {
+fn rfc_7517_a_1_key_set_is_read() {
     let keys = keys(JWKS);
     let held: Vec<_> = keys.keys().iter().map(|key| (key.id(), key.algorithm())).collect();
     assert_eq!(held, [(Some("2011-04-29"), Algorithm::Rs256)]);

@@ -63,7 +63,7 @@ class Cluster {
         figure("messages_in_per_s", "In/s", "rate"),
         figure("messages_out_per_s", "Out/s", "rate"),
         figure("presences_local", "Presences", "count"),
-        figure("presences_remote", "remote", "count"),
+        figure("presences_remote", "Remote", "count"),
         figure("kept_messages", "History", "count"),
         figure("resident_bytes", "Memory", "bytes"),
         figure("cpu_cores", "CPU", "share"),
@@ -139,7 +139,7 @@ class Cluster {
     this.#card("cluster-in", "Messages in", `${Format.as("rate", messagesIn)}/s`, "on all nodes");
     this.#card("cluster-out", "Messages out", `${Format.as("rate", messagesOut)}/s`,
       "on all nodes");
-    this.#card("cluster-cpu", "CPU", Format.as("share", cpu), "of a core, on all nodes");
+    this.#card("cluster-cpu", "CPU", Format.as("share", cpu), "of a core");
     this.#card("cluster-memory", "Memory", Format.as("bytes", memory), "on all nodes");
   }
 

@@ -123,7 +123,7 @@ class Overview {
     this.#card("channels", "Channels", Format.as("count", now.channels),
       // A topic with members on several shards counts on each.
       overview.shards.length === 1 ? `in ${Format.as("count", now.topics)} topics`
-        : `${Format.digits(now.channels / Math.max(now.connections, 1))} per connection`);
+        : `${Format.digits(now.channels / Math.max(now.connections, 1))} each`);
     this.#card("messages_in", "Messages in", `${Format.as("rate", now.messages_in_per_s)}/s`,
       `${Format.as("bytes", now.bytes_in_per_s)}/s`);
     this.#card("messages_out", "Messages out", `${Format.as("rate", now.messages_out_per_s)}/s`,
@@ -244,11 +244,14 @@ class Errors {
   }
 }
 
+const ROWS_MAX = 50;
+
 /** How many rows there are, and how often the list is made. */
 function listNote(list, what) {
   const pace = list.next_in_s > 1.5 ? `, updated every ${Format.span(list.next_in_s)}` : "";
-  const first = `the first ${list.rows.length} of ${Format.whole(list.total)} ${what}`;
-  return `${list.rows.length < list.total ? first : `${Format.whole(list.total)} ${what}`}${pace}`;
+  const of = list.rows.length < list.total ? `${list.rows.length} of ` : "";
+  const first = list.rows.length < ROWS_MAX || of === "" ? "" : "the first ";
+  return `${first}${of}${Format.whole(list.total)} ${what}${pace}`;
 }
 
 class Topics {
@@ -263,7 +266,7 @@ class Topics {
     this.table = new SortTable("topics", {
       rowKey: (row) => row.topic,
       onorder: (by) => { this.by = by; live.listen(); },
-      empty: "No topic has this in its name.",
+      empty: "No topics to show.",
       columns: [
         {
           key: "topic", label: "Topic", className: "name",
@@ -383,7 +386,7 @@ class Connections {
     this.table = new SortTable("connections", {
       rowKey: (row) => row.id,
       onorder: (by) => { this.by = by; live.listen(); },
-      empty: "No connection to show in this order.",
+      empty: "No connections to show.",
       columns: connectionColumns(actions),
     });
     this.one = el("div");

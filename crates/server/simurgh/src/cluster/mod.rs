@@ -102,9 +102,9 @@ impl Cluster {
     }
 
     /// While the link to the broker is known to be down, a broadcast in a topic with a history
-    /// reaches only the members on this node, at once, as in any topic: it is not kept and has no
-    /// position. By default it waits, and is refused after 8.5 s without a link, so that all
-    /// members receive it or none.
+    /// reaches only the members on this node, at once. It is not stored and has no position. By
+    /// default it waits, and is refused after 8.5 s without a link, so that all members receive it
+    /// or none.
     pub fn local_when_away(mut self) -> Self {
         self.is_local_when_away = true;
         self

@@ -39,7 +39,7 @@
 //! # Bounds
 //! Requests to sockets are charged to the mailboxes of their shards, like broadcasts; beyond
 //! [`Config::mailbox_bytes_max`](crate::Config) they fail with [`DriverError::Congested`]. Received
-//! events wait until they are taken: beyond [`Options::queue_bytes_max`] bytes further ones are
+//! events wait until they are taken. Beyond [`Options::queue_bytes_max`] bytes, further ones are
 //! dropped and counted ([`Counts::lost`]), because a socket without a network cannot be slow.
 //! [`Counts`] counts all events, dropped or not; with [`Options::counts_only`] only the counts are
 //! kept.

@@ -71,11 +71,14 @@ struct Message<'a> {
     private: Option<bool>,
 }
 
-/// Broadcasts the messages in order, and answers once every shard has them, and those whose topics
-/// have a history are kept: 202 with their number, and positions if some are kept or have ids, 401
-/// without the token, 400 for a malformed body or a payload that members of the topic may not send
-/// either, 413 for one that is too large to be broadcast, 503 while the server is congested, 504 if
-/// it is not known in time whether all are kept.
+/// Broadcasts the messages in order. It answers once every shard has them, and histories have
+/// stored theirs.
+/// - 202: their number, and positions if some are stored or have ids
+/// - 400: a malformed body, or a payload that members may not send either
+/// - 401: no valid token
+/// - 413: a payload too large for a broadcast
+/// - 503: the server is congested
+/// - 504: it is unknown whether all are stored
 async fn broadcast(Authorized(server): Authorized, body: Bytes) -> Response {
     let messages = match parse(&body).and_then(|messages| fitting(&server.user_sockets, messages)) {
         Ok(messages) => messages,
@@ -186,9 +189,8 @@ struct About {
     topic: String,
 }
 
-/// The members of a topic: 200 with the number of entries and of keys, and the list as members get
-/// it (a sample of a long one); 401 without the token, 400 without a topic, 503 when the server
-/// ends.
+/// The members of a topic. 200 has the numbers of entries and keys, and the list as members get it
+/// (a sample of a long one). 401 means no token, 400 no topic, and 503 that the server ends.
 async fn presence(
     Authorized(server): Authorized,
     about: Result<Query<About>, QueryRejection>,

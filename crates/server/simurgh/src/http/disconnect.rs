@@ -25,9 +25,9 @@ struct Whose {
     id: String,
 }
 
-/// 200 once all nodes have confirmed it; 202 with the missing nodes if some have not within a
-/// minute, or have disconnected; 401 without the token, 400 for a malformed body, 503 while the
-/// server is congested.
+/// 200 once all nodes have confirmed it. 202 names the missing nodes, if some do not confirm within
+/// a minute or are disconnected. 401 means no token, 400 a malformed body, and 503 that the server
+/// is congested.
 async fn disconnect(Authorized(server): Authorized, body: Bytes) -> Response {
     let id = match serde_json::from_slice::<Whose>(&body) {
         Ok(Whose { id }) if !id.is_empty() => id,

@@ -99,8 +99,8 @@ pub fn static_files_keeping(
 }
 
 /// Removes a range that means nothing (RFC 9110 §14.2), and several ranges or numbers of 19 digits,
-/// which a server may ignore; and slashes before the path: a redirect to `//dir/` would lead to
-/// another host. Puts the tags of several lines into one.
+/// which a server may ignore. It also removes slashes before the path: a redirect to `//dir/` would
+/// lead to another host. Puts the tags of several lines into one.
 fn make_plain(request: &mut Request) {
     let range = request.headers().get(RANGE).map_or(&[][..], HeaderValue::as_bytes);
     let unit = range.get(..6).filter(|_| !range.contains(&b','));

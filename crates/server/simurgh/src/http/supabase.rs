@@ -74,8 +74,9 @@ struct Message<'a> {
     payload: &'a RawValue,
 }
 
-/// 202 when every shard has them, 401 without the token, 400 for a body that is not JSON, 422 for a
-/// malformed one or a topic that no channel accepts, 413 and 503 as `POST /api/broadcast`.
+/// 202 when every shard has them. 401 means no token, and 400 that the body is not JSON. 422 means
+/// that it is malformed, or that no channel accepts the topic. 413 and 503 are those of `POST
+/// /api/broadcast`.
 async fn many(Authorized(server): Authorized, body: Bytes) -> Response {
     match read(&server.user_sockets, &body) {
         Ok(broadcasts) => publish(&server, broadcasts).await,

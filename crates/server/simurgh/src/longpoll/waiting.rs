@@ -55,8 +55,8 @@ impl Waiting {
         Self { polls: Arc::clone(polls), what, claim, token, window }
     }
 
-    /// Waits until there is an answer: messages, an empty one at the end of the window, or the
-    /// client has gone, `left`. Then nothing is taken from the session.
+    /// Waits for the answer: messages, an empty one at the end of the window, or the end of the
+    /// client (`left`). Then nothing is taken from the session.
     pub(crate) async fn answer(
         &mut self,
         mut left: Pin<&mut (dyn Future<Output = ()> + Send)>,

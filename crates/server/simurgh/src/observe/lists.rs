@@ -1,8 +1,8 @@
 //! Lists of topics and connections: collected from all shards, at a limited rate.
 //!
 //! A list costs a walk over all records. It is reused for at least a second, and for [`PACE`] times
-//! the shards' time that its walk took: one list that is watched all day takes half a hundredth of
-//! a core, with a thousand connections or with a million.
+//! the shards' time that its walk took. A list that is watched all day takes 0.5 % of a core, with
+//! a thousand connections or with a million.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -186,7 +186,7 @@ fn distinct<T>(found: &[Surveyed<T>]) -> Option<u64> {
     if is_exact {
         return Some(hashes.len() as u64);
     }
-    // The greatest hashes are this close together if there are so many evenly spread.
+    // The greatest hashes are this close together if there are this many evenly spread.
     let part = (u64::MAX - hashes.get(SAMPLE - 1)?) as f64 / u64::MAX as f64;
     Some(((SAMPLE as f64 / part.max(f64::MIN_POSITIVE)) as u64).clamp(least, most))
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Handles, WAIT_MAX, metric, start};
+use crate::support::{Client, WAIT_MAX, handled, metric, serving, start};
 use serde_json::{Value, json};
 use simurgh::{
-    Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardContext, UserSocket,
+    Builder, Endpoint, Outcome, Payload, ShardContext,
     history::{GapReason, History},
 };
 use tungstenite::{Message, WebSocket};
@@ -27,9 +27,7 @@ fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcom
 }
 
 fn builder(rule: History) -> Builder {
-    let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Handles(room))).history(rule));
-    Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3)
+    serving(handled("kept:*", room).history(rule)).configure(|config| config.shards = 3)
 }
 
 /// Topics that have all shards as homes.

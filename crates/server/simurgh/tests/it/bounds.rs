@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::support::raw::{self, Raw};
-use crate::support::{Client, Handles, metric, metrics_at, start};
+use crate::support::{Client, handled, metric, metrics_at, serving, start};
 use serde_json::json;
-use simurgh::{ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardContext, UserSocket};
+use simurgh::{Connect, Endpoint, Outcome, Payload, ShardContext, UserSocket};
 
 fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
     match event {
@@ -17,9 +17,7 @@ fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcom
 }
 
 fn small_mailboxes() -> Endpoint {
-    let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(room))));
-    start(Endpoint::builder().socket(user_socket).configure(|config| {
+    start(serving(handled("rooms:*", room)).configure(|config| {
         config.shards = 2;
         config.mailbox_bytes_max = 64 << 10;
     }))
@@ -102,7 +100,7 @@ fn who_behind(raw: &mut Raw, header: &str) -> String {
 fn tells_peers(trusted: &[&str], proxy_protocol: bool) -> Endpoint {
     let user_socket = UserSocket::new("/socket")
         .connect_on_shard(|info| Connect::ok().assign(info.peer().to_string()))
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(room))));
+        .channel(handled("rooms:*", room));
     start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.trusted_proxies = trusted.iter().map(|net| net.parse().unwrap()).collect();
         config.proxy_protocol = proxy_protocol;
@@ -128,9 +126,7 @@ fn proxy_headers_of_both_versions_name_the_client() {
 
 #[test]
 fn slow_reader_that_still_sends_gets_1013() {
-    let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(room))));
-    let endpoint = start(Endpoint::builder().socket(user_socket).configure(|config| {
+    let endpoint = start(serving(handled("rooms:*", room)).configure(|config| {
         config.shards = 1;
         config.outbound_bytes_max = 256 << 10;
     }));

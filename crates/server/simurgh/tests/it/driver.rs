@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::support::{Client, Handles, WAIT_MAX, until};
+use crate::support::{Client, Handles, WAIT_MAX, handled, until};
 use serde_json::Value;
 use simurgh::driver::{Driver, DriverError, Event, Options, SocketId, What};
 use simurgh::{
@@ -100,7 +100,7 @@ fn server() -> Builder {
             None => Connect::ok(),
         })
         .channel(ChannelRoute::on_shard("rooms:*", Room::join))
-        .channel(ChannelRoute::on_shard("quiet:*", |_, _| Join::ok(Handles(listener))))
+        .channel(handled("quiet:*", listener))
         .channels_max(3);
     Endpoint::builder()
         .socket(user_socket)

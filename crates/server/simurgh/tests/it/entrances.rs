@@ -2,7 +2,7 @@
 //! Supabase's, handles in Rust, and channels that pass on what clients send.
 
 use crate::support::raw::{Answer, ask};
-use crate::support::{Client, Handles, metric, start};
+use crate::support::{Client, Handles, handled, metric, start};
 use serde_json::json;
 use simurgh::supabase::Settings;
 use simurgh::{
@@ -19,11 +19,8 @@ fn echo(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcom
 fn server() -> Endpoint {
     let user_socket = UserSocket::new("/socket")
         .channel(ChannelRoute::supabase("realtime:*", Settings::default()))
-        .channel(
-            ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Handles(echo)))
-                .history(History::default()),
-        )
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(echo))));
+        .channel(handled("kept:*", echo).history(History::default()))
+        .channel(handled("rooms:*", echo));
     let plain = UserSocket::plain("/plain", "plain", |_, _| Join::ok(Handles(echo)));
     let builder = Endpoint::builder().socket(user_socket).socket(plain);
     start(builder.configure(|config| config.api_token = Some("s3cret".into())))

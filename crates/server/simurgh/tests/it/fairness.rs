@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Handles, WAIT_MAX, metric, start, until};
+use crate::support::{Client, WAIT_MAX, handled, metric, serving, start, until};
 use serde_json::json;
 use simurgh::{ChannelRoute, Endpoint, Join, Outcome, Payload, ShardContext, UserSocket};
 use tungstenite::Message;
@@ -23,9 +23,7 @@ fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcom
 }
 
 fn server(configure: impl FnOnce(&mut simurgh::Config)) -> Endpoint {
-    let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(room))));
-    start(Endpoint::builder().socket(user_socket).configure(|config| {
+    start(serving(handled("rooms:*", room)).configure(|config| {
         config.shards = 1;
         configure(config);
     }))
@@ -250,7 +248,7 @@ fn messages_before_a_half_close_get_replies() {
 fn joins_never(decision_timeout: Duration) -> Endpoint {
     let user_socket = UserSocket::new("/socket")
         .channel(ChannelRoute::on_shard("never:*", |_, _| Join::later(std::future::pending())))
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(room))));
+        .channel(handled("rooms:*", room));
     start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 1;
         config.decision_timeout = decision_timeout;

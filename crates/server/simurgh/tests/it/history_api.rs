@@ -5,11 +5,10 @@ use std::sync::Barrier;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::support::raw::{self, Answer, Raw};
-use crate::support::{Client, Handles, start};
+use crate::support::{Client, handled, serving, start};
 use serde_json::{Value, json};
 use simurgh::{
-    BroadcastError, Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardContext,
-    UserSocket,
+    BroadcastError, Builder, Endpoint, Outcome, Payload, ShardContext, UserSocket,
     history::{GapReason, History, HistoryError, NotKept},
 };
 
@@ -32,15 +31,13 @@ fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcom
 }
 
 fn builder() -> Builder {
-    let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("plain:*", |_, _| Join::ok(Handles(room))))
-        .channel(
-            ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Handles(room))).history(History {
-                count: 3_000,
-                bytes: 16 << 20,
-                ..History::default()
-            }),
-        );
+    let user_socket = UserSocket::new("/socket").channel(handled("plain:*", room)).channel(
+        handled("kept:*", room).history(History {
+            count: 3_000,
+            bytes: 16 << 20,
+            ..History::default()
+        }),
+    );
     Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 3;
         config.api_token = Some(TOKEN.to_owned());
@@ -430,10 +427,8 @@ fn each_topic_is_listed_once_over_all_shards() {
 
 #[test]
 fn server_without_a_declared_history_returns_404() {
-    let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("plain:*", |_, _| Join::ok(Handles(room))));
     let token = |config: &mut simurgh::Config| config.api_token = Some(TOKEN.to_owned());
-    let server = start(Endpoint::builder().socket(user_socket).configure(token));
+    let server = start(serving(handled("plain:*", room)).configure(token));
     assert_eq!(get(&server, "/api/history/topics"), json!({"topics": [], "next": null}));
     assert_eq!(ask(&server, "GET", "/api/history?topic=plain:a", &Value::Null).status, 404);
     let answer = post(&server, &message("plain:a", 1, Some("x")));

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::support::nodes::Engine;
-use crate::support::{Client, Handles, WAIT_MAX, metric, metrics, start};
+use crate::support::{Client, WAIT_MAX, handled, metric, metrics, start, until};
 use serde_json::{Value, json};
 use simurgh::{
-    ChannelRoute, Cluster, Endpoint, Error, Join, Outcome, Payload, ShardContext, UserSocket,
+    Cluster, Endpoint, Error, Outcome, Payload, ShardContext, UserSocket,
     history::{History, HistoryError, NotKept},
 };
 use simurgh_loopback::RestartData;
@@ -20,10 +20,7 @@ fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcom
 }
 
 fn user_socket() -> UserSocket {
-    UserSocket::new("/socket").channel(
-        ChannelRoute::on_shard("room:*", |_, _| Join::ok(Handles(room)))
-            .history(History::default()),
-    )
+    UserSocket::new("/socket").channel(handled("room:*", room).history(History::default()))
 }
 
 fn builder() -> simurgh::Builder {
@@ -97,11 +94,8 @@ fn node_with_local_delivery_reports_no_position() {
     resume(&mut ann, "ann-is-here", None);
     resume(&mut bob, "bob-is-here", None);
     engine.network.kill();
-    let until = Instant::now() + WAIT_MAX;
-    while !metrics(&one).contains("simurgh_cluster_state{state=\"away\"} 1") {
-        assert!(Instant::now() < until, "the link is not known to be away");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let is_away = || metrics(&one).contains("simurgh_cluster_state{state=\"away\"} 1");
+    until("the link is known to be away", is_away);
     ann.push("2", "room:a", "all", json!("here"));
     let (said, reply) = (ann.recv(), ann.recv());
     assert_eq!((&said[1], &said[4]), (&Value::Null, &json!("here")), "it has no position");

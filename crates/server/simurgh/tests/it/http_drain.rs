@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::support::raw::Raw;
-use crate::support::{Client, WAIT_MAX, no_channel, start, until};
+use crate::support::{Client, WAIT_MAX, start, until, without_channels};
+use simurgh::Endpoint;
 use simurgh::axum::Router;
 use simurgh::axum::body::Body;
 use simurgh::axum::routing::get;
-use simurgh::{ChannelRoute, Endpoint, UserSocket};
 
 const SOON: Duration = Duration::from_secs(4);
 const LARGE: usize = 16 << 20;
@@ -48,9 +48,7 @@ fn server(drain_time: Duration) -> Server {
         .route("/held", get(held))
         .route("/large", get(|| async { Body::from(vec![b'x'; LARGE]) }))
         .route("/never", get(never));
-    let user_socket =
-        UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", no_channel));
-    let builder = Endpoint::builder().socket(user_socket).http(router);
+    let builder = without_channels().http(router);
     Server { endpoint: start(builder.configure(|it| it.drain_time = drain_time)), go, has_come }
 }
 

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::support::raw::Raw;
-use crate::support::{no_channel, start, until};
+use crate::support::{start, until, without_channels};
+use simurgh::Endpoint;
 use simurgh::axum::Router;
 use simurgh::axum::body::{Body, Bytes};
 use simurgh::axum::extract::DefaultBodyLimit;
 use simurgh::axum::routing::{get, post};
 use simurgh::http::HttpConfig;
-use simurgh::{ChannelRoute, Endpoint, UserSocket};
 
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 /// The limit for what must happen at once.
@@ -58,9 +58,7 @@ fn server(change: impl FnOnce(&mut HttpConfig)) -> Server {
         .route("/large", get(|| async { Body::from(vec![b'x'; LARGE]) }))
         .route("/never", get(never))
         .layer(DefaultBodyLimit::disable());
-    let user_socket =
-        UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", no_channel));
-    let builder = Endpoint::builder().socket(user_socket).http(router);
+    let builder = without_channels().http(router);
     let builder = builder.configure(|config| change(&mut config.http));
     Server { endpoint: start(builder), held }
 }

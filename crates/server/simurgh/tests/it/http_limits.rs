@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use crate::support::raw::Raw;
-use crate::support::{Client, metrics, start, until};
+use crate::support::{Client, metrics, start, until, without_channels};
+use simurgh::Endpoint;
 use simurgh::axum::Router;
 use simurgh::axum::body::{Body, Bytes};
 use simurgh::axum::extract::DefaultBodyLimit;
 use simurgh::axum::routing::{get, post};
 use simurgh::http::HttpConfig;
-use simurgh::{ChannelRoute, Endpoint, UserSocket};
 
 const OK: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 const SHORT: Duration = Duration::from_millis(300);
@@ -25,9 +25,7 @@ fn server(change: impl FnOnce(&mut HttpConfig)) -> Endpoint {
         .route("/length", post(length))
         .route("/deaf", post(|| async { "did not listen\n" }))
         .layer(DefaultBodyLimit::disable());
-    let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("room:*", crate::support::no_channel));
-    let builder = Endpoint::builder().socket(user_socket).http(router);
+    let builder = without_channels().http(router);
     start(builder.configure(|config| {
         change(&mut config.http);
         config.handshake_timeout = config.http.head_timeout;

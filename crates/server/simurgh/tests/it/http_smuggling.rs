@@ -4,12 +4,12 @@
 use std::sync::{Arc, Mutex};
 
 use crate::support::raw::Raw;
-use crate::support::start;
+use crate::support::{start, without_channels};
+use simurgh::Endpoint;
 use simurgh::axum::Router;
 use simurgh::axum::body::Bytes;
 use simurgh::axum::extract::State;
 use simurgh::axum::http::Uri;
-use simurgh::{ChannelRoute, Endpoint, UserSocket};
 
 type Seen = Arc<Mutex<Vec<String>>>;
 
@@ -29,9 +29,7 @@ impl Scene {
             format!("{} bytes\n", body.len())
         };
         let router = Router::new().fallback(answer).with_state(Arc::clone(&seen));
-        let user_socket = UserSocket::new("/socket")
-            .channel(ChannelRoute::on_shard("room:*", crate::support::no_channel));
-        Self { endpoint: start(Endpoint::builder().socket(user_socket).http(router)), seen }
+        Self { endpoint: start(without_channels().http(router)), seen }
     }
 
     fn raw(&self) -> Raw {

@@ -5,12 +5,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::support::{Client, Ends, metric, start, until};
+use crate::support::{Client, Ends, metric, serving, start, until};
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::json;
-use simurgh::{
-    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
-};
+use simurgh::{ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext};
 use tungstenite::WebSocket;
 use tungstenite::protocol::Role;
 
@@ -61,8 +59,9 @@ fn room(shards: usize) -> Endpoint {
             _ => Join::ok(room),
         }
     };
-    let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", join));
-    start(Endpoint::builder().socket(user_socket).configure(|config| config.shards = shards))
+    start(
+        serving(ChannelRoute::on_shard("rooms:*", join)).configure(|config| config.shards = shards),
+    )
 }
 
 #[test]

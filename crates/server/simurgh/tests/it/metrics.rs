@@ -3,20 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::nodes::Engine;
-use crate::support::{Client, Handles, start};
+use crate::support::{Client, handled, serving, start};
 use serde_json::{Value, json};
-use simurgh::{
-    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardContext, UserSocket, history::History,
-};
+use simurgh::{Outcome, Payload, ShardContext, history::History};
 
 const PAGE: &str = include_str!("../../../../../docs/METRICS.md");
 const DASHBOARD: &str = include_str!("../../../../../docs/grafana/simurgh.json");
 
 fn metrics() -> String {
-    let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Handles(talk))));
     let engine = Engine::start();
-    let endpoint = start(engine.node(Endpoint::builder().socket(user_socket), "a"));
+    let endpoint = start(engine.node(serving(handled("*", talk)), "a"));
     Client::v2(&endpoint).join("rooms:a");
     crate::support::metrics(&endpoint)
 }
@@ -114,12 +110,10 @@ fn talk(ctx: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
 
 #[test]
 fn histories_and_resumes_are_counted() {
-    let user_socket = UserSocket::new("/socket").channel(
-        ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Handles(talk)))
-            .history(History { count: 2, ..History::default() }),
+    let endpoint = start(
+        serving(handled("kept:*", talk).history(History { count: 2, ..History::default() }))
+            .configure(|config| config.shards = 3),
     );
-    let endpoint =
-        start(Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3));
     let join = |topic: &str, since: &Value| {
         let mut client = Client::v2(&endpoint);
         client.send(json!(["1", "1", topic, "phx_join", {"simurgh": {"since": since}}]));

@@ -5,11 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::support::raw::{ask, get, wait_for};
-use crate::support::{Client, Handles, WAIT_MAX, start};
+use crate::support::{Client, WAIT_MAX, handled, start};
 use serde_json::{Value, json};
 use simurgh::{
-    Builder, ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardContext, UserSocket,
-    history::History,
+    Builder, Connect, Endpoint, Outcome, Payload, ShardContext, UserSocket, history::History,
 };
 use simurgh::{Rate, SocketLimits};
 
@@ -27,7 +26,7 @@ fn builder() -> Builder {
             Some(user) => Connect::ok().id(format!("users:{user}")),
             None => Connect::ok(),
         })
-        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Handles(room))));
+        .channel(handled("*", room));
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 2)
 }
 
@@ -205,9 +204,7 @@ fn limited_connection_is_listed_with_its_limit() {
         messages: Rate::every(3, Duration::from_secs(3_600)).ok().map(Into::into),
         ..SocketLimits::default()
     };
-    let user_socket = UserSocket::new("/socket")
-        .socket_limits(limits)
-        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Handles(room))));
+    let user_socket = UserSocket::new("/socket").socket_limits(limits).channel(handled("*", room));
     let endpoint =
         start(Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1));
     let (mut talker, mut other) = (Client::v2(&endpoint), Client::v2(&endpoint));
@@ -376,11 +373,8 @@ fn many_topics_are_listed_in_slices() {
 #[test]
 fn histories_are_listed_by_bytes_with_and_without_members() {
     let user_socket = UserSocket::new("/socket")
-        .channel(
-            ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Handles(room)))
-                .history(History { count: 5, ..History::default() }),
-        )
-        .channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Handles(room))));
+        .channel(handled("kept:*", room).history(History { count: 5, ..History::default() }))
+        .channel(handled("*", room));
     for shards in [1, 3] {
         let user_socket = user_socket.clone();
         let endpoint = start(

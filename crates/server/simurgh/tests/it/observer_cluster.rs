@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::nodes::Engine;
 use crate::support::raw::{ask, get, wait_for};
-use crate::support::{Client, Ends, Handles, WAIT_MAX, metric, metrics, start};
+use crate::support::{Client, Ends, Handles, WAIT_MAX, metric, metrics, serving, start};
 use serde_json::{Value, json};
-use simurgh::{Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardContext, UserSocket};
+use simurgh::{Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardContext};
 use simurgh_cluster::{
     Answer, CallNumber, ClusterConfig, Item, LocalNode, NodeId, NotKept, Shards, StoredAt, Time,
 };
@@ -25,13 +25,13 @@ fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcom
 }
 
 fn builder() -> Builder {
-    let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("*", |ctx, _| {
+    serving(ChannelRoute::on_shard("*", |ctx, _| {
         if ctx.topic().starts_with("present:") {
             let _ = ctx.presence().track("somebody", json!({}));
         }
         Join::ok(Handles(room))
-    }));
-    Endpoint::builder().socket(user_socket).configure(|config| config.shards = 2)
+    }))
+    .configure(|config| config.shards = 2)
 }
 
 fn request(address: SocketAddr, path: &str) -> (u16, String) {

@@ -5,11 +5,10 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::support::raw::ask;
-use crate::support::{Client, WAIT_MAX, metric, start};
+use crate::support::{Client, WAIT_MAX, metric, serving, start};
 use serde_json::{Value, json};
 use simurgh::{
     Builder, Channel, ChannelRoute, Context, Endpoint, Outcome, Payload, PresenceListError, Reject,
-    UserSocket,
 };
 
 const TOKEN: &str = "presence-token";
@@ -39,12 +38,11 @@ impl Channel for Room {
 }
 
 fn builder() -> Builder {
-    let user_socket =
-        UserSocket::new("/socket").channel(ChannelRoute::new("room:*", |_, params| async move {
-            let params: Value = params.parse()?;
-            Ok(Room { user: params["user"].as_str().unwrap().to_owned() })
-        }));
-    Endpoint::builder().socket(user_socket).configure(|config| {
+    serving(ChannelRoute::new("room:*", |_, params| async move {
+        let params: Value = params.parse()?;
+        Ok(Room { user: params["user"].as_str().unwrap().to_owned() })
+    }))
+    .configure(|config| {
         config.shards = 4;
         config.api_token = Some(TOKEN.to_owned());
         config.presence.interval = Duration::from_millis(20);

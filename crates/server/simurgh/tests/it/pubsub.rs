@@ -1,14 +1,13 @@
 //! Code outside of channels subscribes and broadcasts, whichever shards the members are on.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::support::Handles;
+use crate::support::{handled, serving, until};
 use simurgh::driver::Driver;
 use simurgh::pubsub::{RecvError, SUBSCRIPTION_BYTES_MAX};
 use simurgh::{
-    Broadcast, BroadcastError, ChannelRoute, Endpoint, Join, Outcome, Payload, PubSub,
-    ShardContext, Subscription, UserSocket, json,
+    Broadcast, BroadcastError, Endpoint, Outcome, Payload, PubSub, ShardContext, Subscription, json,
 };
 
 fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
@@ -27,9 +26,7 @@ fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcom
 }
 
 fn start() -> (Endpoint, Driver, PubSub) {
-    let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Handles(room))));
-    let builder = Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3);
+    let builder = serving(handled("room:*", room)).configure(|config| config.shards = 3);
     let endpoint = builder.start_local().unwrap();
     let (driver, pubsub) = (Driver::start(&endpoint), endpoint.pubsub());
     (endpoint, driver, pubsub)
@@ -108,11 +105,7 @@ fn unread_subscription_reports_lost_broadcasts() {
     let fits = SUBSCRIPTION_BYTES_MAX / (bytes + 100);
     for n in 0..fits + 5 {
         let payload = Payload::from_bytes(vec![n as u8; bytes]);
-        let until = Instant::now() + Duration::from_secs(10);
-        while pubsub.broadcast("t", "large", &payload).is_err() {
-            assert!(Instant::now() < until, "it is congested for ever");
-            thread::sleep(Duration::from_millis(1));
-        }
+        until("there is room", || pubsub.broadcast("t", "large", &payload).is_ok());
     }
     driver.settle().unwrap();
     for n in 0..fits {

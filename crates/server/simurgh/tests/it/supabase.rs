@@ -1,11 +1,11 @@
 //! Supabase channels beside others on one user socket, without a network (PROTOCOL §11).
 
-use crate::support::Handles;
+use crate::support::handled;
 use serde_json::json;
 use simurgh::driver::Options;
 use simurgh::supabase::Settings;
 use simurgh::{
-    ChannelRoute, Join, Outcome, Payload, Serializer, ShardContext, UserBroadcast, UserSocket,
+    ChannelRoute, Outcome, Payload, Serializer, ShardContext, UserBroadcast, UserSocket,
 };
 use simurgh_testing::{TestServer, assert_closed, assert_push, assert_reply};
 
@@ -18,7 +18,7 @@ fn echo(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcom
 fn user_socket() -> UserSocket {
     UserSocket::new("/socket")
         .channel(ChannelRoute::supabase("realtime:*", Settings::default()))
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Handles(echo))))
+        .channel(handled("rooms:*", echo))
 }
 
 fn said(data: &str) -> Payload<'static> {

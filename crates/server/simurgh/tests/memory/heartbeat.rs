@@ -6,17 +6,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::alone;
-use simurgh::{
-    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
-};
-
-struct Room;
-
-impl ShardChannel for Room {
-    fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
-        Outcome::NoReply
-    }
-}
+use crate::support::{Handles, serving, start};
+use simurgh::{ChannelRoute, Join, Outcome};
 
 /// A masked text frame (the mask is zero, which the protocol allows).
 fn frame(text: &str) -> Vec<u8> {
@@ -33,14 +24,10 @@ fn exchange(stream: &mut TcpStream, request: &[u8], answer: &mut [u8]) -> usize 
 #[test]
 fn heartbeat_on_an_idle_connection_allocates_nothing() {
     let _alone = alone();
-    let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
-    let endpoint = Endpoint::builder()
-        .socket(user_socket)
-        .listen("127.0.0.1:0")
-        .configure(|config| config.shards = 1)
-        .start()
-        .unwrap();
+    let builder = serving(ChannelRoute::on_shard("rooms:*", |_, _| {
+        Join::ok(Handles(|_, _, _| Outcome::NoReply))
+    }));
+    let endpoint = start(builder.configure(|config| config.shards = 1));
     let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut answer = [0_u8; 4096];

@@ -13,8 +13,8 @@ use simurgh::{
 };
 
 const POLLERS: usize = 5_000;
-/// Of its session, its connection and everything for the wait.
-const POLLER_BYTES_MAX: usize = 2_000;
+/// Of its session, its membership, its connection and everything for the wait.
+const POLLER_BYTES_MAX: usize = 2_100;
 
 struct Room;
 

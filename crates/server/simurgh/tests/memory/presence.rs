@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::support::until;
 use crate::{alone, heap};
 use simurgh::driver::{Driver, Options, SocketId};
 use simurgh::{
@@ -30,14 +31,6 @@ impl ShardChannel for Room {
 
 fn presences(endpoint: &Endpoint) -> u64 {
     endpoint.handle().metrics().iter().map(|shard| shard.presences.value()).sum()
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !is_so() {
-        assert!(since.elapsed() < Duration::from_secs(20), "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Returns the heap in use while the sockets are there.

@@ -25,7 +25,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 const TRY_MAX: Duration = Duration::from_secs(1);
 /// The allocator has returned its memory when the process has not shrunk for this time.
 const RELEASE_PAUSE: Duration = Duration::from_secs(1);
-/// Pauses waited for at most, on a process that shrinks on and on.
+/// The maximum number of pauses to wait for, if the process keeps shrinking.
 const RELEASE_PAUSES: usize = 10;
 
 /// Settings of a measurement. Path, params and serializer are for a prompt, too.

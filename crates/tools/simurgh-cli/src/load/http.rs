@@ -53,7 +53,7 @@ pub(super) struct HttpFlags {
     /// Time limit for an answer or a connection.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
     timeout: Duration,
-    /// For those who are used to it: the distribution is always shown.
+    /// Accepted for compatibility with wrk; the distribution is always shown.
     #[arg(long, hide = true)]
     latency: bool,
     /// Accepts any TLS certificate.

@@ -87,19 +87,19 @@ impl File {
         self.complain(&format!("{table}.{}", mistake.key), text);
     }
 
-    /// Something about a channel that is allowed and probably not meant.
+    /// Adds a warning about a setting of a channel that is allowed but probably not intended.
     pub(crate) fn warn_of(&mut self, trap: &Mistake) {
         let at = self.place(&format!("channel[{}].{}", trap.channel, trap.key));
         self.warnings.push((at, format!("{CHANNEL}: {}", trap.message)));
     }
 
-    /// The warnings, as `file:line: what`.
+    /// The warnings, as `file:line: text`.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let warnings = self.warnings.iter();
         warnings.map(|(at, text)| format!("{}:{}: {text}", self.name, self.line(*at))).collect()
     }
 
-    /// In the order of the file, as `file:line: what`.
+    /// In the order of the file, as `file:line: text`.
     pub(crate) fn complaints(mut self) -> Vec<String> {
         self.complaints.sort_by_key(|(at, _)| *at);
         let complaints = self.complaints.iter();
@@ -259,7 +259,7 @@ fn fields_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
         type Error = serde::de::value::Error;
 
         fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
-            Err(serde::de::Error::custom("only its fields are asked for"))
+            Err(serde::de::Error::custom("only the names of the fields are needed"))
         }
 
         fn deserialize_struct<V: Visitor<'de>>(

@@ -386,7 +386,7 @@ settings! {
     }
     presence_channel_entries_max: usize = one("N", whole(1, 65_535))
         => presence.channel_entries_max {
-        takes: "a whole number, at least 1",
+        takes: "a whole number of 1 or more",
         default: "16",
         about: "Maximum number of presences of one client in one channel. More are refused",
         cost: "this many presences for each channel",

@@ -43,7 +43,7 @@ pub(crate) struct Settings {
     pub(crate) log: LevelFilter,
     pub(crate) log_format: LogFormat,
     pub(crate) source: Source,
-    /// What is allowed and probably not meant, as `file:line: what`.
+    /// Settings that are allowed but probably not intended, as `file:line: text`.
     pub(crate) warnings: Vec<String>,
 }
 

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn origins() {
+    fn origin_lists_and_host_names_are_parsed() {
         assert_eq!(check_origin("auto"), Ok(Choice::Word));
         assert_eq!(check_origin("off"), Ok(Choice::Value(CheckOrigin::Off)));
         assert_eq!(check_origin("conn"), Ok(Choice::Value(CheckOrigin::Conn)));

@@ -213,8 +213,8 @@ fn signal_starts_a_logged_drain() {
         let (status, log) = server.ended();
         assert_eq!(status.code(), Some(0), "{log}");
         let lines: Vec<_> = log.lines().collect();
-        assert_eq!(lines.len(), 6, "settings, socket, tokens, serving, draining, stopped: {log}");
-        assert!(lines[4].contains("draining") && lines[4].contains(signal), "{log}");
+        assert_eq!(lines.len(), 7, "settings, socket, pages, tokens, serving, drain, end: {log}");
+        assert!(lines[5].contains("draining") && lines[5].contains(signal), "{log}");
         for line in lines {
             let json = serde_json::from_str::<serde_json::Value>(line);
             assert_eq!(json.is_ok(), format == "json", "{line}");

@@ -78,8 +78,8 @@ impl Report {
     }
 }
 
-/// A million, the default of `fs.nr_open`; never more than that allows, or a login would fail, and
-/// never less than there is.
+/// A million, the default of `fs.nr_open`. More than the present `fs.nr_open` would break logins. A
+/// higher present limit stays.
 fn descriptors_good(machine: &Machine, wanted: Wanted) -> u64 {
     let need = shards::descriptors(wanted.connections);
     let open_max = machine.number("fs.nr_open").unwrap_or(DESCRIPTORS_GOOD).max(need);

@@ -92,7 +92,7 @@ fn half_open(machine: &Machine) -> Row {
         _ => Row::setting(machine, name, &[backlog_wanted()]),
     };
     row.why(
-        "connections half made, for each listener, where SYN cookies are off; with cookies the \
+        "half-open connections of each listener, if SYN cookies are off; with cookies the \
          backlog above is the bound",
     )
 }

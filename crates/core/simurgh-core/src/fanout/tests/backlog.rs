@@ -26,7 +26,7 @@ fn takes_all(it: &mut TestShard, key: Key) {
 }
 
 fn behind(it: &TestShard) -> u32 {
-    let topic = it.core.registry.topic(it.core.find_topic("t").unwrap()).unwrap();
+    let topic = it.core.registry().topic(it.core.find_topic("t").unwrap()).unwrap();
     topic.deliveries.behind
 }
 
@@ -46,9 +46,9 @@ fn bytes_are_withheld_while_most_readers_have_not_taken_them() {
         assert!(keys.iter().all(|key| it.receives(*key).len() == 2));
         assert_eq!(behind(&it) as usize, slow);
         let next = if withheld == 0 { Next::Idle } else { LOOK };
-        assert_eq!(it.core.fanout.withheld.len(), usize::from(withheld > 0));
+        assert_eq!(it.core.fanout().withheld.len(), usize::from(withheld > 0));
         assert_eq!(under_way(&mut it), (withheld, next));
-        assert_eq!(it.core.metrics.fanout_topics.value(), 0, "there is nothing to be sent");
+        assert_eq!(it.core.metrics().fanout_topics.value(), 0, "there is nothing to be sent");
         takes_all(&mut it, keys[0]);
         assert_eq!((behind(&it) as usize, under_way(&mut it)), (slow - 1, (0, Next::Idle)));
         keys[1..slow].iter().for_each(|key| takes_all(&mut it, *key));
@@ -70,7 +70,7 @@ fn closed_reader_does_not_delay_release() {
     it.disconnects(keys[1]);
     it.disconnects(keys[2]);
     assert_eq!(under_way(&mut it), (0, Next::Idle));
-    assert_eq!(it.core.metrics.topics.value(), 0);
+    assert_eq!(it.core.metrics().topics.value(), 0);
 }
 
 #[test]
@@ -138,11 +138,11 @@ fn withheld_bytes_are_released_gradually() {
     assert_eq!(under_way(&mut it), (3 * WEIGHT, LOOK));
     it.advances(Duration::from_nanos(1));
     assert_eq!(under_way(&mut it), (2 * WEIGHT, LOOK));
-    assert_eq!(it.core.metrics.fanout_bytes.value(), 2 * WEIGHT as u64);
+    assert_eq!(it.core.metrics().fanout_bytes.value(), 2 * WEIGHT as u64);
     // More is withheld behind that.
     it.broadcasts("t", "news", "null");
     it.fans_out();
-    assert_eq!(it.core.fanout.withheld.len(), 1, "the topic is there once");
+    assert_eq!(it.core.fanout().withheld.len(), 1, "the topic is there once");
     assert_eq!(under_way(&mut it), (3 * WEIGHT, LOOK));
     for left in [2, 1] {
         it.advances(Duration::from_secs(1));
@@ -150,7 +150,7 @@ fn withheld_bytes_are_released_gradually() {
     }
     it.advances(Duration::from_secs(1));
     assert_eq!(under_way(&mut it), (0, Next::Idle));
-    assert_eq!((behind(&it), it.core.metrics.fanout_bytes.value()), (1, 0));
+    assert_eq!((behind(&it), it.core.metrics().fanout_bytes.value()), (1, 0));
 }
 
 /// While a member is behind, the next frames are linked behind those it waits for, so its queue
@@ -199,9 +199,9 @@ fn topic_ends_with_its_withheld_bytes() {
     it.fans_out();
     it.broadcasts("t", "news", "null");
     keys.iter().for_each(|key| it.disconnects(*key));
-    assert_eq!(it.core.metrics.topics.value(), 1, "something is to be sent");
+    assert_eq!(it.core.metrics().topics.value(), 1, "something is to be sent");
     it.fans_out();
-    assert_eq!(it.core.metrics.topics.value(), 0);
+    assert_eq!(it.core.metrics().topics.value(), 0);
     assert_eq!(under_way(&mut it), (0, Next::Idle));
 }
 
@@ -245,11 +245,11 @@ fn slow_sender_is_behind_with_its_own_messages() {
     let keys = members(&mut it, 3, 1);
     it.broadcasts("t", "news", "0");
     it.fans_out();
-    let topic = it.core.registry.topic(it.core.find_topic("t").unwrap()).unwrap();
+    let topic = it.core.registry().topic(it.core.find_topic("t").unwrap()).unwrap();
     let membership = topic.member_at(0).unwrap().membership();
-    it.core.registry.mark(membership, BEHIND, false);
+    it.core.parts().0.mark(membership, BEHIND, false);
     let id = it.core.find_topic("t").unwrap();
-    it.core.registry.topic_mut(id).unwrap().deliveries.behind = 0;
+    it.core.parts().0.topic_mut(id).unwrap().deliveries.behind = 0;
     it.sends(keys[0], r#"[1,2,"t","bcast_from",1]"#);
     it.broadcasts("t", "news", "2");
     it.fans_out();
@@ -277,5 +277,5 @@ fn member_that_ends_by_a_broadcast_is_not_behind() {
     it.disconnects(keys[1]);
     it.fans_out();
     assert_eq!(under_way(&mut it), (0, Next::Idle));
-    assert_eq!(it.core.metrics.topics.value(), 0);
+    assert_eq!(it.core.metrics().topics.value(), 0);
 }

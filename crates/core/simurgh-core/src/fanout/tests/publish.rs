@@ -52,7 +52,7 @@ fn broadcast_is_posted_to_all_other_shards() {
         let broadcast = all[0].broadcast();
         assert_eq!((all.len(), broadcast.topic(), broadcast.event()), (1, "t", "news"));
         assert_eq!(broadcast.payload(), &Payload::from_json(text(10)));
-        assert_eq!(broadcast.except, Some(it.core.channels_of(it.out.socket(key).unwrap())[0]));
+        assert_eq!(broadcast.except, Some(it.channel(key)));
     }
     assert!(it.node.log().mail[0].is_empty(), "here at once");
     it.fans_out();
@@ -66,7 +66,7 @@ fn bytes_in_flight_are_counted_at_the_end_of_each_turn() {
     let key = it.joined(&["t"]);
     let counted = |it: &mut TestShard| {
         it.core.settle(&mut it.out);
-        it.core.metrics.fanout_bytes.value() as usize
+        it.core.metrics().fanout_bytes.value() as usize
     };
     sends(&mut it, key, "bcast", 10);
     assert_eq!(counted(&mut it), weight(10));
@@ -101,7 +101,7 @@ fn broadcast_that_is_too_large_is_refused_with_a_reply() {
     assert_eq!(it.counts(), ["messages_out +1", "errors_broadcast_too_big +1"]);
     assert_eq!((it.node.charged(0), posted(&it, 1).len(), it.fans_out()), (0, 0, Next::Idle));
     sends(&mut it, key, "bcast", 1000);
-    assert_eq!((posted(&it, 1).len(), it.core.metrics.broadcasts.value()), (1, 1));
+    assert_eq!((posted(&it, 1).len(), it.core.metrics().broadcasts.value()), (1, 1));
     let broadcast = |bytes: usize| {
         it.node.log().bytes = vec![0; 2];
         it.node.broadcast(Broadcast::new("t", "news", Payload::from_json(text(bytes))))
@@ -134,11 +134,11 @@ fn publisher_above_its_share_is_paused() {
     let key = it.joined(&["t"]);
     it.counts();
     sends(&mut it, key, "bcast", 100 - weight(0));
-    assert!(it.out.deeds().is_empty() && !it.core.fanout.holds_back(key), "just its share");
+    assert!(it.out.deeds().is_empty() && !it.core.is_held_back(key), "just its share");
     it.fans_out();
     it.counts();
     sends(&mut it, key, "bcast", 101 - weight(0));
-    assert_eq!((it.out.deeds(), it.core.fanout.holds_back(key)), (vec!["hold 0".into()], true));
+    assert_eq!((it.out.deeds(), it.core.is_held_back(key)), (vec!["hold 0".into()], true));
     sends(&mut it, key, "bcast", 90);
     assert!(it.out.deeds().is_empty(), "once");
     let changes = it.counts();
@@ -146,7 +146,7 @@ fn publisher_above_its_share_is_paused() {
     assert_eq!(it.core.settle(&mut it.out), Next::After(Duration::from_millis(5)));
     it.fans_out();
     assert_eq!(it.core.settle(&mut it.out), Next::Now, "it may publish again");
-    assert_eq!((it.out.deeds(), it.core.fanout.holds_back(key)), (vec!["release 0".into()], false));
+    assert_eq!((it.out.deeds(), it.core.is_held_back(key)), (vec!["release 0".into()], false));
     assert_eq!(it.core.settle(&mut it.out), Next::Idle);
 }
 
@@ -175,11 +175,7 @@ fn congested_node_pauses_publishers() {
             // The bytes of another shard by then, since this one's change as well.
             it.node.log().bytes = vec![0, bytes - weight(1)];
             it.sends(key, r#"[1,2,"t","bcast",1]"#);
-            assert_eq!(
-                it.core.fanout.holds_back(key),
-                is_held,
-                "{bytes} bytes under way elsewhere"
-            );
+            assert_eq!(it.core.is_held_back(key), is_held, "{bytes} bytes under way elsewhere");
         }
     }
 }
@@ -199,18 +195,18 @@ fn paused_publisher_resumes_when_enough_was_sent() {
         let mut it = test_shard(2);
         let key = it.joined(&["t"]);
         sends(&mut it, key, "bcast", 101 - weight(0) + 4);
-        assert!(it.core.fanout.holds_back(key));
+        assert!(it.core.is_held_back(key));
         it.fans_out();
         drop(posted(&it, 1));
         let topic = it.core.find_topic("t").unwrap();
-        let delivery = &mut it.core.registry.topic_mut(topic).unwrap().deliveries;
+        let delivery = &mut it.core.parts().0.topic_mut(topic).unwrap().deliveries;
         let flow = Arc::clone(delivery.flow.as_ref().unwrap());
         assert_eq!(flow.bytes(), 0, "the other shard is done");
         let charge = flow.charge(left);
         it.node.log().bytes = vec![0, bytes];
         it.out.deeds();
         let next = it.core.settle(&mut it.out);
-        assert_eq!(!it.core.fanout.holds_back(key), goes_on, "{bytes} bytes, {left} left");
+        assert_eq!(!it.core.is_held_back(key), goes_on, "{bytes} bytes, {left} left");
         assert_eq!(next, if goes_on { Next::Now } else { Next::After(Duration::from_millis(5)) });
         assert_eq!(it.out.deeds().len(), usize::from(goes_on));
         drop(charge);
@@ -223,7 +219,7 @@ fn resuming_publishers_is_bounded_per_turn() {
     let mut it = test_shard(1);
     let keys: Vec<Key> = (0..40).map(|_| it.joined(&["t"])).collect();
     keys.iter().for_each(|key| sends(&mut it, *key, "bcast", 101));
-    assert!(keys.iter().all(|key| it.core.fanout.holds_back(*key)));
+    assert!(keys.iter().all(|key| it.core.is_held_back(*key)));
     it.fans_out();
     it.out.deeds();
     for (released, next) in [(16, Next::Now), (16, Next::Now), (8, Next::Now), (0, Next::Idle)] {
@@ -244,11 +240,11 @@ fn waiting_or_closed_publisher_is_not_resumed() {
         it.out.peer(key).socket.enter(phase, 0);
     }
     it.disconnects(keys[2]);
-    assert!(!it.core.fanout.holds_back(keys[2]));
+    assert!(!it.core.is_held_back(keys[2]));
     it.out.deeds();
     assert_eq!(it.core.settle(&mut it.out), Next::Now);
     assert_eq!(it.out.deeds(), ["release 3"]);
-    assert!(!keys.iter().any(|key| it.core.fanout.holds_back(*key)));
+    assert!(!keys.iter().any(|key| it.core.is_held_back(*key)));
 }
 
 /// A publisher that is gone does not keep others from being checked, nor its place.
@@ -261,7 +257,7 @@ fn closed_publisher_leaves_no_state() {
     it.out.deeds();
     assert_eq!(it.core.settle(&mut it.out), Next::After(Duration::from_millis(5)));
     let left =
-        |it: &TestShard| it.core.fanout.held.as_ref().map(|it| (it.queue.len(), it.keys.len()));
+        |it: &TestShard| it.core.fanout().held.as_ref().map(|it| (it.queue.len(), it.keys.len()));
     assert_eq!(left(&it), Some((1, 1)));
     it.fans_out();
     assert_eq!(it.core.settle(&mut it.out), Next::Now);
@@ -286,8 +282,8 @@ fn closed_publisher_is_not_paused() {
     ));
     let (_listener, key) = (it.joined(&["hall"]), it.joined(&["t"]));
     it.disconnects(key);
-    assert!(it.out.deeds().is_empty() && !it.core.fanout.holds_back(key));
-    assert_eq!(it.core.metrics.publishers_held.value(), 0);
+    assert!(it.out.deeds().is_empty() && !it.core.is_held_back(key));
+    assert_eq!(it.core.metrics().publishers_held.value(), 0);
 }
 
 #[test]
@@ -296,15 +292,15 @@ fn topic_releases_its_flow() {
     let key = it.joined(&["t"]);
     sends(&mut it, key, "bcast", 10);
     let topic = it.core.find_topic("t").unwrap();
-    assert!(!it.core.registry.topics.shrink(0), "something is to be sent here");
+    assert!(!it.core.parts().0.topics_mut().shrink(0), "something is to be sent here");
     it.fans_out();
     let elsewhere = posted(&it, 1);
     let has_flow =
-        |it: &TestShard| it.core.registry.topic(topic).unwrap().deliveries.flow.is_some();
-    assert!(it.core.registry.topics.shrink(0) && has_flow(&it), "there was room in its log");
+        |it: &TestShard| it.core.registry().topic(topic).unwrap().deliveries.flow.is_some();
+    assert!(it.core.parts().0.topics_mut().shrink(0) && has_flow(&it), "there was room in its log");
     drop(elsewhere);
     assert!(has_flow(&it));
-    it.core.registry.topics.shrink(0);
+    it.core.parts().0.topics_mut().shrink(0);
     assert!(!has_flow(&it));
 }
 

@@ -231,8 +231,8 @@ impl Node {
     fn settles(&mut self) {
         for _ in 0..10 {
             self.takes_turns();
-            self.test_shard.core.go_on_replaying(&mut self.test_shard.out);
-            self.other.go_on_replaying(&mut self.out);
+            self.test_shard.core.channels().go_on_replaying(&mut self.test_shard.out);
+            self.other.channels().go_on_replaying(&mut self.out);
         }
         self.test_shard.fans_out();
     }

@@ -167,7 +167,7 @@ fn removed_messages_are_counted_by_reason() {
     let topic = it.here.clone();
     let (key, _) = it.joins(Wire::V2, &topic, "{}");
     let counts = |it: &Node| {
-        let all = &it.test_shard.core.metrics;
+        let all = &it.test_shard.core.metrics();
         [
             &all.history_kept,
             &all.history_evicted_count,
@@ -198,7 +198,7 @@ fn removed_messages_are_counted_by_reason() {
     it.test_shard.node.request_history(forget);
     it.settles();
     assert_eq!(counts(&it), [9, 3, 4, 1, 0, 1, 1]);
-    let metrics = &it.test_shard.core.metrics;
+    let metrics = &it.test_shard.core.metrics();
     assert_eq!(metrics.history_topic_bytes.value(), 240 + topic.len() as u64);
     assert_eq!((metrics.history_bytes.value(), metrics.history_messages.value()), (0, 0));
 }
@@ -219,19 +219,19 @@ fn resumes_are_counted_by_result_and_duration() {
         it.joins(Wire::V2, &topic, &since("k7ku80.1"));
         it.joins(Wire::V2, &topic, r#"{"simurgh":{"since":1}}"#);
     }
-    let metrics = &it.test_shard.core.metrics;
+    let metrics = &it.test_shard.core.metrics();
     assert_eq!(metrics.resume_recovered.value(), 4);
     assert_eq!(metrics.resume_gap_overwritten.value(), 2);
     assert_eq!(metrics.resume_gap_epoch.value(), 2);
     assert_eq!(metrics.resume_messages.value(), 2 * (1 + 2 + 2));
     assert_eq!(metrics.resume_times.value().0.iter().sum::<u64>(), 8, "the refused one is none");
     let (topic, key) = (it.there.clone(), it.test_shard.opens(Wire::V2));
-    let before = it.test_shard.core.metrics.resume_times.value();
+    let before = it.test_shard.core.metrics().resume_times.value();
     it.test_shard.sends(key, &format!(r#"["1","1","{topic}","phx_join",{OPTED_IN}]"#));
     let clock_ns = it.test_shard.out.clock_ns.get();
     it.test_shard.out.clock_ns.set(clock_ns + 3_000_000);
     it.settles();
-    let after = it.test_shard.core.metrics.resume_times.value();
+    let after = it.test_shard.core.metrics().resume_times.value();
     let in_bucket: Vec<u64> = after.0.iter().zip(before.0).map(|(a, b)| a - b).collect();
     assert_eq!(in_bucket, [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0], "2.5 to 10 ms");
     assert!((3_000_000..3_100_000).contains(&(after.1 - before.1)), "{after:?}");
@@ -243,27 +243,27 @@ fn listing_shows_each_topic_once_with_its_position() {
     let mut it = Node::with(scripted(standard), rule);
     let topic = it.here.clone();
     assert!(
-        it.test_shard.core.find_kept(&topic).is_none() && it.test_shard.core.kept_at(0).is_none()
+        it.test_shard.core.kept().find(&topic).is_none()
+            && it.test_shard.core.kept().at(0).is_none()
     );
     let (key, _) = it.joins(Wire::V2, &topic, "{}");
     for _ in 0..5 {
         it.sends(key, &topic, "bcast", "{}");
     }
     let core = &it.test_shard.core;
-    let found = core.find_kept(&topic).unwrap();
+    let found = core.kept().find(&topic).unwrap();
     assert_eq!((found.name, found.messages, found.bytes), (&*topic, 2, 2 * 98));
     assert_eq!((found.head.place.seq, found.marks.floor.seq), (5, 3));
     assert_eq!(found.marks.reason, GapReason::Overwritten);
-    assert!(it.other.find_kept(&topic).is_none(), "its home is the first shard");
-    let history = it.test_shard.core.history.as_mut().unwrap();
+    assert!(it.other.kept().find(&topic).is_none(), "its home is the first shard");
     for n in 0..6 {
-        store(&mut history.kept, &format!("more {n}"), 8, 0);
+        store(&mut it.test_shard.core.parts().2.kept, &format!("more {n}"), 8, 0);
     }
     for places in [1, 3, 100] {
         let (mut cursor, mut names) = (0, Vec::new());
         loop {
-            it.test_shard.core.visit_kept(&mut cursor, places, |place, topic| {
-                assert_eq!(it.test_shard.core.kept_at(place).unwrap().name, topic.name);
+            it.test_shard.core.kept().visit(&mut cursor, places, |place, topic| {
+                assert_eq!(it.test_shard.core.kept().at(place).unwrap().name, topic.name);
                 names.push(topic.name.to_owned());
             });
             if cursor == 0 {
@@ -277,7 +277,7 @@ fn listing_shows_each_topic_once_with_its_position() {
 
 fn kept_bytes(it: &Node) -> [u64; 2] {
     let all = [&it.test_shard.core, &it.other];
-    all.map(|core| core.history.as_ref().map_or(0, |history| history.kept.counts().2))
+    all.map(|core| core.histories().kept.counts().2)
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn each_shard_has_its_share_of_topic_memory() {
         it.test_shard.node.broadcast(broadcast).unwrap();
         it.settles();
     }
-    let own = it.test_shard.core.history.as_ref().unwrap().kept.own_bytes;
+    let own = it.test_shard.core.histories().kept.own_bytes;
     assert!((500_000..=1 << 19).contains(&own), "{own}");
 }
 

@@ -54,7 +54,7 @@ impl Node {
     }
 
     fn remembers(&self) -> usize {
-        self.test_shard.core.history.as_ref().map_or(0, |it| it.departures.len())
+        self.test_shard.core.histories().departures.len()
     }
 }
 

@@ -36,7 +36,7 @@ fn history_survives_a_restart_and_numbering_continues() {
     let mut next = TestShard::with_node(TestNode::new(1, Config::default(), user_sockets));
     let mut decoded = SavedHistory::decode(&bytes, 1, 1).unwrap();
     next.core.restore_history(decoded.remove(0), 0);
-    assert_eq!(next.core.metrics.history_messages.value(), 6);
+    assert_eq!(next.core.metrics().history_messages.value(), 6);
     for (n, (topic, first)) in (0..).zip(topics.iter().zip(&firsts)) {
         let key = next.opens(Wire::V2);
         next.sends(key, &format!(r#"["1","1","{topic}","phx_join",{}]"#, since(first)));
@@ -61,5 +61,5 @@ fn saved_topics_without_a_declaration_are_dropped() {
     let mut without = TestShard::running(scripted(standard));
     let decoded = SavedHistory::decode(&bytes, 1, 1).unwrap().remove(0);
     without.core.restore_history(decoded, 0);
-    assert_eq!(without.core.metrics.history_messages.value(), 0);
+    assert_eq!(without.core.metrics().history_messages.value(), 0);
 }

@@ -18,14 +18,14 @@ fn member_that_calls_faster_than_diffs_leave_is_not_read_until_the_diff() {
         calls += 1;
         assert!(calls < 100, "never held");
     }
-    assert!(it.core.presence_bytes() > 0 && it.node.charged(0) == 0, "the mail is handled");
+    assert!(it.core.presences().bytes > 0 && it.node.charged(0) == 0, "the mail is handled");
     turn(&mut it);
     it.core.settle(&mut it.out);
     assert!(it.out.is_held(key), "the interval is not over");
     it.advances(INTERVAL);
     turn(&mut it);
     it.core.settle(&mut it.out);
-    assert_eq!((it.out.is_held(key), it.core.presence_bytes()), (false, 0));
+    assert_eq!((it.out.is_held(key), it.core.presences().bytes), (false, 0));
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn rejoins_under_new_keys_are_paused_like_publishers() {
         it.sends(key, &format!(r#"[{n},9,"t","track","k{n}"]"#));
         it.handles_mail();
         if it.out.is_held(key) {
-            return assert!(it.core.presence_bytes() < 3 * (8 << 10), "after {n} joins");
+            return assert!(it.core.presences().bytes < 3 * (8 << 10), "after {n} joins");
         }
     }
     panic!("never held");

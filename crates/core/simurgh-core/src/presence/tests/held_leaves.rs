@@ -54,7 +54,7 @@ fn leave_is_delayed_until_the_member_cannot_return() {
     it.core.peer_closed(&mut it.out, watcher, None);
     it.advances(INTERVAL);
     turn(&mut it);
-    assert!(it.core.presence.is_empty(), "nothing is left");
+    assert!(it.core.presences().topics == 0, "nothing is left");
 }
 
 /// Clients that leave ever new topics would fill memory until the delay is over.
@@ -78,7 +78,7 @@ fn oldest_leaves_are_sent_early_when_too_many_bytes_wait() {
         it.advances(INTERVAL);
         turn(&mut it);
         turn(&mut it);
-        most = most.max(it.core.presence.topics.len());
+        most = most.max(it.core.presences().topics);
         client.receives(&mut it, watcher);
         shown += usize::from(client.keys() == ["k"]);
     }
@@ -87,5 +87,5 @@ fn oldest_leaves_are_sent_early_when_too_many_bytes_wait() {
         it.advances(time);
         turn(&mut it);
     }
-    assert!(it.core.presence.is_empty() && it.core.presence.leaving_bytes == 0);
+    assert!(it.core.presences() == crate::PresenceCounts::default());
 }

@@ -43,7 +43,7 @@ impl Deliveries for Nothing {
 
 pub(super) fn registry() -> (Registry<Nothing>, Arc<ShardMetrics>) {
     let metrics = Arc::<ShardMetrics>::default();
-    (Registry::new(Arc::clone(&metrics), 7), metrics)
+    (Registry::new(Arc::clone(&metrics), 0, 7), metrics)
 }
 
 pub(super) fn key(socket: usize) -> Key {

@@ -286,7 +286,7 @@ impl ClusterSimulation {
                     self.shared.ledger().fail("left", text);
                 }
                 let (present, charged) = (server.core.presences(), charged.get(shard).copied());
-                if present.is_some() || gauges != [0; 3] || charged != Some(0) {
+                if present.topics > 0 || gauges != [0; 3] || charged != Some(0) {
                     let text = format!(
                         "shard {shard} of start {}: {present:?}, {gauges:?}, {charged:?}",
                         running.start

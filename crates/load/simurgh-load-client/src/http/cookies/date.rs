@@ -43,7 +43,7 @@ fn is_delimiter(byte: u8) -> bool {
     matches!(byte, b'\t' | 0x20..=0x2f | 0x3b..=0x40 | 0x5b..=0x60 | 0x7b..=0x7e)
 }
 
-/// The number at the front of a token, if its digits are that many.
+/// The number at the start of a token, if its count of digits is in the range.
 fn number(token: &[u8], digits: std::ops::RangeInclusive<usize>) -> Option<u32> {
     let end = token.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(token.len());
     let front = token.get(..end).filter(|_| digits.contains(&end))?;

@@ -13,10 +13,10 @@ use simurgh_reactor::{Key, Next};
 
 use crate::shard::{Io, Shard};
 
-/// A message with so many bytes a second is waited for beyond its time.
+/// A message with this many bytes a second is waited for beyond its time.
 const PROGRESS_BYTES_PER_S: u128 = 8 << 10;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// A holder weighs twice as much after so many ticks.
+/// A holder weighs twice as much after this many ticks.
 const AGE_UNIT_TICKS: u64 = 10;
 
 #[derive(Default)]

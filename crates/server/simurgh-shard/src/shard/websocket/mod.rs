@@ -1,9 +1,9 @@
 //! WebSockets of clients: from a connection's first bytes to messages for the shard's core, and the
 //! protocol's own answers.
 //!
-//! Bytes before the upgrade go to `upgrade`, later ones to `frames`, which decodes messages;
+//! Bytes before the upgrade go to `upgrade`, later ones to `frames`, which decodes messages.
 //! `inbound` bounds incomplete messages, `waiting` holds connections that have to wait, and
-//! `unfinished` those with messages that a turn had no time for.
+//! `unfinished` those with messages for which a turn had no time.
 
 mod frames;
 mod hand_off;

@@ -13,7 +13,7 @@ use crate::shard::{Io, Shard};
 /// The clock is looked at after messages from this size on, among which are joins with tokens.
 const COSTLY_BYTES: usize = 128;
 
-/// Whether a message of so many bytes may take longer than reading the clock is worth.
+/// Whether a message of this many bytes may take longer than reading the clock is worth.
 pub(super) fn is_costly(bytes: usize) -> bool {
     bytes >= COSTLY_BYTES
 }

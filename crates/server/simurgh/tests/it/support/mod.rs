@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use simurgh::{Builder, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext};
+use simurgh::{
+    Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+};
 use tungstenite::{Message, WebSocket};
 
 pub mod log;
@@ -113,8 +115,26 @@ pub fn no_channel(_: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
     Join::error(json!({}))
 }
 
-/// A channel without state, whose events a function handles.
-pub struct Handles(pub fn(&mut ShardContext<'_>, &str, Payload<'_>) -> Outcome);
+/// A server with these channels alone.
+pub fn serving(route: ChannelRoute) -> Builder {
+    Endpoint::builder().socket(UserSocket::new("/socket").channel(route))
+}
+
+/// A server that accepts sockets and refuses joins.
+pub fn without_channels() -> Builder {
+    serving(ChannelRoute::on_shard("room:*", no_channel))
+}
+
+/// Handles the events of a channel without state.
+pub type HandleIn = fn(&mut ShardContext<'_>, &str, Payload<'_>) -> Outcome;
+
+/// Channels whose events this function handles.
+pub fn handled(pattern: &str, handle_in: HandleIn) -> ChannelRoute {
+    ChannelRoute::on_shard(pattern, move |_, _| Join::ok(Handles(handle_in)))
+}
+
+/// A channel without state.
+pub struct Handles(pub HandleIn);
 
 impl ShardChannel for Handles {
     fn handle_in(

@@ -78,8 +78,8 @@ fn gap_is_reported_before_newer_messages() {
         let (_, heard) = it.joins(&mut engine, &topic, &since(&place));
         assert_eq!(gist(&heard)[1..], ["simurgh:resumed true", "news 3"]);
         let core = if topic == it.here { &it.test_shard.core } else { &it.other };
-        assert_eq!(core.metrics.history_gaps.value(), 1);
-        assert_eq!((it.charged(), it.test_shard.core.metrics.errors_encode.value()), ([0; 2], 0));
+        assert_eq!(core.metrics().history_gaps.value(), 1);
+        assert_eq!((it.charged(), it.test_shard.core.metrics().errors_encode.value()), ([0; 2], 0));
     }
 }
 

@@ -272,9 +272,8 @@ fn join_while_a_topic_ends_is_answered_when_it_begins_again() {
         it.advances(Duration::from_secs(20));
         it.is_told(&topic, FromEngine::Ended);
         let core = if topic == it.here { &it.test_shard.core } else { &it.other };
-        let history = core.history.as_ref().unwrap();
-        assert_eq!(history.kept.counts(), (0, 0, 0));
-        assert!(history.followed_topics.as_ref().unwrap().topics.is_empty());
+        assert_eq!(core.histories().kept.counts(), (0, 0, 0));
+        assert!(core.histories().followed.as_ref().unwrap().topics.is_empty());
         assert_eq!(it.waits(), 0);
     }
 }

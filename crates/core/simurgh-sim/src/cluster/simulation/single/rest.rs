@@ -116,11 +116,15 @@ impl ClusterSimulation {
     /// Events of presence that are still to come, or topics that are kept without entries.
     fn presence_unrest(&self) -> Option<String> {
         let shards = &self.nodes[0].as_ref()?.shards;
-        if let Some(shard) = shards.iter().position(|it| it.core.presences() == Some(0)) {
+        let keeps_nothing = |server: &Shard| {
+            let counts = server.core.presences();
+            counts.topics > 0 && counts.entries == 0
+        };
+        if let Some(shard) = shards.iter().position(keeps_nothing) {
             return Some(format!("shard {shard} keeps topics without presences"));
         }
         // A list that was asked for while another one was in transit.
-        let is_due = |it: &Shard| !it.has_ended && it.core.has_presences_due();
+        let is_due = |it: &Shard| !it.has_ended && it.core.presences().is_due;
         if let Some(shard) = shards.iter().position(is_due) {
             return Some(format!("shard {shard} has something to tell"));
         }
@@ -214,8 +218,8 @@ impl ClusterSimulation {
                 it.topics.value(),
                 it.fanout_topics.value(),
                 it.channels_hibernating.value(),
-                it.presences.value() + u64::from(server.core.presences().is_some()),
-                server.core.presence_answers() as u64 * u64::from(is_whole),
+                it.presences.value() + u64::from(server.core.presences().topics > 0),
+                server.core.presences().answers as u64 * u64::from(is_whole),
                 state.charged[shard] as u64,
                 server.net.frames.get().unsigned_abs(),
             ];
