@@ -1,4 +1,4 @@
-//! Pages of tables: a table grows page by page, without copying, and returns the memory of empty ones.
+//! Pages of tables: a table grows page by page, without copying, and gives back empty ones.
 
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
