@@ -55,7 +55,7 @@ impl Listeners {
 impl<N: Node> Fanout<N> {
     /// A membership was made; its topic is subscribed to before its client is answered. `wants`:
     /// what of a topic this node keeps.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn member_added(
         &self,
         registry: &mut Registry,
@@ -73,7 +73,7 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn member_removed(&self, registry: &mut Registry, id: TopicId) {
         let Some(cluster) = self.node.cluster() else { return };
         let topic = registry.topic_mut(id).filter(|it| it.len() == 0);

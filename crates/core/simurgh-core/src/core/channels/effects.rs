@@ -131,16 +131,27 @@ impl<N: Node> Channels<N> {
     }
 
     /// `waits`: the channel waits, and its effects do.
+    #[inline]
     fn carry_out(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        effects: Vec<Effect>,
+        waits: bool,
+    ) {
+        match effects.is_empty() {
+            true => self.application.keep(effects),
+            false => self.carry_out_all(out, speaker, effects, waits),
+        }
+    }
+
+    fn carry_out_all(
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
         mut effects: Vec<Effect>,
         mut waits: bool,
     ) {
-        if effects.is_empty() {
-            return self.application.keep(effects);
-        }
         let is_own = !waits;
         for effect in effects.drain(..) {
             match effect {
