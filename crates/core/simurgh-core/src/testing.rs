@@ -2,6 +2,7 @@
 //! a node that records its calls, and an application that is made of closures.
 
 mod app;
+mod history;
 mod peers;
 
 use std::any::Any;
@@ -21,6 +22,7 @@ use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::{CloseCode, Decoder, Event, FrameLimits, Role};
 
 pub(crate) use self::app::*;
+pub(crate) use self::history::*;
 pub(crate) use self::peers::TestSockets;
 use crate::*;
 
@@ -279,7 +281,16 @@ impl TestShard {
     }
 
     pub(crate) fn running(channel: Scripted) -> Self {
-        Self::with(Config::default(), vec![channel.user_socket()])
+        Self::of(channel.user_socket())
+    }
+
+    pub(crate) fn of(user_socket: UserSocket) -> Self {
+        Self::with(Config::default(), vec![user_socket])
+    }
+
+    /// One shard with the standard channel on every topic, and other settings.
+    pub(crate) fn configured(config: Config) -> Self {
+        Self::with(config, vec![scripted(standard).user_socket()])
     }
 
     pub(crate) fn with(config: Config, user_sockets: Vec<UserSocket>) -> Self {
@@ -303,11 +314,16 @@ impl TestShard {
         key
     }
 
+    /// A socket with an id.
+    pub(crate) fn opens_as(&mut self, wire: Wire, id: &str) -> Key {
+        self.opens_with(wire, SocketState { id: Some(id.into()), ..SocketState::default() })
+    }
+
     pub(crate) fn joined(&mut self, topics: &[&str]) -> Key {
         let key = self.opens(Wire::V2);
         for topic in topics {
-            self.sends(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
-            assert_eq!(self.receives(key), [ok(1, 1, topic, "{}")]);
+            let join = format!(r#"[1,1,"{topic}","phx_join",{{}}]"#);
+            assert_eq!(self.asks(key, &join), [ok(1, 1, topic, "{}")]);
         }
         self.out.end_turn();
         key
@@ -316,8 +332,7 @@ impl TestShard {
     /// A V2 socket that has sent this; the answer is dropped.
     pub(crate) fn joined_as(&mut self, join: &str) -> Key {
         let key = self.opens(Wire::V2);
-        self.sends(key, join);
-        self.receives(key);
+        self.asks(key, join);
         self.out.end_turn();
         key
     }
@@ -332,6 +347,12 @@ impl TestShard {
 
     pub(crate) fn receives(&mut self, key: Key) -> Vec<String> {
         self.out.peer(key).received()
+    }
+
+    /// A client sends this. Returns what it receives at once.
+    pub(crate) fn asks(&mut self, key: Key, text: &str) -> Vec<String> {
+        self.sends(key, text);
+        self.receives(key)
     }
 
     pub(crate) fn disconnects(&mut self, key: Key) {
@@ -362,6 +383,12 @@ impl TestShard {
         self.handles_mail();
     }
 
+    /// The same, sent to all members.
+    pub(crate) fn delivers(&mut self, topic: &str, event: &str, json: &'static str) {
+        self.broadcasts(topic, event, json);
+        self.fans_out();
+    }
+
     pub(crate) fn fans_out(&mut self) -> Next {
         let mut next = Next::Now;
         for _ in 0..10_000 {
@@ -388,6 +415,11 @@ impl TestShard {
                 Poll::Pending => panic!("tests decide at once"),
             });
         self.core.mail(&mut self.out, Mail::Joined(key, ticket, answer));
+    }
+
+    /// The same in one text.
+    pub(crate) fn changes(&mut self) -> String {
+        self.counts().join(", ")
     }
 
     /// The counters that have changed since the last call, and by how much.

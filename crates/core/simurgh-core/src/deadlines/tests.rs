@@ -19,7 +19,7 @@ fn config() -> Config {
 }
 
 fn test_shard() -> TestShard {
-    TestShard::with(config(), vec![scripted(standard).user_socket()])
+    TestShard::configured(config())
 }
 
 /// A round of the sweep after this time.
@@ -117,10 +117,11 @@ fn user_socket_sets_the_idle_timeout() {
 /// A socket that has sent something, was not read, or cannot be lost, was not silent.
 #[test]
 fn time_without_reads_does_not_count_as_idle() {
-    let mut it = TestShard::with(
-        Config { mailbox_bytes_max: 80, outbound_bytes_max: 200, ..config() },
-        vec![scripted(standard).user_socket()],
-    );
+    let mut it = TestShard::configured(Config {
+        mailbox_bytes_max: 80,
+        outbound_bytes_max: 200,
+        ..config()
+    });
     let keys = [it.joined(&["t"]), it.joined(&["t"]), it.opens(Wire::V2)];
     it.out.peer(keys[0]).has_input = true;
     it.sends(keys[1], r#"[1,2,"t","bcast",1]"#);
@@ -421,8 +422,7 @@ fn idle_channel_hibernates_once() {
     it.sends(key, r#"[1,2,"t","noreply",{}]"#);
     it.core.take_released();
     assert_eq!(round(&mut it), (0, again));
-    it.broadcasts("t", "news", "1");
-    it.fans_out();
+    it.delivers("t", "news", "1");
     it.counts();
     assert_eq!(round(&mut it), (1, Next::Idle), "all sleep");
     assert_eq!(it.counts(), ["channels_hibernating +1"]);
@@ -446,16 +446,9 @@ fn crash_while_hibernating_ends_the_channel() {
     }
     let crashed = r#"[1,1,"t","phx_error",{"reason":"channel_crash"}]"#;
     assert_eq!(it.receives(key), [crashed, r#"[1,null,"t","you_left",{}]"#]);
-    assert_eq!(
-        it.counts(),
-        [
-            "channels -1",
-            "topics -1",
-            "subscriptions -1",
-            "messages_out +2",
-            "errors_callback_panic +1"
-        ]
-    );
+    let changes =
+        "channels -1, topics -1, subscriptions -1, messages_out +2, errors_callback_panic +1";
+    assert_eq!(it.changes(), changes);
 }
 
 /// A slice ends at the first reading of the clock that is late; the next continues there.
@@ -468,11 +461,7 @@ fn hibernation_is_bounded_per_turn() {
     }
     it.core.hibernate_channels(&mut it.out);
     it.advances(15 * SECOND);
-    assert_eq!(
-        it.core.hibernate_channels(&mut it.out),
-        Next::After(15 * SECOND),
-        "it has all the time"
-    );
+    assert_eq!(it.core.hibernate_channels(&mut it.out), Next::After(15 * SECOND), "it has time");
     it.advances(15 * SECOND);
     // The round before had a page of memberships, the step to the topics, and one of those.
     let steps = 256 + 1 + 1;
@@ -511,10 +500,8 @@ fn turn_ends_at_the_earliest_deadline() {
     assert_eq!(it.core.tick(&mut it.out), Next::Idle);
     it.joined(&["t"]);
     assert_eq!(it.core.tick(&mut it.out), Next::After(3 * SECOND / 8), "the sweep");
-    let mut it = TestShard::with(
-        Config { hibernate_after: Some(SECOND / 10), ..Config::default() },
-        vec![scripted(standard).user_socket()],
-    );
+    let mut it =
+        TestShard::configured(Config { hibernate_after: Some(SECOND / 10), ..Config::default() });
     it.joined(&["t"]);
     assert_eq!(it.core.tick(&mut it.out), Next::After(SECOND / 10), "hibernation");
     it.core.mail(&mut it.out, Mail::Drain(SECOND));

@@ -5,6 +5,7 @@ mod publish;
 
 use std::sync::Arc;
 
+use simurgh_channel::Permit;
 use simurgh_data::{Key, Next};
 use simurgh_proto::message::Payload;
 
@@ -21,6 +22,18 @@ const SLICE_NS: u64 = 400_000;
 
 fn news(json: &str) -> String {
     format!(r#"[null,null,"t","news",{json}]"#)
+}
+
+const V1_JOIN: &str = r#"{"topic":"t","event":"phx_join","payload":{},"ref":1}"#;
+
+fn v1_news(json: &str) -> String {
+    format!(r#"{{"topic":"t","event":"news","payload":{json},"ref":null}}"#)
+}
+
+fn joined_v1(it: &mut TestShard) -> Key {
+    let key = it.opens(Wire::V1);
+    it.asks(key, V1_JOIN);
+    key
 }
 
 fn members(it: &mut TestShard, count: usize) -> Vec<Key> {
@@ -51,19 +64,14 @@ fn publish(it: &mut TestShard, payload: Payload<'static>) {
 /// PROTOCOL rows 51 and 54: each member gets its own form, whichever channel broadcasts.
 #[test]
 fn each_member_receives_a_broadcast_in_its_serializer() {
-    let plain = UserSocket::new(Kind::Plain {
-        topic: "t".into(),
-        join: Arc::new(|_: &mut ShardContext<'_>, _: Payload<'_>| Join::ok(scripted(standard))),
-    });
+    let plain = plain("t", |_, _| Join::ok(scripted(standard)));
     let mut it = TestShard::with(Config::default(), vec![scripted(standard).user_socket(), plain]);
     let keys = [Wire::V1, Wire::V2, Wire::Plain, Wire::Values].map(|wire| {
         let key = it.out.connect(Phase::Connecting, wire);
         it.out.peer(key).socket.lead_to(u8::from(wire == Wire::Plain), wire);
         it.core.opened(&mut it.out, key, SocketState::default());
         match wire {
-            Wire::V1 => {
-                it.sends(key, r#"{"topic":"t","event":"phx_join","payload":{},"ref":1}"#);
-            }
+            Wire::V1 => it.sends(key, V1_JOIN),
             Wire::V2 | Wire::Values => it.sends(key, r#"[1,1,"t","phx_join",{}]"#),
             Wire::Plain => {}
         }
@@ -74,8 +82,7 @@ fn each_member_receives_a_broadcast_in_its_serializer() {
     it.broadcasts("t", "news", "[7]");
     it.broadcasts("t", "news", "[8]");
     assert_eq!(it.fans_out(), Next::Idle);
-    let v1 = |json: &str| format!(r#"{{"topic":"t","event":"news","payload":{json},"ref":null}}"#);
-    assert_eq!(it.receives(keys[0]), [v1("[7]"), v1("[8]")]);
+    assert_eq!(it.receives(keys[0]), ["[7]", "[8]"].map(v1_news));
     assert_eq!(it.receives(keys[1]), [news("[7]"), news("[8]")]);
     assert_eq!(it.receives(keys[2]), ["[7]", "[8]"]);
     assert_eq!(it.receives(keys[3]), ["t news [7]", "t news [8]"]);
@@ -88,7 +95,7 @@ fn each_member_receives_a_broadcast_in_its_serializer() {
             _ => it.sends(*key, r#"[1,2,"t","bcast_from",9]"#),
         }
         it.fans_out();
-        let forms = [v1("9"), news("9"), "9".into(), "t news 9".into()];
+        let forms = [v1_news("9"), news("9"), "9".into(), "t news 9".into()];
         for (at, (key, form)) in keys.iter().zip(forms).enumerate() {
             let said = it.receives(*key);
             assert_eq!(said, if at == from { vec![] } else { vec![form] }, "{at} of {from}");
@@ -101,34 +108,20 @@ fn each_member_receives_a_broadcast_in_its_serializer() {
 #[test]
 fn broadcast_that_cannot_be_encoded_is_skipped() {
     let mut it = TestShard::new();
-    let v1: Vec<Key> = (0..3)
-        .map(|_| {
-            let key = it.opens(Wire::V1);
-            it.sends(key, r#"{"topic":"t","event":"phx_join","payload":{},"ref":1}"#);
-            it.receives(key);
-            key
-        })
-        .collect();
+    let v1: Vec<Key> = (0..3).map(|_| joined_v1(&mut it)).collect();
     let v2 = it.joined(&["t"]);
     it.counts();
     it.broadcasts("t", "news", "1");
     publish(&mut it, Payload::from_bytes(vec![7]));
-    it.broadcasts("t", "news", "2");
-    it.fans_out();
-    let form =
-        |json: &str| format!(r#"{{"topic":"t","event":"news","payload":{json},"ref":null}}"#);
-    assert_eq!(told(&mut it, &v1, &[form("1"), form("2")]), 3);
+    it.delivers("t", "news", "2");
+    assert_eq!(told(&mut it, &v1, &["1", "2"].map(v1_news)), 3);
     let binary = r"binary \x02\x01\x04tnews\x07".to_owned();
     assert_eq!(it.receives(v2), [news("1"), binary, news("2")]);
-    assert_eq!(
-        it.counts(),
-        ["messages_out +9", "broadcasts +3", "deliveries +9", "errors_encode +1"]
-    );
+    assert_eq!(it.changes(), "messages_out +9, broadcasts +3, deliveries +9, errors_encode +1");
     publish(&mut it, Payload::from_bytes(vec![7]));
     it.fans_out();
     assert_eq!(told(&mut it, &v1, &[]), 0, "for nobody of them is anything left");
-    let changes = ["messages_out +1", "broadcasts +1", "deliveries +1", "errors_encode +1"];
-    assert_eq!(it.counts(), changes);
+    assert_eq!(it.changes(), "messages_out +1, broadcasts +1, deliveries +1, errors_encode +1");
 }
 
 /// The same one by one, through channels that do not intercept.
@@ -136,27 +129,19 @@ fn broadcast_that_cannot_be_encoded_is_skipped() {
 fn intercepted_push_that_cannot_be_encoded_is_skipped() {
     for bytes in [1, LONG_BYTES + 1] {
         let mut it = TestShard::running(scripted(standard).intercepting(&["other"]));
-        let v1 = it.opens(Wire::V1);
-        it.sends(v1, r#"{"topic":"t","event":"phx_join","payload":{},"ref":1}"#);
-        it.receives(v1);
+        let v1 = joined_v1(&mut it);
         let (v2, values) = (it.joined(&["t"]), it.out.connect(Phase::Connecting, Wire::Values));
         it.core.opened(&mut it.out, values, SocketState::default());
-        it.sends(values, r#"[1,1,"t","phx_join",{}]"#);
-        it.receives(values);
+        it.asks(values, r#"[1,1,"t","phx_join",{}]"#);
         it.counts();
         publish(&mut it, Payload::from_bytes(vec![b'x'; bytes]));
-        it.broadcasts("t", "news", "1");
-        it.fans_out();
-        let form = r#"{"topic":"t","event":"news","payload":1,"ref":null}"#;
-        assert_eq!(it.receives(v1), [form]);
+        it.delivers("t", "news", "1");
+        assert_eq!(it.receives(v1), [v1_news("1")]);
         let binary = format!(r"binary \x02\x01\x04tnews{}", "x".repeat(bytes));
         assert_eq!(it.receives(v2), [binary, news("1")]);
         assert_eq!(it.receives(values), ["t news binary", "t news 1"]);
-        assert_eq!(
-            it.counts(),
-            ["messages_out +5", "broadcasts +2", "deliveries +5", "errors_encode +1"],
-            "what was not sent is no delivery"
-        );
+        let changes = "messages_out +5, broadcasts +2, deliveries +5, errors_encode +1";
+        assert_eq!(it.changes(), changes, "what was not sent is no delivery");
     }
 }
 
@@ -189,8 +174,7 @@ fn sender_receives_broadcasts_of_others() {
     it.broadcasts("t", "news", "1");
     it.sends(keys[1], r#"[1,2,"t","bcast_from",2]"#);
     it.broadcasts("t", "news", "3");
-    it.broadcasts("t", "news", "4");
-    it.fans_out();
+    it.delivers("t", "news", "4");
     assert_eq!(it.receives(keys[1]), ["1", "3", "4"].map(news));
     assert_eq!(told(&mut it, &keys, &["1", "2", "3", "4"].map(news)), 2);
     assert_eq!(it.counts(), ["messages_out +11", "broadcasts +4", "deliveries +11"]);
@@ -319,13 +303,10 @@ fn burst_is_assembled_once() {
 fn long_broadcast_is_equal_for_all_members() {
     for bytes in [LONG_BYTES, LONG_BYTES + 1] {
         let passing = scripted(standard).intercepting(&["other"]);
-        let mut it = TestShard::with(
-            Config::default(),
-            vec![user_socket(move |_, payload| match payload.json() {
-                Some("1") => Join::ok(passing.clone()),
-                _ => Join::ok(scripted(standard)),
-            })],
-        );
+        let mut it = TestShard::of(user_socket(move |_, payload| match payload.json() {
+            Some("1") => Join::ok(passing.clone()),
+            _ => Join::ok(scripted(standard)),
+        }));
         let keys = [
             it.joined_as(r#"[1,1,"t","phx_join",{}]"#),
             it.joined_as(r#"[1,1,"t","phx_join",1]"#),
@@ -352,6 +333,13 @@ fn permits_of(shards: usize, cores: usize, user_sockets: Vec<UserSocket>) -> Tes
     let mut node = TestNode::new(shards, Config::default(), user_sockets);
     node.permits = FanoutPermits::new(shards, cores);
     node
+}
+
+/// The first of several shards, which have six permits, five of them taken.
+fn with_one_permit(shards: usize) -> TestShard {
+    let node = permits_of(shards, 1, vec![scripted(standard).user_socket()]);
+    (1..6).for_each(|shard| assert_eq!(node.permits.take(shard, 0), Permit::Held(0)));
+    TestShard::with_node(node)
 }
 
 fn has_permit(it: &TestShard, shard: usize) -> bool {
@@ -381,7 +369,7 @@ fn shard_without_a_permit_serves_few_members() {
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle);
     assert_eq!(told(&mut it, &many, &[news("3")]), FEW + 1);
     // It was returned.
-    assert!(matches!(it.node.permits.take(0, 0), simurgh_channel::Permit::Held(0)));
+    assert!(matches!(it.node.permits.take(0, 0), Permit::Held(0)));
 }
 
 /// Searching for small topics takes time, too.
@@ -432,11 +420,7 @@ fn small_topic_is_served_in_a_slice_without_a_permit() {
 /// A shard with nothing to send passes its permit to the next in the queue, by mail.
 #[test]
 fn permit_passes_to_the_next_waiting_shard() {
-    use simurgh_channel::Permit;
-    // Six permits for eight shards, of which five are taken.
-    let node = permits_of(8, 1, vec![scripted(standard).user_socket()]);
-    (1..6).for_each(|shard| assert_eq!(node.permits.take(shard, 0), Permit::Held(0)));
-    let mut it = TestShard::with_node(node);
+    let mut it = with_one_permit(8);
     let key = it.joined(&["t"]);
     it.broadcasts("t", "news", "1");
     it.out.step_ns = 1;
@@ -447,8 +431,7 @@ fn permit_passes_to_the_next_waiting_shard() {
     assert_eq!(fanout.end_slice(&it.out, &slice), Next::Idle);
     assert!(has_permit(&it, 6) && it.receives(key).len() == 1);
     // Now this shard must wait; the permit it was queued for is too late.
-    it.broadcasts("t", "news", "2");
-    it.fans_out();
+    it.delivers("t", "news", "2");
     assert_eq!(it.receives(key).len(), 1, "few are served all the same");
     assert_eq!(it.node.permits.take(7, 0), Permit::Queued);
     let node = Arc::clone(&it.node);
@@ -463,11 +446,8 @@ fn permit_passes_to_the_next_waiting_shard() {
 /// A permit that is held for long is passed to others that wait, although there is more to send.
 #[test]
 fn permit_passes_on_after_its_time() {
-    use simurgh_channel::Permit;
     for (held_ns, is_passed) in [(4_000_000, true), (3_999_999, false)] {
-        let node = permits_of(7, 1, vec![scripted(standard).user_socket()]);
-        (1..6).for_each(|shard| assert_eq!(node.permits.take(shard, 0), Permit::Held(0)));
-        let mut it = TestShard::with_node(node);
+        let mut it = with_one_permit(7);
         let _keys = members(&mut it, 2 * STRIDE);
         it.broadcasts("t", "news", "1");
         it.out.step_ns = SLICE_NS;
@@ -484,10 +464,7 @@ fn permit_passes_on_after_its_time() {
 
 #[test]
 fn permit_of_an_ending_shard_is_returned() {
-    use simurgh_channel::Permit;
-    let node = permits_of(7, 1, vec![scripted(standard).user_socket()]);
-    (1..6).for_each(|shard| assert_eq!(node.permits.take(shard, 0), Permit::Held(0)));
-    let mut it = TestShard::with_node(node);
+    let mut it = with_one_permit(7);
     it.core.retire();
     let _keys = members(&mut it, 2 * STRIDE);
     it.broadcasts("t", "news", "1");

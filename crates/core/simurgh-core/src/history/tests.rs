@@ -10,21 +10,13 @@ mod waits;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_channel::{HistoryRule, Kind, Outcome, Reply, home_shard};
+use simurgh_channel::{HistoryRule, Outcome, Reply, home_shard};
 use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 
 use crate::testing::*;
 use crate::wire::Wire;
 use crate::*;
-
-fn keeping(channel: Scripted, rule: HistoryRule) -> UserSocket {
-    let mut user_socket = channel.user_socket();
-    if let Kind::Channels(routes) = &mut user_socket.kind {
-        routes.iter_mut().for_each(|route| route.history = Some(rule));
-    }
-    user_socket
-}
 
 /// Two shards, of which the second has no members and keeps its part of the topics.
 struct Node {
@@ -48,9 +40,7 @@ impl Node {
         let user_sockets = vec![keeping(channel, rule)];
         let test_shard = TestShard::with_node(TestNode::new(2, config, user_sockets));
         let other = Core::new(Arc::clone(&test_shard.node), 1, Arc::default(), 7);
-        let topic =
-            |shard| (0..).map(|n| format!("t{n}")).find(|it| home_shard(it, 2) == shard).unwrap();
-        let (here, there) = (topic(0), topic(1));
+        let (here, there) = (topic_at(0), topic_at(1));
         Self { test_shard, other, out: TestSockets::default(), here, there }
     }
 
@@ -65,9 +55,13 @@ impl Node {
     }
 
     fn takes_turns(&mut self) {
+        self.home_turn();
+        self.test_shard.handles_mail();
+    }
+
+    fn home_turn(&mut self) {
         let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
         mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
-        self.test_shard.handles_mail();
     }
 
     fn joins(&mut self, wire: Wire, topic: &str, params: &str) -> (Key, Vec<String>) {
@@ -96,13 +90,56 @@ impl Node {
     fn receives(&mut self, key: Key) -> Vec<String> {
         self.test_shard.receives(key)
     }
+
+    /// A new client joins that receives positions. Returns its first.
+    fn opts_in(&mut self, topic: &str) -> (Key, String) {
+        let (key, joined) = self.joins(Wire::V2, topic, OPTED_IN);
+        (key, position_of(&joined[1]))
+    }
+
+    /// A new client joins, and so many messages follow without a gap.
+    #[track_caller]
+    fn recovers(&mut self, topic: &str, params: &str, count: usize) -> (Key, Vec<String>) {
+        self.resumes(topic, params, &format!(r#"{{"recovered":true,"count":{count}}}"#))
+    }
+
+    /// A new client joins and receives a gap with this reason before so many messages.
+    #[track_caller]
+    fn misses(&mut self, topic: &str, params: &str, why: &str, count: u8) -> (Key, Vec<String>) {
+        let gap = format!(r#"{{"recovered":false,"reason":"{why}","count":{count}"#);
+        self.resumes(topic, params, &gap)
+    }
+
+    #[track_caller]
+    fn resumes(&mut self, topic: &str, params: &str, notice: &str) -> (Key, Vec<String>) {
+        let (key, heard) = self.joins(Wire::V2, topic, params);
+        assert!(heard[1].contains(notice), "{params}: {heard:?}");
+        (key, heard)
+    }
+
+    fn broadcasts(&mut self, speaker: Key, topic: &str, n: u64) -> Vec<String> {
+        self.sends(speaker, topic, "bcast", &format!(r#"{{"n":{n}}}"#))
+    }
+
+    fn says(&mut self, speaker: Key, topic: &str, all: std::ops::Range<u64>) {
+        all.for_each(|n| _ = self.broadcasts(speaker, topic, n));
+    }
+
+    fn advances(&mut self, time: Duration) {
+        self.test_shard.advances(time);
+        self.out.turn_ns = self.test_shard.out.turn_ns;
+        for _ in 0..4 {
+            self.test_shard.core.tick(&mut self.test_shard.out);
+            self.other.tick(&mut self.out);
+        }
+    }
 }
 
 /// The received positions, which must be in order; and the texts without them.
 fn positions(heard: &[String]) -> (Vec<u64>, Vec<String>) {
     let (mut seqs, mut texts) = (Vec::new(), Vec::new());
     for text in heard {
-        let at = text.split('"').find(|part| simurgh_history::Position::parse(part).is_some());
+        let at = try_position(text);
         let position = at.and_then(simurgh_history::Position::parse);
         seqs.extend(position.map(|it| it.place.seq));
         texts.push(at.map_or(text.clone(), |at| text.replace(at, "P")));
@@ -111,22 +148,18 @@ fn positions(heard: &[String]) -> (Vec<u64>, Vec<String>) {
     (seqs, texts)
 }
 
-const OPTED_IN: &str = r#"{"simurgh":{"since":null}}"#;
-
-fn since(position: &str) -> String {
-    format!(r#"{{"simurgh":{{"since":"{position}"}}}}"#)
+/// A node for a topic that its first shard keeps, and another for one that the second keeps.
+fn both(channel: Scripted) -> [(Node, String); 2] {
+    both_with(channel, HistoryRule::default())
 }
 
-fn position_of(text: &str) -> String {
-    let found = text.split('"').find(|part| simurgh_history::Position::parse(part).is_some());
-    found.unwrap_or_else(|| panic!("a position in {text}")).to_owned()
+fn both_with(channel: Scripted, rule: HistoryRule) -> [(Node, String); 2] {
+    [0, 1].map(|shard| (Node::with(channel.clone(), rule), topic_at(shard)))
 }
 
 #[test]
 fn client_without_the_opt_in_sees_no_difference() {
-    for topic in [|it: &Node| it.here.clone(), |it: &Node| it.there.clone()] {
-        let mut it = Node::running(scripted(standard));
-        let topic = topic(&it);
+    for (mut it, topic) in both(scripted(standard)) {
         let (key, joined) = it.joins(Wire::V2, &topic, "{}");
         let quoted = |event: &str, json: &str| format!(r#"["1","1","{topic}","{event}",{json}]"#);
         let ok = r#"{"status":"ok","response":{}}"#;
@@ -139,9 +172,7 @@ fn client_without_the_opt_in_sees_no_difference() {
 #[test]
 fn opted_in_client_gets_its_position_from_the_first_join() {
     for wire in [Wire::V1, Wire::V2] {
-        for is_here in [true, false] {
-            let mut it = Node::running(scripted(standard));
-            let topic = if is_here { it.here.clone() } else { it.there.clone() };
+        for (mut it, topic) in both(scripted(standard)) {
             let (key, joined) = it.joins(wire, &topic, OPTED_IN);
             assert_eq!(joined.len(), 2, "{joined:?}");
             assert!(joined[1].contains("simurgh:resumed"), "{joined:?}");
@@ -162,18 +193,14 @@ fn opted_in_client_gets_its_position_from_the_first_join() {
 #[test]
 fn resuming_client_gets_missed_messages_in_order_and_once() {
     for wire in [Wire::V1, Wire::V2] {
-        for is_here in [true, false] {
-            let mut it = Node::running(scripted(standard));
-            let topic = if is_here { it.here.clone() } else { it.there.clone() };
+        for (mut it, topic) in both(scripted(standard)) {
             let (speaker, _) = it.joins(Wire::V2, &topic, "{}");
             let (away, joined) = it.joins(wire, &topic, OPTED_IN);
             let mut last = position_of(&joined[1]);
             it.sends(speaker, &topic, "bcast", r#"{"n":1}"#);
             last = it.receives(away).first().map_or(last, |it| position_of(it));
             it.test_shard.disconnects(away);
-            for n in 2..6 {
-                it.sends(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
-            }
+            it.says(speaker, &topic, 2..6);
             let (back, heard) = it.joins(wire, &topic, &since(&last));
             assert!(heard[1].contains(r#"{"recovered":true,"count":4}"#), "{heard:?}");
             let (seqs, texts) = positions(&heard[2..]);
@@ -211,14 +238,16 @@ fn effects_after_a_broadcast_wait_until_it_is_stored() {
     assert!(it.test_shard.out.is_held(key), "and nothing more is read");
     assert_eq!(it.test_shard.core.history_waits(), 2, "the channel, and its socket");
     it.settles();
-    let events: Vec<String> = it.receives(key).iter().map(|it| event(it)).collect();
-    assert_eq!(events, ["first", "between", "second", "behind", "phx_reply"]);
+    assert_eq!(events(&it.receives(key)), ["first", "between", "second", "behind", "phx_reply"]);
     assert!(!it.test_shard.out.is_held(key));
     it.test_shard.sends(key, &format!(r#"["1","3","{topic}","stop",{{}}]"#));
     it.settles();
-    let events: Vec<String> = it.receives(key).iter().map(|it| event(it)).collect();
-    assert_eq!(events, ["first", "phx_reply", "phx_close", "you_left"]);
+    assert_eq!(events(&it.receives(key)), ["first", "phx_reply", "phx_close", "you_left"]);
     assert!(!it.test_shard.out.is_held(key));
+}
+
+fn events(texts: &[String]) -> Vec<String> {
+    texts.iter().map(|text| event(text)).collect()
 }
 
 fn event(text: &str) -> String {
@@ -231,26 +260,17 @@ fn gap_has_its_reason_and_the_retained_messages() {
     let rule = HistoryRule { count: 2, age: Duration::from_secs(60), ..HistoryRule::default() };
     let mut it = Node::with(scripted(standard), rule);
     let topic = it.here.clone();
-    let (speaker, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
-    let first = position_of(&joined[1]);
-    for n in 1..5 {
-        it.sends(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
-    }
-    let (_, heard) = it.joins(Wire::V2, &topic, &since(&first));
-    assert!(
-        heard[1].contains(r#"{"recovered":false,"reason":"overwritten","count":2}"#),
-        "{heard:?}"
-    );
+    let (speaker, first) = it.opts_in(&topic);
+    it.says(speaker, &topic, 1..5);
+    let (_, heard) = it.misses(&topic, &since(&first), "overwritten", 2);
     assert_eq!(positions(&heard[2..]).0, [3, 4]);
     let none = format!(r#"{{"simurgh":{{"since":"{first}","partial":false}}}}"#);
     let (_, heard) = it.joins(Wire::V2, &topic, &none);
     assert!(heard[1].contains(r#"{"recovered":false,"reason":"overwritten","count":0}"#));
     assert_eq!(heard.len(), 2);
-    let (_, heard) = it.joins(Wire::V2, &topic, &since("zzzzzz.1"));
-    assert!(heard[1].contains(r#""reason":"epoch""#), "{heard:?}");
+    it.misses(&topic, &since("zzzzzz.1"), "epoch", 2);
     it.test_shard.advances(Duration::from_secs(61));
-    let (_, heard) = it.joins(Wire::V2, &topic, &since(&first));
-    assert!(heard[1].contains(r#""reason":"expired","count":0"#), "{heard:?}");
+    it.misses(&topic, &since(&first), "expired", 0);
 }
 
 #[test]
@@ -269,11 +289,8 @@ fn invalid_resume_is_refused_and_the_old_channel_stays() {
 /// Everything sent on the same connection has arrived, whatever the client's join states.
 #[test]
 fn rejoin_on_one_connection_repeats_no_message() {
-    for is_here in [true, false] {
-        let mut it = Node::running(scripted(standard));
-        let topic = if is_here { it.here.clone() } else { it.there.clone() };
-        let (key, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
-        let first = position_of(&joined[1]);
+    for (mut it, topic) in both(scripted(standard)) {
+        let (key, first) = it.opts_in(&topic);
         it.sends(key, &topic, "bcast", r#"{"n":1}"#);
         it.sends(key, &topic, "bcast", r#"{"n":2}"#);
         let heard = it.joins_again(key, &topic, &since(&first)).pop().unwrap();
@@ -286,23 +303,18 @@ fn rejoin_on_one_connection_repeats_no_message() {
 
 #[test]
 fn client_does_not_receive_its_own_broadcast_on_any_connection() {
-    for is_here in [true, false] {
-        let mut it = Node::running(scripted(standard));
-        let topic = if is_here { it.here.clone() } else { it.there.clone() };
-        let as_ann = |since: &str| format!(r#"{{"simurgh":{{"id":"ann's tab","since":{since}}}}}"#);
-        let (key, joined) = it.joins(Wire::V2, &topic, &as_ann("null"));
+    for (mut it, topic) in both(scripted(standard)) {
+        let (key, joined) = it.joins(Wire::V2, &topic, ANN);
         let first = position_of(&joined[1]);
         let heard = it.sends(key, &topic, "bcast_from", r#"{"n":1}"#);
         assert_eq!(positions(&heard).1, [format!(r#"[null,"P","{topic}","simurgh:at",{{}}]"#)]);
         // Its new connection is there before the old one's last message.
-        let (new, heard) = it.joins(Wire::V2, &topic, &as_ann(&format!("\"{first}\"")));
-        assert!(heard[1].contains(r#"{"recovered":true,"count":0}"#), "{heard:?}");
+        let (new, heard) = it.recovers(&topic, &as_ann(&first), 0);
         assert!(heard[2].contains("simurgh:at"), "{heard:?}");
         it.sends(key, &topic, "bcast_from", r#"{"n":2}"#);
         let heard = it.receives(new);
         assert_eq!(positions(&heard).1, [format!(r#"[null,"P","{topic}","simurgh:at",{{}}]"#)]);
-        let (_, heard) = it.joins(Wire::V2, &topic, &since(&first));
-        assert!(heard[1].contains(r#"{"recovered":true,"count":2}"#), "{heard:?}");
+        it.recovers(&topic, &since(&first), 2);
     }
 }
 
@@ -310,23 +322,16 @@ fn client_does_not_receive_its_own_broadcast_on_any_connection() {
 fn interceptor_receives_missed_messages_and_its_pushes_have_positions() {
     let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
         ChannelCall::Out("news", payload) => {
-            match payload.json() {
-                Some(r#"{"n":2}"#) => {}
-                _ => ctx.push("seen", payload),
+            if payload.json() != Some(r#"{"n":2}"#) {
+                ctx.push("seen", payload);
             }
             Outcome::NoReply
         }
         other => standard(ctx, other),
     };
-    for is_here in [true, false] {
-        let mut it = Node::running(scripted(script).intercepting(&["news"]));
-        let topic = if is_here { it.here.clone() } else { it.there.clone() };
-        let (speaker, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
-        let first = position_of(&joined[1]);
-        let mut live = Vec::new();
-        for n in 1..4 {
-            live.extend(it.sends(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#)));
-        }
+    for (mut it, topic) in both(scripted(script).intercepting(&["news"])) {
+        let (speaker, first) = it.opts_in(&topic);
+        let live: Vec<_> = (1..4).flat_map(|n| it.broadcasts(speaker, &topic, n)).collect();
         let expected = [
             format!(r#"["1","P","{topic}","seen",{{"n":1}}]"#),
             format!(r#"["1","P","{topic}","simurgh:at",{{}}]"#),
@@ -342,46 +347,27 @@ fn interceptor_receives_missed_messages_and_its_pushes_have_positions() {
 #[test]
 fn only_messages_after_its_first_join_belong_to_a_client() {
     let rule = HistoryRule { only_own: true, ..HistoryRule::default() };
-    for is_here in [true, false] {
-        let mut it = Node::with(scripted(standard), rule);
-        let topic = if is_here { it.here.clone() } else { it.there.clone() };
-        let (speaker, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
-        let start = position_of(&joined[1]);
-        let say = |it: &mut Node, n: u32| {
-            it.sends(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
-        };
-        say(&mut it, 1);
+    for (mut it, topic) in both_with(scripted(standard), rule) {
+        let (speaker, start) = it.opts_in(&topic);
+        it.broadcasts(speaker, &topic, 1);
         let (ann, joined) = it.joins(Wire::V2, &topic, &since(&start));
         assert!(joined[1].contains(r#""recovered":false,"reason":"epoch","count":0"#));
         let first = position_of(&joined[1]);
-        let key = joined[1].split(r#""key":""#).nth(1).unwrap().split('"').next().unwrap();
-        say(&mut it, 2);
+        let key = key_of(&joined[1]);
+        it.broadcasts(speaker, &topic, 2);
         it.test_shard.disconnects(ann);
         let with = |since: &str, key: &str| {
             format!(r#"{{"simurgh":{{"since":"{since}","key":"{key}"}}}}"#)
         };
-        let (_, heard) = it.joins(Wire::V2, &topic, &with(&first, key));
-        assert!(heard[1].contains(r#"{"recovered":true,"count":1}"#), "{heard:?}");
+        let (_, heard) = it.recovers(&topic, &with(&first, key), 1);
         assert_eq!(positions(&heard[2..]).0, [2]);
         let (_, heard) = it.joins(Wire::V2, &topic, &with(&start, key));
         assert_eq!(positions(&heard[2..]).0, [2], "not from before");
         let forged = key.replacen(&first, &start, 1);
         assert_ne!(forged, key);
         for wrong in [&forged, "", "~", &key[1..], &format!("{key}x")] {
-            let (_, heard) = it.joins(Wire::V2, &topic, &with(&start, wrong));
-            assert!(heard[1].contains(r#""reason":"epoch","count":0"#), "{wrong}: {heard:?}");
+            let (_, heard) = it.misses(&topic, &with(&start, wrong), "epoch", 0);
             assert_eq!(heard.len(), 2, "{wrong}");
-        }
-    }
-}
-
-impl Node {
-    fn advances(&mut self, time: Duration) {
-        self.test_shard.advances(time);
-        self.out.turn_ns = self.test_shard.out.turn_ns;
-        for _ in 0..4 {
-            self.test_shard.core.tick(&mut self.test_shard.out);
-            self.other.tick(&mut self.out);
         }
     }
 }
@@ -408,11 +394,8 @@ fn confirmation_that_arrives_at_once_is_sent() {
     assert!(!it.test_shard.out.is_held(key));
     assert_eq!(it.test_shard.core.metrics().errors_unconfirmed.value(), 1);
     it.settles();
-    let events: Vec<String> = it.receives(key).iter().map(|it| event(it)).collect();
-    assert_eq!(events, ["news"]);
-    let events: Vec<String> =
-        it.sends(key, &topic, "say", "{}").iter().map(|it| event(it)).collect();
-    assert_eq!(events, ["news", "behind", "phx_reply"]);
+    assert_eq!(events(&it.receives(key)), ["news"]);
+    assert_eq!(events(&it.sends(key, &topic, "say", "{}")), ["news", "behind", "phx_reply"]);
 }
 
 #[test]
@@ -439,8 +422,7 @@ fn broadcast_of_a_socket_that_closes_while_waiting_is_delivered() {
     it.settles();
     let heard = it.receives(other);
     assert_eq!(positions(&heard).0, [1, 2, 3]);
-    let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
-    assert_eq!(events, ["first", "second", "gone"]);
+    assert_eq!(events(&heard), ["first", "second", "gone"]);
     assert_eq!(it.test_shard.core.history_waits(), 0);
 }
 
@@ -458,8 +440,7 @@ fn effects_of_a_handle_wait_for_its_broadcast() {
     it.test_shard.handles_mail();
     assert!(it.receives(key).is_empty());
     it.settles();
-    let events: Vec<String> = it.receives(key).iter().map(|it| event(it)).collect();
-    assert_eq!(events, ["news", "behind", "phx_close", "you_left"]);
+    assert_eq!(events(&it.receives(key)), ["news", "behind", "phx_close", "you_left"]);
 }
 
 #[test]
@@ -509,8 +490,7 @@ fn numbering_continues_after_a_topic_was_evicted() {
             it.advances(Duration::from_secs(6));
         }
         assert_eq!(topics(&it), (0, 0));
-        let (_, heard) = it.joins(Wire::V2, &topic, &since(&position_of(&last[0])));
-        assert!(heard[1].contains(r#"{"recovered":true,"count":0}"#), "{heard:?}");
+        it.recovers(&topic, &since(&position_of(&last[0])), 0);
         let next = it.sends(key, &topic, "bcast", "{}");
         assert_eq!(positions(&next).0, [2], "behind all that were");
     }
@@ -524,12 +504,10 @@ fn eviction_of_other_topics_is_no_gap() {
         let mut it = Node::with(scripted(standard), rule);
         let mut topics = (0..).map(|n| format!("q{n}")).filter(|it| home_shard(it, 2) == shard);
         let [empty, quiet, busy] = std::array::from_fn(|_| topics.next().unwrap());
-        let (_, joined) = it.joins(Wire::V2, &empty, OPTED_IN);
-        let at_empty = position_of(&joined[1]);
+        let (_, at_empty) = it.opts_in(&empty);
         let (key, _) = it.joins(Wire::V2, &quiet, OPTED_IN);
         let at_quiet = position_of(it.sends(key, &quiet, "bcast", "{}").last().unwrap());
-        let (key, joined) = it.joins(Wire::V2, &busy, OPTED_IN);
-        let at_busy = position_of(&joined[1]);
+        let (key, at_busy) = it.opts_in(&busy);
         for _ in 0..3 {
             it.sends(key, &busy, "bcast", "{}");
         }
@@ -537,14 +515,11 @@ fn eviction_of_other_topics_is_no_gap() {
         let kept = |core: &Core<TestNode>| core.histories().kept.counts().0;
         assert_eq!((kept(&it.test_shard.core), kept(&it.other)), (0, 0), "all are forgotten");
         for (topic, at) in [(&empty, &at_empty), (&quiet, &at_quiet)] {
-            let (key, heard) = it.joins(Wire::V2, topic, &since(at));
-            assert!(heard[1].contains(r#"{"recovered":true,"count":0}"#), "{heard:?}");
+            let (key, _) = it.recovers(topic, &since(at), 0);
             it.sends(key, topic, "bcast", "{}");
-            let (_, heard) = it.joins(Wire::V2, topic, &since(at));
-            assert!(heard[1].contains(r#"{"recovered":true,"count":1}"#), "{heard:?}");
+            it.recovers(topic, &since(at), 1);
         }
-        let (_, heard) = it.joins(Wire::V2, &busy, &since(&at_busy));
-        assert!(heard[1].contains(r#""reason":"expired","count":0"#), "{heard:?}");
+        it.misses(&busy, &since(&at_busy), "expired", 0);
     }
 }
 

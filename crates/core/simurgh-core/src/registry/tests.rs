@@ -103,9 +103,8 @@ fn mark_is_reported_once() {
     assert!(registry.mark(id, BEHIND, true) && !registry.mark(id, BEHIND, true));
     assert!(registry.mark(id, HAS_RELAYS, true), "marks do not touch each other");
     assert!(registry.mark(id, BEHIND, false) && !registry.mark(id, BEHIND, false));
-    assert!(
-        registry.member(id).unwrap().is(HAS_RELAYS) && !registry.member(id).unwrap().is(BEHIND)
-    );
+    let it = registry.member(id).unwrap();
+    assert!(it.is(HAS_RELAYS) && !it.is(BEHIND));
     assert!(!registry.mark(id + 1, BEHIND, true) && !registry.mark(id + 1, BEHIND, false));
 }
 

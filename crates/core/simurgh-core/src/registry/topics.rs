@@ -275,21 +275,6 @@ mod tests {
     }
 
     #[test]
-    fn hand_visits_each_member_once_per_round() {
-        let (mut topics, id) = topic(3);
-        let topic = topics.get_mut(id).unwrap();
-        for head in [5, 9] {
-            topic.begin_pass_at_first();
-            let visited: Vec<u32> =
-                core::iter::from_fn(|| topic.visit(head)).map(Member::membership).collect();
-            assert_eq!(visited, [0, 1, 2]);
-        }
-        assert_eq!(topic.visit(10).map(|member| member.cursor), None);
-        topic.begin_pass_at_first();
-        assert_eq!(topic.visit(10).map(|member| member.cursor), Some(9));
-    }
-
-    #[test]
     fn topics_are_found_reused_and_removed() {
         let mut topics = Topics::<Nothing>::new(0);
         let first = topics.open("a");
@@ -323,20 +308,5 @@ mod tests {
         let hash = |seed| Topics::<Nothing>::new(seed).by_name.hash("a");
         assert_eq!(hash(1), hash(1));
         assert_ne!(hash(1), hash(2));
-    }
-
-    #[test]
-    fn walk_visits_each_topic_once() {
-        let mut topics = Topics::<Nothing>::new(0);
-        let ids: Vec<TopicId> = ["a", "b", "c", "d", "e"].map(|name| topics.open(name)).into();
-        topics.close_if_empty(ids[1]);
-        let (mut cursor, mut seen) = (0, Vec::new());
-        loop {
-            topics.visit(&mut cursor, 2, |_, topic| seen.push(topic.name.to_string()));
-            if cursor == 0 {
-                break;
-            }
-        }
-        assert_eq!(seen, ["a", "c", "d", "e"]);
     }
 }

@@ -21,6 +21,18 @@ impl Drop for Bomb {
 pub(crate) struct Notes(Arc<Mutex<Vec<String>>>);
 
 impl Notes {
+    /// Two names for one list.
+    pub(crate) fn shared() -> (Self, Self) {
+        let notes = Self::default();
+        (notes.clone(), notes)
+    }
+
+    /// Adds a note of a call that gets no reply.
+    pub(crate) fn of_call(&self, note: impl Into<String>) -> Outcome {
+        self.add(note);
+        Outcome::NoReply
+    }
+
     pub(crate) fn add(&self, note: impl Into<String>) {
         self.0.lock().unwrap().push(note.into());
     }
@@ -123,6 +135,14 @@ pub(crate) fn user_socket(
 ) -> UserSocket {
     let route = Route::new(Pattern::parse("*").unwrap(), Arc::new(join));
     UserSocket::new(Kind::Channels(vec![route]))
+}
+
+/// A user socket whose sockets join a topic when they open, and send bare messages.
+pub(crate) fn plain(
+    topic: &str,
+    join: impl Fn(&mut ShardContext<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
+) -> UserSocket {
+    UserSocket::new(Kind::Plain { topic: topic.into(), join: Arc::new(join) })
 }
 
 /// A channel that does what events request, most of them as PROTOCOL §15 names them.

@@ -90,10 +90,7 @@ fn fanout_sends_a_broadcast_to_members_of_its_topic() {
 
 #[test]
 fn histories_return_a_kept_broadcast_to_a_client_that_resumes() {
-    let mut user_socket = scripted(standard).user_socket();
-    if let Kind::Channels(routes) = &mut user_socket.kind {
-        routes[0].history = Some(HistoryRule::default());
-    }
+    let user_socket = keeping(scripted(standard), HistoryRule::default());
     let node = Arc::new(TestNode::new(1, Config::default(), vec![user_socket]));
     let out = TestSockets::default();
     let mut histories = Histories::new(node, Arc::default(), 0, 7);
@@ -110,14 +107,13 @@ fn histories_return_a_kept_broadcast_to_a_client_that_resumes() {
         Recovery::Now(resumption) => resumption.missed,
         Recovery::Later { .. } => panic!("its home is here"),
     };
-    let at = join(&mut histories, r#"{"simurgh":{"since":null}}"#).through;
+    let at = join(&mut histories, OPTED_IN).through;
     let broadcast = Broadcast::new("t", "news", Payload::EMPTY_OBJECT);
     let (charge, id, kept_for) = (None, None, KeptFor::Nobody);
     let keep = KeepRequest { broadcast, charge, sender: 0, client: 0, id, kept_for };
     let spread = histories.publish(out.now(), keep, 0).unwrap();
     assert!(spread.broadcast.position().is_some() && spread.apart.is_none());
-    let since = format!(r#"{{"simurgh":{{"since":"{at}"}}}}"#);
-    assert_eq!(join(&mut histories, &since).messages.len(), 1);
+    assert_eq!(join(&mut histories, &since(&at.to_string())).messages.len(), 1);
 }
 
 #[test]
@@ -131,7 +127,6 @@ fn presences_post_the_change_of_a_call() {
     assert_eq!(presences.counts().entries, 1);
     presences.send(out.now());
     let mail = std::mem::take(&mut node.log().mail[0]);
-    assert!(
-        matches!(&mail[..], [Mail::Broadcast(it)] if it.broadcast().event() == "presence_diff")
-    );
+    let [Mail::Broadcast(it)] = &mail[..] else { panic!("{mail:?}") };
+    assert_eq!(it.broadcast().event(), "presence_diff");
 }

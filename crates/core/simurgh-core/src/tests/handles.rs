@@ -75,7 +75,7 @@ fn handle_broadcasts_for_its_channel() {
 #[test]
 fn handle_gets_an_error_when_congested() {
     let config = Config { outbound_bytes_max: 100, mailbox_bytes_max: 100, ..Config::default() };
-    let it = TestShard::with(config, vec![scripted(standard).user_socket()]);
+    let it = TestShard::configured(config);
     let id = ChannelId { shard: 0, membership: 0, generation: 0 };
     let say = |bytes| {
         let payload = Payload::from_json("1".repeat(bytes));
@@ -152,22 +152,19 @@ fn linked_work_ends_with_its_channel() {
 fn early_effects_of_a_join_function_are_counted() {
     let left = Arc::new(AtomicUsize::new(0));
     let works = Arc::clone(&left);
-    let mut it = TestShard::with(
-        Config::default(),
-        vec![user_socket(move |ctx, payload| {
-            ctx.push("early", Payload::NULL);
-            ctx.subscribe("u");
-            ctx.carry_out([Effect::Link(Work::boxed(&works, false))]);
-            ctx.broadcast("said", Payload::NULL);
-            ctx.assign(7_u8);
-            ctx.handle::<Scripted>().push("early", Payload::NULL);
-            match payload.json() {
-                Some("1") => Join::later(async { Join::error(Payload::NULL) }),
-                Some("2") => crash(),
-                _ => Join::error(Payload::NULL),
-            }
-        })],
-    );
+    let mut it = TestShard::of(user_socket(move |ctx, payload| {
+        ctx.push("early", Payload::NULL);
+        ctx.subscribe("u");
+        ctx.carry_out([Effect::Link(Work::boxed(&works, false))]);
+        ctx.broadcast("said", Payload::NULL);
+        ctx.assign(7_u8);
+        ctx.handle::<Scripted>().push("early", Payload::NULL);
+        match payload.json() {
+            Some("1") => Join::later(async { Join::error(Payload::NULL) }),
+            Some("2") => crash(),
+            _ => Join::error(Payload::NULL),
+        }
+    }));
     for payload in ["0", "1", "2"] {
         let key = it.opens(Wire::V2);
         it.sends(key, &format!(r#"[1,1,"t","phx_join",{payload}]"#));
@@ -202,8 +199,7 @@ fn assigns_belong_to_the_socket() {
     };
     let key = it.opens_with(Wire::V2, state);
     it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
-    it.sends(key, r#"[2,2,"u","phx_join",{}]"#);
-    it.receives(key);
+    it.asks(key, r#"[2,2,"u","phx_join",{}]"#);
     it.sends(key, r#"[1,3,"t","assign",5]"#);
     assert_eq!(it.receives(key), [ok(1, 3, "t", "5")], "what was there panics as it goes");
     it.sends(key, r#"[2,4,"u","assigned",{}]"#);
@@ -213,15 +209,11 @@ fn assigns_belong_to_the_socket() {
 /// The very first listener, too: its name differs from that of a join function's channel.
 #[test]
 fn listeners_receive_broadcast_from_of_a_join_function() {
-    let mut it = TestShard::with(
-        Config::default(),
-        vec![user_socket(|ctx, _| {
-            ctx.broadcast_from("comes", Payload::NULL);
-            Join::error(Payload::NULL)
-        })],
-    );
-    let notes = Notes::default();
-    let heard = notes.clone();
+    let mut it = TestShard::of(user_socket(|ctx, _| {
+        ctx.broadcast_from("comes", Payload::NULL);
+        Join::error(Payload::NULL)
+    }));
+    let (notes, heard) = Notes::shared();
     let hear = Box::new(move |it: &Arc<Broadcast>| heard.add(it.event()));
     let listener = Listener { name: Listener::id(0, 0), on_broadcast: hear };
     it.core.mail(&mut it.out, Mail::Listen("t".into(), listener));

@@ -38,10 +38,6 @@ fn deciding() -> UserSocket {
     })
 }
 
-fn test_shard(user_socket: UserSocket) -> TestShard {
-    TestShard::with(Config::default(), vec![user_socket])
-}
-
 fn listener_and_joiner(it: &mut TestShard) -> (Key, Key) {
     let listener = it.joined_as(r#"[1,1,"hall","phx_join",{}]"#);
     let joiner = it.opens(Wire::V2);
@@ -61,10 +57,8 @@ fn reply_to_a_join_has_its_refs() {
         it.counts();
         it.sends(key, &format!(r#"[{msg_ref},{msg_ref},"t","phx_join",{{}}]"#));
         assert_eq!(it.receives(key), [ok(msg_ref, msg_ref, "t", "{}")]);
-        assert_eq!(
-            it.counts(),
-            ["channels +1", "topics +1", "subscriptions +1", "joins +1", "messages_out +1"]
-        );
+        let changes = "channels +1, topics +1, subscriptions +1, joins +1, messages_out +1";
+        assert_eq!(it.changes(), changes);
         let key = it.opens(Wire::V1);
         it.sends(
             key,
@@ -80,7 +74,7 @@ fn reply_to_a_join_has_its_refs() {
 /// PROTOCOL rows 20 and 28.
 #[test]
 fn join_accepts_and_replies_any_payload() {
-    let mut it = test_shard(user_socket(|_, payload| {
+    let mut it = TestShard::of(user_socket(|_, payload| {
         Join::ok(scripted(standard)).reply(payload.into_owned())
     }));
     for payload in ["null", "[1]", r#"{"a":1}"#] {
@@ -95,22 +89,14 @@ fn join_accepts_and_replies_any_payload() {
 /// PROTOCOL row 21. Only the function's effects for others are carried out.
 #[test]
 fn refused_join_creates_no_channel() {
-    let mut it = test_shard(deciding());
+    let mut it = TestShard::of(deciding());
     let (listener, key) = listener_and_joiner(&mut it);
-    it.sends(key, r#"[1,1,"t","phx_join","error"]"#);
-    assert_eq!(it.receives(key), [refused(1, 1, "t", "no")]);
+    assert_eq!(it.asks(key, r#"[1,1,"t","phx_join","error"]"#), [refused(1, 1, "t", "no")]);
     it.fans_out();
     assert_eq!(it.receives(listener), [r#"[null,null,"hall","came",{}]"#]);
-    assert_eq!(
-        it.counts(),
-        [
-            "joins_refused +1",
-            "messages_out +2",
-            "broadcasts +1",
-            "deliveries +1",
-            "errors_before_join +1"
-        ]
-    );
+    let changes =
+        "joins_refused +1, messages_out +2, broadcasts +1, deliveries +1, errors_before_join +1";
+    assert_eq!(it.changes(), changes);
     it.sends(key, r#"[1,2,"t","echo",{}]"#);
     assert_eq!(it.receives(key), [refused("null", 2, "t", "unmatched topic")]);
     assert_eq!(it.counts(), ["messages_out +1", "errors_unmatched_topic +1"]);
@@ -119,25 +105,16 @@ fn refused_join_creates_no_channel() {
 /// PROTOCOL row 22.
 #[test]
 fn panic_in_a_join_keeps_the_socket() {
-    let mut it = test_shard(deciding());
+    let mut it = TestShard::of(deciding());
     let (listener, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","crash"]"#);
     assert_eq!(it.receives(key), [refused(1, 1, "t", "join crashed")]);
     it.fans_out();
     assert_eq!(it.receives(listener), [r#"[null,null,"hall","came",{}]"#], "made before the panic");
-    assert_eq!(
-        it.counts(),
-        [
-            "joins_refused +1",
-            "messages_out +2",
-            "broadcasts +1",
-            "deliveries +1",
-            "errors_before_join +1",
-            "errors_callback_panic +1"
-        ]
-    );
-    it.sends(key, JOIN);
-    assert_eq!(it.receives(key), [ok(1, 1, "t", "{}"), r#"[1,null,"t","early",{}]"#.into()]);
+    let changes = "joins_refused +1, messages_out +2, broadcasts +1, deliveries +1, \
+        errors_before_join +1, errors_callback_panic +1";
+    assert_eq!(it.changes(), changes);
+    assert_eq!(it.asks(key, JOIN), [ok(1, 1, "t", "{}"), r#"[1,null,"t","early",{}]"#.into()]);
 }
 
 /// PROTOCOL rows 23–25: without a matching pattern there is no join; the answer has no join_ref.
@@ -150,7 +127,7 @@ fn first_matching_pattern_handles_a_topic() {
         Route::new(Pattern::parse(pattern).unwrap(), std::sync::Arc::new(join))
     };
     let routes = vec![route("exact", "1"), route("rooms:*", "2"), route("rooms:x", "3")];
-    let mut it = test_shard(UserSocket::new(Kind::Channels(routes)));
+    let mut it = TestShard::of(UserSocket::new(Kind::Channels(routes)));
     let key = it.opens(Wire::V2);
     it.counts();
     for (topic, name) in [("exact", "1"), ("rooms:", "2"), ("rooms:a:b", "2"), ("rooms:x", "2")] {
@@ -189,7 +166,7 @@ fn join_without_join_ref_uses_its_ref_for_pushes() {
 /// PROTOCOL row 31: a rejoin does not count as one more.
 #[test]
 fn channels_per_socket_are_limited() {
-    let mut it = test_shard(UserSocket { channels_max: 2, ..scripted(standard).user_socket() });
+    let mut it = TestShard::of(UserSocket { channels_max: 2, ..scripted(standard).user_socket() });
     let key = it.joined(&["a", "t"]);
     it.counts();
     it.sends(key, r#"[3,3,"c","phx_join",{}]"#);
@@ -200,10 +177,8 @@ fn channels_per_socket_are_limited() {
         it.receives(key),
         [ok(2, 2, "t", "{}"), closed(1), r#"[1,null,"t","you_left",{}]"#.into()]
     );
-    it.sends(key, r#"[1,4,"a","phx_leave",{}]"#);
-    it.receives(key);
-    it.sends(key, r#"[3,3,"c","phx_join",{}]"#);
-    assert_eq!(it.receives(key), [ok(3, 3, "c", "{}")]);
+    it.asks(key, r#"[1,4,"a","phx_leave",{}]"#);
+    assert_eq!(it.asks(key, r#"[3,3,"c","phx_join",{}]"#), [ok(3, 3, "c", "{}")]);
 }
 
 /// The size of a membership is limited, to the byte.
@@ -259,15 +234,10 @@ fn refusal_of_a_long_join_follows_earlier_broadcasts() {
     let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     it.broadcasts("t", "news", "1");
-    it.sends(key, &long);
-    assert_eq!(it.receives(key), [news("news"), refusal.clone()]);
+    assert_eq!(it.asks(key, &long), [news("news"), refusal.clone()]);
     it.sends(key, r#"[1,3,"t","echo",{}]"#);
     it.fans_out();
-    assert_eq!(
-        it.receives(key),
-        [ok(1, 3, "t", "{}")],
-        "it is still joined, and hears nothing twice"
-    );
+    assert_eq!(it.receives(key), [ok(1, 3, "t", "{}")], "it is joined, and hears nothing twice");
 
     let stops = scripted(|_, heard| match heard {
         ChannelCall::Out(..) => Outcome::Stop(Stop::Normal),
@@ -277,8 +247,7 @@ fn refusal_of_a_long_join_follows_earlier_broadcasts() {
     let key = it.joined(&["t"]);
     it.broadcasts("t", "news", "1");
     it.broadcasts("t", "last", "1");
-    it.sends(key, &long);
-    assert_eq!(it.receives(key), [news("news"), refusal, closed(1)]);
+    assert_eq!(it.asks(key, &long), [news("news"), refusal, closed(1)]);
     it.sends(key, r#"[1,3,"t","echo",{}]"#);
     assert_eq!(it.receives(key), [refused("null", 3, "t", "unmatched topic")], "it has ended");
 }
@@ -286,7 +255,7 @@ fn refusal_of_a_long_join_follows_earlier_broadcasts() {
 /// PROTOCOL rows 29 and 30, and §6: earlier broadcasts go to the old channel, and first.
 #[test]
 fn rejoin_is_answered_before_the_old_channel_closes() {
-    let mut it = test_shard(user_socket(|ctx, _| {
+    let mut it = TestShard::of(user_socket(|ctx, _| {
         ctx.push("early", Payload::EMPTY_OBJECT);
         Join::ok(scripted(|ctx, heard| match heard {
             ChannelCall::Joined => {
@@ -323,8 +292,7 @@ fn rejoin_is_answered_before_the_old_channel_closes() {
     assert_eq!(it.receives(witness), gone);
     let changes = it.counts();
     assert!(changes.contains(&"joins +1".into()) && !changes.iter().any(|it| it.contains("chan")));
-    it.broadcasts("t", "after", "1");
-    it.fans_out();
+    it.delivers("t", "after", "1");
     assert_eq!(it.receives(key), [r#"[null,null,"t","after",1]"#], "once");
 }
 
@@ -338,7 +306,7 @@ fn failed_rejoin_ends_the_old_channel() {
         (r#""later error""#, "error", "null"),
         (r#""later""#, "ok", "{}"),
     ] {
-        let mut it = test_shard(deciding());
+        let mut it = TestShard::of(deciding());
         let key = it.joined_as(JOIN);
         it.sends(key, &format!(r#"[2,2,"t","phx_join",{payload}]"#));
         if it.out.peer(key).socket.phase() == Phase::Waiting {
@@ -363,7 +331,7 @@ fn old_channel_can_close_the_rejoining_socket() {
         }
         Outcome::NoReply
     });
-    let mut it = test_shard(user_socket(move |_, payload| match payload.json() {
+    let mut it = TestShard::of(user_socket(move |_, payload| match payload.json() {
         Some("1") => Join::later(async { crash() }),
         Some("2") => Join::error(Payload::NULL),
         _ => Join::ok(leaving.clone()),
@@ -398,7 +366,7 @@ fn old_channel_can_end_before_it_is_replaced() {
 /// PROTOCOL §5.5: the channel is there before its reply, so its broadcasts reach itself.
 #[test]
 fn broadcasts_after_the_join_follow_the_reply() {
-    let mut it = test_shard(user_socket(|ctx, _| {
+    let mut it = TestShard::of(user_socket(|ctx, _| {
         ctx.broadcast("first", Payload::EMPTY_OBJECT);
         ctx.broadcast_from("second", Payload::EMPTY_OBJECT);
         Join::ok(scripted(|ctx, heard| {
@@ -425,7 +393,7 @@ fn broadcasts_after_the_join_follow_the_reply() {
 #[test]
 fn join_can_close_its_socket() {
     for payload in ["0", "1"] {
-        let mut it = test_shard(user_socket(|ctx, payload| {
+        let mut it = TestShard::of(user_socket(|ctx, payload| {
             ctx.close_socket(CloseCode::POLICY);
             ctx.push("never", Payload::EMPTY_OBJECT);
             match payload.json() {
@@ -454,11 +422,10 @@ fn panic_in_intercept_refuses_the_join() {
             crash()
         }
     }
-    let mut it = test_shard(user_socket(|_, _| Join::ok(Crashing(Bomb))));
+    let mut it = TestShard::of(user_socket(|_, _| Join::ok(Crashing(Bomb))));
     let key = it.opens(Wire::V2);
     it.counts();
-    it.sends(key, JOIN);
-    assert_eq!(it.receives(key), [refused(1, 1, "t", "join crashed")]);
+    assert_eq!(it.asks(key, JOIN), [refused(1, 1, "t", "join crashed")]);
     assert_eq!(it.counts(), ["joins_refused +1", "messages_out +1", "errors_callback_panic +2"]);
 }
 
@@ -485,7 +452,7 @@ fn members_are_counted_if_the_user_socket_requests_it() {
 /// The prepared form of a long message is passed to the join function, and to the channel.
 #[test]
 fn prepared_value_reaches_the_join_function() {
-    let mut it = test_shard(user_socket(|ctx, _| {
+    let mut it = TestShard::of(user_socket(|ctx, _| {
         assert_eq!(ctx.take_prepared::<u32>(), Some(7));
         assert!(ctx.reply_ref().is_none(), "a join is not answered later");
         Join::ok(scripted(|ctx, heard| match heard {
@@ -506,17 +473,14 @@ fn prepared_value_reaches_the_join_function() {
 
 #[test]
 fn plain_socket_joins_when_it_opens() {
-    let join = std::sync::Arc::new(|_: &mut ShardContext<'_>, payload: Payload<'_>| {
+    let mut it = TestShard::of(plain("chat", |_, payload| {
         assert_eq!(payload, Payload::EMPTY_OBJECT);
         Join::ok(scripted(standard))
-    });
-    let mut it = test_shard(UserSocket::new(Kind::Plain { topic: "chat".into(), join }));
+    }));
     let key = it.opens(Wire::Plain);
     assert!(it.receives(key).is_empty());
-    assert_eq!(
-        it.counts(),
-        ["sockets +1", "channels +1", "topics +1", "subscriptions +1", "upgrades +1", "joins +1"]
-    );
+    let changes = "sockets +1, channels +1, topics +1, subscriptions +1, upgrades +1, joins +1";
+    assert_eq!(it.changes(), changes);
     let socket: &Socket = it.out.socket(key).unwrap();
     let topics: Vec<_> = it.core.topics_of(socket).map(|it| it.to_string()).collect();
     assert_eq!(topics, ["chat"]);
@@ -525,17 +489,14 @@ fn plain_socket_joins_when_it_opens() {
 #[test]
 fn refused_plain_socket_is_closed() {
     for is_crash in [true, false] {
-        let join = std::sync::Arc::new(
-            move |_: &mut ShardContext<'_>, _: Payload<'_>| {
-                if is_crash { crash() } else { Join::error(Payload::NULL) }
-            },
-        );
-        let mut it = test_shard(UserSocket::new(Kind::Plain { topic: "chat".into(), join }));
+        let mut it = TestShard::of(plain("chat", move |_, _| {
+            if is_crash { crash() } else { Join::error(Payload::NULL) }
+        }));
         let key = it.opens(Wire::Plain);
         assert_eq!(it.receives(key), ["close 1008 "]);
         assert_eq!(it.core.metrics().joins_refused.value(), 1);
     }
-    let mut it = test_shard(scripted(standard).user_socket());
+    let mut it = TestShard::of(scripted(standard).user_socket());
     let key = it.opens(Wire::Plain);
     assert!(it.receives(key).is_empty(), "a user socket of channels has no plain join");
 }

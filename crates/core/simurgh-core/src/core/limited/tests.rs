@@ -21,10 +21,7 @@ fn by(count: u64, policy: LimitPolicy) -> Option<RateLimit> {
 }
 
 fn limited(socket: SocketLimits, channel: ChannelLimits) -> TestShard {
-    TestShard::with(
-        Config::default(),
-        vec![limit(scripted(standard).user_socket(), socket, channel)],
-    )
+    TestShard::of(limit(scripted(standard).user_socket(), socket, channel))
 }
 
 fn limit(mut user_socket: UserSocket, socket: SocketLimits, channel: ChannelLimits) -> UserSocket {
@@ -132,8 +129,7 @@ fn joins_above_the_rate_are_refused_and_the_old_channel_stays() {
     assert_eq!(it.counts(), ["joins_refused +1", "messages_out +1", "limited_joins +1"]);
     assert_eq!(it.echoes(key, "a", 3), [ok(1, 3, "a", "{}")]);
     it.advances(SECOND);
-    it.sends(key, r#"[4,4,"b","phx_join",{}]"#);
-    assert_eq!(it.receives(key), [ok(4, 4, "b", "{}")]);
+    assert_eq!(it.asks(key, r#"[4,4,"b","phx_join",{}]"#), [ok(4, 4, "b", "{}")]);
 }
 
 #[test]
@@ -142,11 +138,9 @@ fn limited_bytes_are_equal_in_every_serializer() {
     let channel = ChannelLimits { bytes: by(11, LimitPolicy::Reply), ..NO_CHANNEL };
     let mut it = limited(NO_SOCKET, channel);
     let two = it.joined(&["a"]);
-    it.sends(two, r#"[ 1 , 2, "a","echo", [0] ]"#);
-    assert_eq!(it.receives(two), [ok(1, 2, "a", "[0]")]);
+    assert_eq!(it.asks(two, r#"[ 1 , 2, "a","echo", [0] ]"#), [ok(1, 2, "a", "[0]")]);
     it.advances(SECOND);
-    it.sends(two, r#"[1,3,"a","echo",[10]]"#);
-    assert_eq!(it.receives(two), [ok(1, 3, "a", "[10]")]);
+    assert_eq!(it.asks(two, r#"[1,3,"a","echo",[10]]"#), [ok(1, 3, "a", "[10]")]);
     assert_eq!(it.echoes(two, "a", 4), [over(4, "a", "bytes", 819)]);
     // A byte more than the bucket holds: waiting would not help.
     it.advances(SECOND);
@@ -157,8 +151,7 @@ fn limited_bytes_are_equal_in_every_serializer() {
     let sends = |event: &str, payload: &str| {
         format!(r#"{{"topic":"a","event":"{event}","payload":{payload},"ref":1,"join_ref":1}}"#)
     };
-    it.sends(one, &sends("phx_join", "{}"));
-    it.receives(one);
+    it.asks(one, &sends("phx_join", "{}"));
     it.sends(one, &sends("echo", "[10]"));
     it.sends(one, &sends("echo", "[10]"));
     let heard = it.receives(one);
@@ -172,8 +165,7 @@ fn heartbeats_and_leaves_count_and_get_replies_unless_the_policy_closes() {
         let mut it = limited(SocketLimits { messages: by(3, policy), ..NO_SOCKET }, NO_CHANNEL);
         let key = it.joined(&["a"]);
         for _ in 0..5 {
-            it.sends(key, beat);
-            assert_eq!(it.receives(key), [ok("null", 9, "phoenix", "{}")]);
+            assert_eq!(it.asks(key, beat), [ok("null", 9, "phoenix", "{}")]);
         }
         it.counts();
         it.sends(key, r#"[1,2,"a","phx_leave",{}]"#);
@@ -186,8 +178,7 @@ fn heartbeats_and_leaves_count_and_get_replies_unless_the_policy_closes() {
     let mut it = limited(socket, NO_CHANNEL);
     let key = it.joined(&["a"]);
     for _ in 0..2 {
-        it.sends(key, beat);
-        assert_eq!(it.receives(key), [ok("null", 9, "phoenix", "{}")]);
+        assert_eq!(it.asks(key, beat), [ok("null", 9, "phoenix", "{}")]);
     }
     it.sends(key, beat);
     it.is_closed(key, "rate_limited: messages");
@@ -201,10 +192,8 @@ fn rejoin_keeps_the_rest_of_the_bucket() {
     for msg_ref in [2, 3] {
         assert_eq!(it.echoes(key, "a", msg_ref), [ok(1, msg_ref, "a", "{}")]);
     }
-    it.sends(key, r#"[1,4,"a","phx_leave",{}]"#);
-    it.receives(key);
-    it.sends(key, r#"[1,1,"a","phx_join",{}]"#);
-    assert_eq!(it.receives(key), [ok(1, 1, "a", "{}")]);
+    it.asks(key, r#"[1,4,"a","phx_leave",{}]"#);
+    assert_eq!(it.asks(key, r#"[1,1,"a","phx_join",{}]"#), [ok(1, 1, "a", "{}")]);
     assert_eq!(it.echoes(key, "a", 5), [over(5, "a", "messages", 500)]);
     assert_eq!(it.echoes(key, "b", 6), [ok(1, 6, "b", "{}")]);
 }
@@ -214,8 +203,7 @@ fn ended_channel_gets_no_limit_reply() {
     let socket = SocketLimits { messages: by(1, LimitPolicy::Reply), ..NO_SOCKET };
     let mut it = limited(socket, NO_CHANNEL);
     let key = it.joined(&["a"]);
-    it.sends(key, r#"[9,2,"a","echo",{}]"#);
-    assert_eq!(it.receives(key), Vec::<String>::new());
+    assert_eq!(it.asks(key, r#"[9,2,"a","echo",{}]"#), Vec::<String>::new());
     it.sends(key, r#"[9,2,"b","echo",{}]"#);
     let expected = reply("null", 2, "b", "error", &rate_limited("messages", 1_000));
     assert_eq!(it.receives(key), [expected]);
@@ -250,11 +238,9 @@ fn payload_limit_applies_to_messages_and_joins() {
     let mut it = limited(NO_SOCKET, ChannelLimits { payload_bytes, ..NO_CHANNEL });
     let key = it.joined(&["a"]);
     it.counts();
-    it.sends(key, r#"[1,2,"a","echo",[10]]"#);
-    assert_eq!(it.receives(key), [ok(1, 2, "a", "[10]")]);
+    assert_eq!(it.asks(key, r#"[1,2,"a","echo",[10]]"#), [ok(1, 2, "a", "[10]")]);
     for text in [r#"[1,3,"a","echo",[100]]"#, r#"[1,3,"a","phx_join",[100]]"#] {
-        it.sends(key, text);
-        assert_eq!(it.receives(key), [refused(1, 3, "a", "payload_too_large")]);
+        assert_eq!(it.asks(key, text), [refused(1, 3, "a", "payload_too_large")]);
     }
     assert_eq!(it.counts(), ["joins_refused +1", "messages_out +3", "limited_payload_bytes +2"]);
     // A prepared message counts with its original length.
@@ -269,18 +255,14 @@ fn payload_limit_applies_to_messages_and_joins() {
 fn plain_messages_get_no_limit_reply() {
     for (policy, is_heard) in [(LimitPolicy::Reply, true), (LimitPolicy::Close, false)] {
         let notes = Notes::default();
-        let (topic, heard) = ("chat".to_owned(), notes.clone());
-        let channel = scripted(move |_, what| {
-            if let ChannelCall::In(event, _) = what {
-                heard.add(event);
-            }
-            Outcome::NoReply
+        let heard = notes.clone();
+        let channel = scripted(move |_, what| match what {
+            ChannelCall::In(event, _) => heard.of_call(event),
+            _ => Outcome::NoReply,
         });
-        let join = move |_: &mut ShardContext<'_>, _: Payload<'_>| Join::ok(channel.clone());
-        let join: JoinFn = std::sync::Arc::new(join);
+        let chat = plain("chat", move |_, _| Join::ok(channel.clone()));
         let socket = SocketLimits { messages: by(2, policy), ..NO_SOCKET };
-        let user_socket = limit(UserSocket::new(Kind::Plain { topic, join }), socket, NO_CHANNEL);
-        let mut it = TestShard::with(Config::default(), vec![user_socket]);
+        let mut it = TestShard::of(limit(chat, socket, NO_CHANNEL));
         let key = it.opens(Wire::Plain);
         for _ in 0..3 {
             it.core.plain_message(&mut it.out, key, Frame::Text("hi"));
@@ -301,12 +283,10 @@ fn plain_messages_get_no_limit_reply() {
 /// It has no refs and no topic, and its event is the core's own.
 #[test]
 fn plain_message_is_charged_by_its_data() {
-    let join: JoinFn = std::sync::Arc::new(|_, _| Join::ok(scripted(|_, _| Outcome::NoReply)));
     for frame in [Frame::Text("12345"), Frame::Binary(b"12345")] {
-        let (topic, join) = ("chat".to_owned(), join.clone());
+        let chat = plain("chat", |_, _| Join::ok(scripted(|_, _| Outcome::NoReply)));
         let socket = SocketLimits { bytes: by(11, LimitPolicy::Close), ..NO_SOCKET };
-        let user_socket = limit(UserSocket::new(Kind::Plain { topic, join }), socket, NO_CHANNEL);
-        let mut it = TestShard::with(Config::default(), vec![user_socket]);
+        let mut it = TestShard::of(limit(chat, socket, NO_CHANNEL));
         let key = it.opens(Wire::Plain);
         for _ in 0..2 {
             it.core.plain_message(&mut it.out, key, frame);
@@ -361,8 +341,7 @@ fn presence_changes_above_the_rate_are_refused() {
             true => (SocketLimits { presence_calls, ..NO_SOCKET }, NO_CHANNEL),
             false => (NO_SOCKET, ChannelLimits { presence_calls, ..NO_CHANNEL }),
         };
-        let user_socket = limit(present().user_socket(), socket, channel);
-        let mut it = TestShard::with(Config::default(), vec![user_socket]);
+        let mut it = TestShard::of(limit(present().user_socket(), socket, channel));
         let key = it.joined(&["t"]);
         let mails = |it: &mut TestShard| std::mem::take(&mut it.node.log().mail[0]).len();
         assert_eq!(mails(&mut it), 1);
@@ -458,7 +437,7 @@ proptest! {
 #[test]
 fn plain_clients_get_no_reply_about_limited_presence_changes() {
     for policy in [LimitPolicy::Reply, LimitPolicy::Drop] {
-        let join: JoinFn = std::sync::Arc::new(|_, _| {
+        let chat = plain("chat", |_, _| {
             Join::ok(scripted(|ctx, heard| {
                 if let ChannelCall::In(..) = heard {
                     ctx.presence().push_state();
@@ -466,10 +445,8 @@ fn plain_clients_get_no_reply_about_limited_presence_changes() {
                 Outcome::NoReply
             }))
         });
-        let topic = "chat".to_owned();
         let socket = SocketLimits { presence_calls: by(1, policy), ..NO_SOCKET };
-        let user_socket = limit(UserSocket::new(Kind::Plain { topic, join }), socket, NO_CHANNEL);
-        let mut it = TestShard::with(Config::default(), vec![user_socket]);
+        let mut it = TestShard::of(limit(chat, socket, NO_CHANNEL));
         let key = it.opens(Wire::Plain);
         it.counts();
         for _ in 0..3 {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use simurgh_channel::RenewFn;
-use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::Frame;
 use simurgh_proto::topic::Pattern;
@@ -45,8 +44,7 @@ fn heartbeat_gets_a_reply() {
         (r#"[null,2,"phoenix","heartbeat",{}]"#, "2"),
         (r#"["",null,"phoenix","heartbeat",null]"#, "null"),
     ] {
-        it.sends(key, text);
-        assert_eq!(it.receives(key), [ok("null", msg_ref, "phoenix", "{}")]);
+        assert_eq!(it.asks(key, text), [ok("null", msg_ref, "phoenix", "{}")]);
     }
     assert_eq!(it.counts(), ["heartbeats +2", "messages_out +2"]);
     let key = it.opens(Wire::V1);
@@ -68,8 +66,7 @@ fn message_for_an_unjoined_topic_is_unmatched() {
         (r#"[9,2,"u","e",{}]"#, "u"),
         (r#"[9,2,"phoenix","e",{}]"#, "phoenix"),
     ] {
-        it.sends(key, text);
-        assert_eq!(it.receives(key), [refused("null", 2, topic, "unmatched topic")]);
+        assert_eq!(it.asks(key, text), [refused("null", 2, topic, "unmatched topic")]);
     }
     assert_eq!(it.counts(), ["messages_out +3", "errors_unmatched_topic +3"]);
 }
@@ -91,14 +88,12 @@ fn message_reaches_the_named_channel_or_the_present_one() {
 fn message_for_a_replaced_channel_is_dropped() {
     let mut it = TestShard::new();
     let key = it.joined(&["t"]);
-    it.sends(key, r#"[2,2,"t","phx_join",{}]"#);
-    it.receives(key);
+    it.asks(key, r#"[2,2,"t","phx_join",{}]"#);
     it.counts();
     it.sends(key, r#"[1,3,"t","echo",{}]"#);
     it.sends(key, r#"[1,4,"t","phx_leave",{}]"#);
     assert!(it.receives(key).is_empty() && it.counts().is_empty());
-    it.sends(key, r#"[2,5,"t","echo",{}]"#);
-    assert_eq!(it.receives(key), [ok(2, 5, "t", "{}")]);
+    assert_eq!(it.asks(key, r#"[2,5,"t","echo",{}]"#), [ok(2, 5, "t", "{}")]);
 }
 
 /// PROTOCOL row 60 and §6: reply, close, last pushes; before them, earlier broadcasts.
@@ -118,11 +113,7 @@ fn leave_reply_precedes_phx_close() {
         it.fans_out();
         assert_eq!(it.counts(), ["topics -1", "fanout_topics -1"]);
         it.sends(key, r#"[1,3,"t","echo",{}]"#);
-        assert_eq!(
-            it.receives(key),
-            [refused("null", 3, "t", "unmatched topic")],
-            "PROTOCOL row 63"
-        );
+        assert_eq!(it.receives(key), [refused("null", 3, "t", "unmatched topic")], "row 63");
     }
 }
 
@@ -132,8 +123,7 @@ fn leave_of_an_unjoined_topic_is_ok() {
     let mut it = TestShard::new();
     let key = it.opens(Wire::V2);
     it.counts();
-    it.sends(key, r#"[9,2,"t","phx_leave",{}]"#);
-    assert_eq!(it.receives(key), [ok(9, 2, "t", "{}")]);
+    assert_eq!(it.asks(key, r#"[9,2,"t","phx_leave",{}]"#), [ok(9, 2, "t", "{}")]);
     assert_eq!(it.counts(), ["messages_out +1"]);
 }
 
@@ -169,15 +159,11 @@ fn left_channel_gets_the_reason() {
 #[test]
 fn disconnect_closes_a_socket_with_the_id() {
     let mut it = TestShard::new();
-    let state = |id: &str| SocketState { id: Some(id.into()), ..SocketState::default() };
-    let keys: Vec<Key> =
-        ["users:1", "users:1", "users:2"].map(|id| it.opens_with(Wire::V2, state(id))).into();
+    let keys = ["users:1", "users:1", "users:2"].map(|id| it.opens_as(Wire::V2, id));
     assert_eq!(it.counts(), ["sockets +3", "topics +2", "subscriptions +3", "upgrades +3"]);
     assert_eq!(it.out.peer(keys[0]).socket.channels(), 0, "that is no channel");
-    it.sends(keys[0], r#"[1,1,"users:1","phx_join",{}]"#);
-    it.receives(keys[0]);
-    it.broadcasts("users:1", "other", "{}");
-    it.fans_out();
+    it.asks(keys[0], r#"[1,1,"users:1","phx_join",{}]"#);
+    it.delivers("users:1", "other", "{}");
     assert!(it.receives(keys[1]).is_empty(), "the socket itself is told nothing");
     assert_eq!(it.receives(keys[0]), [r#"[null,null,"users:1","other",{}]"#]);
     it.broadcasts("users:1", "disconnect", "{}");
@@ -187,18 +173,9 @@ fn disconnect_closes_a_socket_with_the_id() {
     let disconnect = r#"[null,null,"users:1","disconnect",{}]"#;
     assert_eq!(it.receives(keys[0]), [disconnect, "close 1001 disconnected"]);
     assert!(it.receives(keys[2]).is_empty());
-    assert_eq!(
-        it.counts(),
-        [
-            "sockets -2",
-            "channels -1",
-            "topics -1",
-            "subscriptions -3",
-            "messages_out +1",
-            "deliveries +1",
-            "fanout_topics -1"
-        ]
-    );
+    let changes = "sockets -2, channels -1, topics -1, subscriptions -3, messages_out +1, \
+        deliveries +1, fanout_topics -1";
+    assert_eq!(it.changes(), changes);
     assert_eq!(it.node.log().seats_freed, 2);
 }
 
@@ -206,8 +183,7 @@ fn disconnect_closes_a_socket_with_the_id() {
 #[test]
 fn channel_disconnects_sockets_by_id() {
     let mut it = TestShard::new();
-    let state = SocketState { id: Some("users:1".into()), ..SocketState::default() };
-    let (key, other) = (it.joined(&["t"]), it.opens_with(Wire::V1, state));
+    let (key, other) = (it.joined(&["t"]), it.opens_as(Wire::V1, "users:1"));
     it.sends(key, r#"[1,2,"t","disconnect","users:1"]"#);
     it.fans_out();
     assert_eq!(it.receives(other), ["close 1001 disconnected"]);
@@ -216,16 +192,12 @@ fn channel_disconnects_sockets_by_id() {
 
 #[test]
 fn session_begins_with_the_result_of_connect() {
-    let notes = Notes::default();
-    let told = notes.clone();
-    let mut it = TestShard::with(
-        Config::default(),
-        vec![user_socket(move |ctx, _| {
-            told.add(format!("{:?} {:?}", ctx.socket_id(), ctx.assigns::<u32>()));
-            assert!(ctx.assigns::<u64>().is_none());
-            Join::error(Payload::NULL)
-        })],
-    );
+    let (notes, told) = Notes::shared();
+    let mut it = TestShard::of(user_socket(move |ctx, _| {
+        told.add(format!("{:?} {:?}", ctx.socket_id(), ctx.assigns::<u32>()));
+        assert!(ctx.assigns::<u64>().is_none());
+        Join::error(Payload::NULL)
+    }));
     it.out.turn_ns = 300_000_000;
     let state = SocketState {
         id: Some("a".into()),
@@ -252,12 +224,10 @@ fn session_without_a_socket_does_not_begin() {
     let key = it.opens(Wire::V2);
     it.disconnects(key);
     it.counts();
-    struct Crashing(#[allow(dead_code, reason = "for its drop")] Bomb);
-    let state = SocketState { assigns: Some(Arc::new(Crashing(Bomb))), ..SocketState::default() };
-    it.core.opened(&mut it.out, key, state);
+    let state = || SocketState { assigns: Some(Arc::new(Bomb)), ..SocketState::default() };
+    it.core.opened(&mut it.out, key, state());
     assert_eq!(it.counts(), ["errors_callback_panic +1"]);
-    let state = SocketState { assigns: Some(Arc::new(Crashing(Bomb))), ..SocketState::default() };
-    let key = it.opens_with(Wire::V2, state);
+    let key = it.opens_with(Wire::V2, state());
     it.disconnects(key);
     assert_eq!(it.counts(), ["upgrades +1", "errors_callback_panic +1"]);
 }
@@ -272,17 +242,9 @@ fn channels_end_with_their_connection() {
     it.counts();
     it.disconnects(key);
     assert_eq!(notes.take(), ["b Closed", "a Closed"], "the last first");
-    assert_eq!(
-        it.counts(),
-        [
-            "sockets -1",
-            "channels -2",
-            "topics -3",
-            "subscriptions -3",
-            "broadcasts +2",
-            "fanout_topics +1"
-        ]
-    );
+    let changes =
+        "sockets -1, channels -2, topics -3, subscriptions -3, broadcasts +2, fanout_topics +1";
+    assert_eq!(it.changes(), changes);
     it.fans_out();
     let left = r#"[null,null,"hall","left",{}]"#;
     assert_eq!(it.receives(listener), [left, left]);
@@ -372,8 +334,7 @@ fn invalid_answer_to_a_close_gets_no_response() {
 
 #[test]
 fn handle_reaches_its_channel_from_any_thread() {
-    let notes = Notes::default();
-    let told = notes.clone();
+    let (notes, told) = Notes::shared();
     let mut it = TestShard::running(scripted(move |ctx, heard| match heard {
         ChannelCall::In("later", payload) => {
             let (handle, message) = (ctx.handle::<Scripted>(), ctx.reply_ref().unwrap());
@@ -393,10 +354,7 @@ fn handle_reaches_its_channel_from_any_thread() {
             told.add(format!("{:?} {}", info.downcast_ref::<u32>(), ctx.reply_ref().is_none()));
             Outcome::Reply(Reply::ok(Payload::NULL))
         }
-        ChannelCall::Ends(reason) => {
-            told.add(format!("{reason:?}"));
-            Outcome::NoReply
-        }
+        ChannelCall::Ends(reason) => told.of_call(format!("{reason:?}")),
         other => standard(ctx, other),
     }));
     let key = it.joined(&["t"]);
@@ -433,8 +391,7 @@ fn handle_of_an_ended_channel_reaches_no_channel() {
     }));
     let key = it.joined(&["t"]);
     it.sends(key, r#"[1,2,"t","handle",{}]"#);
-    it.sends(key, r#"[2,2,"t","phx_join",{}]"#);
-    it.receives(key);
+    it.asks(key, r#"[2,2,"t","phx_join",{}]"#);
     it.counts();
     it.handles_mail();
     assert!(it.receives(key).is_empty());
@@ -443,18 +400,13 @@ fn handle_of_an_ended_channel_reaches_no_channel() {
     while it.core.registry().live(id).is_none() {
         id.generation += 1;
     }
-    assert_eq!(
-        it.core.registry().live(ChannelId { shard: 1, ..id }),
-        None,
-        "it is of another shard"
-    );
+    assert_eq!(it.core.registry().live(ChannelId { shard: 1, ..id }), None, "another shard");
 }
 
 /// No serializer; messages are bare, and the channel may have further topics.
 #[test]
 fn plain_socket_messages_reach_its_only_channel() {
-    let notes = Notes::default();
-    let told = notes.clone();
+    let (notes, told) = Notes::shared();
     let channel = scripted(move |ctx, heard| match heard {
         ChannelCall::In("text", payload) if payload.json() == Some("bye") => {
             Outcome::Stop(Stop::Abnormal)
@@ -471,17 +423,14 @@ fn plain_socket_messages_reach_its_only_channel() {
         }
         other => standard(ctx, other),
     });
-    let join = Arc::new(move |_: &mut ShardContext<'_>, _: Payload<'_>| Join::ok(channel.clone()));
-    let plain = UserSocket::new(Kind::Plain { topic: "chat".into(), join });
-    let mut it = TestShard::with(Config::default(), vec![plain]);
+    let mut it = TestShard::of(plain("chat", move |_, _| Join::ok(channel.clone())));
     let keys = [it.opens(Wire::Plain), it.opens(Wire::Plain)];
     it.core.plain_message(&mut it.out, keys[0], Frame::Text("hello"));
     it.core.plain_message(&mut it.out, keys[0], Frame::Binary(&[7]));
     assert_eq!(it.receives(keys[0]), ["hello", "binary \\x07"]);
     assert_eq!(notes.take(), ["text", "binary"]);
     it.broadcasts("chat", "e", "all");
-    it.broadcasts("further", "e", "1");
-    it.fans_out();
+    it.delivers("further", "e", "1");
     assert_eq!(it.receives(keys[1]), ["all"]);
     let mut heard = it.receives(keys[0]);
     heard.sort();
@@ -525,7 +474,7 @@ fn fresh_token_goes_to_the_function_of_its_route() {
         Outcome::ok(Payload::EMPTY_OBJECT)
     });
     let routes = vec![Route { renew: Some(renew), ..route("renewed:*") }, route("*")];
-    let mut it = TestShard::with(Config::default(), vec![UserSocket::new(Kind::Channels(routes))]);
+    let mut it = TestShard::of(UserSocket::new(Kind::Channels(routes)));
     let key = it.opens(Wire::V2);
     for topic in ["renewed:a", "t"] {
         it.sends(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));

@@ -60,8 +60,7 @@ fn bytes_are_withheld_while_most_readers_have_not_taken_them() {
 fn closed_reader_does_not_delay_release() {
     let mut it = TestShard::new();
     let keys = members(&mut it, 4, 3);
-    it.broadcasts("t", "news", "null");
-    it.fans_out();
+    it.delivers("t", "news", "null");
     assert_eq!(under_way(&mut it), (WEIGHT, LOOK));
     it.disconnects(keys[3]);
     assert_eq!(under_way(&mut it), (WEIGHT, LOOK), "three of three");
@@ -77,17 +76,14 @@ fn closed_reader_does_not_delay_release() {
 fn leave_of_another_member_can_release_bytes() {
     let mut it = TestShard::new();
     let keys = members(&mut it, 3, 2);
-    it.broadcasts("t", "news", "null");
-    it.fans_out();
+    it.delivers("t", "news", "null");
     takes_all(&mut it, keys[0]);
     assert_eq!(under_way(&mut it), (0, Next::Idle), "one of three");
     let more = members(&mut it, 1, 1);
-    it.broadcasts("t", "news", "null");
-    it.fans_out();
+    it.delivers("t", "news", "null");
     assert_eq!((behind(&it), under_way(&mut it)), (2, (0, Next::Idle)), "two of four");
     it.disconnects(keys[2]);
-    it.broadcasts("t", "news", "null");
-    it.fans_out();
+    it.delivers("t", "news", "null");
     assert_eq!((behind(&it), under_way(&mut it)), (2, (WEIGHT, LOOK)), "two of three");
     it.disconnects(more[0]);
     assert_eq!((behind(&it), under_way(&mut it)), (1, (0, Next::Idle)), "one of two");
@@ -98,7 +94,7 @@ fn leave_of_another_member_can_release_bytes() {
 fn lagging_reader_gets_time() {
     for (bytes, withheld) in [(1000, false), (1001, true)] {
         let config = Config { outbound_bytes_max: 4000, ..Config::default() };
-        let mut it = TestShard::with(config, vec![scripted(standard).user_socket()]);
+        let mut it = TestShard::configured(config);
         let keys = members(&mut it, 5, 1);
         publish(&mut it, super::payload_of_frame(bytes));
         it.fans_out();
@@ -111,14 +107,13 @@ fn lagging_reader_gets_time() {
 #[test]
 fn reader_that_caught_up_does_not_delay_release() {
     let config = Config { outbound_bytes_max: 4000, ..Config::default() };
-    let mut it = TestShard::with(config, vec![scripted(standard).user_socket()]);
+    let mut it = TestShard::configured(config);
     let keys = members(&mut it, 5, 1);
     publish(&mut it, super::payload_of_frame(1001));
     it.fans_out();
     assert_eq!(it.core.settle(&mut it.out), LOOK);
     assert!(!it.out.peer(keys[0]).takes_more(900), "it is behind with the rest");
-    it.broadcasts("t", "news", "null");
-    it.fans_out();
+    it.delivers("t", "news", "null");
     assert_eq!((behind(&it), under_way(&mut it)), (1, (0, Next::Idle)));
 }
 
@@ -129,7 +124,7 @@ fn withheld_bytes_are_released_gradually() {
     let outbound_bytes_max = 2 * WEIGHT * 4;
     let slow_after = Duration::from_secs(4);
     let config = Config { outbound_bytes_max, slow_after, ..Config::default() };
-    let mut it = TestShard::with(config, vec![scripted(standard).user_socket()]);
+    let mut it = TestShard::configured(config);
     let _keys = members(&mut it, 1, 1);
     (0..3).for_each(|_| it.broadcasts("t", "news", "null"));
     it.fans_out();
@@ -140,8 +135,7 @@ fn withheld_bytes_are_released_gradually() {
     assert_eq!(under_way(&mut it), (2 * WEIGHT, LOOK));
     assert_eq!(it.core.metrics().fanout_bytes.value(), 2 * WEIGHT as u64);
     // More is withheld behind that.
-    it.broadcasts("t", "news", "null");
-    it.fans_out();
+    it.delivers("t", "news", "null");
     assert_eq!(it.core.fanout().withheld.len(), 1, "the topic is there once");
     assert_eq!(under_way(&mut it), (3 * WEIGHT, LOOK));
     for left in [2, 1] {
@@ -160,8 +154,7 @@ fn next_broadcast_is_chained_while_a_reader_is_behind() {
     let mut it = TestShard::new();
     let keys = members(&mut it, 3, 1);
     let follows = |it: &mut TestShard| {
-        it.broadcasts("t", "news", "null");
-        it.fans_out();
+        it.delivers("t", "news", "null");
         [0, 2].map(|at| std::mem::take(&mut it.out.peer(keys[at]).follows))
     };
     assert_eq!(follows(&mut it), [0, 0], "the first");
@@ -176,7 +169,7 @@ fn next_broadcast_is_chained_while_a_reader_is_behind() {
 #[test]
 fn withheld_bytes_are_counted_per_topic() {
     let config = Config { slow_after: Duration::from_millis(1), ..Config::default() };
-    let mut it = TestShard::with(config, vec![scripted(standard).user_socket()]);
+    let mut it = TestShard::configured(config);
     let keys = ["t", "u"].map(|topic| it.joined(&[topic]));
     for (key, topic) in keys.iter().zip(["t", "u"]) {
         it.out.peer(*key).window = 0;
@@ -195,8 +188,7 @@ fn withheld_bytes_are_counted_per_topic() {
 fn topic_ends_with_its_withheld_bytes() {
     let mut it = TestShard::new();
     let keys = members(&mut it, 2, 2);
-    it.broadcasts("t", "news", "null");
-    it.fans_out();
+    it.delivers("t", "news", "null");
     it.broadcasts("t", "news", "null");
     keys.iter().for_each(|key| it.disconnects(*key));
     assert_eq!(it.core.metrics().topics.value(), 1, "something is to be sent");
@@ -216,24 +208,20 @@ fn every_receiver_can_be_behind() {
     });
     let mut it = TestShard::running(passing.intercepting(&["news"]));
     let keys = members(&mut it, 2, 1);
-    it.broadcasts("t", "news", "null");
-    it.fans_out();
+    it.delivers("t", "news", "null");
     it.out.end_turn();
     // Its channel's push is counted once the turn's bytes have met the slow peer.
-    it.broadcasts("t", "news", "null");
-    it.fans_out();
+    it.delivers("t", "news", "null");
     assert_eq!((behind(&it), it.out.peer(keys[0]).received().len()), (1, 2));
     takes_all(&mut it, keys[0]);
     assert_eq!(behind(&it), 0);
 
     let mut it = TestShard::new();
     let keys = members(&mut it, 2, 1);
-    it.broadcasts("t", "news", "0");
-    it.fans_out();
+    it.delivers("t", "news", "0");
     it.broadcasts("t", "news", "1");
     it.sends(keys[1], r#"[1,2,"t","bcast_from",2]"#);
-    it.broadcasts("t", "news", "3");
-    it.fans_out();
+    it.delivers("t", "news", "3");
     assert_eq!(it.receives(keys[0]), ["0", "1", "2", "3"].map(news));
     assert_eq!(it.receives(keys[1]), ["0", "1", "3"].map(news));
     assert_eq!(behind(&it), 1);
@@ -243,16 +231,14 @@ fn every_receiver_can_be_behind() {
 fn slow_sender_is_behind_with_its_own_messages() {
     let mut it = TestShard::new();
     let keys = members(&mut it, 3, 1);
-    it.broadcasts("t", "news", "0");
-    it.fans_out();
+    it.delivers("t", "news", "0");
     let topic = it.core.registry().topic(it.core.find_topic("t").unwrap()).unwrap();
     let membership = topic.member_at(0).unwrap().membership();
     it.core.parts().0.mark(membership, BEHIND, false);
     let id = it.core.find_topic("t").unwrap();
     it.core.parts().0.topic_mut(id).unwrap().deliveries.behind = 0;
     it.sends(keys[0], r#"[1,2,"t","bcast_from",1]"#);
-    it.broadcasts("t", "news", "2");
-    it.fans_out();
+    it.delivers("t", "news", "2");
     assert_eq!(behind(&it), 1, "it is noticed anew");
     assert_eq!(it.receives(keys[0]), ["0", "2"].map(news));
 }
@@ -268,10 +254,8 @@ fn member_that_ends_by_a_broadcast_is_not_behind() {
     });
     let mut it = TestShard::running(stopping.intercepting(&["last"]));
     let keys = members(&mut it, 2, 1);
-    it.broadcasts("t", "news", "0");
-    it.fans_out();
-    it.broadcasts("t", "news", "1");
-    it.fans_out();
+    it.delivers("t", "news", "0");
+    it.delivers("t", "news", "1");
     assert_eq!(behind(&it), 1);
     it.broadcasts("t", "last", "2");
     it.disconnects(keys[1]);

@@ -24,6 +24,10 @@ fn sends(it: &mut TestShard, key: Key, event: &str, bytes: usize) {
 /// A shard of several, of which 800 bytes may be in flight, and 100 of one flow.
 fn test_shard(shards: usize) -> TestShard {
     let config = Config { mailbox_bytes_max: 800, outbound_bytes_max: 2000, ..Config::default() };
+    configured(shards, config)
+}
+
+fn configured(shards: usize, config: Config) -> TestShard {
     TestShard::with_node(TestNode::new(shards, config, vec![scripted(standard).user_socket()]))
 }
 
@@ -42,11 +46,7 @@ fn broadcast_is_posted_to_all_other_shards() {
     it.node.log().ended.push(2);
     let key = it.joined(&["t"]);
     sends(&mut it, key, "bcast_from", 10);
-    assert_eq!(
-        it.node.log().bytes,
-        [weight(10), weight(10), 0, weight(10)],
-        "not to one that ended"
-    );
+    assert_eq!(it.node.log().bytes, [weight(10), weight(10), 0, weight(10)], "not to an ended one");
     for shard in [1, 3] {
         let all = posted(&it, shard);
         let broadcast = all[0].broadcast();
@@ -168,8 +168,7 @@ fn flow_belongs_to_its_topic() {
 fn congested_node_pauses_publishers() {
     for (bytes, first, second) in [(1600, false, false), (1601, false, true), (6401, true, true)] {
         let config = Config { mailbox_bytes_max: 1600, ..Config::default() };
-        let mut it =
-            TestShard::with_node(TestNode::new(2, config, vec![scripted(standard).user_socket()]));
+        let mut it = configured(2, config);
         for is_held in [first, second] {
             let key = it.joined(&["t"]);
             // The bytes of another shard by then, since this one's change as well.
@@ -267,19 +266,14 @@ fn closed_publisher_leaves_no_state() {
 /// A channel may broadcast in `terminate`: a socket that is gone is not held.
 #[test]
 fn closed_publisher_is_not_paused() {
-    let mut it = TestShard::with_node(TestNode::new(
-        1,
-        Config { mailbox_bytes_max: 80, ..Config::default() },
-        vec![
-            scripted(|ctx, heard| {
-                if let ChannelCall::Ends(_) = heard {
-                    ctx.broadcast_to("hall", "news", Payload::NULL);
-                }
-                Outcome::NoReply
-            })
-            .user_socket(),
-        ],
-    ));
+    let channel = scripted(|ctx, heard| {
+        if let ChannelCall::Ends(_) = heard {
+            ctx.broadcast_to("hall", "news", Payload::NULL);
+        }
+        Outcome::NoReply
+    });
+    let config = Config { mailbox_bytes_max: 80, ..Config::default() };
+    let mut it = TestShard::with(config, vec![channel.user_socket()]);
     let (_listener, key) = (it.joined(&["hall"]), it.joined(&["t"]));
     it.disconnects(key);
     assert!(it.out.deeds().is_empty() && !it.core.is_held_back(key));
@@ -308,8 +302,7 @@ fn topic_releases_its_flow() {
 #[test]
 fn bytes_in_flight_count_after_the_last_leave() {
     let config = Config { mailbox_bytes_max: 1600, ..Config::default() };
-    let mut it =
-        TestShard::with_node(TestNode::new(2, config, vec![scripted(standard).user_socket()]));
+    let mut it = configured(2, config);
     let key = it.joined(&["t"]);
     sends(&mut it, key, "bcast", 90);
     it.fans_out();

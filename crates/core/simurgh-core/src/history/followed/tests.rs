@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_channel::{HistoryRule, Kind, Outcome, home_shard};
+use simurgh_channel::{HistoryRule, Outcome, home_shard};
 use simurgh_data::Key;
 use simurgh_history::Epoch;
 use simurgh_proto::message::Payload;
@@ -19,24 +19,6 @@ use simurgh_proto::message::Payload;
 use crate::testing::*;
 use crate::wire::Wire;
 use crate::*;
-
-const OPTED_IN: &str = r#"{"simurgh":{"since":null}}"#;
-
-fn since(position: &str) -> String {
-    format!(r#"{{"simurgh":{{"since":"{position}"}}}}"#)
-}
-
-fn as_ann(since: &str) -> String {
-    format!(r#"{{"simurgh":{{"id":"ann's tab","since":{since}}}}}"#)
-}
-
-fn keeping(channel: Scripted, rule: HistoryRule) -> UserSocket {
-    let mut user_socket = channel.user_socket();
-    if let Kind::Channels(routes) = &mut user_socket.kind {
-        routes.iter_mut().for_each(|route| route.history = Some(rule));
-    }
-    user_socket
-}
 
 fn talking() -> Scripted {
     scripted(|ctx, heard| match heard {
@@ -187,9 +169,7 @@ impl Node {
         let notes = node.join_cluster(1 << 20);
         let test_shard = TestShard::with_node(node);
         let other = Core::new(Arc::clone(&test_shard.node), 1, Arc::default(), 7);
-        let topic =
-            |shard| (0..).map(|n| format!("t{n}")).find(|it| home_shard(it, 2) == shard).unwrap();
-        let (here, there) = (topic(0), topic(1));
+        let (here, there) = (topic_at(0), topic_at(1));
         Self {
             number: 0,
             test_shard,
@@ -310,6 +290,33 @@ impl Node {
         self.receives(key)
     }
 
+    /// A client sends this; what the broker has to do for it is not done.
+    fn says(&mut self, key: Key, topic: &str, event: &str, payload: &str) {
+        self.sends(key, topic, event, payload);
+        self.settles();
+    }
+
+    /// A new client joins that receives positions. Returns its first.
+    fn opts_in(&mut self, engine: &mut Engine, topic: &str) -> (Key, String) {
+        let (key, joined) = self.joins(engine, topic, OPTED_IN);
+        (key, position_of(&joined[1]))
+    }
+
+    /// A new client joins behind a position. Returns what follows the reply.
+    fn resumes(&mut self, engine: &mut Engine, topic: &str, position: &str) -> Vec<String> {
+        gist(&self.joins(engine, topic, &since(position)).1[1..])
+    }
+
+    fn is_answered(&mut self, number: u64, answer: Result<StoredAt, NotKept>) {
+        self.test_shard.node.post_stored(number, answer);
+        self.settles();
+    }
+
+    fn begins(&mut self, engine: &Engine, topic: &str) {
+        self.is_told(topic, engine.begun(0, topic, 0));
+        self.begun.insert(topic.to_owned());
+    }
+
     fn receives(&mut self, key: Key) -> Vec<String> {
         self.test_shard.receives(key)
     }
@@ -338,12 +345,15 @@ impl Node {
     }
 }
 
-fn position_of(text: &str) -> String {
-    try_position(text).unwrap_or_else(|| panic!("a position in {text}")).to_owned()
+/// A node and its broker for a topic that its first shard keeps, and others for one that its second
+/// keeps.
+fn both() -> [(Node, Engine, String); 2] {
+    both_on(&Config::default(), HistoryRule::default())
 }
 
-fn try_position(text: &str) -> Option<&str> {
-    text.split('"').find(|part| Position::parse(part).is_some())
+fn both_on(config: &Config, rule: HistoryRule) -> [(Node, Engine, String); 2] {
+    let node = || Node::on(config.clone(), talking(), rule);
+    [0, 1].map(|shard| (node(), Engine::new(), topic_at(shard)))
 }
 
 /// Events in short: `news 7`, `phx_reply ok`, `simurgh:gap lost`.

@@ -1,22 +1,13 @@
 //! Bounds of histories, and the counters of removed messages.
 
-use super::read::{kept, store};
+use super::read::{kept, missed_since, store};
 use super::*;
 use crate::history::kept_topics::KeptTopics;
-use simurgh_channel::{MissedRequest, Requester};
-use simurgh_history::{Epoch, GapReason, Position, Since};
+use simurgh_channel::MissedRequest;
+use simurgh_history::{Epoch, GapReason, Position};
 
 fn asked(kept: &mut KeptTopics, topic: &str, since: Position, now_ms: u64) -> Option<GapReason> {
-    let ask = MissedRequest {
-        topic: topic.into(),
-        since: Since::After(since),
-        partial: true,
-        torn: false,
-        is_away: false,
-        shard: 0,
-        client: 0,
-        requester: Requester::Join(Key { slot: 0, generation: 0 }, 0),
-    };
+    let ask = MissedRequest { topic: topic.into(), ..missed_since(since) };
     kept.missed(&ask, &HistoryConfig::default(), now_ms).0.gap
 }
 
@@ -208,8 +199,7 @@ fn resumes_are_counted_by_result_and_duration() {
     let rule = HistoryRule { count: 2, ..HistoryRule::default() };
     let mut it = Node::with(scripted(standard), rule);
     for topic in [it.here.clone(), it.there.clone()] {
-        let (_, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
-        let first = position_of(&joined[1]);
+        let (_, first) = it.opts_in(&topic);
         let (speaker, _) = it.joins(Wire::V2, &topic, "{}");
         it.sends(speaker, &topic, "bcast", "{}");
         it.joins(Wire::V2, &topic, &since(&first));
@@ -242,10 +232,8 @@ fn listing_shows_each_topic_once_with_its_position() {
     let rule = HistoryRule { count: 2, ..HistoryRule::default() };
     let mut it = Node::with(scripted(standard), rule);
     let topic = it.here.clone();
-    assert!(
-        it.test_shard.core.kept().find(&topic).is_none()
-            && it.test_shard.core.kept().at(0).is_none()
-    );
+    let kept = it.test_shard.core.kept();
+    assert!(kept.find(&topic).is_none() && kept.at(0).is_none());
     let (key, _) = it.joins(Wire::V2, &topic, "{}");
     for _ in 0..5 {
         it.sends(key, &topic, "bcast", "{}");

@@ -26,6 +26,20 @@ pub(super) fn store(kept: &mut KeptTopics, topic: &str, bytes: usize, now_ms: u6
     kept.store(Broadcast::new(topic, "e", payload), None, 0, 0, now_ms).0
 }
 
+/// What a joining client misses of the topic behind a position.
+pub(super) fn missed_since(position: Position) -> MissedRequest {
+    MissedRequest {
+        topic: "t".into(),
+        since: Since::After(position),
+        partial: true,
+        torn: false,
+        is_away: false,
+        shard: 0,
+        client: 0,
+        requester: Requester::Join(Key { slot: 0, generation: 0 }, 0),
+    }
+}
+
 fn seqs(page: &HistoryPage) -> Vec<u64> {
     page.messages.iter().map(|it| it.position.place.seq).collect()
 }
@@ -48,16 +62,10 @@ fn page_starts_at_its_position_in_both_directions() {
     assert_eq!(read(Some(all[3]), 9, true), (vec![], None));
     assert_eq!(read(Some(all[2]), 1, false), (vec![4], None), "nothing is missing");
     assert_eq!(read(Some(all[1]), 1, false), (vec![4], Some(GapReason::Overwritten)));
-    let Position { epoch, mut place } = all[7];
-    place.seq += 1;
-    assert_eq!(
-        read(Some(Position { epoch, place }), 2, false),
-        (vec![4, 5], Some(GapReason::Epoch))
-    );
-    assert_eq!(
-        read(Some(Position { epoch, place }), 2, true),
-        (vec![8, 7], Some(GapReason::Epoch))
-    );
+    let mut ahead = all[7];
+    ahead.place.seq += 1;
+    assert_eq!(read(Some(ahead), 2, false), (vec![4, 5], Some(GapReason::Epoch)));
+    assert_eq!(read(Some(ahead), 2, true), (vec![8, 7], Some(GapReason::Epoch)));
 }
 
 #[test]
@@ -66,8 +74,7 @@ fn page_has_one_message_or_stays_below_its_limit() {
     for bytes in [5 << 20, 1 << 20, 1 << 20, 3 << 20, 1] {
         store(&mut kept, "t", bytes, 1);
     }
-    let mut pages = Vec::new();
-    let mut range = ALL;
+    let (mut pages, mut range) = (Vec::new(), ALL);
     loop {
         let page = kept.read("t", &range, 1);
         let Some(last) = page.messages.last() else { break };
@@ -101,18 +108,7 @@ fn purged_messages_are_freed() {
     let payload = Payload::from_bytes(vec![7; 5_000]);
     let (first, broadcast) = kept.store(Broadcast::new("t", "e", payload), None, 0, 0, 1);
     let weak = Arc::downgrade(&broadcast.unwrap());
-    let (since, topic) =
-        (Since::After(Position { place: Default::default(), ..first }), "t".into());
-    let ask = MissedRequest {
-        topic,
-        since,
-        partial: true,
-        torn: false,
-        is_away: false,
-        client: 0,
-        shard: 0,
-        requester: Requester::Join(Key { slot: 0, generation: 0 }, 0),
-    };
+    let ask = missed_since(Position { place: Default::default(), ..first });
     assert_eq!(kept.missed(&ask, &HistoryConfig::default(), 1).0.messages.len(), 1);
     assert!(weak.upgrade().is_some());
     assert_eq!(kept.purge("t", 2), first);

@@ -48,9 +48,8 @@ impl Node {
         let payload = Payload::from_json(format!(r#"{{"n":{n}}}"#));
         let broadcast = Broadcast::new(topic, "news", payload);
         crate::Publisher::broadcast(&*self.test_shard.node, broadcast).expect("there is room");
-        let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
-        mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
-        self.test_shard.handles_mail();
+        self.takes_turns();
+        self.test_shard.fans_out();
     }
 
     fn remembers(&self) -> usize {
@@ -69,7 +68,6 @@ fn intercepted_messages_stay_in_order_while_the_channel_waits() {
     // Stored before it, and received while it is waited for.
     let mail = std::mem::take(&mut it.test_shard.node.log().mail[1]);
     it.is_told(&topic, 1);
-    it.test_shard.fans_out();
     let heard = it.receives(key);
     let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
     assert_eq!((positions(&heard).0, events), (vec![1], vec!["news".to_owned()]));
@@ -83,28 +81,20 @@ fn intercepted_messages_stay_in_order_while_the_channel_waits() {
 /// A client with an id is recognized by it when its old channel is gone.
 #[test]
 fn resuming_client_does_not_receive_its_own_last_broadcasts() {
-    for is_here in [true, false] {
-        let mut it = Node::running(talkative());
-        let topic = if is_here { it.here.clone() } else { it.there.clone() };
-        let as_ann = |since: &str| format!(r#"{{"simurgh":{{"id":"ann's tab","since":{since}}}}}"#);
-        let (key, joined) = it.joins(Wire::V2, &topic, &as_ann("null"));
+    for (mut it, topic) in both(talkative()) {
+        let (key, joined) = it.joins(Wire::V2, &topic, ANN);
         let first = position_of(&joined[1]);
         it.test_shard.sends(key, &format!(r#"["1","2","{topic}","twice",{{}}]"#));
         it.test_shard.disconnects(key);
         it.settles();
         let (other, heard) = it.joins(Wire::V2, &topic, &since(&first));
-        let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
-        assert_eq!(events[2..], ["first", "second", "last"], "others hear them");
-        let (key, heard) = it.joins(Wire::V2, &topic, &as_ann(&format!("\"{first}\"")));
-        assert!(heard[1].contains(r#"{"recovered":true,"count":1}"#), "{heard:?}");
-        let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
-        assert_eq!(events[2..], ["first", "simurgh:at"]);
+        assert_eq!(events(&heard)[2..], ["first", "second", "last"], "others hear them");
+        let (key, heard) = it.recovers(&topic, &as_ann(&first), 1);
+        assert_eq!(events(&heard)[2..], ["first", "simurgh:at"]);
         let last = position_of(heard.last().unwrap());
-        let heard = it.joins_again(key, &topic, &as_ann(&format!("\"{last}\"")));
-        let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
-        assert!(!events.contains(&"last".to_owned()), "{events:?}");
-        let events: Vec<String> = it.receives(other).iter().map(|it| event(it)).collect();
-        assert_eq!(events, ["last"]);
+        let heard = it.joins_again(key, &topic, &as_ann(&last));
+        assert!(!events(&heard).contains(&"last".to_owned()), "{heard:?}");
+        assert_eq!(events(&it.receives(other)), ["last"]);
     }
 }
 
@@ -116,7 +106,6 @@ fn closed_client_leaves_no_state() {
     for topic in &topics {
         it.joins_again(key, topic, OPTED_IN);
         it.is_told(topic, 1);
-        it.test_shard.fans_out();
     }
     let while_joined = it.remembers();
     assert_eq!(while_joined, topics.len(), "how far each interceptor has come");
@@ -130,7 +119,6 @@ fn closed_client_leaves_no_state() {
         let position = format!("{}.0", simurgh_history::Epoch::from_seed(7));
         gaps += usize::from(lost(&it.joins_again(key, topic, &seen(&position, &position))));
         it.is_told(topic, 2);
-        it.test_shard.fans_out();
     }
     assert_eq!(gaps, 8, "of as many topics it is known that it had left them");
     it.test_shard.disconnects(key);
@@ -142,16 +130,10 @@ fn closed_client_leaves_no_state() {
 #[test]
 fn gap_sent_to_an_ended_channel_is_sent_to_the_next() {
     let rule = HistoryRule { count: 1, ..HistoryRule::default() };
-    for is_here in [true, false] {
-        let mut it = Node::with(scripted(standard), rule);
-        let topic = if is_here { it.here.clone() } else { it.there.clone() };
-        let (speaker, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
-        let first = position_of(&joined[1]);
-        for n in 1..4 {
-            it.sends(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
-        }
-        let (key, heard) = it.joins(Wire::V2, &topic, &since(&first));
-        assert!(heard[1].contains(r#""reason":"overwritten","count":1"#), "{heard:?}");
+    for (mut it, topic) in both_with(scripted(standard), rule) {
+        let (speaker, first) = it.opts_in(&topic);
+        it.says(speaker, &topic, 1..4);
+        let (key, _) = it.misses(&topic, &since(&first), "overwritten", 1);
         // It joined again before that arrived: its join states the same position.
         let heard = it.joins_again(key, &topic, &since(&first));
         assert!(lost(&heard), "{heard:?}");
@@ -168,10 +150,8 @@ fn intercepted_messages_lost_by_a_rejoin_are_reported() {
     for (is_here, is_forgotten) in [(true, false), (false, false), (true, true), (false, true)] {
         let mut it = Node::with(passing(), rule);
         let topic = if is_here { it.here.clone() } else { it.there.clone() };
-        let (key, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
-        let first = position_of(&joined[1]);
+        let (key, first) = it.opts_in(&topic);
         it.is_told(&topic, 1);
-        it.test_shard.fans_out();
         assert_eq!(positions(&it.receives(key)).0, [1]);
         if is_forgotten {
             (0..4).for_each(|_| it.advances(Duration::from_secs(6)));
@@ -185,13 +165,9 @@ fn intercepted_messages_lost_by_a_rejoin_are_reported() {
 /// has arrived is unknown.
 #[test]
 fn message_in_transit_is_not_sent_a_third_time() {
-    for is_here in [true, false] {
-        let mut it = Node::running(scripted(standard));
-        let topic = if is_here { it.here.clone() } else { it.there.clone() };
-        let (key, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
-        let first = position_of(&joined[1]);
+    for (mut it, topic) in both(scripted(standard)) {
+        let (key, first) = it.opts_in(&topic);
         it.is_told(&topic, 1);
-        it.test_shard.fans_out();
         let last = position_of(&it.receives(key)[0]);
         let heard = it.joins_again(key, &topic, &seen(&first, &last));
         assert!(heard.iter().any(|it| it.contains(r#"{"recovered":true,"count":1}"#)), "{heard:?}");
@@ -199,7 +175,6 @@ fn message_in_transit_is_not_sent_a_third_time() {
         assert!(lost(&heard), "{heard:?}");
         // The position of the next message shows what has arrived.
         it.is_told(&topic, 2);
-        it.test_shard.fans_out();
         let newest = position_of(&it.receives(key)[0]);
         let heard = it.joins_again(key, &topic, &seen(&last, &newest));
         assert!(heard.iter().any(|it| it.contains(r#"{"recovered":true,"count":1}"#)), "{heard:?}");
@@ -210,16 +185,13 @@ fn message_in_transit_is_not_sent_a_third_time() {
 #[test]
 fn late_key_reports_the_withheld_messages() {
     let rule = HistoryRule { only_own: true, ..HistoryRule::default() };
-    for is_here in [true, false] {
-        let mut it = Node::with(scripted(standard), rule);
-        let topic = if is_here { it.here.clone() } else { it.there.clone() };
+    for (mut it, topic) in both_with(scripted(standard), rule) {
         let (ann, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
         let first = position_of(&joined[1]);
-        let key = joined[1].split(r#""key":""#).nth(1).unwrap().split('"').next().unwrap();
+        let key = key_of(&joined[1]);
         it.test_shard.disconnects(ann);
         it.is_told(&topic, 1);
-        let (ann, heard) = it.joins(Wire::V2, &topic, &since(&first));
-        assert!(heard[1].contains(r#""reason":"epoch","count":0"#), "{heard:?}");
+        let (ann, _) = it.misses(&topic, &since(&first), "epoch", 0);
         let with = format!(r#"{{"simurgh":{{"since":"{first}","key":"{key}"}}}}"#);
         let heard = it.joins_again(ann, &topic, &with);
         assert!(lost(&heard), "{heard:?}");
@@ -229,9 +201,7 @@ fn late_key_reports_the_withheld_messages() {
 /// It would receive how much it has missed, and not the messages.
 #[test]
 fn driven_socket_gets_no_positions() {
-    for is_here in [true, false] {
-        let mut it = Node::running(scripted(standard));
-        let topic = if is_here { it.here.clone() } else { it.there.clone() };
+    for (mut it, topic) in both(scripted(standard)) {
         it.is_told(&topic, 1);
         let since = since(&format!("{}.0", simurgh_history::Epoch::from_seed(7)));
         for params in ["{}", OPTED_IN, &since, r#"{"simurgh":7}"#] {
@@ -239,7 +209,6 @@ fn driven_socket_gets_no_positions() {
             assert_eq!(joined.len(), 1, "{params}: {joined:?}");
             assert!(joined[0].contains("ok"), "{params}: {joined:?}");
             it.is_told(&topic, 2);
-            it.test_shard.fans_out();
             let heard = it.receives(key);
             assert_eq!(heard.len(), 1, "{params}: {heard:?}");
             assert!(heard[0].contains(r#"{"n":2}"#), "{params}: {heard:?}");

@@ -18,14 +18,9 @@ fn two_at_once(channel: Scripted, rule: HistoryRule) -> Node {
 impl Node {
     fn is_full(&mut self, is_here: bool, count: u64) -> (Key, String, String) {
         let topic = if is_here { self.here.clone() } else { self.there.clone() };
-        let (speaker, joined) = self.joins(Wire::V2, &topic, OPTED_IN);
-        let first = position_of(&joined[1]);
-        (1..=count).for_each(|n| self.broadcasts(speaker, &topic, n));
+        let (speaker, first) = self.opts_in(&topic);
+        self.says(speaker, &topic, 1..count + 1);
         (speaker, topic, first)
-    }
-
-    fn broadcasts(&mut self, speaker: Key, topic: &str, n: u64) {
-        self.sends(speaker, topic, "bcast", &format!(r#"{{"n":{n}}}"#));
     }
 
     fn tells_who_comes(&mut self, topic: &str) {

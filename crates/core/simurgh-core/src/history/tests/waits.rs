@@ -39,8 +39,7 @@ impl Node {
     fn has_mail(&mut self, topic: &str, json: &'static str) {
         let broadcast = Broadcast::new(topic, "news", Payload::from_json(json));
         crate::Publisher::broadcast(&*self.test_shard.node, broadcast).expect("there is room");
-        let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
-        mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
+        self.home_turn();
     }
 
     fn answers() -> (Self, Key, String) {
@@ -51,7 +50,7 @@ impl Node {
     }
 
     fn hears_events(&mut self, key: Key) -> Vec<String> {
-        self.receives(key).iter().map(|it| event(it)).collect()
+        events(&self.receives(key))
     }
 
     fn waits(&self) -> usize {

@@ -22,8 +22,7 @@ fn member_that_calls_faster_than_diffs_leave_is_not_read_until_the_diff() {
     turn(&mut it);
     it.core.settle(&mut it.out);
     assert!(it.out.is_held(key), "the interval is not over");
-    it.advances(INTERVAL);
-    turn(&mut it);
+    turn_after(&mut it, INTERVAL);
     it.core.settle(&mut it.out);
     assert_eq!((it.out.is_held(key), it.core.presences().bytes), (false, 0));
 }
@@ -69,21 +68,17 @@ fn rejoining_members_get_the_list_in_turn() {
     let (mut home, ns) = (Home::new(Owner(1), 0, false, 1), INTERVAL.as_nanos() as u64);
     let mut served = Vec::new();
     for round in 0..30 {
+        let now_ns = u64::from(round) * ns;
         for membership in 0..3 {
             let channel = ChannelId { shard: 0, membership, generation: round };
             for call in [
                 PresenceCall::Track("k".into(), Meta::parse("{}").unwrap(), None),
                 PresenceCall::PushState,
             ] {
-                home.call(
-                    "t",
-                    MemberCall::uncharged(channel, call),
-                    &config,
-                    u64::from(round) * ns,
-                );
+                home.call("t", MemberCall::uncharged(channel, call), &config, now_ns);
             }
         }
-        let output = home.tell("t", &config, 1 << 20, u64::from(round) * ns);
+        let output = home.tell("t", &config, 1 << 20, now_ns);
         let Some(Output::Some(_, channels)) = output.last() else { panic!("{output:?}") };
         served.extend(channels.iter().map(|channel| channel.membership));
         let waiting = home.topics.get("t").map_or(0, |topic| topic.getting.len());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use simurgh_channel::PresenceConfig;
 
-use super::{Client, INTERVAL, present, sends, test_shard, turn};
+use super::{Client, INTERVAL, present, sends, test_shard, turn, turn_after};
 use crate::{Config, testing::TestShard};
 
 /// A key that is soon back never left for the others; another leaves later.
@@ -18,42 +18,34 @@ fn leave_is_delayed_until_the_member_cannot_return() {
     let mut one = it.joined_as(r#"[1,1,"t","phx_join",{}]"#);
     sends(&mut it, one, "track", r#""a""#);
     for _ in 0..3 {
-        it.advances(INTERVAL);
-        turn(&mut it);
+        turn_after(&mut it, INTERVAL);
     }
     client.receives(&mut it, watcher);
     assert_eq!(client.keys(), ["a"]);
     let first = client.metas["a"][0]["phx_ref"].clone();
     it.core.peer_closed(&mut it.out, one, None);
     for _ in 0..20 {
-        it.advances(INTERVAL);
-        turn(&mut it);
+        turn_after(&mut it, INTERVAL);
     }
     client.heard.clear();
     client.receives(&mut it, watcher);
     assert!(client.heard.is_empty() && client.keys() == ["a"], "{:?}", client.heard);
     one = it.joined_as(r#"[1,1,"t","phx_join",{}]"#);
     sends(&mut it, one, "track", r#""a""#);
-    it.advances(INTERVAL);
-    turn(&mut it);
-    client.receives(&mut it, watcher);
+    client.receives_after(&mut it, watcher, INTERVAL);
     assert_eq!(client.heard, ["diff"], "both at once");
     assert_eq!(client.metas["a"].len(), 1);
     assert_ne!(client.metas["a"][0]["phx_ref"], first);
     it.core.peer_closed(&mut it.out, one, None);
     for time in [INTERVAL, delay - INTERVAL] {
-        it.advances(time);
-        turn(&mut it);
+        turn_after(&mut it, time);
     }
     client.receives(&mut it, watcher);
     assert_eq!(client.keys(), ["a"]);
-    it.advances(2 * INTERVAL);
-    turn(&mut it);
-    client.receives(&mut it, watcher);
+    client.receives_after(&mut it, watcher, 2 * INTERVAL);
     assert!(client.keys().is_empty());
     it.core.peer_closed(&mut it.out, watcher, None);
-    it.advances(INTERVAL);
-    turn(&mut it);
+    turn_after(&mut it, INTERVAL);
     assert!(it.core.presences().topics == 0, "nothing is left");
 }
 
@@ -72,11 +64,9 @@ fn oldest_leaves_are_sent_early_when_too_many_bytes_wait() {
     for topic in ["t".to_owned()].into_iter().chain((0..100).map(|n| format!("t{n}"))) {
         let key = it.joined_as(&format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
         it.sends(key, &format!(r#"[1,9,"{topic}","meta",{meta}]"#));
-        it.advances(INTERVAL);
-        turn(&mut it);
+        turn_after(&mut it, INTERVAL);
         it.core.peer_closed(&mut it.out, key, None);
-        it.advances(INTERVAL);
-        turn(&mut it);
+        turn_after(&mut it, INTERVAL);
         turn(&mut it);
         most = most.max(it.core.presences().topics);
         client.receives(&mut it, watcher);
@@ -84,8 +74,7 @@ fn oldest_leaves_are_sent_early_when_too_many_bytes_wait() {
     }
     assert!((10..20).contains(&shown) && (10..20).contains(&most), "{shown}, {most}");
     for time in [leave_delay, INTERVAL] {
-        it.advances(time);
-        turn(&mut it);
+        turn_after(&mut it, time);
     }
     assert!(it.core.presences() == crate::PresenceCounts::default());
 }

@@ -1,7 +1,7 @@
 //! Homes of one topic on several nodes, whose messages arrive late or never. The simulator checks
 //! that all nodes agree in the end, whatever is lost, doubled or comes in another order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -16,65 +16,20 @@ use simurgh_presence::{FromPeers, ToPeers};
 const TOPIC: &str = "t";
 const MILLISECOND: u64 = 1_000_000;
 
-type Refs = BTreeMap<String, BTreeSet<String>>;
+/// The keys of the last list that a member received.
+type Listed = Option<Vec<String>>;
 
-#[derive(Default)]
-struct Member {
-    state: Option<Refs>,
-    pending: Vec<Value>,
-}
-
-fn refs(of: &Value) -> Vec<(String, String)> {
-    let keys = of.as_object().unwrap().iter();
-    let all = keys.flat_map(|(key, it)| {
-        let metas = it["metas"].as_array().unwrap().iter();
-        metas.map(move |meta| (key.clone(), meta["phx_ref"].as_str().unwrap().to_owned()))
-    });
-    all.collect()
-}
-
-impl Member {
-    fn receives(&mut self, event: &str, json: &str) {
-        let payload: Value = serde_json::from_str(json).unwrap();
-        match event {
-            "presence_state" => {
-                let mut state = Refs::new();
-                for (key, phx_ref) in refs(&payload) {
-                    state.entry(key).or_default().insert(phx_ref);
-                }
-                self.state = Some(state);
-                for diff in std::mem::take(&mut self.pending) {
-                    self.changes(&diff);
-                }
-            }
-            "presence_diff" if self.state.is_none() => self.pending.push(payload),
-            "presence_diff" => self.changes(&payload),
-            other => panic!("{other}"),
-        }
-    }
-
-    fn changes(&mut self, diff: &Value) {
-        let Some(state) = &mut self.state else { return };
-        let (joins, leaves) = (refs(&diff["joins"]), refs(&diff["leaves"]));
-        assert!(!joins.iter().any(|it| leaves.contains(it)), "one ref comes and goes: {diff}");
-        for (key, phx_ref) in joins {
-            state.entry(key).or_default().insert(phx_ref);
-        }
-        for (key, phx_ref) in leaves {
-            if let Some(refs) = state.get_mut(&key) {
-                refs.remove(&phx_ref);
-                if refs.is_empty() {
-                    state.remove(&key);
-                }
-            }
-        }
+fn receive(listed: &mut Listed, event: &str, json: &str) {
+    if event == "presence_state" {
+        let list: BTreeMap<String, Value> = serde_json::from_str(json).unwrap();
+        *listed = Some(list.into_keys().collect());
     }
 }
 
 struct Node {
     owner: Owner,
     home: Home,
-    channels: BTreeMap<u32, Member>,
+    channels: BTreeMap<u32, Listed>,
 }
 
 impl Node {
@@ -112,6 +67,12 @@ impl Scenario {
         }
     }
 
+    fn send_to(&mut self, owner: Owner, what: FromPeers) {
+        if let Some(to) = self.at(owner) {
+            self.send(to, what);
+        }
+    }
+
     fn others(&self, at: usize) -> Vec<usize> {
         (0..self.nodes.len()).filter(|it| *it != at).collect()
     }
@@ -132,16 +93,8 @@ impl Scenario {
                         self.send(to, FromPeers::Delta(delta.clone()));
                     }
                 }
-                ToPeers::RequestState(owner) => {
-                    if let Some(to) = self.at(owner) {
-                        self.send(to, FromPeers::StateWanted(me));
-                    }
-                }
-                ToPeers::State(owner, state) => {
-                    if let Some(to) = self.at(owner) {
-                        self.send(to, FromPeers::State(state));
-                    }
-                }
+                ToPeers::RequestState(owner) => self.send_to(owner, FromPeers::StateWanted(me)),
+                ToPeers::State(owner, state) => self.send_to(owner, FromPeers::State(state)),
             }
         }
     }
@@ -200,12 +153,12 @@ impl Scenario {
             for say in home.tell(&topic, &config, 1 << 20, now_ns) {
                 match say {
                     Output::All(event, json) => {
-                        channels.values_mut().for_each(|it| it.receives(event, &json));
+                        channels.values_mut().for_each(|it| receive(it, event, &json));
                     }
                     Output::Some(events, who) | Output::Again(events, who) => {
                         for member in who {
                             if let Some(it) = channels.get_mut(&member.membership) {
-                                events.iter().for_each(|(event, json)| it.receives(event, json));
+                                events.iter().for_each(|(event, json)| receive(it, event, json));
                             }
                         }
                     }
@@ -221,7 +174,7 @@ impl Scenario {
 fn first_list_of_a_topic_contains_members_of_other_nodes() {
     let mut world = Scenario::new();
     let join = |world: &mut Scenario, at: usize, member: u32| {
-        world.nodes[at].channels.insert(member, Member::default());
+        world.nodes[at].channels.insert(member, None);
         world.nodes[at].home.begin(TOPIC, &PresenceConfig::default(), world.now_ns);
         let meta = Meta::parse("{}").unwrap();
         world.call(at, member, PresenceCall::PushState);
@@ -231,26 +184,26 @@ fn first_list_of_a_topic_contains_members_of_other_nodes() {
     join(&mut world, 0, 1);
     // Nodes 1 and 2 answer that they have no presences.
     (0..30).for_each(|_| world.advances(10));
-    assert_eq!(world.nodes[0].channels[&1].state.as_ref().map(Refs::len), Some(1));
+    assert_eq!(world.nodes[0].channels[&1].as_deref(), Some(&["m1".to_owned()][..]));
     join(&mut world, 1, 2);
     world.advances(1);
-    assert_eq!(world.nodes[1].channels[&2].state, None, "answers are missing");
+    assert_eq!(world.nodes[1].channels[&2], None, "answers are missing");
     (0..15).for_each(|_| world.advances(10));
-    let state = world.nodes[1].channels[&2].state.clone().expect("all have answered");
-    assert_eq!(state.keys().collect::<Vec<_>>(), ["m1", "m2"]);
+    let listed = world.nodes[1].channels[&2].clone().expect("all have answered");
+    assert_eq!(listed, ["m1", "m2"]);
     world.loses_all = true;
     join(&mut world, 2, 3);
     (0..29).for_each(|_| world.advances(10));
-    assert_eq!(world.nodes[2].channels[&3].state, None);
+    assert_eq!(world.nodes[2].channels[&3], None);
     (0..2).for_each(|_| world.advances(10));
-    let state = world.nodes[2].channels[&3].state.clone().expect("300 ms are over");
-    assert_eq!(state.keys().collect::<Vec<_>>(), ["m3"]);
+    let listed = world.nodes[2].channels[&3].clone().expect("300 ms are over");
+    assert_eq!(listed, ["m3"]);
 }
 
 #[test]
 fn list_from_outside_contains_members_of_other_nodes() {
     let mut world = Scenario::new();
-    world.nodes[0].channels.insert(1, Member::default());
+    world.nodes[0].channels.insert(1, None);
     world.nodes[0].home.begin(TOPIC, &PresenceConfig::default(), world.now_ns);
     let meta = Meta::parse("{}").unwrap();
     world.call(0, 1, PresenceCall::Track("far".into(), meta, None));

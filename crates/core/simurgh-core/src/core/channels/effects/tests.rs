@@ -110,8 +110,7 @@ fn stopping_channel_reports_the_reason_to_its_client() {
         let mut it = TestShard::new();
         let key = it.joined(&["t", "u"]);
         it.counts();
-        it.sends(key, &format!(r#"[1,2,"t","{event}",{{}}]"#));
-        assert_eq!(it.receives(key), [notice, BYE]);
+        assert_eq!(it.asks(key, &format!(r#"[1,2,"t","{event}",{{}}]"#)), [notice, BYE]);
         let mut changes = vec!["channels -1", "topics -1", "subscriptions -1", "messages_out +2"];
         changes.extend(count);
         assert_eq!(it.counts(), changes);
@@ -126,19 +125,14 @@ fn stopping_channel_reports_the_reason_to_its_client() {
 fn channel_can_reply_and_stop() {
     let mut it = TestShard::new();
     let key = it.joined(&["t"]);
-    it.sends(key, r#"[1,2,"t","stop_reply",7]"#);
-    assert_eq!(it.receives(key), [&*ok(1, 2, "t", "7"), CLOSED, BYE]);
+    assert_eq!(it.asks(key, r#"[1,2,"t","stop_reply",7]"#), [&*ok(1, 2, "t", "7"), CLOSED, BYE]);
 }
 
 #[test]
 fn terminate_receives_the_reason() {
-    let notes = Notes::default();
-    let told = notes.clone();
+    let (notes, told) = Notes::shared();
     let mut it = TestShard::running(scripted(move |ctx, heard| match heard {
-        ChannelCall::Ends(reason) => {
-            told.add(format!("{reason:?}"));
-            Outcome::NoReply
-        }
+        ChannelCall::Ends(reason) => told.of_call(format!("{reason:?}")),
         other => standard(ctx, other),
     }));
     for event in ["stop", "stop_shutdown", "stop_bad", "crash"] {
@@ -163,8 +157,7 @@ fn effects_before_a_panic_are_applied() {
         Outcome::NoReply
     }));
     let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
-    it.sends(key, r#"[1,2,"t","do",{}]"#);
-    assert_eq!(it.receives(key), [pushed("{}"), news("{}"), CRASHED.into()]);
+    assert_eq!(it.asks(key, r#"[1,2,"t","do",{}]"#), [pushed("{}"), news("{}"), CRASHED.into()]);
     it.fans_out();
     assert_eq!(it.receives(other), [news("{}")]);
 }
@@ -172,34 +165,23 @@ fn effects_before_a_panic_are_applied() {
 /// `terminate` and the drop of a channel may crash, too: it is gone all the same.
 #[test]
 fn panic_in_terminate_ends_the_channel() {
-    let mut it = TestShard::with(
-        Config::default(),
-        vec![user_socket(|_, _| {
-            let bomb = Bomb;
-            Join::ok(scripted(move |ctx, heard| {
-                let _ = &bomb;
-                if let ChannelCall::Ends(_) = heard {
-                    ctx.push("pushed", Payload::EMPTY_OBJECT);
-                    crash();
-                }
-                standard(ctx, heard)
-            }))
-        })],
-    );
+    let mut it = TestShard::of(user_socket(|_, _| {
+        let bomb = Bomb;
+        Join::ok(scripted(move |ctx, heard| {
+            let _ = &bomb;
+            if let ChannelCall::Ends(_) = heard {
+                ctx.push("pushed", Payload::EMPTY_OBJECT);
+                crash();
+            }
+            standard(ctx, heard)
+        }))
+    }));
     let key = it.joined(&["t"]);
     it.counts();
-    it.sends(key, r#"[1,2,"t","stop",{}]"#);
-    assert_eq!(it.receives(key), [CLOSED.into(), pushed("{}")]);
-    assert_eq!(
-        it.counts(),
-        [
-            "channels -1",
-            "topics -1",
-            "subscriptions -1",
-            "messages_out +2",
-            "errors_callback_panic +2"
-        ]
-    );
+    assert_eq!(it.asks(key, r#"[1,2,"t","stop",{}]"#), [CLOSED.into(), pushed("{}")]);
+    let changes =
+        "channels -1, topics -1, subscriptions -1, messages_out +2, errors_callback_panic +2";
+    assert_eq!(it.changes(), changes);
 }
 
 /// A reply or a push follows the broadcasts that were made before it.
@@ -227,16 +209,14 @@ fn later_messages_do_not_overtake_a_broadcast() {
 fn only_messages_of_the_client_get_replies() {
     let mut it = TestShard::running(interceptor());
     let key = it.joined(&["t"]);
-    it.broadcasts("t", "shout", "\"reply\"");
-    it.fans_out();
+    it.delivers("t", "shout", "\"reply\"");
     assert_eq!(it.receives(key), [heard("\"reply\"")]);
 }
 
 #[test]
 fn outcome_of_an_ended_channel_is_dropped() {
     for outcome in ["reply", "stop", "both", "crash"] {
-        let notes = Notes::default();
-        let told = notes.clone();
+        let (notes, told) = Notes::shared();
         let mut it = TestShard::running(scripted(move |ctx, heard| match heard {
             ChannelCall::In(..) => {
                 ctx.close_socket(CloseCode::POLICY);
@@ -249,15 +229,11 @@ fn outcome_of_an_ended_channel_is_dropped() {
                     _ => crash(),
                 }
             }
-            ChannelCall::Ends(reason) => {
-                told.add(format!("{reason:?}"));
-                Outcome::NoReply
-            }
+            ChannelCall::Ends(reason) => told.of_call(format!("{reason:?}")),
             _ => Outcome::NoReply,
         }));
         let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
-        it.sends(key, r#"[1,2,"t","do",{}]"#);
-        assert_eq!(it.receives(key), ["close 1008 "]);
+        assert_eq!(it.asks(key, r#"[1,2,"t","do",{}]"#), ["close 1008 "]);
         assert_eq!(notes.take(), ["Closed"]);
         it.fans_out();
         assert_eq!(it.receives(other), [news("{}")], "others hear all of it");
@@ -273,8 +249,7 @@ fn intercepted_broadcast_passes_through_handle_out() {
     it.broadcasts("t", "shout", "1");
     it.broadcasts("t", "news", "2");
     it.broadcasts("t", "whisper", "3");
-    it.broadcasts("t", "shout", "4");
-    it.fans_out();
+    it.delivers("t", "shout", "4");
     assert_eq!(it.receives(key), [heard("1"), news("2"), heard("4")]);
     assert_eq!(it.counts(), ["messages_out +3", "broadcasts +4", "deliveries +4"]);
     let asked = [Callback::Join, Callback::AfterJoin].into_iter();
@@ -331,7 +306,7 @@ fn panic_in_intercept_ends_the_channel() {
         }
     }
     let user_socket = user_socket(|_, _| Join::ok(Fickle(Mutex::new(0))));
-    let mut it = TestShard::with(Config::default(), vec![user_socket]);
+    let mut it = TestShard::of(user_socket);
     let key = it.joined(&["t"]);
     it.broadcasts("t", "shout", "1");
     it.broadcasts("t", "shout", "2");
@@ -340,18 +315,9 @@ fn panic_in_intercept_ends_the_channel() {
     it.fans_out();
     let passed = r#"[1,null,"t","shout",1]"#;
     assert_eq!(it.receives(key), [passed, CRASHED], "the standard handler passes it on as it is");
-    assert_eq!(
-        it.counts(),
-        [
-            "channels -1",
-            "topics -1",
-            "subscriptions -1",
-            "messages_out +2",
-            "deliveries +1",
-            "fanout_topics -1",
-            "errors_callback_panic +1"
-        ]
-    );
+    let changes = "channels -1, topics -1, subscriptions -1, messages_out +2, deliveries +1, \
+        fanout_topics -1, errors_callback_panic +1";
+    assert_eq!(it.changes(), changes);
 }
 
 /// PROTOCOL row 68 and all other closes of ours: earlier broadcasts are received, then the close
@@ -371,10 +337,8 @@ fn close_frame_is_last() {
     assert_eq!(it.out.deeds(), ["release 0"], "who was held has to hear the answer");
     let socket = &it.out.peer(key).socket;
     assert_eq!((socket.phase(), socket.last_heard(), socket.channels()), (Phase::Closing, 5, 0));
-    assert_eq!(
-        it.counts(),
-        ["sockets -1", "channels -2", "subscriptions -2", "messages_out +2", "deliveries +2"]
-    );
+    let changes = "sockets -1, channels -2, subscriptions -2, messages_out +2, deliveries +2";
+    assert_eq!(it.changes(), changes);
     assert_eq!(it.node.log().seats_freed, 1);
     it.core.close(&mut it.out, key, CloseCode::RESTART);
     assert!(it.receives(key).is_empty() && it.out.deeds().is_empty(), "it closes once");
@@ -427,8 +391,7 @@ fn driven_socket_closes_without_an_answer() {
         it.out.peer(key).socket.transport = 0;
         it.core.opened(&mut it.out, key, SocketState::default());
         it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
-        it.sends(key, r#"[1,2,"t","close",{}]"#);
-        assert_eq!(it.receives(key), [&*ok(1, 1, "t", "{}"), said]);
+        assert_eq!(it.asks(key, r#"[1,2,"t","close",{}]"#), [&*ok(1, 1, "t", "{}"), said]);
         assert_eq!(it.out.deeds(), ["close 0"]);
     }
 }
@@ -437,8 +400,7 @@ fn driven_socket_closes_without_an_answer() {
 #[test]
 fn plain_channel_ends_with_its_socket() {
     for (event, close) in [("stop", "close 1000 "), ("crash", "close 1011 ")] {
-        let notes = Notes::default();
-        let told = notes.clone();
+        let (notes, told) = Notes::shared();
         let channel = scripted(move |ctx, heard| match heard {
             ChannelCall::In(_, payload) => {
                 standard(ctx, ChannelCall::In(payload.json().unwrap(), Payload::NULL))
@@ -449,11 +411,7 @@ fn plain_channel_ends_with_its_socket() {
             }
             other => standard(ctx, other),
         });
-        let join = std::sync::Arc::new(move |_: &mut ShardContext<'_>, _: Payload<'_>| {
-            Join::ok(channel.clone())
-        });
-        let plain = UserSocket::new(Kind::Plain { topic: "chat".into(), join });
-        let mut it = TestShard::with(Config::default(), vec![plain]);
+        let mut it = TestShard::of(plain("chat", move |_, _| Join::ok(channel.clone())));
         let key = it.opens(Wire::Plain);
         let frame = simurgh_proto::serializer::Frame::Text(event);
         it.core.plain_message(&mut it.out, key, frame);

@@ -24,8 +24,7 @@ fn channel_receives_its_further_topics() {
     it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
     assert_eq!(it.counts(), ["topics +1", "subscriptions +1"], "that is no channel");
     assert_eq!(it.out.peer(key).socket.channels(), 1);
-    it.broadcasts("u", "news", "1");
-    it.fans_out();
+    it.delivers("u", "news", "1");
     assert_eq!(it.receives(key), [relayed("1")]);
     assert_eq!(it.counts(), ["messages_out +1", "broadcasts +1"], "a push, and no delivery");
     it.sends(key, r#"[1,3,"u","echo",{}]"#);
@@ -40,8 +39,7 @@ fn channel_subscribes_to_a_topic_once() {
     it.counts();
     it.sends(key, r#"[1,3,"t","subscribe","u"]"#);
     assert!(it.counts().is_empty());
-    it.broadcasts("u", "news", "1");
-    it.fans_out();
+    it.delivers("u", "news", "1");
     assert_eq!(it.receives(key), [relayed("1")]);
 }
 
@@ -59,8 +57,7 @@ fn unsubscribed_channel_receives_nothing_more() {
     it.sends(key, r#"[1,3,"t","unsubscribe","t"]"#);
     assert!(it.counts().is_empty(), "its own topic is not a further one");
     it.broadcasts("u", "news", "1");
-    it.broadcasts("v", "news", "2");
-    it.fans_out();
+    it.delivers("v", "news", "2");
     assert_eq!(it.receives(key), [relayed("2")]);
 }
 
@@ -73,12 +70,10 @@ fn further_topics_end_only_with_their_channel() {
         it.sends(key, &format!(r#"[1,2,"{topic}","subscribe","{further}"]"#));
     }
     it.counts();
-    it.sends(key, r#"[1,3,"t","phx_leave",{}]"#);
-    assert_eq!(it.receives(key), [&*ok(1, 3, "t", "{}"), CLOSED, BYE]);
+    assert_eq!(it.asks(key, r#"[1,3,"t","phx_leave",{}]"#), [&*ok(1, 3, "t", "{}"), CLOSED, BYE]);
     let changes = ["channels -1", "topics -2", "subscriptions -3", "messages_out +3"];
     assert_eq!(it.counts(), changes);
-    it.broadcasts("u", "news", "1");
-    it.fans_out();
+    it.delivers("u", "news", "1");
     assert_eq!(it.receives(key), [r#"[1,null,"w","news",1]"#]);
     it.sends(key, r#"[1,3,"w","stop",{}]"#);
     assert_eq!(it.core.metrics().subscriptions.value(), 0);
@@ -92,10 +87,8 @@ fn rejoin_removes_further_topics() {
     let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
-    it.sends(key, r#"[2,2,"t","phx_join",{}]"#);
-    it.receives(key);
-    it.broadcasts("u", "news", "1");
-    it.fans_out();
+    it.asks(key, r#"[2,2,"t","phx_join",{}]"#);
+    it.delivers("u", "news", "1");
     assert!(it.receives(key).is_empty());
 }
 
@@ -134,8 +127,7 @@ fn relayed_broadcast_ends_a_channel_that_panics() {
     it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
     it.broadcasts("u", "stop", "null");
     it.broadcasts("u", "news", "1");
-    it.broadcasts("t", "news", "2");
-    it.fans_out();
+    it.delivers("t", "news", "2");
     let pushed = r#"[1,null,"t","pushed",null]"#.to_owned();
     assert_eq!(it.receives(key), [news("t", "2"), pushed, CLOSED.into(), BYE.into()]);
     assert_eq!((it.node.charged(0), it.core.metrics().topics.value()), (0, 0));
@@ -146,9 +138,8 @@ fn relayed_broadcast_ends_a_channel_that_panics() {
 #[test]
 fn further_topics_and_ids_are_not_channels() {
     let user_socket = UserSocket { channels_max: 1, ..scripted(standard).user_socket() };
-    let mut it = TestShard::with(Config::default(), vec![user_socket]);
-    let state = SocketState { id: Some("id".into()), ..SocketState::default() };
-    let key = it.opens_with(Wire::V2, state);
+    let mut it = TestShard::of(user_socket);
+    let key = it.opens_as(Wire::V2, "id");
     it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
     it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
     it.sends(key, r#"[1,3,"id","phx_leave",{}]"#);

@@ -35,8 +35,7 @@ fn socket_waits_until_its_channel_is_ready() {
     it.sends(key, r#"[1,2,"t","enough",{}]"#);
     assert_eq!(it.receives(key), [ok(1, 2, "t", "null")], "what it had in hand is answered");
     assert!(it.out.is_held(key) && phase(&mut it, key) == Phase::Waiting);
-    it.broadcasts("t", "news", "1");
-    it.fans_out();
+    it.delivers("t", "news", "1");
     assert_eq!(it.receives(key), [r#"[null,null,"t","news",1]"#]);
     it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
     assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Open);
@@ -86,8 +85,7 @@ fn ending_channel_does_not_pause_its_socket() {
 fn closing_socket_stops_waiting() {
     let mut it = test_shard();
     let key = it.joined(&["t"]);
-    it.sends(key, r#"[1,2,"t","enough",{}]"#);
-    it.receives(key);
+    it.asks(key, r#"[1,2,"t","enough",{}]"#);
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
     assert_eq!(it.receives(key), ["close 1000 "]);
     assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Closing);
@@ -98,8 +96,7 @@ fn closing_socket_stops_waiting() {
 fn channel_that_never_becomes_ready_times_out() {
     let mut it = test_shard();
     let key = it.joined(&["t"]);
-    it.sends(key, r#"[1,2,"t","enough",{}]"#);
-    it.receives(key);
+    it.asks(key, r#"[1,2,"t","enough",{}]"#);
     it.counts();
     let wait = it.node.config.decision_timeout;
     it.advances(wait - Duration::from_secs(1));
@@ -121,19 +118,16 @@ fn channel_that_never_becomes_ready_times_out() {
 /// While it waits for a join, that has its own timeout.
 #[test]
 fn socket_waits_for_each_reason_separately() {
-    let mut it = TestShard::with(
-        Config::default(),
-        vec![user_socket(|_, payload| match payload.json() {
-            Some("\"later\"") => Join::later(async { Join::ok(scripted(standard)) }),
-            _ => Join::ok(scripted(|ctx, heard| match heard {
-                ChannelCall::Info(_) => {
-                    ctx.carry_out([Effect::Hold, Effect::Proceed]);
-                    Outcome::NoReply
-                }
-                other => standard(ctx, other),
-            })),
-        })],
-    );
+    let mut it = TestShard::of(user_socket(|_, payload| match payload.json() {
+        Some("\"later\"") => Join::later(async { Join::ok(scripted(standard)) }),
+        _ => Join::ok(scripted(|ctx, heard| match heard {
+            ChannelCall::Info(_) => {
+                ctx.carry_out([Effect::Hold, Effect::Proceed]);
+                Outcome::NoReply
+            }
+            other => standard(ctx, other),
+        })),
+    }));
     let key = it.joined(&["t"]);
     let id = it.channel(key);
     it.sends(key, r#"[2,2,"u","phx_join","later"]"#);

@@ -3,14 +3,14 @@
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
-use super::{JOIN, deciding, listener_and_joiner, test_shard};
+use super::{JOIN, deciding, listener_and_joiner};
 use crate::testing::*;
 use crate::*;
 
 /// PROTOCOL row 33 and §5.4: nothing is read from the socket until the join is decided.
 #[test]
 fn pending_join_pauses_its_socket() {
-    let mut it = test_shard(deciding());
+    let mut it = TestShard::of(deciding());
     let (listener, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
     assert_eq!(it.out.deeds(), [format!("hold {}", key.slot)]);
@@ -24,15 +24,12 @@ fn pending_join_pauses_its_socket() {
     assert_eq!(it.out.deeds(), [format!("release {}", key.slot)]);
     let socket = &it.out.peer(key).socket;
     assert!(socket.phase() == Phase::Open && socket.own.is_none(), "it keeps no memory for that");
-    assert_eq!(
-        it.counts(),
-        ["channels +1", "topics +1", "subscriptions +1", "joins +1", "messages_out +1"]
-    );
+    assert_eq!(it.changes(), "channels +1, topics +1, subscriptions +1, joins +1, messages_out +1");
 }
 
 #[test]
 fn late_decision_can_refuse_panic_or_defer_again() {
-    let mut it = test_shard(deciding());
+    let mut it = TestShard::of(deciding());
     let (_, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","later error"]"#);
     it.decides();
@@ -54,7 +51,7 @@ fn late_decision_can_refuse_panic_or_defer_again() {
 /// An earlier decision is distinguished from the awaited one.
 #[test]
 fn late_join_decision_is_dropped() {
-    let mut it = test_shard(deciding());
+    let mut it = TestShard::of(deciding());
     let (_, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
     let (_, first, _) = it.node.log().decides.remove(0);
@@ -78,7 +75,7 @@ fn late_join_decision_is_dropped() {
 
 #[test]
 fn undecided_join_is_refused_in_time() {
-    let mut it = test_shard(deciding());
+    let mut it = TestShard::of(deciding());
     let (_, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
     it.fans_out();
@@ -94,7 +91,7 @@ fn undecided_join_is_refused_in_time() {
 
 #[test]
 fn closing_socket_does_not_wait_for_a_decision() {
-    let mut it = test_shard(deciding());
+    let mut it = TestShard::of(deciding());
     let (_, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
@@ -110,9 +107,8 @@ fn closing_socket_does_not_wait_for_a_decision() {
 /// Its own state outlives the wait.
 #[test]
 fn socket_keeps_its_id_after_a_decision() {
-    let mut it = test_shard(deciding());
-    let state = SocketState { id: Some("users:1".into()), ..SocketState::default() };
-    let key = it.opens_with(Wire::V2, state);
+    let mut it = TestShard::of(deciding());
+    let key = it.opens_as(Wire::V2, "users:1");
     it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
     it.advances(TICK * 7);
     it.decides();
@@ -189,7 +185,7 @@ fn paused_client_joins_with_all_effects_of_its_join() {
         "3" => Join::later(async { Join::ok(scripted(standard)) }).after(async {}),
         _ => Join::ok(scripted(standard)).after(async { crash() }).reply(Payload::NULL),
     };
-    let mut it = test_shard(user_socket(move |ctx, payload| {
+    let mut it = TestShard::of(user_socket(move |ctx, payload| {
         ctx.push("early", Payload::EMPTY_OBJECT);
         held(payload.json().unwrap())
     }));
@@ -233,7 +229,7 @@ fn start_function_runs_with_the_member_before_after_join() {
         };
         join.on_start(|ctx| ctx.push("started", Payload::EMPTY_OBJECT))
     };
-    let mut it = test_shard(user_socket(move |_, payload| joined(payload.json().unwrap())));
+    let mut it = TestShard::of(user_socket(move |_, payload| joined(payload.json().unwrap())));
     let pushed = |event: &str| format!(r#"[1,null,"t","{event}",{{}}]"#);
     for payload in ["1", "2", "3"] {
         let key = it.opens(Wire::V2);
@@ -245,6 +241,5 @@ fn start_function_runs_with_the_member_before_after_join() {
         assert_eq!(it.receives(key), expected, "{payload}");
     }
     let key = it.opens(Wire::V2);
-    it.sends(key, r#"[1,1,"t","phx_join",4]"#);
-    assert_eq!(it.receives(key), [reply(1, 1, "t", "error", "null")]);
+    assert_eq!(it.asks(key, r#"[1,1,"t","phx_join",4]"#), [reply(1, 1, "t", "error", "null")]);
 }

@@ -18,8 +18,7 @@ impl Others {
     fn join(it: &mut Node, topic: &str) -> Self {
         let [v1, v2, values] = [Wire::V1, Wire::V2, Wire::Values].map(|wire| {
             let key = it.opens(wire);
-            it.sends(key, topic, "phx_join", "{}");
-            it.settles();
+            it.says(key, topic, "phx_join", "{}");
             it.receives(key);
             key
         });
@@ -50,9 +49,7 @@ impl Others {
 
 #[test]
 fn gap_is_reported_before_newer_messages() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         let v1 = it.opens(Wire::V1);
         it.joins_as(&mut engine, v1, &topic, OPTED_IN);
@@ -73,10 +70,11 @@ fn gap_is_reported_before_newer_messages() {
         assert_eq!(gist(&heard), ["news 1", "simurgh:gap lost", "news 3"]);
         others.heard(&mut it, &topic, &[1, 3]);
         // A client that was away receives the same; one that received the gap missed nothing else.
-        let (_, heard) = it.joins(&mut engine, &topic, &since(&position_of(&joined[1])));
-        assert_eq!(gist(&heard)[1..], ["simurgh:resumed lost", "news 3"]);
-        let (_, heard) = it.joins(&mut engine, &topic, &since(&place));
-        assert_eq!(gist(&heard)[1..], ["simurgh:resumed true", "news 3"]);
+        assert_eq!(
+            it.resumes(&mut engine, &topic, &position_of(&joined[1])),
+            ["simurgh:resumed lost", "news 3"]
+        );
+        assert_eq!(it.resumes(&mut engine, &topic, &place), ["simurgh:resumed true", "news 3"]);
         let core = if topic == it.here { &it.test_shard.core } else { &it.other };
         assert_eq!(core.metrics().history_gaps.value(), 1);
         assert_eq!((it.charged(), it.test_shard.core.metrics().errors_encode.value()), ([0; 2], 0));
@@ -85,9 +83,7 @@ fn gap_is_reported_before_newer_messages() {
 
 #[test]
 fn new_epoch_of_the_broker_is_reported_without_old_messages() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         let others = Others::join(&mut it, &topic);
         it.hears_of(&mut engine, &topic, 1);
@@ -100,8 +96,10 @@ fn new_epoch_of_the_broker_is_reported_without_old_messages() {
         assert_eq!(gist(&heard), ["simurgh:gap epoch", "news 3"]);
         assert_eq!(position_of(&heard[0]), engine.position(1).to_string());
         others.heard(&mut it, &topic, &[1, 3]);
-        let (_, heard) = it.joins(&mut engine, &topic, &since(&position_of(&joined[1])));
-        assert_eq!(gist(&heard)[1..], ["simurgh:resumed epoch", "news 1", "news 2", "news 3"]);
+        assert_eq!(
+            it.resumes(&mut engine, &topic, &position_of(&joined[1])),
+            ["simurgh:resumed epoch", "news 1", "news 2", "news 3"]
+        );
     }
 }
 
@@ -126,9 +124,7 @@ fn join_of_a_quiet_topic_gets_the_current_epoch() {
 
 #[test]
 fn messages_missed_while_unknown_arrive_in_order_or_as_a_gap() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
         let others = Others::join(&mut it, &topic);
         it.hears_of(&mut engine, &topic, 1);
@@ -142,20 +138,22 @@ fn messages_missed_while_unknown_arrive_in_order_or_as_a_gap() {
         let heard = it.receives(key);
         assert_eq!(gist(&heard), ["simurgh:gap unavailable", "news 5", "news 6"]);
         others.heard(&mut it, &topic, &[1, 2, 3, 5, 6]);
-        let (_, heard) = it.joins(&mut engine, &topic, &since(&position_of(&heard[0])));
-        assert_eq!(gist(&heard)[1..], ["simurgh:resumed true", "news 5", "news 6"]);
+        assert_eq!(
+            it.resumes(&mut engine, &topic, &position_of(&heard[0])),
+            ["simurgh:resumed true", "news 5", "news 6"]
+        );
         let third = engine.position(2).to_string();
-        let (_, heard) = it.joins(&mut engine, &topic, &since(&third));
-        assert_eq!(gist(&heard)[1..], ["simurgh:resumed expired", "news 5", "news 6"]);
+        assert_eq!(
+            it.resumes(&mut engine, &topic, &third),
+            ["simurgh:resumed expired", "news 5", "news 6"]
+        );
     }
 }
 
 #[test]
 fn purge_applies_to_all_nodes_and_is_no_gap_for_clients_up_to_date() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
+    for (mut it, mut engine, topic) in both() {
         let mut far = Node { number: 1, ..Node::running(talking()) };
-        let topic = it.topics()[topic].clone();
         let keys = [&mut it, &mut far].map(|it| it.joins(&mut engine, &topic, OPTED_IN).0);
         for n in 1..=2 {
             engine.receives(&topic, n, false);
@@ -177,37 +175,29 @@ fn purge_applies_to_all_nodes_and_is_no_gap_for_clients_up_to_date() {
         let [first, second] = [0, 1].map(|at| engine.position(at).to_string());
         for (it, key) in [(&mut it, keys[0]), (&mut far, keys[1])] {
             assert_eq!(gist(&it.receives(key)), ["news 1", "news 2"]);
-            let (_, heard) = it.joins(&mut engine, &topic, &since(&first));
-            assert_eq!(gist(&heard)[1..], ["simurgh:resumed purged"]);
-            let (_, heard) = it.joins(&mut engine, &topic, &since(&second));
-            assert_eq!(gist(&heard)[1..], ["simurgh:resumed true"]);
+            assert_eq!(it.resumes(&mut engine, &topic, &first), ["simurgh:resumed purged"]);
+            assert_eq!(it.resumes(&mut engine, &topic, &second), ["simurgh:resumed true"]);
         }
     }
 }
 
 #[test]
 fn node_that_did_not_follow_a_topic_knows_of_its_purge() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         engine.receives(&topic, 1, false);
         engine.receives(&topic, 2, false);
         let first = engine.position(0).to_string();
         engine.purges(&topic, None);
         engine.receives(&topic, 4, false);
-        let (_, heard) = it.joins(&mut engine, &topic, &since(&first));
-        assert_eq!(gist(&heard)[1..], ["simurgh:resumed purged", "news 4"]);
+        assert_eq!(it.resumes(&mut engine, &topic, &first), ["simurgh:resumed purged", "news 4"]);
     }
 }
 
 #[test]
 fn node_that_did_not_follow_a_topic_knows_why_its_oldest_are_removed() {
     for (count, reason) in [(3, "overwritten"), (4, "expired")] {
-        for topic in [0, 1] {
-            let rule = HistoryRule { count, ..HistoryRule::default() };
-            let mut it = Node::on(Config::default(), talking(), rule);
-            let mut engine = Engine::new();
-            let topic = it.topics()[topic].clone();
+        let rule = HistoryRule { count, ..HistoryRule::default() };
+        for (mut it, mut engine, topic) in both_on(&Config::default(), rule) {
             (1..=5).for_each(|n| engine.receives(&topic, n, false));
             let first = engine.position(0).to_string();
             // The broker has removed two. The other three are the whole history, or only a part.
@@ -223,10 +213,7 @@ fn node_that_did_not_follow_a_topic_knows_why_its_oldest_are_removed() {
 #[test]
 fn overflow_of_a_home_is_reported_as_a_gap_and_the_rest_is_delivered() {
     let config = Config { mailbox_bytes_max: 1_000, ..Config::default() };
-    for topic in [0, 1] {
-        let mut it = Node::on(config.clone(), talking(), HistoryRule::default());
-        let mut engine = Engine::new();
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both_on(&config, HistoryRule::default()) {
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
         for n in 1..=100 {
             engine.receives(&topic, n, false);
@@ -250,10 +237,7 @@ fn overflow_of_a_home_is_reported_as_a_gap_and_the_rest_is_delivered() {
 fn gap_within_a_partial_replay_is_reported() {
     let mut config = Config::default();
     config.history.portion = ReplayLimits { count: 2, bytes: 64 << 10 };
-    for topic in [0, 1] {
-        let mut it = Node::on(config.clone(), talking(), HistoryRule::default());
-        let mut engine = Engine::new();
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both_on(&config, HistoryRule::default()) {
         let (_, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         (1..=5).for_each(|n| it.hears_of(&mut engine, &topic, n));
         let key = it.opens(Wire::V2);

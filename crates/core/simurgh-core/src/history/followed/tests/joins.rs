@@ -6,8 +6,7 @@ use super::*;
 
 pub(super) fn asks(it: &mut Node, wire: Wire, topic: &str, params: &str) -> Key {
     let key = it.opens(wire);
-    it.sends(key, topic, "phx_join", params);
-    it.settles();
+    it.says(key, topic, "phx_join", params);
     key
 }
 
@@ -84,11 +83,8 @@ fn joins_before_the_topic_begins_are_answered_in_order() {
 
 #[test]
 fn join_waits_while_the_history_is_unknown() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
-        let (live, joined) = it.joins(&mut engine, &topic, OPTED_IN);
-        let first = position_of(&joined[1]);
+    for (mut it, mut engine, topic) in both() {
+        let (live, first) = it.opts_in(&mut engine, &topic);
         it.hears_of(&mut engine, &topic, 1);
         it.receives(live);
         it.is_told(&topic, FromEngine::Unknown);
@@ -112,11 +108,8 @@ fn join_waits_while_the_history_is_unknown() {
 #[test]
 fn join_that_waited_long_enough_gets_a_gap_and_later_the_missed_messages() {
     for (partial, expected) in [(true, &["news 1"][..]), (false, &[])] {
-        for topic in [0, 1] {
-            let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-            let topic = it.topics()[topic].clone();
-            let (_, joined) = it.joins(&mut engine, &topic, OPTED_IN);
-            let first = position_of(&joined[1]);
+        for (mut it, mut engine, topic) in both() {
+            let (_, first) = it.opts_in(&mut engine, &topic);
             it.hears_of(&mut engine, &topic, 1);
             it.is_told(&topic, FromEngine::Unknown);
             let params = format!(r#"{{"simurgh":{{"since":"{first}","partial":{partial}}}}}"#);
@@ -138,9 +131,7 @@ fn join_that_waited_long_enough_gets_a_gap_and_later_the_missed_messages() {
 
 #[test]
 fn engine_that_stores_nothing_delays_no_join() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         let waiting = asks(&mut it, Wire::V2, &topic, &since(&engine_position()));
         assert!(it.receives(waiting).is_empty());
         it.is_told(&topic, FromEngine::Unavailable);
@@ -171,9 +162,7 @@ pub(super) fn engine_position() -> String {
 
 #[test]
 fn client_ahead_of_this_node_joins_when_the_node_caught_up() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         it.joins(&mut engine, &topic, OPTED_IN);
         (1..=3).for_each(|n| engine.receives(&topic, n, false));
         let key = asks(&mut it, Wire::V2, &topic, &since(&engine.position(1).to_string()));
@@ -198,10 +187,8 @@ fn client_ahead_of_this_node_joins_when_the_node_caught_up() {
 /// Each node reports the broker's last number at its time as the position of a quiet topic.
 #[test]
 fn client_from_another_node_joins_a_quiet_topic_without_waiting() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
+    for (mut it, mut engine, topic) in both() {
         let mut far = Node { number: 1, ..Node::running(talking()) };
-        let topic = it.topics()[topic].clone();
         let (_, early) = it.joins(&mut engine, &topic, OPTED_IN);
         engine.seq += 500;
         let (_, late) = far.joins(&mut engine, &topic, OPTED_IN);
@@ -226,12 +213,9 @@ fn client_from_another_node_joins_a_quiet_topic_without_waiting() {
 
 #[test]
 fn client_of_a_node_that_begins_later_gets_newer_messages_or_a_gap() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         engine.seq = 100;
-        let (_, early) = it.joins(&mut engine, &topic, OPTED_IN);
-        let early = position_of(&early[1]);
+        let (_, early) = it.opts_in(&mut engine, &topic);
         engine.receives(&topic, 1, false);
         engine.seq += 50;
         for (floor, expected) in [
@@ -250,9 +234,7 @@ fn client_of_a_node_that_begins_later_gets_newer_messages_or_a_gap() {
 
 #[test]
 fn join_while_a_topic_ends_is_answered_when_it_begins_again() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         it.hears_of(&mut engine, &topic, 1);
         it.test_shard.disconnects(key);
@@ -281,9 +263,7 @@ fn join_while_a_topic_ends_is_answered_when_it_begins_again() {
 /// It was admitted a moment before, and does not know that the topic has ended.
 #[test]
 fn join_while_a_topic_ends_loses_nothing_or_gets_a_gap() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         engine.receives(&topic, 1, false);
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
         it.is_told(&topic, FromEngine::Ended);
@@ -305,11 +285,8 @@ fn join_while_a_topic_ends_loses_nothing_or_gets_a_gap() {
 /// The copy that is asked when the topic begins again may lag behind.
 #[test]
 fn messages_of_an_ended_topic_are_neither_repeated_nor_skipped() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
-        let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
-        let first = position_of(&joined[1]);
+    for (mut it, mut engine, topic) in both() {
+        let (key, first) = it.opts_in(&mut engine, &topic);
         it.hears_of(&mut engine, &topic, 1);
         let older = [engine.begun(0, &topic, 0), engine.begun(0, &topic, 0)];
         it.hears_of(&mut engine, &topic, 2);
@@ -320,8 +297,7 @@ fn messages_of_an_ended_topic_are_neither_repeated_nor_skipped() {
         it.is_told(&topic, engine.told(0, 1));
         it.hears_of(&mut engine, &topic, 3);
         assert_eq!(gist(&it.receives(key)), ["news 1", "news 2", "news 3"]);
-        let (_, heard) = it.joins(&mut engine, &topic, &since(&first));
-        assert_eq!(gist(&heard)[1..], ["simurgh:resumed expired", "news 3"]);
+        assert_eq!(it.resumes(&mut engine, &topic, &first), ["simurgh:resumed expired", "news 3"]);
     }
 }
 
@@ -329,10 +305,7 @@ fn messages_of_an_ended_topic_are_neither_repeated_nor_skipped() {
 fn long_replay_is_partial_and_ends_where_the_log_continues() {
     let mut config = Config::default();
     config.history.portion = ReplayLimits { count: 2, bytes: 64 << 10 };
-    for topic in [0, 1] {
-        let mut it = Node::on(config.clone(), talking(), HistoryRule::default());
-        let mut engine = Engine::new();
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both_on(&config, HistoryRule::default()) {
         let (_, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         (1..=7).for_each(|n| it.hears_of(&mut engine, &topic, n));
         let key = it.opens(Wire::V2);
@@ -376,26 +349,24 @@ fn interceptor_receives_missed_and_new_messages_in_order() {
         let heard = it.receives(live);
         assert_eq!(gist(&heard), expected);
         assert_eq!(heard[3].split(',').next(), Some(r#"["1""#), "it is said to this channel");
-        let (_, heard) = it.joins(&mut engine, &topic, &since(&position_of(&joined[1])));
-        assert_eq!(gist(&heard)[1..], ["simurgh:resumed lost"]);
+        assert_eq!(
+            it.resumes(&mut engine, &topic, &position_of(&joined[1])),
+            ["simurgh:resumed lost"]
+        );
     }
 }
 
 #[test]
 fn client_without_proof_of_a_first_join_gets_no_messages() {
     let rule = HistoryRule { only_own: true, ..HistoryRule::default() };
-    for topic in [0, 1] {
-        let mut it = Node::on(Config::default(), talking(), rule);
-        let mut engine = Engine::new();
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both_on(&Config::default(), rule) {
         engine.receives(&topic, 1, false);
         let key = asks(&mut it, Wire::V2, &topic, OPTED_IN);
         it.advances(Duration::from_millis(2_100));
         let heard = it.receives(key);
         assert_eq!(gist(&heard)[1], "simurgh:resumed unavailable");
         assert!(!heard[1].contains("key"), "{heard:?}");
-        it.is_told(&topic, engine.begun(0, &topic, 0));
-        it.begun.insert(topic.clone());
+        it.begins(&engine, &topic);
         let (key, heard) = it.joins(&mut engine, &topic, &since(&engine_position()));
         assert!(heard[1].contains(r#""reason":"epoch","count":0"#), "{heard:?}");
         let (first, proof) = (position_of(&heard[1]), heard[1].split(r#""key":""#).nth(1));
@@ -412,9 +383,7 @@ fn client_without_proof_of_a_first_join_gets_no_messages() {
 
 #[test]
 fn position_precedes_a_binary_broadcast() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         it.sends(key, &topic, "binary", "{}");
         it.is_served(&mut engine);
@@ -428,9 +397,7 @@ fn position_precedes_a_binary_broadcast() {
 /// The floor of a connection continues with numbers that have holes, and items.
 #[test]
 fn rejoin_on_one_connection_repeats_no_message() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         let first = since(&position_of(&joined[1]));
         engine.receives(&topic, 1, false);
@@ -453,9 +420,7 @@ fn rejoin_on_one_connection_repeats_no_message() {
 /// It left before it could receive the gap, and its join shows that.
 #[test]
 fn rejoin_before_a_gap_was_received_reports_the_gap() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
         it.hears_of(&mut engine, &topic, 1);
         let before = engine.position(0).to_string();

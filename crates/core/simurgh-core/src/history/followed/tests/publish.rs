@@ -10,18 +10,20 @@ fn only_store(it: &mut Node) -> StoreRequest {
     it.stores.pop_front().unwrap()
 }
 
+/// The broker stores the only message that it was sent.
+fn keeps_only(it: &mut Node, engine: &mut Engine) -> (u64, StoredAt) {
+    let store = only_store(it);
+    (store.number, engine.keeps(0, store, false))
+}
+
 #[test]
 fn effects_after_a_broadcast_wait_for_its_return() {
     for (topic, is_heard_first) in [(0, true), (0, false), (1, true), (1, false)] {
         let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
-        it.sends(key, &topic, "say", r#"{"n":1}"#);
-        it.settles();
-        assert!(
-            it.receives(key).is_empty() && it.test_shard.out.is_held(key),
-            "nobody has kept it"
-        );
+        it.says(key, &topic, "say", r#"{"n":1}"#);
+        assert!(it.receives(key).is_empty() && it.test_shard.out.is_held(key), "nobody kept it");
         let store = only_store(&mut it);
         assert_eq!(store.age, Some(Duration::from_secs(300)));
         let number = store.number;
@@ -29,11 +31,9 @@ fn effects_after_a_broadcast_wait_for_its_return() {
         if is_heard_first {
             it.is_told(&topic, engine.told(0, 0));
             assert_eq!(gist(&it.receives(key)), ["news 1", "behind", "phx_reply ok"]);
-            it.test_shard.node.post_stored(number, Ok(at));
-            it.settles();
+            it.is_answered(number, Ok(at));
         } else {
-            it.test_shard.node.post_stored(number, Ok(at));
-            it.settles();
+            it.is_answered(number, Ok(at));
             assert!(it.receives(key).is_empty(), "its own broadcast comes first");
             it.is_told(&topic, engine.told(0, 0));
             assert_eq!(gist(&it.receives(key)), ["news 1", "behind", "phx_reply ok"]);
@@ -52,15 +52,11 @@ fn effects_after_a_refused_broadcast_are_dropped() {
         (NotKept::Full, "not stored"),
         (NotKept::Unconfirmed, "unconfirmed"),
     ] {
-        for topic in [0, 1] {
-            let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-            let topic = it.topics()[topic].clone();
+        for (mut it, mut engine, topic) in both() {
             let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
-            it.sends(key, &topic, "say", r#"{"n":1}"#);
-            it.settles();
+            it.says(key, &topic, "say", r#"{"n":1}"#);
             let store = only_store(&mut it);
-            it.test_shard.node.post_stored(store.number, Err(why.clone()));
-            it.settles();
+            it.is_answered(store.number, Err(why.clone()));
             assert_eq!(gist(&it.receives(key)), [format!("phx_reply {told}")]);
             assert!(!it.test_shard.out.is_held(key));
             assert_eq!(it.charged(), [0; 2]);
@@ -77,13 +73,9 @@ fn stored_broadcast_that_does_not_return_is_answered_later() {
     let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     for topic in it.topics() {
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
-        it.sends(key, &topic, "say", r#"{"n":1}"#);
-        it.settles();
-        let store = only_store(&mut it);
-        let number = store.number;
-        let at = engine.keeps(0, store, false);
-        it.test_shard.node.post_stored(number, Ok(at));
-        it.settles();
+        it.says(key, &topic, "say", r#"{"n":1}"#);
+        let (number, at) = keeps_only(&mut it, &mut engine);
+        it.is_answered(number, Ok(at));
         it.advances(Duration::from_millis(1_900));
         assert!(it.receives(key).is_empty());
         it.advances(Duration::from_millis(200));
@@ -105,8 +97,7 @@ fn unanswered_store_times_out_and_is_no_longer_counted() {
         let answer: KeptCallback = Box::new(move |it| heard.lock().unwrap().push(it));
         let broadcast = Broadcast::new(&*topic, "news", Payload::EMPTY_OBJECT);
         it.test_shard.node.keep(broadcast, Some("once".into()), Some(answer)).unwrap();
-        it.sends(key, &topic, "say", r#"{"n":1}"#);
-        it.settles();
+        it.says(key, &topic, "say", r#"{"n":1}"#);
         assert!(it.charged().iter().any(|bytes| *bytes > 0), "it holds whoever publishes");
         it.advances(Duration::from_secs(8));
         assert!(it.receives(key).is_empty());
@@ -186,27 +177,23 @@ fn publisher_faster_than_the_broker_is_refused() {
     });
     let taken = taken.count();
     assert!((20..40).contains(&taken), "{taken} of 67 bytes and a little each");
-    it.sends(key, &topic, "say", r#"{"n":1}"#);
-    it.settles();
+    it.says(key, &topic, "say", r#"{"n":1}"#);
     it.looks();
     assert_eq!(it.stores.len(), taken + 1);
     it.test_shard.node.charge(0, 8_000);
     let speaker = it.joins(&mut engine, &topic, "{}").0;
     let _ = it.receives(key);
     it.test_shard.node.charge(0, 8_000);
-    it.sends(speaker, &topic, "say", r#"{"n":2}"#);
-    it.settles();
+    it.says(speaker, &topic, "say", r#"{"n":2}"#);
     assert_eq!(gist(&it.receives(speaker)), ["phx_reply not stored"]);
     assert_eq!(it.charged(), [16_000, 0], "all that was kept meanwhile counts no longer");
 }
 
 #[test]
 fn client_does_not_receive_its_own_broadcast_on_any_node() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
+    for (mut it, mut engine, topic) in both() {
         let mut far = Node { number: 1, ..Node::running(talking()) };
-        let topic = it.topics()[topic].clone();
-        let (ann, joined) = it.joins(&mut engine, &topic, &as_ann("null"));
+        let (ann, joined) = it.joins(&mut engine, &topic, ANN);
         let first = position_of(&joined[1]);
         let (plain, _) = it.joins(&mut engine, &topic, "{}");
         // Its members have the same ids there.
@@ -222,7 +209,7 @@ fn client_does_not_receive_its_own_broadcast_on_any_node() {
         assert_eq!(gist(&it.receives(plain)), ["news 1"]);
         assert_eq!(gist(&far.receives(bob)), ["news 1", "news 2"]);
         assert_eq!(gist(&far.receives(eve)), ["news 1", "news 2"]);
-        let since = as_ann(&format!("\"{first}\""));
+        let since = as_ann(&first);
         let (_, heard) = far.joins(&mut engine, &topic, &since);
         assert_eq!(gist(&heard[1..]), ["simurgh:resumed true", "news 2"]);
         assert!(heard[1].contains(r#""count":1"#), "{heard:?}");
@@ -242,23 +229,19 @@ fn broadcast_without_local_members_is_answered_when_stored() {
     let topic = it.here.clone();
     let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
     for other in ["elsewhere", "far", "away"] {
-        it.sends(key, &topic, "to", &format!("\"{other}\""));
-        it.settles();
+        it.says(key, &topic, "to", &format!("\"{other}\""));
         let store = only_store(&mut it);
         assert_eq!(store.broadcast.topic(), other);
         let number = store.number;
         let at = engine.keeps(0, store, false);
-        it.test_shard.node.post_stored(number, Ok(at));
-        it.settles();
+        it.is_answered(number, Ok(at));
         assert_eq!(gist(&it.receives(key)), ["phx_reply ok"]);
     }
 }
 
 #[test]
 fn broadcast_of_a_client_that_disconnects_is_delivered() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
         let (other, _) = it.joins(&mut engine, &topic, "{}");
         it.sends(key, &topic, "say", r#"{"n":1}"#);
@@ -279,17 +262,14 @@ fn broadcast_before_the_topic_begins_arrives_before_the_reply() {
             let topic = it.topics()[topic].clone();
             engine.receives(&topic, 1, false);
             let key = it.opens(Wire::V2);
-            it.sends(key, &topic, "phx_join", "{}");
-            it.settles();
+            it.says(key, &topic, "phx_join", "{}");
             assert_eq!(gist(&it.receives(key)), ["phx_reply ok"]);
-            it.sends(key, &topic, "say", r#"{"n":2}"#);
-            it.settles();
+            it.says(key, &topic, "say", r#"{"n":2}"#);
             let store = only_store(&mut it);
             let number = store.number;
             let before = engine.begun(0, &topic, 0);
             let at = engine.keeps(0, store, false);
-            it.test_shard.node.post_stored(number, Ok(at));
-            it.settles();
+            it.is_answered(number, Ok(at));
             assert!(it.receives(key).is_empty());
             match is_in_it {
                 true => it.is_told(&topic, engine.begun(0, &topic, 0)),

@@ -30,9 +30,7 @@ fn seqs(page: &HistoryPage) -> Vec<u64> {
 
 #[test]
 fn reading_a_topic_follows_it_and_waits_for_its_history() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         (1..=2).for_each(|n| engine.receives(&topic, n, false));
         let pages = it.asks_for(&topic, None);
         assert!(pages.lock().unwrap().is_empty());
@@ -60,9 +58,7 @@ fn reading_a_topic_follows_it_and_waits_for_its_history() {
 
 #[test]
 fn unknown_history_is_unavailable_and_retained_messages_are_returned() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         let pages = it.asks_for(&topic, None);
         it.advances(Duration::from_millis(2_100));
         let page = pages.lock().unwrap().pop().unwrap();
@@ -92,8 +88,7 @@ fn purge_reports_its_result() {
         it.settles();
         it.looks();
         let (_, number) = it.forgets.pop().unwrap();
-        it.test_shard.node.post_stored(number, Err(NotKept::Refused("no".into())));
-        it.settles();
+        it.is_answered(number, Err(NotKept::Refused("no".into())));
         ask(&it);
         it.is_served(&mut engine);
         let told = std::mem::take(&mut *answers.lock().unwrap());
@@ -124,10 +119,11 @@ fn followed_topics_are_listed() {
     (0..20).for_each(|_| it.advances(Duration::from_secs(6)));
     assert_eq!(list(&mut it), [0]);
     let last = engine.position(0).to_string();
-    let (_, heard) = it.joins(&mut engine, &topic, &since(&last));
-    assert_eq!(gist(&heard)[1..], ["simurgh:resumed true"]);
-    let (_, heard) = it.joins(&mut engine, &topic, &since(&position_of(&joined[1])));
-    assert_eq!(gist(&heard)[1..], ["simurgh:resumed expired"]);
+    assert_eq!(it.resumes(&mut engine, &topic, &last), ["simurgh:resumed true"]);
+    assert_eq!(
+        it.resumes(&mut engine, &topic, &position_of(&joined[1])),
+        ["simurgh:resumed expired"]
+    );
     it.begun.clear();
     it.advances(Duration::from_secs(6));
     it.is_told(&topic, FromEngine::Ended);

@@ -13,9 +13,7 @@ impl Node {
 
 #[test]
 fn join_without_a_known_history_continues_when_the_topic_begins() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         let since = since(&engine_position());
         let keys = [OPTED_IN, &since].map(|params| asks(&mut it, Wire::V2, &topic, params));
         it.advances(Duration::from_millis(2_100));
@@ -28,8 +26,7 @@ fn join_without_a_known_history_continues_when_the_topic_begins() {
         assert_eq!(positions[1], engine_position(), "it is where it was");
         let (plain, _) = it.joins_unserved(&topic);
         engine.receives(&topic, 1, false);
-        it.is_told(&topic, engine.begun(0, &topic, 0));
-        it.begun.insert(topic.clone());
+        it.begins(&engine, &topic);
         it.hears_of(&mut engine, &topic, 2);
         for key in keys {
             let heard = it.receives(key);
@@ -63,28 +60,25 @@ fn clients_from_another_node_get_a_notice_when_the_topic_begins_empty() {
 /// Its position stays valid elsewhere, and here when the topic has begun.
 #[test]
 fn leave_before_a_topic_begins_loses_nothing() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         (1..=3).for_each(|n| engine.receives(&topic, n, false));
         let key = asks(&mut it, Wire::V2, &topic, &since(&engine.position(0).to_string()));
         it.advances(Duration::from_millis(2_100));
         let heard = it.receives(key);
         assert_eq!(gist(&heard)[1..], ["simurgh:resumed unavailable"]);
         it.test_shard.disconnects(key);
-        it.is_told(&topic, engine.begun(0, &topic, 0));
-        it.begun.insert(topic.clone());
-        let (_, heard) = it.joins(&mut engine, &topic, &since(&position_of(&heard[1])));
-        assert_eq!(gist(&heard)[1..], ["simurgh:resumed true", "news 2", "news 3"]);
+        it.begins(&engine, &topic);
+        assert_eq!(
+            it.resumes(&mut engine, &topic, &position_of(&heard[1])),
+            ["simurgh:resumed true", "news 2", "news 3"]
+        );
     }
 }
 
 /// The same on one connection: nothing was sent on it.
 #[test]
 fn rejoin_without_a_known_history_continues_at_its_position() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         (1..=3).for_each(|n| engine.receives(&topic, n, false));
         let since = since(&engine.position(0).to_string());
         let key = asks(&mut it, Wire::V2, &topic, &since);
@@ -92,8 +86,7 @@ fn rejoin_without_a_known_history_continues_at_its_position() {
         assert_eq!(gist(&it.receives(key))[1..], ["simurgh:resumed unavailable"]);
         it.sends(key, &topic, "phx_leave", "{}");
         it.receives(key);
-        it.is_told(&topic, engine.begun(0, &topic, 0));
-        it.begun.insert(topic.clone());
+        it.begins(&engine, &topic);
         let heard = it.joins_as(&mut engine, key, &topic, &since);
         assert_eq!(gist(&heard)[1..], ["simurgh:resumed true", "news 2", "news 3"]);
     }
@@ -101,20 +94,16 @@ fn rejoin_without_a_known_history_continues_at_its_position() {
 
 #[test]
 fn empty_topic_has_no_gap_when_it_begins() {
-    for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+    for (mut it, mut engine, topic) in both() {
         let key = asks(&mut it, Wire::V2, &topic, OPTED_IN);
         it.advances(Duration::from_millis(2_100));
         assert_eq!(gist(&it.receives(key))[1], "simurgh:resumed unavailable");
-        it.is_told(&topic, engine.begun(0, &topic, 0));
-        it.begun.insert(topic.clone());
+        it.begins(&engine, &topic);
         let heard = it.receives(key);
         assert_eq!(gist(&heard), ["simurgh:at"]);
         let place = position_of(&heard[0]);
         it.test_shard.disconnects(key);
         it.hears_of(&mut engine, &topic, 1);
-        let (_, heard) = it.joins(&mut engine, &topic, &since(&place));
-        assert_eq!(gist(&heard)[1..], ["simurgh:resumed true", "news 1"]);
+        assert_eq!(it.resumes(&mut engine, &topic, &place), ["simurgh:resumed true", "news 1"]);
     }
 }

@@ -13,11 +13,9 @@ fn interceptor_can_stop_in_handle_out() {
     for (how, last) in [("\"stop\"", CLOSED), ("\"crash\"", CRASHED)] {
         let mut it = TestShard::running(interceptor());
         let key = it.joined(&["t"]);
-        it.node.broadcast(Broadcast::new("t", "shout", Payload::from_json(how))).unwrap();
-        it.handles_mail();
+        it.broadcasts("t", "shout", how);
         it.broadcasts("t", "shout", "2");
-        it.broadcasts("t", "news", "3");
-        it.fans_out();
+        it.delivers("t", "news", "3");
         assert_eq!(it.receives(key), [&*heard(how), last, BYE]);
         assert_eq!(it.core.metrics().topics.value(), 0);
         assert_eq!(it.node.charged(0), 0);
@@ -39,8 +37,7 @@ fn stopping_interceptor_sends_pending_messages_first() {
         for (how, notice) in [("\"stop\"", CLOSED), ("\"crash\"", CRASHED)] {
             let mut it = TestShard::running(interceptor());
             let key = it.joined(&["t"]);
-            it.node.broadcast(Broadcast::new("t", "shout", Payload::from_json(how))).unwrap();
-            it.handles_mail();
+            it.broadcasts("t", "shout", how);
             it.broadcasts("t", "shout", "2");
             it.broadcasts("t", "news", "3");
             it.sends(key, &format!(r#"[1,2,"t","{event}",{{}}]"#));
@@ -59,8 +56,7 @@ fn stopping_interceptor_sends_pending_messages_first() {
 /// Its own effects may end it: all effects of the callback are carried out before.
 #[test]
 fn channel_that_ends_by_its_own_broadcast_sends_everything_before() {
-    let notes = Notes::default();
-    let told = notes.clone();
+    let (notes, told) = Notes::shared();
     let channel = scripted(move |ctx, heard| match heard {
         ChannelCall::Out(..) => Outcome::Stop(Stop::Normal),
         ChannelCall::In(event, _) => {
@@ -79,10 +75,7 @@ fn channel_that_ends_by_its_own_broadcast_sends_everything_before() {
             ctx.push("pushed", Payload::from_json("1"));
             Outcome::NoReply
         }
-        ChannelCall::Ends(reason) => {
-            told.add(format!("{reason:?}"));
-            Outcome::NoReply
-        }
+        ChannelCall::Ends(reason) => told.of_call(format!("{reason:?}")),
         _ => Outcome::NoReply,
     });
     let mut it = TestShard::running(channel.clone().intercepting(&["shout"]));
@@ -105,14 +98,11 @@ fn channel_that_ends_by_its_own_broadcast_sends_everything_before() {
     assert_eq!(notes.take(), ["Stopped(Normal)"; 4]);
     assert!(it.core.history_waits() == 0);
     let joining = channel.intercepting(&["shout"]);
-    let mut it = TestShard::with(
-        Config::default(),
-        vec![user_socket(move |ctx, _| {
-            ctx.broadcast("shout", Payload::NULL);
-            ctx.push("pushed", Payload::from_json("1"));
-            Join::ok(joining.clone())
-        })],
-    );
+    let mut it = TestShard::of(user_socket(move |ctx, _| {
+        ctx.broadcast("shout", Payload::NULL);
+        ctx.push("pushed", Payload::from_json("1"));
+        Join::ok(joining.clone())
+    }));
     let key = it.opens(Wire::V2);
     it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
     assert_eq!(it.receives(key), [ok(1, 1, "t", "{}"), pushed("1"), CLOSED.into()]);
