@@ -145,21 +145,6 @@ proptest! {
 }
 
 #[test]
-fn control_messages_leave_first_and_untaken_ones_keep_their_place() {
-    let mut outbox = Outbox::new(OutboxConfig::default());
-    for (class, number) in
-        [(Class::Plain, 1), (Class::Presence, 2), (Class::Plain, 3), (Class::Control, 4)]
-    {
-        outbox.push(class, subject("a"), envelope(number, 0), 0).unwrap();
-    }
-    assert_eq!(outbox.front(), Some((Class::Control, &subject("a"), &envelope(4, 0))));
-    assert_eq!(outbox.front(), Some((Class::Control, &subject("a"), &envelope(4, 0))));
-    let order: Vec<Bytes> = std::iter::from_fn(|| outbox.pop()).map(|it| it.2).collect();
-    assert_eq!(order, [4, 2, 1, 3].map(|number| envelope(number, 0)));
-    assert!(outbox.is_empty());
-}
-
-#[test]
 fn full_outbox_keeps_the_newest_plain_messages_and_rejects_others() {
     let mut outbox = Outbox::new(OutboxConfig::default());
     let mut dropped = Dropped::default();

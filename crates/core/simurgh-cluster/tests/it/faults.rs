@@ -5,17 +5,6 @@ use super::*;
 
 const TOPICS: [&str; 4] = ["a", "b", "c", "rooms:lobby"];
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-}
-
 /// Checks what every node has received on every topic; each payload is `[publisher,number]`.
 fn check(it: &Simulation, last: &mut BTreeMap<(usize, String, u64), u64>, seed: u64) -> usize {
     let mut count = 0;

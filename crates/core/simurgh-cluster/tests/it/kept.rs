@@ -12,9 +12,23 @@ const WANTS: Retention = Retention { count: 100, bytes: 1 << 20, age_ms: 300_000
 const TOPICS: [&str; 3] = ["a", "rooms:lobby", "x"];
 
 impl Simulation {
+    /// Nodes of which the first two follow a topic.
+    fn keeping(nodes: usize, seed: u64) -> Self {
+        let mut it = Self::new(nodes, seed);
+        (0..2).for_each(|at| it.begins_kept(at, "a"));
+        it.advance(10 * MILLISECOND);
+        it
+    }
+
     fn begins_kept(&mut self, at: usize, topic: &str) {
         let time = self.time();
         self.node(at).cluster.topic_begins(topic, 0, Some(WANTS), time);
+    }
+
+    fn follows(&mut self, at: usize, topic: &str) {
+        let time = self.time();
+        let Node { cluster, heard } = self.node(at);
+        cluster.follow(topic, WANTS, time, heard);
     }
 
     fn stores(&mut self, at: usize, topic: &str, number: u64) {
@@ -56,9 +70,7 @@ fn texts(said: &[SeenEvent]) -> Vec<String> {
 
 #[test]
 fn followers_see_one_order_and_publishers_learn_their_positions() {
-    let mut it = Simulation::new(3, 30);
-    (0..2).for_each(|at| it.begins_kept(at, "a"));
-    it.advance(10 * MILLISECOND);
+    let mut it = Simulation::keeping(3, 30);
     for number in 0..60 {
         it.stores((number % 3) as usize, "a", number);
         if number % 7 == 0 {
@@ -66,9 +78,7 @@ fn followers_see_one_order_and_publishers_learn_their_positions() {
         }
     }
     it.advance(50 * MILLISECOND);
-    let time = it.time();
-    let Node { cluster, heard } = it.node(2);
-    cluster.follow("a", WANTS, time, heard);
+    it.follows(2, "a");
     it.advance(10 * MILLISECOND);
     let all = [0, 1, 2].map(|at| messages(&it.kept(at, "a")));
     let places =
@@ -92,23 +102,16 @@ fn followers_see_one_order_and_publishers_learn_their_positions() {
 fn topic_history_is_followed_while_its_subscription_lasts() {
     let mut it = Simulation::new(1, 31);
     it.begins_kept(0, "members");
-    let time = it.time();
-    let Node { cluster, heard } = it.node(0);
-    cluster.follow("asked", WANTS, time, heard);
+    it.follows(0, "asked");
     it.advance(14 * SECOND);
-    let time = it.time();
-    let Node { cluster, heard } = it.node(0);
-    cluster.follow("asked", WANTS, time, heard);
-    cluster.topic_ends("members", 0, time);
+    it.follows(0, "asked");
+    it.end(0, "members");
     it.advance(14 * SECOND);
     assert_eq!(it.node(0).cluster.followed(), 2);
     it.advance(15 * SECOND);
     for topic in ["asked", "members"] {
         let said = it.kept(0, topic);
-        assert!(
-            matches!(said[..], [SeenEvent::Begun { .. }, SeenEvent::Ended]),
-            "{topic}: {said:?}"
-        );
+        assert!(matches!(said[..], [SeenEvent::Begun { .. }, SeenEvent::Ended]), "{said:?}");
     }
     assert_eq!(it.node(0).cluster.followed(), 0);
     it.stores(0, "members", 1);
@@ -145,13 +148,10 @@ fn message_stored_elsewhere_is_plain_where_history_is_not_declared() {
 #[test]
 fn whole_bucket_messages_of_unfollowed_topics_count_as_unwanted() {
     let mut it = Simulation::new(1, 33);
-    let prefix = Prefix::new("a").unwrap();
-    let mut config = ClusterConfig::new(prefix.clone(), "whole");
+    let mut config = ClusterConfig::new(Prefix::new("a").unwrap(), "whole");
     config.history = Some(HistoryConfig::default());
     config.interests.exact_max = 0;
-    let adapter = Box::new(it.network.adapter(&prefix));
-    let cluster = Cluster::new(config, adapter, NodeId(1001), 1, it.time());
-    it.nodes.push(Some(Node { cluster, heard: NodeRecord::default() }));
+    it.starts_with(config, NodeId(1001));
     let bucket = Bucket::of("0");
     let same = (1..).map(|it: u32| it.to_string()).find(|it| Bucket::of(it) == bucket);
     let same = same.unwrap();
@@ -168,9 +168,7 @@ fn whole_bucket_messages_of_unfollowed_topics_count_as_unwanted() {
 
 #[test]
 fn stores_wait_for_a_temporarily_unreachable_broker() {
-    let mut it = Simulation::new(2, 34);
-    (0..2).for_each(|at| it.begins_kept(at, "a"));
-    it.advance(10 * MILLISECOND);
+    let mut it = Simulation::keeping(2, 34);
     it.network.kill();
     it.advance(100 * MILLISECOND);
     it.stores(0, "a", 1);
@@ -216,16 +214,10 @@ fn broker_without_storage_refuses_stores_with_its_own_reason() {
 #[test]
 fn node_without_history_refuses_stores_and_reports_unavailable() {
     let mut it = Simulation::new(0, 36);
-    let prefix = Prefix::new("a").unwrap();
-    let config = ClusterConfig::new(prefix.clone(), "plain");
-    let adapter = Box::new(it.network.adapter(&prefix));
-    let cluster = Cluster::new(config, adapter, NodeId(1), 1, it.time());
-    it.nodes.push(Some(Node { cluster, heard: NodeRecord::default() }));
+    it.starts_with(ClusterConfig::new(Prefix::new("a").unwrap(), "plain"), NodeId(1));
     it.stores(0, "a", 1);
     it.forgets(0, "a", 2);
-    let time = it.time();
-    let Node { cluster, heard } = it.node(0);
-    cluster.follow("a", WANTS, time, heard);
+    it.follows(0, "a");
     assert!(matches!(it.stored(0, 1), Some(Err(NotKept::Refused(_)))));
     assert!(matches!(it.stored(0, 2), Some(Err(NotKept::Refused(_)))));
     assert_eq!(it.kept(0, "a"), [SeenEvent::Unavailable]);
@@ -233,9 +225,7 @@ fn node_without_history_refuses_stores_and_reports_unavailable() {
 
 #[test]
 fn broker_that_lost_its_data_restarts_history_on_every_node() {
-    let mut it = Simulation::new(2, 37);
-    (0..2).for_each(|at| it.begins_kept(at, "a"));
-    it.advance(10 * MILLISECOND);
+    let mut it = Simulation::keeping(2, 37);
     it.stores(0, "a", 1);
     it.advance(10 * MILLISECOND);
     it.network.restart(RestartData::Lost);
@@ -258,9 +248,7 @@ fn broker_that_lost_its_data_restarts_history_on_every_node() {
 
 #[test]
 fn purge_removes_messages_on_every_node_and_in_the_broker() {
-    let mut it = Simulation::new(3, 38);
-    (0..2).for_each(|at| it.begins_kept(at, "a"));
-    it.advance(10 * MILLISECOND);
+    let mut it = Simulation::keeping(3, 38);
     it.stores(0, "a", 1);
     it.advance(10 * MILLISECOND);
     it.forgets(1, "a", 2);
@@ -303,17 +291,6 @@ fn message_with_a_repeated_id_is_stored_once_across_nodes() {
     assert_eq!(places.map(|it| it.is_duplicate), [false, true, true]);
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-}
-
 fn faulty(it: &mut Simulation, random: &mut Random, number: u64) {
     let at = random.below(3) as usize;
     let topic = TOPICS[random.below(3) as usize];
@@ -329,10 +306,7 @@ fn faulty(it: &mut Simulation, random: &mut Random, number: u64) {
         12 => it.network.lossy(at, 200_000),
         13 => it.network.lossy(at, 0),
         14 => it.forgets(at, topic, number),
-        15 => {
-            let time = it.time();
-            it.node(at).cluster.topic_ends(topic, 0, time);
-        }
+        15 => it.end(at, topic),
         16 => it.begins_kept(at, topic),
         _ if random.below(4) == 0 => it.network.restart(RestartData::Lost),
         _ => {}

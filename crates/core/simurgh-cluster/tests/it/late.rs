@@ -41,8 +41,7 @@ fn message_resent_by_a_node_that_left_arrives_once() {
     it.advance(10 * MILLISECOND);
     it.network.cut(0, Direction::Hearing);
     it.broadcast(0, "t", "1");
-    let time = it.time();
-    it.node(0).cluster.bye(time);
+    it.bye(0);
     it.advance(10 * MILLISECOND);
     assert_eq!(it.node(1).heard.gone, ids(&[0]));
     it.network.reset(0);
@@ -99,9 +98,8 @@ fn presence_of_an_unknown_node_is_ignored() {
     let mut it = Simulation::new(1, 35);
     it.presence(0, "t", ToPeers::Begin);
     it.advance(SECOND);
-    let (prefix, owner) = (Prefix::new("a").unwrap(), Owner(77));
-    let mut adapter = it.network.adapter(&prefix);
-    adapter.start(NodeId(owner.0));
+    let owner = Owner(77);
+    let (prefix, mut adapter) = it.stranger(NodeId(owner.0));
     let (phx_ref, meta) = (PhxRefs::new(owner).next(1), Meta::parse("{}").unwrap());
     let entry = Shared { key: "k".into(), phx_ref, phx_ref_prev: None, meta, extra: None };
     let delta = Delta { owner, from: 0, to: 1, joins: vec![entry], leaves: vec![] };
@@ -157,16 +155,12 @@ fn state_from_before_a_new_link_is_requested_again() {
 #[test]
 fn disconnect_does_not_wait_for_a_late_hello_of_a_node_that_has_ended() {
     let mut it = Simulation::new(3, 41);
-    let time = it.time();
-    it.node(2).cluster.bye(time);
+    it.bye(2);
     it.advance(SECOND);
     it.stop(2);
     it.network.cut(1, Direction::Both);
-    let time = it.time();
-    let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
-    let prefix = Prefix::new("a").unwrap();
-    let mut adapter = it.network.adapter(&prefix);
-    adapter.start(NodeId(80));
+    let number = it.disconnect(0, "user:1");
+    let (prefix, mut adapter) = it.stranger(NodeId(80));
     let beat = Beat {
         id: NodeId(1002),
         name: "node-2".into(),
@@ -181,14 +175,11 @@ fn disconnect_does_not_wait_for_a_late_hello_of_a_node_that_has_ended() {
     it.advance(SECOND);
     it.network.mend(1);
     it.advance(20 * SECOND);
-    let outcome = it.node(0).heard.outcomes[&number].clone();
-    assert_eq!((outcome.confirmed, outcome.missing), (ids(&[1]), vec![]));
+    assert_eq!(it.outcome(0, number), (ids(&[1]), vec![]));
 }
 
 fn forge(it: &mut Simulation, sender: NodeId, origin: NodeId, n: u64) {
-    let prefix = Prefix::new("a").unwrap();
-    let mut adapter = it.network.adapter(&prefix);
-    adapter.start(sender);
+    let (prefix, mut adapter) = it.stranger(sender);
     let draft = Draft::broadcast(origin, "t", &Item::new("e", ItemPayload::Json("0"))).unwrap();
     adapter.publish(&prefix.topic(Space::Broadcast, "t"), stamped(draft.unnumbered(), n)).unwrap();
     it.advance(SECOND);

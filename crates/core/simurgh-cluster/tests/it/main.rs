@@ -124,16 +124,19 @@ impl Simulation {
 
     fn starts(&mut self, prefix: &str) -> usize {
         let (at, prefix) = (self.nodes.len(), Prefix::new(prefix).unwrap());
-        let adapter = Box::new(self.network.adapter(&prefix));
         let mut config = ClusterConfig::new(prefix, format!("node-{at}"));
         config.history = Some(HistoryConfig::default());
         config.peers.gone_ns = self.gone_ns;
         config.peers.settings = self.settings.clone();
         config.peers.silent_ns = config.peers.silent_ns.min(self.gone_ns);
-        let (me, seed) = (NodeId(1000 + at as u64), at as u64);
-        let cluster = Cluster::new(config, adapter, me, seed, self.time());
-        self.nodes.push(Some(Node { cluster, heard: NodeRecord::default() }));
+        self.starts_with(config, NodeId(1000 + at as u64));
         at
+    }
+
+    fn starts_with(&mut self, config: ClusterConfig, me: NodeId) {
+        let adapter = Box::new(self.network.adapter(&config.prefix));
+        let cluster = Cluster::new(config, adapter, me, self.nodes.len() as u64, self.time());
+        self.nodes.push(Some(Node { cluster, heard: NodeRecord::default() }));
     }
 
     fn node(&mut self, at: usize) -> &mut Node {
@@ -171,6 +174,53 @@ impl Simulation {
         self.node(at).cluster.topic_begins(topic, shard, None, time);
     }
 
+    fn end(&mut self, at: usize, topic: &str) {
+        let time = self.time();
+        self.node(at).cluster.topic_ends(topic, 0, time);
+    }
+
+    fn bye(&mut self, at: usize) {
+        let time = self.time();
+        self.node(at).cluster.bye(time);
+    }
+
+    fn disconnect(&mut self, at: usize, socket_id: &str) -> DisconnectNumber {
+        let time = self.time();
+        self.node(at).cluster.disconnect(socket_id, time).unwrap()
+    }
+
+    /// The nodes that have confirmed a disconnect, and those that have not.
+    fn outcome(&mut self, at: usize, number: DisconnectNumber) -> (Vec<NodeId>, Vec<NodeId>) {
+        let mut outcome = self.node(at).heard.outcomes[&number].clone();
+        outcome.confirmed.sort_unstable();
+        (outcome.confirmed, outcome.missing)
+    }
+
+    fn call(&mut self, at: usize, node: u64, number: u64, body: &[u8]) -> Result<(), CallError> {
+        let time = self.time();
+        self.node(at).cluster.call(NodeId(node), CallNumber(number), (3, body), time)
+    }
+
+    fn answer(&mut self, at: usize, number: u64, body: &[u8]) {
+        let time = self.time();
+        self.node(at).cluster.answer(NodeId(1000), number, (200, body), time).unwrap();
+    }
+
+    fn await_topic(&mut self, at: usize, topic: &str, waiter: u64) {
+        let time = self.time();
+        let cluster = &mut self.node(at).cluster;
+        cluster.await_topic(topic, waiter, time);
+        cluster.settle(time);
+    }
+
+    /// A connection to the broker that is no node of the tests.
+    fn stranger(&mut self, id: NodeId) -> (Prefix, Loopback) {
+        let prefix = Prefix::new("a").unwrap();
+        let mut adapter = self.network.adapter(&prefix);
+        adapter.start(id);
+        (prefix, adapter)
+    }
+
     fn broadcast(&mut self, at: usize, topic: &str, json: &str) {
         let time = self.time();
         let item = Item::new("e", ItemPayload::Json(json));
@@ -187,6 +237,17 @@ impl Simulation {
         let all = &mut self.node(at).heard.broadcasts;
         let own = all.extract_if(.., |(it, ..)| it == topic);
         own.map(|(_, json, _)| json).collect()
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
     }
 }
 
@@ -220,15 +281,13 @@ fn topic_is_received_until_its_linger_period_after_the_last_member() {
     let mut it = Simulation::new(2, 2);
     it.begin(1, "t", 0);
     it.advance(10 * MILLISECOND);
-    let time = it.time();
-    it.node(1).cluster.topic_ends("t", 0, time);
+    it.end(1, "t");
     it.advance(10 * SECOND);
     it.begin(1, "t", 0);
     it.broadcast(0, "t", "1");
     it.advance(10 * MILLISECOND);
     assert_eq!(it.take_broadcasts(1, "t"), ["1"]);
-    let time = it.time();
-    it.node(1).cluster.topic_ends("t", 0, time);
+    it.end(1, "t");
     it.advance(30 * SECOND);
     it.broadcast(0, "t", "2");
     it.advance(10 * MILLISECOND);
@@ -323,22 +382,16 @@ fn node_with_a_new_link_does_not_assume_it_is_alone() {
 #[test]
 fn disconnect_runs_once_on_each_node_and_every_node_confirms() {
     let mut it = Simulation::new(4, 7);
-    let time = it.time();
-    let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
+    let number = it.disconnect(0, "user:1");
     it.advance(50 * MILLISECOND);
-    let mut outcome = it.node(0).heard.outcomes[&number].clone();
-    outcome.confirmed.sort_unstable();
-    assert_eq!((outcome.confirmed, outcome.missing), (ids(&[1, 2, 3]), vec![]));
+    assert_eq!(it.outcome(0, number), (ids(&[1, 2, 3]), vec![]));
     it.network.cut(2, Direction::Both);
-    let time = it.time();
-    let number = it.node(0).cluster.disconnect("user:2", time).unwrap();
+    let number = it.disconnect(0, "user:2");
     it.advance(2 * SECOND);
     assert!(!it.node(0).heard.outcomes.contains_key(&number));
     it.network.mend(2);
     it.advance(20 * SECOND);
-    let mut outcome = it.node(0).heard.outcomes[&number].clone();
-    outcome.confirmed.sort_unstable();
-    assert_eq!((outcome.confirmed, outcome.missing), (ids(&[1, 2, 3]), vec![]));
+    assert_eq!(it.outcome(0, number), (ids(&[1, 2, 3]), vec![]));
     for at in [1, 2, 3] {
         assert_eq!(it.node(at).heard.disconnects, ["user:1", "user:2"], "node {at}");
     }
@@ -348,11 +401,9 @@ fn disconnect_runs_once_on_each_node_and_every_node_confirms() {
 fn node_that_does_not_confirm_is_named_after_a_minute() {
     let mut it = Simulation::new(3, 8);
     it.network.cut(1, Direction::Both);
-    let time = it.time();
-    let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
+    let number = it.disconnect(0, "user:1");
     it.advance(61 * SECOND);
-    let outcome = it.node(0).heard.outcomes[&number].clone();
-    assert_eq!((outcome.confirmed, outcome.missing), (ids(&[2]), ids(&[1])));
+    assert_eq!(it.outcome(0, number), (ids(&[2]), ids(&[1])));
 }
 
 #[test]
@@ -360,8 +411,7 @@ fn dead_node_is_gone_after_30_seconds_and_a_leaving_one_at_once() {
     let mut it = Simulation::new(3, 9);
     // Over a new link no node is missed yet.
     it.advance(10 * SECOND);
-    let time = it.time();
-    it.node(1).cluster.bye(time);
+    it.bye(1);
     it.advance(20 * MILLISECOND);
     assert!(it.node(1).cluster.is_flushed());
     it.stop(1);
@@ -458,28 +508,25 @@ fn invalid_envelopes_are_counted_and_ignored() {
 #[test]
 fn node_calls_another_and_gets_its_answer() {
     let mut it = Simulation::new(3, 11);
-    let (time, number) = (it.time(), CallNumber(5));
     let body = vec![7; 600 << 10];
-    it.node(0).cluster.call(NodeId(1001), number, (3, &body), time).unwrap();
+    it.call(0, 1001, 5, &body).unwrap();
     it.advance(100 * MILLISECOND);
     assert_eq!(it.node(1).heard.calls, [(NodeId(1000), 5, 3, body.clone())]);
     assert!(it.node(2).heard.calls.is_empty(), "nobody else is asked");
-    let time = it.time();
-    it.node(1).cluster.answer(NodeId(1000), 5, (200, b"done"), time).unwrap();
+    it.answer(1, 5, b"done");
     it.advance(100 * MILLISECOND);
     let answer = Answer { status: 200, body: b"done".to_vec() };
-    assert_eq!(it.node(0).heard.answers, [(number, Some(answer))]);
+    assert_eq!(it.node(0).heard.answers, [(CallNumber(5), Some(answer))]);
 }
 
 #[test]
 fn caller_that_hangs_up_gets_no_answer_and_the_callee_is_notified() {
     let mut it = Simulation::new(2, 12);
-    let (time, number) = (it.time(), CallNumber(5));
-    it.node(0).cluster.call(NodeId(1001), number, (3, b"x"), time).unwrap();
+    it.call(0, 1001, 5, b"x").unwrap();
     it.advance(100 * MILLISECOND);
     let time = it.time();
-    it.node(0).cluster.hang_up(number, time);
-    it.node(1).cluster.answer(NodeId(1000), 5, (200, b"late"), time).unwrap();
+    it.node(0).cluster.hang_up(CallNumber(5), time);
+    it.answer(1, 5, b"late");
     it.advance(100 * MILLISECOND);
     assert_eq!(it.node(1).heard.hung_up, [(NodeId(1000), 5)]);
     assert!(it.node(0).heard.answers.is_empty());
@@ -488,10 +535,8 @@ fn caller_that_hangs_up_gets_no_answer_and_the_callee_is_notified() {
 #[test]
 fn call_ends_when_the_called_node_is_gone() {
     let mut it = Simulation::new(2, 13);
-    let time = it.time();
-    let nobody = it.node(0).cluster.call(NodeId(7), CallNumber(1), (3, b""), time);
-    assert_eq!(nobody, Err(CallError::NoSuchNode));
-    it.node(0).cluster.call(NodeId(1001), CallNumber(2), (3, b""), time).unwrap();
+    assert_eq!(it.call(0, 7, 1, b""), Err(CallError::NoSuchNode));
+    it.call(0, 1001, 2, b"").unwrap();
     it.stop(1);
     it.advance(60 * SECOND);
     assert_eq!(it.node(0).heard.answers, [(CallNumber(2), None)]);
@@ -502,11 +547,10 @@ fn calls_beyond_the_outbox_limit_are_rejected_as_a_whole() {
     let mut it = Simulation::new(2, 14);
     it.network.kill();
     it.advance(SECOND);
-    let (time, body) = (it.time(), vec![0; 15 << 20]);
-    let cluster = &mut it.node(0).cluster;
+    let body = vec![0; 15 << 20];
     let mut call = |number| {
-        let called = cluster.call(NodeId(1001), CallNumber(number), (3, &body), time);
-        (called, cluster.outbox().len_of(Class::Call))
+        let called = it.call(0, 1001, number, &body);
+        (called, it.node(0).cluster.outbox().len_of(Class::Call))
     };
     assert_eq!((call(1), call(2)), ((Ok(()), 30), (Ok(()), 60)));
     assert_eq!(call(3), (Err(CallError::Busy), 60));
@@ -516,12 +560,9 @@ fn calls_beyond_the_outbox_limit_are_rejected_as_a_whole() {
 #[test]
 fn node_known_only_by_its_heartbeat_gets_pending_disconnects() {
     let mut it = Simulation::new(1, 15);
-    let time = it.time();
-    let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
+    let number = it.disconnect(0, "user:1");
     it.advance(100 * MILLISECOND);
-    let prefix = Prefix::new("a").unwrap();
-    let mut stranger = it.network.adapter(&prefix);
-    stranger.start(NodeId(77));
+    let (prefix, mut stranger) = it.stranger(NodeId(77));
     it.advance(100 * MILLISECOND);
     let beat = Beat {
         id: NodeId(77),
@@ -544,9 +585,7 @@ fn node_known_only_by_its_heartbeat_gets_pending_disconnects() {
 #[test]
 fn topic_waiter_is_notified_once_the_topic_is_subscribed() {
     let mut it = Simulation::new(2, 16);
-    let time = it.time();
-    it.node(0).cluster.await_topic("t", 7, time);
-    it.node(0).cluster.settle(time);
+    it.await_topic(0, "t", 7);
     assert_eq!(it.node(0).cluster.poll_awaited(), None, "the engine has not said so yet");
     it.advance(100 * MILLISECOND);
     assert_eq!(it.node(0).cluster.poll_awaited(), Some(7));
@@ -554,34 +593,28 @@ fn topic_waiter_is_notified_once_the_topic_is_subscribed() {
     it.broadcast(1, "t", "1");
     it.advance(100 * MILLISECOND);
     assert_eq!(it.take_broadcasts(0, "t"), ["1"]);
-    let time = it.time();
-    it.node(0).cluster.await_topic("t", 8, time);
-    it.node(0).cluster.settle(time);
+    it.await_topic(0, "t", 8);
     assert_eq!(it.node(0).cluster.poll_awaited(), Some(8));
 }
 
 #[test]
 fn topic_waiters_do_not_wait_for_an_unreachable_broker() {
     let mut it = Simulation::new(1, 17);
-    let time = it.time();
-    it.node(0).cluster.await_topic("a", 1, time);
+    it.await_topic(0, "a", 1);
     it.network.kill();
     it.advance(10 * SECOND);
     assert_eq!(it.node(0).cluster.poll_awaited(), Some(1));
-    let time = it.time();
-    it.node(0).cluster.await_topic("b", 2, time);
+    it.await_topic(0, "b", 2);
     assert_eq!(it.node(0).cluster.poll_awaited(), Some(2));
 }
 
 #[test]
 fn awaited_topic_without_members_is_unsubscribed() {
     let mut it = Simulation::new(1, 18);
-    let time = it.time();
-    it.node(0).cluster.await_topic("t", 1, time);
+    it.await_topic(0, "t", 1);
     it.advance(15 * SECOND);
     assert_eq!(it.node(0).cluster.interests().counts().exact, 1);
-    let time = it.time();
-    it.node(0).cluster.await_topic("t", 2, time);
+    it.await_topic(0, "t", 2);
     it.advance(14 * SECOND);
     assert_eq!(it.node(0).cluster.interests().counts().exact, 1, "its time begins anew");
     it.advance(15 * SECOND);

@@ -4,21 +4,11 @@ use std::collections::BTreeMap;
 
 use simurgh_history::{NotKept, StoredAt};
 
+use super::engine::RecordingSink;
 use super::*;
 use crate::adapter::ID_BYTES_MAX;
 use crate::envelope::{Header, Kind};
 use crate::history::store_queue::{GATHERED_BYTES_MAX, ITEMS_MAX, STORE_BYTES};
-
-#[derive(Default)]
-struct RecordingSink(BTreeMap<u64, Result<StoredAt, NotKept>>);
-
-impl HistorySink for RecordingSink {
-    fn history(&mut self, _: &str, _: HistoryEvent<'_>) {}
-
-    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
-        assert!(self.0.insert(number, outcome).is_none(), "{number} is answered once");
-    }
-}
 
 struct Scenario {
     keeping: History,
@@ -40,21 +30,30 @@ impl Scenario {
     }
 
     fn store_range(&mut self, topic: &str, numbers: std::ops::Range<u64>) {
-        for number in numbers {
-            let text = number.to_string();
-            self.keeping.push(
-                topic,
-                &Storing::Item(store(number, &text)),
-                self.now_ns,
-                &mut self.sink,
-            );
+        numbers.for_each(|number| self.push(topic, store(number, &number.to_string())));
+    }
+
+    fn push(&mut self, topic: &str, item: StoreItem<'_>) {
+        self.keeping.push(topic, &Storing::Item(item), self.now_ns, &mut self.sink);
+    }
+
+    fn forget(&mut self, topic: &str, number: u64) {
+        self.keeping.push(topic, &Storing::Forget(number), self.now_ns, &mut self.sink);
+    }
+
+    /// Answers everything that leaves, one by one. Returns what `seen` says of each.
+    fn answer_all<T>(&mut self, answer: (u64, bool), seen: impl Fn(&Outgoing) -> T) -> Vec<T> {
+        let mut all = Vec::new();
+        while let Some(outgoing) = self.leaves().pop() {
+            all.push(seen(&outgoing));
+            self.answers(&outgoing, Ok(answer));
         }
+        all
     }
 
     fn store_with_id(&mut self, topic: &str, number: u64, id: &str) {
         let text = number.to_string();
-        let store = StoreItem { id: Some(id), ..store(number, &text) };
-        self.keeping.push(topic, &Storing::Item(store), self.now_ns, &mut self.sink);
+        self.push(topic, StoreItem { id: Some(id), ..store(number, &text) });
     }
 
     /// Everything that is handed over now.
@@ -100,11 +99,11 @@ fn messages_queued_during_a_store_share_the_next_envelope() {
     let other = it.leaves();
     assert_eq!(other.iter().map(texts).collect::<Vec<_>>(), [["100"]], "another topic's");
     it.answers(&first[0], Ok((9, false)));
-    assert_eq!(it.sink.0, BTreeMap::from([(0, at(9, 0)), (1, at(9, 1))]));
+    assert_eq!(it.sink.stored, BTreeMap::from([(0, at(9, 0)), (1, at(9, 1))]));
     let second = it.leaves();
     assert_eq!((second.len(), texts(&second[0]).len()), (1, ITEMS_MAX));
     it.answers(&second[0], Ok((12, false)));
-    assert_eq!(it.sink.0[&65], at(12, 63));
+    assert_eq!(it.sink.stored[&65], at(12, 63));
     let third = it.leaves();
     assert_eq!(texts(&third[0]), ["66", "67", "68", "69"]);
     let header = |it: &Outgoing| Header::read(&it.envelope).unwrap();
@@ -120,17 +119,15 @@ fn envelope_of_several_messages_stays_within_its_size_limit() {
     let mut it = Scenario::new();
     let text = format!("\"{}\"", "x".repeat(30_000));
     for number in 0..5 {
-        it.keeping.push("a", &Storing::Item(store(number, &text)), 0, &mut it.sink);
+        it.push("a", store(number, &text));
     }
     let large = format!("\"{}\"", "x".repeat(100_000));
-    it.keeping.push("a", &Storing::Item(store(5, &large)), 0, &mut it.sink);
-    let mut counts = Vec::new();
-    while let Some(outgoing) = it.leaves().pop() {
-        let count = texts(&outgoing).len();
+    it.push("a", store(5, &large));
+    let counts = it.answer_all((1, false), |outgoing| {
+        let count = texts(outgoing).len();
         assert!(count == 1 || outgoing.envelope.len() <= GATHERED_BYTES_MAX);
-        counts.push(count);
-        it.answers(&outgoing, Ok((1, false)));
-    }
+        count
+    });
     assert_eq!(counts, [2, 2, 1, 1]);
 }
 
@@ -139,16 +136,11 @@ fn messages_of_another_age_or_too_long_a_wait_get_their_own_envelope() {
     let mut it = Scenario::new();
     let second = |seconds| Some(std::time::Duration::from_secs(seconds));
     for (number, age) in [(0, second(5)), (1, second(5)), (2, None), (3, None)] {
-        let store = StoreItem { age, ..store(number, "1") };
-        it.keeping.push("a", &Storing::Item(store), 0, &mut it.sink);
+        it.push("a", StoreItem { age, ..store(number, "1") });
     }
     it.advance(SECOND);
     it.store_range("a", 4..5);
-    let mut ages = Vec::new();
-    while let Some(outgoing) = it.leaves().pop() {
-        ages.push((outgoing.age, texts(&outgoing).len()));
-        it.answers(&outgoing, Ok((1, false)));
-    }
+    let ages = it.answer_all((1, false), |it| (it.age, texts(it).len()));
     assert_eq!(ages, [(second(5), 2), (None, 2), (None, 1)]);
 }
 
@@ -185,7 +177,7 @@ fn message_with_id_is_stored_alone_under_an_id_unique_to_its_topic() {
     publishers.sort_unstable();
     publishers.dedup();
     assert_eq!(publishers.len(), 5);
-    let is_duplicate = |number: u64| it.sink.0[&number].as_ref().unwrap().is_duplicate;
+    let is_duplicate = |number: u64| it.sink.stored[&number].as_ref().unwrap().is_duplicate;
     assert!(!is_duplicate(0), "the adapter has repeated it, nobody else");
     assert!(is_duplicate(1) && is_duplicate(5));
 }
@@ -214,9 +206,9 @@ fn unsent_store_is_refused_at_its_timeout_and_never_sent_later() {
     it.store_range("a", 0..3);
     let wait_ns = HistoryConfig::default().wait_ns;
     it.advance(wait_ns - 1);
-    assert!(it.sink.0.is_empty());
+    assert!(it.sink.stored.is_empty());
     it.advance(1);
-    assert!((0..3).all(|number| matches!(it.sink.0[&number], Err(NotKept::Refused(_)))));
+    assert!((0..3).all(|number| matches!(it.sink.stored[&number], Err(NotKept::Refused(_)))));
     assert!(it.leaves().is_empty());
     assert!(it.keeping.stores.is_empty() && it.keeping.stores.bytes() == 0);
     it.store_range("a", 3..4);
@@ -231,15 +223,15 @@ fn sent_store_times_out_unconfirmed_and_its_topic_waits_for_the_answer() {
     let first = it.leaves();
     it.store_range("a", 2..3);
     it.advance(5 * SECOND);
-    assert_eq!(it.sink.0[&0], Err(NotKept::Unconfirmed));
-    assert_eq!(it.sink.0[&1], Err(NotKept::Unconfirmed));
+    assert_eq!(it.sink.stored[&0], Err(NotKept::Unconfirmed));
+    assert_eq!(it.sink.stored[&1], Err(NotKept::Unconfirmed));
     assert!(it.leaves().is_empty(), "the first may still be stored, before the next");
     assert!(!it.keeping.stores.is_empty());
     it.answers(&first[0], Ok((1, false)));
     let second = it.leaves();
     assert_eq!(texts(&second[0]), ["2"]);
     it.answers(&second[0], Err(NotStored::Unconfirmed));
-    assert_eq!(it.sink.0[&2], Err(NotKept::Unconfirmed));
+    assert_eq!(it.sink.stored[&2], Err(NotKept::Unconfirmed));
     assert_eq!((it.keeping.counts.unconfirmed, it.keeping.stores.bytes()), (3, 0));
 }
 
@@ -260,7 +252,7 @@ fn store_not_taken_by_the_adapter_is_sent_next_or_never() {
     let refused = it.leaves().remove(0);
     it.keeping.not_taken(Next::Store(refused));
     it.advance(9 * SECOND);
-    assert!(matches!(it.sink.0[&2], Err(NotKept::Refused(_))));
+    assert!(matches!(it.sink.stored[&2], Err(NotKept::Refused(_))));
     assert!(it.leaves().is_empty());
     it.store_range("c", 3..4);
     assert_eq!(texts(&it.leaves()[0]), ["3"]);
@@ -271,18 +263,18 @@ fn store_beyond_the_byte_limit_is_refused_until_bytes_are_released() {
     let max = 10_000;
     let mut it = Scenario::with(HistoryConfig { waiting_bytes: max, ..HistoryConfig::default() });
     let mut number = 0;
-    while !it.sink.0.contains_key(&number) {
+    while !it.sink.stored.contains_key(&number) {
         number += 1;
         it.store_range(&format!("topic {}", number % 7), number..number + 1);
     }
-    assert_eq!(it.sink.0[&number], Err(NotKept::Full));
+    assert_eq!(it.sink.stored[&number], Err(NotKept::Full));
     let bytes = it.keeping.stores.bytes();
     assert!(bytes <= max && bytes > max - 1_000 - STORE_BYTES, "{bytes}");
     for outgoing in it.leaves() {
         it.answers(&outgoing, Err(NotStored::Refused("no".into())));
     }
     assert_eq!(it.keeping.stores.bytes(), 0);
-    assert_eq!(it.sink.0[&1], Err(NotKept::Refused("no".into())));
+    assert_eq!(it.sink.stored[&1], Err(NotKept::Refused("no".into())));
     let counts = it.keeping.counts;
     assert_eq!((counts.full, counts.refused), (1, number - 1));
 }
@@ -292,11 +284,11 @@ fn store_that_cannot_be_encoded_is_refused_with_the_reason() {
     let mut it = Scenario::new();
     let reserved =
         StoreItem { item: Item::new("phx_close", ItemPayload::Json("1")), ..store(1, "1") };
-    it.keeping.push("a", &Storing::Item(reserved), 0, &mut it.sink);
+    it.push("a", reserved);
     it.store_range(&"x".repeat(70_000), 2..3);
-    it.keeping.push(&"x".repeat(70_000), &Storing::Forget(3), 0, &mut it.sink);
+    it.forget(&"x".repeat(70_000), 3);
     for number in 1..=3 {
-        assert!(matches!(it.sink.0[&number], Err(NotKept::Refused(_))), "{number}");
+        assert!(matches!(it.sink.stored[&number], Err(NotKept::Refused(_))), "{number}");
     }
     assert!(it.keeping.stores.is_empty() && it.leaves().is_empty());
     assert_eq!(it.keeping.stores.bytes(), 0);
@@ -306,7 +298,7 @@ fn store_that_cannot_be_encoded_is_refused_with_the_reason() {
 fn purge_keeps_its_place_among_stored_messages() {
     let mut it = Scenario::new();
     it.store_range("a", 0..2);
-    it.keeping.push("a", &Storing::Forget(2), 0, &mut it.sink);
+    it.forget("a", 2);
     it.store_range("a", 3..5);
     let mut kinds = Vec::new();
     loop {
@@ -325,7 +317,7 @@ fn purge_keeps_its_place_among_stored_messages() {
         }
     }
     assert_eq!(kinds, [(Kind::Broadcast, 2), (Kind::Forget, 0), (Kind::Broadcast, 2)]);
-    assert_eq!(it.sink.0[&2], at(20, 0));
+    assert_eq!(it.sink.stored[&2], at(20, 0));
     let why = NotStored::Refused("no permission".into());
     assert_eq!(it.keeping.notices.pop_front(), Some(HistoryNotice::NotPurged("a".into(), why)));
     assert_eq!(it.keeping.counts.purges_failed, 1);
@@ -335,7 +327,7 @@ fn purge_keeps_its_place_among_stored_messages() {
 #[test]
 fn purge_for_a_lost_broker_is_not_applied_to_the_next_one() {
     let mut it = Scenario::new();
-    it.keeping.push("a", &Storing::Forget(0), 0, &mut it.sink);
+    it.forget("a", 0);
     let Some(Next::Store(outgoing)) = it.keeping.next(&mut it.n, 0) else { panic!("the wish") };
     it.answers(&outgoing, Ok((20, false)));
     it.keeping.follows.down(false, 0);
@@ -353,7 +345,7 @@ fn topics_with_nothing_to_store_are_released() {
         }
         it.advance(9 * SECOND);
     }
-    assert_eq!(it.sink.0.len(), 5_000);
+    assert_eq!(it.sink.stored.len(), 5_000);
     assert!(it.keeping.stores.ready_len() <= 64, "{}", it.keeping.stores.ready_len());
     assert!(it.keeping.stores.is_empty() && it.leaves().is_empty());
 }

@@ -13,6 +13,14 @@ pub(super) fn scenario(nodes: usize) -> Scenario {
     Scenario::new(nodes, &HistoryConfig::default())
 }
 
+/// Two nodes, of which the second follows a topic with one message of the first.
+fn followed() -> Scenario {
+    let mut it = scenario(2);
+    it.follow(1, A);
+    it.store_many(0, 1);
+    it
+}
+
 pub(super) fn short(said: &[SeenEvent]) -> Vec<String> {
     let texts = |all: &[Message]| {
         let texts: Vec<&str> = all.iter().map(|it| &*it.text).collect();
@@ -110,9 +118,7 @@ fn highest_known_position_is_used_if_the_broker_reports_none() {
 
 #[test]
 fn lost_messages_are_fetched_when_the_next_one_arrives() {
-    let mut it = scenario(2);
-    it.follow(1, A);
-    it.store_many(0, 1);
+    let mut it = followed();
     it.nodes[1].loses = 3;
     it.store_many(0, 3);
     assert_eq!(it.take_texts(1), ["0<<=0", "1"]);
@@ -124,9 +130,7 @@ fn lost_messages_are_fetched_when_the_next_one_arrives() {
 
 #[test]
 fn removed_messages_are_reported_as_a_gap_before_newer_ones() {
-    let mut it = scenario(2);
-    it.follow(1, A);
-    it.store_many(0, 1);
+    let mut it = followed();
     it.nodes[1].loses = 5;
     it.store_many(0, 5);
     it.remove(A, 5);
@@ -151,9 +155,7 @@ fn removed_messages_are_reported_as_a_gap_before_newer_ones() {
 /// Single messages were removed, while the last known one is still there.
 #[test]
 fn gap_of_removed_messages_is_reported_before_waiting_messages() {
-    let mut it = scenario(2);
-    it.follow(1, A);
-    it.store_many(0, 1);
+    let mut it = followed();
     it.nodes[1].loses = 1;
     it.delay_ns = SECOND;
     it.store_many(0, 2);
@@ -182,9 +184,7 @@ fn topic_starts_only_with_messages_before_the_first_waiting_one() {
 /// Messages missing in a copy are not a gap; the leader is asked last.
 #[test]
 fn lagging_replica_is_asked_again_and_the_leader_last() {
-    let mut it = scenario(2);
-    it.follow(1, A);
-    it.store_many(0, 1);
+    let mut it = followed();
     it.lag_ns = 100 * SECOND;
     it.nodes[1].loses = 1;
     it.store_many(0, 2);
@@ -206,9 +206,7 @@ fn lagging_replica_is_asked_again_and_the_leader_last() {
 
 #[test]
 fn lost_last_message_is_found_by_the_slow_check() {
-    let mut it = scenario(2);
-    it.follow(1, A);
-    it.store_many(0, 1);
+    let mut it = followed();
     it.nodes[1].loses = 1;
     it.store_many(0, 1);
     it.advance(32 * SECOND, SECOND);
@@ -352,9 +350,7 @@ fn new_epoch_restarts_every_topic() {
 /// Its last message was removed long ago: that alone is not a loss.
 #[test]
 fn quiet_topic_has_no_gap_after_a_new_link() {
-    let mut it = scenario(2);
-    it.follow(1, A);
-    it.store_many(0, 1);
+    let mut it = followed();
     it.advance(400 * SECOND, 10 * SECOND);
     it.down(1);
     it.advance(20 * SECOND, SECOND);
@@ -366,9 +362,7 @@ fn quiet_topic_has_no_gap_after_a_new_link() {
 
 #[test]
 fn messages_possibly_stored_and_removed_without_a_link_are_a_gap() {
-    let mut it = scenario(2);
-    it.follow(1, A);
-    it.store_many(0, 1);
+    let mut it = followed();
     it.down(1);
     it.store_many(0, 1);
     it.advance(400 * SECOND, 10 * SECOND);
