@@ -304,6 +304,13 @@ impl TestShard {
         Self { core, out: TestSockets::default(), node, seen }
     }
 
+    /// It with sockets that have joined `t`. Counters are compared with those of now.
+    pub(crate) fn members<const COUNT: usize>(mut self) -> (Self, [Key; COUNT]) {
+        let keys = std::array::from_fn(|_| self.joined(&["t"]));
+        self.counts();
+        (self, keys)
+    }
+
     pub(crate) fn opens(&mut self, wire: Wire) -> Key {
         self.opens_with(wire, SocketState::default())
     }
@@ -384,9 +391,10 @@ impl TestShard {
     }
 
     /// The same, sent to all members.
-    pub(crate) fn delivers(&mut self, topic: &str, event: &str, json: &'static str) {
+    pub(crate) fn delivers(&mut self, topic: &str, event: &str, json: &'static str) -> &mut Self {
         self.broadcasts(topic, event, json);
         self.fans_out();
+        self
     }
 
     pub(crate) fn fans_out(&mut self) -> Next {

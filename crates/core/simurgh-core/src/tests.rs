@@ -191,9 +191,7 @@ fn unused_callbacks_have_defaults() {
             Outcome::unknown_event()
         }
     }
-    let mut it = TestShard::of(user_socket(|_, _| Join::ok(Least)));
-    let key = it.joined(&["t"]);
-    it.counts();
+    let (mut it, [key]) = TestShard::of(user_socket(|_, _| Join::ok(Least))).members();
     it.delivers("t", "e", "1");
     assert_eq!(it.receives(key), [r#"[null,null,"t","e",1]"#], "nothing is intercepted");
     it.sends(key, r#"[1,2,"t","e",{}]"#);

@@ -22,6 +22,13 @@ fn sent(kind: Kind, number: u64, head: u16, body: &[u8], hear: &mut dyn FnMut(&P
     }
 }
 
+/// One call to another node.
+fn started() -> (Calls, CallNumber) {
+    let (mut calls, number) = (Calls::default(), CallNumber(9));
+    calls.start(number, THERE).unwrap();
+    (calls, number)
+}
+
 fn body(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|it| (it % 251) as u8).collect()
 }
@@ -47,9 +54,7 @@ fn call_bodies_of_any_length_arrive_unchanged() {
 
 #[test]
 fn answer_from_another_node_or_for_another_call_is_ignored() {
-    let mut calls = Calls::default();
-    let number = CallNumber(9);
-    calls.start(number, THERE).unwrap();
+    let (mut calls, number) = started();
     sent(Kind::Return, number.0, 1, b"x", &mut |it| {
         assert_eq!(calls.answered(NodeId(3), it), None);
     });
@@ -79,9 +84,7 @@ fn oversized_answer_is_dropped_at_its_first_piece() {
 #[test]
 fn body_with_a_missing_piece_is_dropped() {
     let body = body(3 * CALL_PIECE_BYTES);
-    let mut calls = Calls::default();
-    let number = CallNumber(9);
-    calls.start(number, THERE).unwrap();
+    let (mut calls, number) = started();
     let (mut at, mut answers, mut heard) = (0, Vec::new(), Vec::new());
     sent(Kind::Return, number.0, 1, &body, &mut |it| {
         at += 1;

@@ -13,6 +13,13 @@ fn new() -> Disconnects {
     Disconnects::new(DisconnectsConfig::default())
 }
 
+/// One disconnect that these nodes have to confirm.
+fn started(nodes: &[NodeId]) -> (Disconnects, DisconnectNumber) {
+    let mut all = new();
+    let number = all.start("user:7", nodes.iter().copied(), [], 0).unwrap();
+    (all, number)
+}
+
 fn sends(disconnects: &mut Disconnects) -> Vec<(u64, Option<NodeId>)> {
     let mut all = Vec::new();
     while let Some(it) = disconnects.poll_send() {
@@ -27,8 +34,7 @@ fn outcome(confirmed: &[NodeId], missing: &[NodeId]) -> DisconnectOutcome {
 
 #[test]
 fn disconnect_is_resent_until_every_node_has_answered() {
-    let mut all = new();
-    let number = all.start("user:7", [A, B, C], [], 0).unwrap();
+    let (mut all, number) = started(&[A, B, C]);
     let first = all.poll_send().unwrap();
     assert_eq!((first.number, first.socket_id, first.to), (number, "user:7", None));
     assert_eq!(sends(&mut all), []);
@@ -64,8 +70,7 @@ fn many_unanswered_nodes_get_one_common_request() {
 
 #[test]
 fn node_that_does_not_answer_in_time_is_reported_missing() {
-    let mut all = new();
-    let number = all.start("user:7", [A, B], [], 0).unwrap();
+    let (mut all, number) = started(&[A, B]);
     all.answered(A, number);
     all.tick(60 * SECOND - 1);
     assert_eq!(all.poll_outcome(), None);
@@ -78,8 +83,7 @@ fn node_that_does_not_answer_in_time_is_reported_missing() {
 
 #[test]
 fn node_that_says_hello_gets_pending_disconnects_at_once_and_again() {
-    let mut all = new();
-    let number = all.start("user:7", [A], [], 0).unwrap();
+    let (mut all, number) = started(&[A]);
     all.answered(A, number);
     assert_eq!(all.poll_outcome(), Some((number, outcome(&[A], &[]))));
     sends(&mut all);
@@ -114,8 +118,7 @@ fn silent_node_is_missing_at_once_and_asked_again_on_return() {
 
 #[test]
 fn ended_node_is_neither_confirmed_nor_missing() {
-    let mut all = new();
-    let number = all.start("user:7", [A, B, C], [], 0).unwrap();
+    let (mut all, number) = started(&[A, B, C]);
     all.gone(A, GoneReason::Bye);
     all.gone(B, GoneReason::Replaced);
     all.answered(C, number);
@@ -124,8 +127,7 @@ fn ended_node_is_neither_confirmed_nor_missing() {
 
 #[test]
 fn single_node_waits_for_no_answer_but_still_sends_the_disconnect() {
-    let mut all = new();
-    let number = all.start("user:7", [], [], 0).unwrap();
+    let (mut all, number) = started(&[]);
     assert_eq!(all.poll_outcome(), Some((number, outcome(&[], &[]))));
     assert_eq!(sends(&mut all), [(1, None)]);
 }

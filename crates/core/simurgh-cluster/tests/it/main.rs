@@ -103,6 +103,14 @@ impl Simulation {
         Self::with_gone(nodes, seed, PeersConfig::default().gone_ns)
     }
 
+    /// Nodes of which one has a member of a topic.
+    fn with_member(nodes: usize, seed: u64, at: usize) -> Self {
+        let mut it = Self::new(nodes, seed);
+        it.begin(at, "t", 0);
+        it.advance(10 * MILLISECOND);
+        it
+    }
+
     fn with_gone(nodes: usize, seed: u64, gone_ns: u64) -> Self {
         Self::on(Network::new(seed, NetworkConfig::default()), nodes, gone_ns)
     }
@@ -227,6 +235,14 @@ impl Simulation {
         self.node(at).cluster.broadcast(topic, &item, time).unwrap();
     }
 
+    /// A broadcast of one node arrives alone at another in this time.
+    #[track_caller]
+    fn delivers(&mut self, from: usize, to: usize, json: &str, ns: u64) {
+        self.broadcast(from, "t", json);
+        self.advance(ns);
+        assert_eq!(self.take_broadcasts(to, "t"), [json]);
+    }
+
     fn presence(&mut self, at: usize, topic: &str, what: ToPeers) {
         let time = self.time();
         let Node { cluster, heard } = self.node(at);
@@ -278,15 +294,11 @@ fn broadcast_arrives_once_on_other_nodes_with_members() {
 
 #[test]
 fn topic_is_received_until_its_linger_period_after_the_last_member() {
-    let mut it = Simulation::new(2, 2);
-    it.begin(1, "t", 0);
-    it.advance(10 * MILLISECOND);
+    let mut it = Simulation::with_member(2, 2, 1);
     it.end(1, "t");
     it.advance(10 * SECOND);
     it.begin(1, "t", 0);
-    it.broadcast(0, "t", "1");
-    it.advance(10 * MILLISECOND);
-    assert_eq!(it.take_broadcasts(1, "t"), ["1"]);
+    it.delivers(0, 1, "1", 10 * MILLISECOND);
     it.end(1, "t");
     it.advance(30 * SECOND);
     it.broadcast(0, "t", "2");
@@ -468,24 +480,18 @@ fn messages_resent_by_a_returning_node_are_not_delivered_twice() {
     it.advance(10 * SECOND);
     // The others receive from it, and it does not know: no answer arrives.
     it.network.cut(1, Direction::Hearing);
-    it.broadcast(1, "t", "1");
-    it.advance(SECOND);
-    assert_eq!(it.take_broadcasts(0, "t"), ["1"]);
+    it.delivers(1, 0, "1", SECOND);
     it.network.cut(1, Direction::Both);
     it.advance(45 * SECOND);
     assert_eq!(it.node(0).heard.gone, ids(&[1]));
     it.network.mend(1);
     it.advance(20 * SECOND);
-    it.broadcast(1, "t", "2");
-    it.advance(SECOND);
-    assert_eq!(it.take_broadcasts(0, "t"), ["2"]);
+    it.delivers(1, 0, "2", SECOND);
 }
 
 #[test]
 fn invalid_envelopes_are_counted_and_ignored() {
-    let mut it = Simulation::new(2, 11);
-    it.begin(0, "t", 0);
-    it.advance(10 * MILLISECOND);
+    let mut it = Simulation::with_member(2, 11, 0);
     let to = Prefix::new("a").unwrap().topic(Space::Broadcast, "t");
     let item = Item::new("e", ItemPayload::Json("{}"));
     let right = Draft::broadcast(NodeId(9), "t", &item).unwrap().numbered(1);
@@ -590,9 +596,7 @@ fn topic_waiter_is_notified_once_the_topic_is_subscribed() {
     it.advance(100 * MILLISECOND);
     assert_eq!(it.node(0).cluster.poll_awaited(), Some(7));
     it.begin(0, "t", 1);
-    it.broadcast(1, "t", "1");
-    it.advance(100 * MILLISECOND);
-    assert_eq!(it.take_broadcasts(0, "t"), ["1"]);
+    it.delivers(1, 0, "1", 100 * MILLISECOND);
     it.await_topic(0, "t", 8);
     assert_eq!(it.node(0).cluster.poll_awaited(), Some(8));
 }

@@ -409,8 +409,7 @@ fn counting() -> (Scripted, Arc<AtomicU32>) {
 #[test]
 fn idle_channel_hibernates_once() {
     let (sleeping, slept) = counting();
-    let mut it = TestShard::running(sleeping);
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::running(sleeping).members();
     let round = |it: &mut TestShard| {
         it.advances(15 * SECOND);
         let next = it.core.hibernate_channels(&mut it.out);
@@ -436,8 +435,7 @@ fn idle_channel_hibernates_once() {
 
 #[test]
 fn crash_while_hibernating_ends_the_channel() {
-    let mut it = TestShard::running(scripted(standard).sleeping(|| crash()));
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::running(scripted(standard).sleeping(|| crash())).members();
     it.core.hibernate_channels(&mut it.out);
     for _ in 0..2 {
         it.advances(15 * SECOND);

@@ -135,8 +135,7 @@ fn intercepted_push_that_cannot_be_encoded_is_skipped() {
         it.asks(values, r#"[1,1,"t","phx_join",{}]"#);
         it.counts();
         publish(&mut it, Payload::from_bytes(vec![b'x'; bytes]));
-        it.delivers("t", "news", "1");
-        assert_eq!(it.receives(v1), [v1_news("1")]);
+        assert_eq!(it.delivers("t", "news", "1").receives(v1), [v1_news("1")]);
         let binary = format!(r"binary \x02\x01\x04tnews{}", "x".repeat(bytes));
         assert_eq!(it.receives(v2), [binary, news("1")]);
         assert_eq!(it.receives(values), ["t news binary", "t news 1"]);
@@ -174,8 +173,7 @@ fn sender_receives_broadcasts_of_others() {
     it.broadcasts("t", "news", "1");
     it.sends(keys[1], r#"[1,2,"t","bcast_from",2]"#);
     it.broadcasts("t", "news", "3");
-    it.delivers("t", "news", "4");
-    assert_eq!(it.receives(keys[1]), ["1", "3", "4"].map(news));
+    assert_eq!(it.delivers("t", "news", "4").receives(keys[1]), ["1", "3", "4"].map(news));
     assert_eq!(told(&mut it, &keys, &["1", "2", "3", "4"].map(news)), 2);
     assert_eq!(it.counts(), ["messages_out +11", "broadcasts +4", "deliveries +11"]);
     assert_eq!(it.out.later, 2, "two runs, with the second left out between them");
@@ -431,8 +429,7 @@ fn permit_passes_to_the_next_waiting_shard() {
     assert_eq!(fanout.end_slice(&it.out, &slice), Next::Idle);
     assert!(has_permit(&it, 6) && it.receives(key).len() == 1);
     // Now this shard must wait; the permit it was queued for is too late.
-    it.delivers("t", "news", "2");
-    assert_eq!(it.receives(key).len(), 1, "few are served all the same");
+    assert_eq!(it.delivers("t", "news", "2").receives(key).len(), 1, "few are served all the same");
     assert_eq!(it.node.permits.take(7, 0), Permit::Queued);
     let node = Arc::clone(&it.node);
     node.permits.put_back(1, |next| node.post(next, Mail::Permit));

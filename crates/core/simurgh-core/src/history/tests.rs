@@ -374,15 +374,7 @@ fn only_messages_after_its_first_join_belong_to_a_client() {
 
 #[test]
 fn confirmation_that_arrives_at_once_is_sent() {
-    let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
-        ChannelCall::In("say", payload) => {
-            ctx.broadcast("news", payload.into_owned());
-            ctx.push("behind", Payload::EMPTY_OBJECT);
-            Outcome::ok(Payload::EMPTY_OBJECT)
-        }
-        other => standard(ctx, other),
-    };
-    let mut it = Node::running(scripted(script));
+    let mut it = Node::running(talking());
     let topic = it.there.clone();
     let (key, _) = it.joins(Wire::V2, &topic, "{}");
     it.test_shard.sends(key, &format!(r#"["1","7","{topic}","say",{{}}]"#));

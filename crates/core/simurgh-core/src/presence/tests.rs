@@ -139,8 +139,7 @@ fn heard(it: &mut TestShard, key: Key) -> Vec<String> {
 /// Its own entry is in the list, behind the diff that all others receive.
 #[test]
 fn tracked_member_gets_its_diff_and_is_in_the_list() {
-    let mut it = test_shard(PresenceConfig::default());
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = test_shard(PresenceConfig::default()).members();
     sends(&mut it, key, "track", r#""a""#);
     sends(&mut it, key, "state", "0");
     turn(&mut it);
@@ -154,8 +153,7 @@ fn tracked_member_gets_its_diff_and_is_in_the_list() {
 /// PROTOCOL §10.
 #[test]
 fn members_agree_on_presences_after_any_changes() {
-    let mut it = test_shard(PresenceConfig::default());
-    let (one, two, three) = (it.joined(&["t"]), it.joined(&["t"]), it.joined(&["t"]));
+    let (mut it, [one, two, three]) = test_shard(PresenceConfig::default()).members();
     let mut client = Client::default();
     sends(&mut it, one, "state", "0");
     for (key, name) in [(one, r#""a""#), (two, r#""b""#), (three, r#""b""#)] {
@@ -190,8 +188,7 @@ fn members_agree_on_presences_after_any_changes() {
 
 #[test]
 fn joins_of_one_interval_share_a_list_and_a_diff() {
-    let mut it = test_shard(PresenceConfig::default());
-    let first = it.joined(&["t"]);
+    let (mut it, [first]) = test_shard(PresenceConfig::default()).members();
     sends(&mut it, first, "track", r#""first""#);
     turn(&mut it);
     let crowd: Vec<Key> = (0..20).map(|_| it.joined(&["t"])).collect();
@@ -215,8 +212,8 @@ fn joins_of_one_interval_share_a_list_and_a_diff() {
 
 #[test]
 fn extra_fields_of_a_key_are_in_diffs_and_lists() {
-    let mut it = test_shard(PresenceConfig { meta_bytes_max: 60, ..PresenceConfig::default() });
-    let [ann, bob] = [it.joined(&["t"]), it.joined(&["t"])];
+    let (mut it, [ann, bob]) =
+        test_shard(PresenceConfig { meta_bytes_max: 60, ..PresenceConfig::default() }).members();
     sends(&mut it, ann, "with", r#"{"user":{"name":"Ann"},"metas":1}"#);
     turn(&mut it);
     let diff = it.receives(bob).join("");
@@ -369,8 +366,7 @@ fn list_above_the_byte_limit_is_a_sample() {
 /// A ref is never used again, although nothing is kept of past presences.
 #[test]
 fn refs_continue_after_the_last_presence() {
-    let mut it = test_shard(PresenceConfig::default());
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = test_shard(PresenceConfig::default()).members();
     let mut refs = std::collections::BTreeSet::new();
     for _ in 0..3 {
         sends(&mut it, key, "track", r#""a""#);
@@ -399,8 +395,7 @@ fn track_that_fails_is_refused_with_an_error() {
         channel_entries_max: 2,
         ..PresenceConfig::default()
     };
-    let mut it = test_shard(config);
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = test_shard(config).members();
     let long = format!("{{\"a\":\"{}\"}}", "x".repeat(30));
     for (event, payload, says) in [
         ("track", r#""1234567890""#, "key of 10 bytes is too long: the maximum is 9"),
@@ -430,9 +425,7 @@ fn track_that_fails_is_refused_with_an_error() {
 /// The same in a topic of which nothing is kept.
 #[test]
 fn untrack_is_refused_in_a_topic_without_presences() {
-    let mut it = test_shard(PresenceConfig::default());
-    let key = it.joined(&["t"]);
-    it.counts();
+    let (mut it, [key]) = test_shard(PresenceConfig::default()).members();
     sends(&mut it, key, "untrack", r#""a""#);
     sends(&mut it, key, "update", r#""a""#);
     it.handles_mail();
@@ -445,8 +438,7 @@ fn untrack_is_refused_in_a_topic_without_presences() {
 
 #[test]
 fn presence_changes_wait_while_too_much_is_in_flight() {
-    let mut it = test_shard(PresenceConfig::default());
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = test_shard(PresenceConfig::default()).members();
     sends(&mut it, key, "track", r#""a""#);
     it.handles_mail();
     let bytes = it.node.config().mailbox_bytes_max + 1;
@@ -485,8 +477,7 @@ fn presences_can_be_listed_from_outside() {
 /// PROTOCOL §10: presences that came and went meanwhile are in no diff, whatever was listed.
 #[test]
 fn list_requests_from_outside_send_nothing_to_members() {
-    let mut it = test_shard(PresenceConfig::default());
-    let (one, two) = (it.joined(&["t"]), it.joined(&["t"]));
+    let (mut it, [one, two]) = test_shard(PresenceConfig::default()).members();
     sends(&mut it, one, "track", r#""a""#);
     turn(&mut it);
     it.receives(one);
@@ -505,8 +496,7 @@ fn list_requests_from_outside_send_nothing_to_members() {
 fn list_instead_of_a_long_diff_follows_an_empty_list() {
     let presence = PresenceConfig::default();
     let config = Config { outbound_bytes_max: 1000, presence, ..Config::default() };
-    let mut it = TestShard::with(config, vec![present().user_socket()]);
-    let (one, two) = (it.joined(&["t"]), it.joined(&["t"]));
+    let (mut it, [one, two]) = TestShard::with(config, vec![present().user_socket()]).members();
     sends(&mut it, one, "track", r#""stays""#);
     sends(&mut it, two, "meta", &format!("{{\"text\":\"{}\"}}", "x".repeat(300)));
     turn(&mut it);

@@ -45,3 +45,19 @@ pub(crate) fn topic_at(shard: usize) -> String {
     let mut names = (0..).map(|n| format!("t{n}"));
     names.find(|name| simurgh_channel::home_shard(name, 2) == shard).expect("some name")
 }
+
+/// A channel that also broadcasts before it pushes and replies, and broadcasts bytes.
+pub(crate) fn talking() -> Scripted {
+    scripted(|ctx, heard| match heard {
+        ChannelCall::In("say", payload) => {
+            ctx.broadcast("news", payload.into_owned());
+            ctx.push("behind", Payload::EMPTY_OBJECT);
+            Outcome::ok(Payload::EMPTY_OBJECT)
+        }
+        ChannelCall::In("binary", _) => {
+            ctx.broadcast("news", Payload::from_bytes(vec![1, 2, 3]));
+            Outcome::NoReply
+        }
+        other => standard(ctx, other),
+    })
+}

@@ -25,14 +25,14 @@ impl ShardHandleInfo<u8> for Other {
 }
 
 fn test_shard() -> (TestShard, Key, ChannelId) {
-    let mut it = TestShard::running(scripted(|ctx, heard| match heard {
+    let (it, [key]) = TestShard::running(scripted(|ctx, heard| match heard {
         ChannelCall::Info(message) => {
             ctx.push("info", &format!("{:?}", message.downcast_ref::<u8>()));
             Outcome::NoReply
         }
         other => standard(ctx, other),
-    }));
-    let key = it.joined(&["t"]);
+    }))
+    .members();
     let id = it.channel(key);
     (it, key, id)
 }
@@ -125,15 +125,15 @@ fn linked_work_ends_with_its_channel() {
     for end in ends {
         let left = Arc::new(AtomicUsize::new(0));
         let works = Arc::clone(&left);
-        let mut it = TestShard::running(scripted(move |ctx, heard| match heard {
+        let (mut it, [key, other]) = TestShard::running(scripted(move |ctx, heard| match heard {
             ChannelCall::In("link", payload) => {
                 let is_finished = payload.json() == Some("true");
                 ctx.carry_out([Effect::Link(Work::boxed(&works, is_finished))]);
                 Outcome::NoReply
             }
             other => standard(ctx, other),
-        }));
-        let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
+        }))
+        .members();
         it.sends(key, r#"[1,2,"t","link",false]"#);
         it.sends(other, r#"[1,2,"t","link",false]"#);
         for _ in 0..1000 {

@@ -100,24 +100,6 @@ fn entries_beyond_the_count_or_byte_limit_are_overwritten() {
 }
 
 #[test]
-fn eviction_drops_half_of_the_bytes() {
-    let mut ring = ring(4);
-    assert_eq!(ring.evict_half(), Dropped { evicted: 2, bytes: 20, ..Dropped::default() });
-    assert_eq!((values(&ring), ring.floor()), ([3, 4].to_vec(), Place::new(20)));
-    assert_eq!(ring.since(after(19), &ALL), gap(GapReason::Evicted, 20, 0..2));
-    assert_eq!(ring.since(after(20), &ALL), recovered(20, 0..2));
-    assert!(ring.push(Place::new(50), 0, 100, 5));
-    assert_eq!(ring.evict_half().evicted, 3, "to 60 of 120 bytes");
-    assert_eq!(ring.evict_half(), Dropped::default());
-    // At least one is sent, or the client would not gain from reconnecting.
-    for n in 6..=8 {
-        assert!(ring.push(Place::new(10 * n), 0, 0, n));
-    }
-    assert_eq!([ring.evict_half().evicted, ring.evict_half().evicted], [1, 1]);
-    assert_eq!(values(&ring), [8]);
-}
-
-#[test]
 fn position_before_a_purge_always_gets_a_purged_gap() {
     let mut ring = ring(3);
     assert_eq!(ring.purge(), Dropped { purged: 3, bytes: 30, ..Dropped::default() });
@@ -136,21 +118,6 @@ fn position_before_a_purge_always_gets_a_purged_gap() {
 }
 
 #[test]
-fn lost_entries_drop_everything_before_them() {
-    let mut ring = ring(3);
-    assert_eq!(ring.lose(Place::ZERO), Dropped::default(), "that is the floor");
-    assert_eq!(ring.lose(Place::new(25)), Dropped { lost: 2, bytes: 20, ..Dropped::default() });
-    assert_eq!((values(&ring), ring.floor(), ring.bytes()), ([3].to_vec(), Place::new(25), 10));
-    assert_eq!(ring.since(after(24), &ALL), gap(GapReason::Lost, 25, 0..1));
-    assert_eq!(ring.since(after(25), &ALL), recovered(25, 0..1));
-    assert_eq!(ring.lose(Place::new(25)), Dropped::default());
-    assert_eq!(ring.lose(Place::new(35)).lost, 1);
-    assert_eq!((ring.head(), ring.floor()), (Place::new(35), Place::new(35)));
-    assert!(!ring.push(Place::new(35), 0, 0, 4) && ring.push(Place::new(36), 0, 7, 4));
-    assert_eq!(ring.bytes(), 7);
-}
-
-#[test]
 fn head_only_moves_forward() {
     let mut ring = ring(1);
     ring.advance(Place::new(9));
@@ -159,45 +126,6 @@ fn head_only_moves_forward() {
     assert_eq!((ring.head(), ring.len()), (Place { seq: 10, item: 2 }, 1));
     assert_eq!(ring.since(after(10), &ALL), recovered(10, 1..1));
     assert!(!ring.push(Place { seq: 10, item: 2 }, 0, 0, 2));
-}
-
-#[test]
-fn all_entries_after_a_place_are_replayed() {
-    let ring = ring(3);
-    for (seq, entries) in [(0, 0..3), (9, 0..3), (10, 1..3), (11, 1..3), (29, 2..3), (30, 3..3)] {
-        assert_eq!(ring.since(after(seq), &ALL), recovered(seq, entries), "{seq}");
-    }
-    assert_eq!(ring.since(Since::Now, &ALL), recovered(30, 3..3));
-    for unknown in [after(31), after(u64::MAX), Since::Unknown] {
-        assert_eq!(ring.since(unknown, &ALL), gap(GapReason::Epoch, 0, 0..3));
-    }
-    let (epoch, place) = (Epoch::from_seed(8), Place::new(10));
-    let foreign = Since::After(Position { epoch, place });
-    assert_eq!(ring.since(foreign, &ALL), gap(GapReason::Epoch, 0, 0..3));
-    let few = ReplayLimits { count: 2, ..ALL };
-    assert_eq!(ring.since(foreign, &few), gap(GapReason::Epoch, 10, 1..3));
-    let place = Place { seq: 30, item: 1 };
-    let later = Since::After(Position { epoch: EPOCH, place });
-    assert_eq!(ring.since(later, &ALL).gap, Some(GapReason::Epoch), "one item later");
-}
-
-#[test]
-fn replay_stays_within_its_count_and_byte_limits() {
-    let ring = ring(4);
-    let count = |count| ReplayLimits { count, ..ALL };
-    assert_eq!(ring.since(after(10), &count(3)), recovered(10, 1..4));
-    assert_eq!(ring.since(after(10), &count(2)), gap(GapReason::TooMany, 20, 2..4));
-    assert_eq!(ring.since(after(10), &count(0)), gap(GapReason::TooMany, 40, 4..4));
-    let bytes = |bytes| ReplayLimits { bytes, ..ALL };
-    assert_eq!(ring.since(after(10), &bytes(30)), recovered(10, 1..4));
-    assert_eq!(ring.since(after(10), &bytes(29)), gap(GapReason::TooLarge, 20, 2..4));
-    assert_eq!(ring.since(after(10), &bytes(20)), gap(GapReason::TooLarge, 20, 2..4));
-    assert_eq!(ring.since(after(10), &bytes(19)), gap(GapReason::TooLarge, 30, 3..4));
-    assert_eq!(ring.since(after(10), &bytes(9)), gap(GapReason::TooLarge, 40, 4..4));
-    assert_eq!(ring.since(Since::Unknown, &bytes(40)), gap(GapReason::Epoch, 0, 0..4));
-    assert_eq!(ring.since(Since::Unknown, &bytes(39)), gap(GapReason::Epoch, 10, 1..4));
-    let both = ReplayLimits { count: 2, bytes: 10 };
-    assert_eq!(ring.since(after(10), &both), gap(GapReason::TooMany, 30, 3..4));
 }
 
 #[test]

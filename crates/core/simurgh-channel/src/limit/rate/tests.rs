@@ -32,23 +32,6 @@ fn burst_allows_exactly_the_configured_count() {
 }
 
 #[test]
-fn tokens_are_refilled_at_the_configured_rate() {
-    let rate = Rate::per_second(10).unwrap();
-    let mut bucket = Bucket::default();
-    let ms = 1_000_000;
-    for (at, expected) in [(1_000, 10), (1_099, 0), (1_100, 1), (1_350, 2), (60_000, 10)] {
-        assert_eq!(taken(&mut bucket, &rate, at * ms, 99), expected, "at {at} ms");
-    }
-    // Seven a minute, which is not a whole number of nanoseconds each.
-    let rate = Rate::every(7, Duration::from_secs(60)).unwrap();
-    let mut bucket = Bucket::default();
-    assert_eq!(taken(&mut bucket, &rate, 0, 99), 7);
-    assert_eq!(taken(&mut bucket, &rate, 60 * second() / 7, 99), 0);
-    assert_eq!(taken(&mut bucket, &rate, 60 * second() / 7 + 1, 99), 1);
-    assert_eq!(taken(&mut bucket, &rate, 60 * second(), 99), 6);
-}
-
-#[test]
 fn caller_is_admitted_exactly_after_the_returned_wait() {
     let rate = Rate::every(3, Duration::from_secs(7)).unwrap().with_burst(5).unwrap();
     let mut bucket = Bucket::default();

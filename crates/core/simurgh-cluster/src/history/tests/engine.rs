@@ -163,12 +163,13 @@ impl Scenario {
         (0..self.nodes.len()).for_each(|at| self.up(at));
     }
 
-    pub(super) fn follow(&mut self, at: usize, topic: &str) {
+    pub(super) fn follow(&mut self, at: usize, topic: &str) -> &mut Self {
         let wants = self.wants;
         if let Some(id) = self.nodes[at].keeping.follows.begin(topic, wants) {
             self.nodes[at].keeping.follows.in_force(id);
         }
         self.run();
+        self
     }
 
     pub(super) fn end(&mut self, at: usize, topic: &str) {
@@ -390,7 +391,7 @@ impl Scenario {
         self.now_ns - entry.at_ns >= self.age_ns
     }
 
-    pub(super) fn advance(&mut self, ns: u64, step_ns: u64) {
+    pub(super) fn advance(&mut self, ns: u64, step_ns: u64) -> &mut Self {
         let end_ns = self.now_ns + ns;
         self.run();
         while self.now_ns < end_ns {
@@ -398,6 +399,7 @@ impl Scenario {
             self.expire();
             self.run();
         }
+        self
     }
 
     pub(super) fn take_events(&mut self, at: usize, topic: &str) -> Vec<SeenEvent> {

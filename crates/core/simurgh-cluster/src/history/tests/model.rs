@@ -94,7 +94,7 @@ fn apply(it: &mut Scenario, op: Op) {
             it.forget(at, TOPICS[of]);
             it.run();
         }
-        Op::Pass(ms) => it.advance(ms * MILLISECOND, (ms / 20).max(10) * MILLISECOND),
+        Op::Pass(ms) => _ = it.advance(ms * MILLISECOND, (ms / 20).max(10) * MILLISECOND),
         Op::Lose(at, count, is_said) => {
             it.nodes[at].loses += count;
             if is_said {
@@ -114,7 +114,7 @@ fn apply(it: &mut Scenario, op: Op) {
         Op::Head(says) => it.knows_head = says,
         Op::Answers(answers) => it.answers = answers,
         Op::Page(count) => it.page = count,
-        Op::Topic(at, of) => it.follow(at, TOPICS[of]),
+        Op::Topic(at, of) => _ = it.follow(at, TOPICS[of]),
         Op::End(at, of) => it.end(at, TOPICS[of]),
         Op::Skip(by) => it.skip(by),
         Op::Stranger(of, is_other) => {
@@ -148,7 +148,7 @@ fn begin(count: u32, room: Option<usize>) -> Scenario {
     let mut it = Scenario::new(NODES, &config);
     (it.wants.count, it.room) = (count, room);
     for at in 0..NODES {
-        TOPICS.iter().for_each(|topic| it.follow(at, topic));
+        TOPICS.iter().for_each(|topic| _ = it.follow(at, topic));
     }
     it.run();
     it

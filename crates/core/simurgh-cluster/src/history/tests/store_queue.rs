@@ -22,6 +22,12 @@ impl Scenario {
         Self::with(HistoryConfig::default())
     }
 
+    fn storing(numbers: std::ops::Range<u64>) -> Self {
+        let mut it = Self::new();
+        it.store_range("a", numbers);
+        it
+    }
+
     fn with(config: HistoryConfig) -> Self {
         let prefix = Prefix::new("p").unwrap();
         let mut keeping = History::new(config, NodeId(5), &prefix, 7);
@@ -90,8 +96,7 @@ const fn at(seq: u64, index: u16) -> Result<StoredAt, NotKept> {
 
 #[test]
 fn messages_queued_during_a_store_share_the_next_envelope() {
-    let mut it = Scenario::new();
-    it.store_range("a", 0..2);
+    let mut it = Scenario::storing(0..2);
     let first = it.leaves();
     assert_eq!(first.iter().map(texts).collect::<Vec<_>>(), [["0", "1"]]);
     it.store_range("a", 2..70);
@@ -146,8 +151,7 @@ fn messages_of_another_age_or_too_long_a_wait_get_their_own_envelope() {
 
 #[test]
 fn message_with_id_is_stored_alone_under_an_id_unique_to_its_topic() {
-    let mut it = Scenario::new();
-    it.store_range("a", 0..1);
+    let mut it = Scenario::storing(0..1);
     it.store_with_id("a", 1, "order 1");
     it.store_with_id("a", 2, "order 1");
     it.store_range("a", 3..4);
@@ -202,8 +206,7 @@ fn stores_in_flight_are_limited_per_topic_and_overall() {
 
 #[test]
 fn unsent_store_is_refused_at_its_timeout_and_never_sent_later() {
-    let mut it = Scenario::new();
-    it.store_range("a", 0..3);
+    let mut it = Scenario::storing(0..3);
     let wait_ns = HistoryConfig::default().wait_ns;
     it.advance(wait_ns - 1);
     assert!(it.sink.stored.is_empty());
@@ -217,8 +220,7 @@ fn unsent_store_is_refused_at_its_timeout_and_never_sent_later() {
 
 #[test]
 fn sent_store_times_out_unconfirmed_and_its_topic_waits_for_the_answer() {
-    let mut it = Scenario::new();
-    it.store_range("a", 0..2);
+    let mut it = Scenario::storing(0..2);
     it.advance(4 * SECOND);
     let first = it.leaves();
     it.store_range("a", 2..3);
@@ -238,8 +240,7 @@ fn sent_store_times_out_unconfirmed_and_its_topic_waits_for_the_answer() {
 /// The number is its envelope's: whatever the adapter takes first, no number is used twice.
 #[test]
 fn store_not_taken_by_the_adapter_is_sent_next_or_never() {
-    let mut it = Scenario::new();
-    it.store_range("a", 0..1);
+    let mut it = Scenario::storing(0..1);
     let refused = it.leaves().remove(0);
     let (n, id) = (it.n, refused.id.clone());
     it.keeping.not_taken(Next::Store(refused));
@@ -296,8 +297,7 @@ fn store_that_cannot_be_encoded_is_refused_with_the_reason() {
 
 #[test]
 fn purge_keeps_its_place_among_stored_messages() {
-    let mut it = Scenario::new();
-    it.store_range("a", 0..2);
+    let mut it = Scenario::storing(0..2);
     it.forget("a", 2);
     it.store_range("a", 3..5);
     let mut kinds = Vec::new();

@@ -47,11 +47,12 @@ impl Scenario {
         short(&self.take_events(at, A))
     }
 
-    pub(super) fn store_many(&mut self, at: usize, count: usize) {
+    pub(super) fn store_many(&mut self, at: usize, count: usize) -> &mut Self {
         for _ in 0..count {
             self.store(at, A);
             self.run();
         }
+        self
     }
 }
 
@@ -61,15 +62,11 @@ fn topic_starts_with_the_brokers_messages_and_continues_in_order() {
     it.skip(40);
     it.store_many(0, 2);
     it.skip(10);
-    it.follow(1, A);
-    assert_eq!(it.take_texts(1), ["0<1,2<=52"]);
-    it.store_many(0, 2);
-    assert_eq!(it.take_texts(1), ["3", "4"]);
+    assert_eq!(it.follow(1, A).take_texts(1), ["0<1,2<=52"]);
+    assert_eq!(it.store_many(0, 2).take_texts(1), ["3", "4"]);
     it.end(1, A);
-    it.store_many(0, 1);
-    assert_eq!(it.take_texts(1), ["ended"]);
-    it.follow(1, A);
-    assert_eq!(it.take_texts(1), ["0<1,2,3,4,5<=55"]);
+    assert_eq!(it.store_many(0, 1).take_texts(1), ["ended"]);
+    assert_eq!(it.follow(1, A).take_texts(1), ["0<1,2,3,4,5<=55"]);
 }
 
 #[test]
@@ -79,8 +76,7 @@ fn topic_starts_with_the_newest_messages_within_its_limits() {
         it.wants.count = 3;
         it.page = page;
         it.store_many(0, 8);
-        it.follow(1, A);
-        assert_eq!(it.take_texts(1), ["5<6,7,8<=8"]);
+        assert_eq!(it.follow(1, A).take_texts(1), ["5<6,7,8<=8"]);
         it.wants = Retention { count: 100, bytes: 70, ..WANTS };
         it.follow(0, A);
         let two = it.take_texts(0);
@@ -92,10 +88,8 @@ fn topic_starts_with_the_newest_messages_within_its_limits() {
 fn topic_without_messages_starts_at_the_log_position() {
     let mut it = scenario(1);
     it.skip(500);
-    it.follow(0, A);
-    assert_eq!(it.take_texts(0), ["0<<=500"]);
-    it.store_many(0, 1);
-    assert_eq!(it.take_texts(0), ["1"]);
+    assert_eq!(it.follow(0, A).take_texts(0), ["0<<=500"]);
+    assert_eq!(it.store_many(0, 1).take_texts(0), ["1"]);
 }
 
 /// Otherwise a position of another node, with a removed message behind it, is above the floor.
@@ -104,26 +98,22 @@ fn highest_known_position_is_used_if_the_broker_reports_none() {
     let mut it = scenario(1);
     (it.knows_head, it.knows_since) = (false, false);
     it.follow(0, "rooms:lobby");
-    it.follow(0, A);
-    assert_eq!(it.take_texts(0), ["0<<=0"]);
+    assert_eq!(it.follow(0, A).take_texts(0), ["0<<=0"]);
     let stream = |topic: &str| super::super::topic::stream_of(topic);
     assert!(stream(A) != stream("rooms:lobby"));
     it.store_many(0, 3);
     it.remove(A, 100);
     it.end(0, A);
     assert_eq!(it.take_texts(0), ["1", "2", "3", "ended"]);
-    it.follow(0, A);
-    assert_eq!(it.take_texts(0), ["3<<=3"]);
+    assert_eq!(it.follow(0, A).take_texts(0), ["3<<=3"]);
 }
 
 #[test]
 fn lost_messages_are_fetched_when_the_next_one_arrives() {
     let mut it = followed();
     it.nodes[1].loses = 3;
-    it.store_many(0, 3);
-    assert_eq!(it.take_texts(1), ["0<<=0", "1"]);
-    it.store_many(0, 2);
-    assert_eq!(it.take_texts(1), ["2", "3", "4", "5", "6"]);
+    assert_eq!(it.store_many(0, 3).take_texts(1), ["0<<=0", "1"]);
+    assert_eq!(it.store_many(0, 2).take_texts(1), ["2", "3", "4", "5", "6"]);
     let counts = &it.nodes[1].keeping.counts;
     assert_eq!((counts.holes_filled, counts.gaps), (1, 0));
 }
@@ -134,8 +124,7 @@ fn removed_messages_are_reported_as_a_gap_before_newer_ones() {
     it.nodes[1].loses = 5;
     it.store_many(0, 5);
     it.remove(A, 5);
-    it.store_many(0, 1);
-    assert_eq!(it.take_texts(1), ["0<<=0", "1", "gap 4", "5", "6", "7"]);
+    assert_eq!(it.store_many(0, 1).take_texts(1), ["0<<=0", "1", "gap 4", "5", "6", "7"]);
     assert_eq!(it.nodes[1].keeping.counts.gaps, 1);
     assert_eq!(it.nodes[1].keeping.counts.holes_filled, 0);
     it.nodes[1].loses = 2;
@@ -148,8 +137,7 @@ fn removed_messages_are_reported_as_a_gap_before_newer_ones() {
     it.delay_ns = SECOND;
     it.store_many(0, 1);
     it.remove(A, 13);
-    it.advance(3 * SECOND, SECOND);
-    assert_eq!(it.take_texts(1), ["gap 12", "13"]);
+    assert_eq!(it.advance(3 * SECOND, SECOND).take_texts(1), ["gap 12", "13"]);
 }
 
 /// Single messages were removed, while the last known one is still there.
@@ -162,8 +150,7 @@ fn gap_of_removed_messages_is_reported_before_waiting_messages() {
     for entry in &mut it.log[1..] {
         entry.gone_ns = Some(it.now_ns);
     }
-    it.advance(5 * SECOND, SECOND);
-    assert_eq!(it.take_texts(1), ["0<<=0", "1", "gap 2", "3"]);
+    assert_eq!(it.advance(5 * SECOND, SECOND).take_texts(1), ["0<<=0", "1", "gap 2", "3"]);
     assert_eq!(it.nodes[1].keeping.follows.jobs, 0);
 }
 
@@ -209,8 +196,7 @@ fn lost_last_message_is_found_by_the_slow_check() {
     let mut it = followed();
     it.nodes[1].loses = 1;
     it.store_many(0, 1);
-    it.advance(32 * SECOND, SECOND);
-    assert_eq!(it.take_texts(1), ["0<<=0", "1", "2"]);
+    assert_eq!(it.advance(32 * SECOND, SECOND).take_texts(1), ["0<<=0", "1", "2"]);
     assert_eq!(it.nodes[1].keeping.counts.behind, 1);
 }
 
@@ -221,8 +207,7 @@ fn own_stored_message_not_received_is_fetched_after_one_second() {
     it.store_many(0, 1);
     it.nodes[0].loses = 1;
     it.store_many(0, 1);
-    it.advance(999 * MILLISECOND, MILLISECOND);
-    assert_eq!(it.take_texts(0), ["0<<=0", "1"]);
+    assert_eq!(it.advance(999 * MILLISECOND, MILLISECOND).take_texts(0), ["0<<=0", "1"]);
     it.advance(MILLISECOND, MILLISECOND);
     let said = it.take_events(0, A);
     let [SeenEvent::Next(message)] = said.as_slice() else { panic!("{said:?}") };
@@ -233,7 +218,7 @@ fn own_stored_message_not_received_is_fetched_after_one_second() {
 #[test]
 fn node_recognizes_only_its_own_messages_in_any_order() {
     let mut it = scenario(2);
-    (0..2).for_each(|at| it.follow(at, A));
+    (0..2).for_each(|at| _ = it.follow(at, A));
     for at in [0, 1, 0, 0, 1, 0] {
         it.store_many(at, 1);
     }
@@ -256,8 +241,7 @@ fn messages_missed_during_a_link_loss_are_fetched_before_known() {
     it.follow(1, "x");
     it.store_many(0, 1);
     it.down(1);
-    it.store_many(0, 2);
-    assert_eq!(it.take_texts(1), ["0<<=0", "1", "unknown"]);
+    assert_eq!(it.store_many(0, 2).take_texts(1), ["0<<=0", "1", "unknown"]);
     it.up(1);
     assert_eq!(it.take_texts(1), ["2", "3", "known"]);
     assert_eq!(short(&it.take_events(1, "x")), ["0<<=0", "unknown", "known"]);
@@ -269,18 +253,14 @@ fn broker_that_does_not_answer_is_asked_until_it_does() {
     it.store_many(0, 1);
     it.answers = false;
     it.follow(0, A);
-    it.advance(30 * SECOND, SECOND);
-    assert_eq!(it.take_texts(0), ["unknown"]);
+    assert_eq!(it.advance(30 * SECOND, SECOND).take_texts(0), ["unknown"]);
     assert!((6..=12).contains(&it.nodes[0].keeping.ticket), "{}", it.nodes[0].keeping.ticket);
     it.answers = true;
-    it.advance(8 * SECOND, SECOND);
-    assert_eq!(it.take_texts(0), ["0<1<=1"]);
+    assert_eq!(it.advance(8 * SECOND, SECOND).take_texts(0), ["0<1<=1"]);
     it.answers = false;
-    it.advance(40 * SECOND, SECOND);
-    assert_eq!(it.take_texts(0), ["unknown"]);
+    assert_eq!(it.advance(40 * SECOND, SECOND).take_texts(0), ["unknown"]);
     it.answers = true;
-    it.advance(2 * SECOND, SECOND);
-    assert_eq!(it.take_texts(0), ["known"]);
+    assert_eq!(it.advance(2 * SECOND, SECOND).take_texts(0), ["known"]);
 }
 
 /// No slow check runs while the request is in flight, so the request shows the loss alone.
@@ -288,8 +268,7 @@ fn broker_that_does_not_answer_is_asked_until_it_does() {
 fn messages_that_expire_while_the_broker_is_silent_become_a_gap() {
     let mut it = scenario(2);
     (it.age_ns, it.wants.age_ms) = (20 * SECOND, 20_000);
-    it.follow(1, A);
-    assert_eq!(it.take_texts(1), ["0<<=0"]);
+    assert_eq!(it.follow(1, A).take_texts(1), ["0<<=0"]);
     it.answers = false;
     it.nodes[1].keeping.follows.check_at_leader(A);
     it.run();
@@ -299,20 +278,17 @@ fn messages_that_expire_while_the_broker_is_silent_become_a_gap() {
     it.store_many(0, 1);
     it.advance(10 * SECOND, SECOND);
     it.answers = true;
-    it.advance(9 * SECOND, SECOND);
-    assert_eq!(it.take_texts(1), ["unknown", "gap 3", "4", "known"]);
+    assert_eq!(it.advance(9 * SECOND, SECOND).take_texts(1), ["unknown", "gap 3", "4", "known"]);
 }
 
 #[test]
 fn topic_started_without_a_link_is_unknown_until_the_next_link() {
     let mut it = scenario(1);
     it.down(0);
-    it.follow(0, A);
-    assert_eq!(it.take_texts(0), ["unknown"]);
+    assert_eq!(it.follow(0, A).take_texts(0), ["unknown"]);
     it.up(0);
     it.run();
-    it.store_many(0, 1);
-    assert_eq!(it.take_texts(0), ["0<<=0", "1"]);
+    assert_eq!(it.store_many(0, 1).take_texts(0), ["0<<=0", "1"]);
 }
 
 #[test]
@@ -341,8 +317,7 @@ fn new_epoch_restarts_every_topic() {
     let [SeenEvent::Begun { epoch: 2, floor: 0, head: 0, .. }] = &it.take_events(1, A)[..] else {
         panic!("{said:?}")
     };
-    it.store_many(0, 1);
-    assert_eq!(it.take_texts(1), ["4"]);
+    assert_eq!(it.store_many(0, 1).take_texts(1), ["4"]);
     assert_eq!(it.nodes[1].keeping.notices.pop_front(), Some(HistoryNotice::Remade));
     it.check(true);
 }
@@ -355,8 +330,7 @@ fn quiet_topic_has_no_gap_after_a_new_link() {
     it.down(1);
     it.advance(20 * SECOND, SECOND);
     it.up(1);
-    it.store_many(0, 1);
-    assert_eq!(it.take_texts(1), ["0<<=0", "1", "unknown", "2", "known"]);
+    assert_eq!(it.store_many(0, 1).take_texts(1), ["0<<=0", "1", "unknown", "2", "known"]);
     it.check(true);
 }
 
@@ -368,17 +342,14 @@ fn messages_possibly_stored_and_removed_without_a_link_are_a_gap() {
     it.advance(400 * SECOND, 10 * SECOND);
     it.up(1);
     assert_eq!(it.take_texts(1), ["0<<=0", "1", "unknown", "gap 2", "known"]);
-    it.store_many(0, 1);
-    assert_eq!(it.take_texts(1), ["3"]);
+    assert_eq!(it.store_many(0, 1).take_texts(1), ["3"]);
     it.down(1);
     it.store_many(0, 1);
     it.advance(400 * SECOND, 10 * SECOND);
     it.knows_head = false;
     it.up(1);
-    it.advance(2 * SECOND, SECOND / 10);
-    assert_eq!(it.take_texts(1), ["unknown", "known"]);
-    it.store_many(0, 1);
-    assert_eq!(it.take_texts(1), ["gap 4", "5"]);
+    assert_eq!(it.advance(2 * SECOND, SECOND / 10).take_texts(1), ["unknown", "known"]);
+    assert_eq!(it.store_many(0, 1).take_texts(1), ["gap 4", "5"]);
     it.check(true);
 }
 
@@ -408,8 +379,7 @@ fn purge_is_delivered_in_order_and_older_messages_are_not_fetched() {
     it.store_many(0, 2);
     let wish = it.forget(0, A);
     it.run();
-    it.store_many(0, 1);
-    assert_eq!(it.take_texts(1), ["0<<=0", "1", "2", "purged 3", "4"]);
+    assert_eq!(it.store_many(0, 1).take_texts(1), ["0<<=0", "1", "2", "purged 3", "4"]);
     assert!(matches!(it.nodes[0].sink.stored[&wish], Ok(StoredAt { seq: 3, index: 0, .. })));
     it.follow(0, A);
     it.run();
@@ -429,8 +399,7 @@ fn purged_messages_still_in_the_broker_are_not_delivered() {
     let forget = Draft::forget(NodeId(9), A).unwrap().numbered(1);
     it.keep(A, forget);
     it.store_many(0, 1);
-    it.follow(1, A);
-    assert_eq!(it.take_texts(1), ["3<3<=4"]);
+    assert_eq!(it.follow(1, A).take_texts(1), ["3<3<=4"]);
 }
 
 #[test]
@@ -444,8 +413,7 @@ fn foreign_stored_data_is_skipped_and_counted() {
     it.keep(A, other);
     let bye = Draft::bye(NodeId(9)).unwrap().numbered(1);
     it.keep(A, bye);
-    it.store_many(0, 1);
-    assert_eq!(it.take_texts(1), ["0<<=1", "1", "2"]);
+    assert_eq!(it.store_many(0, 1).take_texts(1), ["0<<=1", "1", "2"]);
     let counts = &it.nodes[1].keeping.counts;
     assert_eq!((counts.broken, counts.gaps), (4, 0));
     it.check(true);
@@ -498,8 +466,7 @@ fn messages_beyond_the_queue_limit_during_a_fetch_are_fetched_too() {
     it.take_texts(1);
     it.nodes[1].loses = 1;
     it.delay_ns = SECOND;
-    it.store_many(0, 9);
-    assert_eq!(it.take_texts(1), [""; 0]);
+    assert_eq!(it.store_many(0, 9).take_texts(1), [""; 0]);
     it.advance(5 * SECOND, SECOND);
     let expected: Vec<String> = (2..=10).map(|it| it.to_string()).collect();
     assert_eq!(it.take_texts(1), expected);

@@ -22,26 +22,22 @@ fn late_follower_gets_a_floor_only_above_possibly_missing_messages() {
     assert_eq!(it.take_texts(1), ["0<1<=10"]);
     it.end(1, A);
     it.advance(90 * SECOND, SECOND);
-    it.follow(1, A);
-    assert_eq!(it.take_texts(1), ["ended", "7<1<=10"], "it may go every moment");
+    assert_eq!(it.follow(1, A).take_texts(1), ["ended", "7<1<=10"], "it may go every moment");
     it.end(1, A);
     it.advance(20 * SECOND, SECOND);
-    it.follow(1, A);
-    assert_eq!(it.take_texts(1), ["ended", "8<<=10"]);
+    assert_eq!(it.follow(1, A).take_texts(1), ["ended", "8<<=10"]);
     it.wants.count = 3;
     for expected in ["8<2,3<=12", "10<2,3,4<=13"] {
         it.store_many(0, if expected.contains('4') { 1 } else { 2 });
         it.end(1, A);
         it.take_events(1, A);
-        it.follow(1, A);
-        assert_eq!(it.take_texts(1), [expected]);
+        assert_eq!(it.follow(1, A).take_texts(1), [expected]);
     }
     it.forget(0, A);
     it.run();
     it.end(1, A);
     it.take_events(1, A);
-    it.follow(1, A);
-    assert_eq!(it.take_texts(1), ["14<<=14"]);
+    assert_eq!(it.follow(1, A).take_texts(1), ["14<<=14"]);
 }
 
 #[test]
@@ -95,15 +91,13 @@ fn topic_start_waits_only_briefly_for_a_missing_watermark() {
     let mut it = scenario(1);
     it.skip(9);
     it.knows_since = false;
-    it.follow(0, A);
-    assert_eq!(it.take_texts(0), ["9<<=9"]);
+    assert_eq!(it.follow(0, A).take_texts(0), ["9<<=9"]);
     it.end(0, A);
     it.take_events(0, A);
     it.advance(11 * SECOND, SECOND);
     (it.knows_since, it.delay_ns) = (true, 400 * MILLISECOND);
     it.follow(0, A);
-    it.advance(2 * SECOND, 100 * MILLISECOND);
-    assert_eq!(it.take_texts(0), ["0<<=9"]);
+    assert_eq!(it.advance(2 * SECOND, 100 * MILLISECOND).take_texts(0), ["0<<=9"]);
     it.end(0, A);
     it.take_events(0, A);
     it.advance(31 * SECOND, SECOND);

@@ -231,8 +231,7 @@ fn refusal_of_a_long_join_follows_earlier_broadcasts() {
     let long = format!(r#"[{long_ref},2,"t","phx_join",{{}}]"#);
     let refusal = refused(&long_ref, 2, "t", "topic or join_ref too long");
     let news = |event: &str| format!(r#"[null,null,"t","{event}",1]"#);
-    let mut it = TestShard::new();
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::new().members();
     it.broadcasts("t", "news", "1");
     assert_eq!(it.asks(key, &long), [news("news"), refusal.clone()]);
     it.sends(key, r#"[1,3,"t","echo",{}]"#);
@@ -243,8 +242,7 @@ fn refusal_of_a_long_join_follows_earlier_broadcasts() {
         ChannelCall::Out(..) => Outcome::Stop(Stop::Normal),
         _ => Outcome::NoReply,
     });
-    let mut it = TestShard::running(stops.intercepting(&["last"]));
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::running(stops.intercepting(&["last"])).members();
     it.broadcasts("t", "news", "1");
     it.broadcasts("t", "last", "1");
     assert_eq!(it.asks(key, &long), [news("news"), refusal, closed(1)]);

@@ -341,8 +341,8 @@ fn presence_changes_above_the_rate_are_refused() {
             true => (SocketLimits { presence_calls, ..NO_SOCKET }, NO_CHANNEL),
             false => (NO_SOCKET, ChannelLimits { presence_calls, ..NO_CHANNEL }),
         };
-        let mut it = TestShard::of(limit(present().user_socket(), socket, channel));
-        let key = it.joined(&["t"]);
+        let (mut it, [key]) =
+            TestShard::of(limit(present().user_socket(), socket, channel)).members();
         let mails = |it: &mut TestShard| std::mem::take(&mut it.node.log().mail[0]).len();
         assert_eq!(mails(&mut it), 1);
         for msg_ref in 2..9 {

@@ -86,8 +86,7 @@ fn message_reaches_the_named_channel_or_the_present_one() {
 /// PROTOCOL row 42.
 #[test]
 fn message_for_a_replaced_channel_is_dropped() {
-    let mut it = TestShard::new();
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::new().members();
     it.asks(key, r#"[2,2,"t","phx_join",{}]"#);
     it.counts();
     it.sends(key, r#"[1,3,"t","echo",{}]"#);
@@ -100,8 +99,7 @@ fn message_for_a_replaced_channel_is_dropped() {
 #[test]
 fn leave_reply_precedes_phx_close() {
     for join_ref in ["1", "null"] {
-        let mut it = TestShard::new();
-        let key = it.joined(&["t"]);
+        let (mut it, [key]) = TestShard::new().members();
         it.broadcasts("t", "before", "{}");
         it.counts();
         it.sends(key, &format!(r#"[{join_ref},2,"t","phx_leave",{{}}]"#));
@@ -134,8 +132,7 @@ fn leave_of_an_ending_channel_is_ok() {
         ChannelCall::Out(..) => Outcome::Stop(Stop::Abnormal),
         other => standard(ctx, other),
     });
-    let mut it = TestShard::running(stopping.intercepting(&["last"]));
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::running(stopping.intercepting(&["last"])).members();
     it.broadcasts("t", "last", "{}");
     it.sends(key, r#"[null,2,"t","phx_leave",{}]"#);
     let error = r#"[1,1,"t","phx_error",{"reason":"channel_crash"}]"#.to_owned();
@@ -270,8 +267,7 @@ fn seat_is_freed_once() {
 fn close_of_the_client_is_answered() {
     for (code, answer) in [(Some(CloseCode::NORMAL), "close 1000 "), (None, "close")] {
         let notes = Notes::default();
-        let mut it = TestShard::running(noting(&notes));
-        let key = it.joined(&["t"]);
+        let (mut it, [key]) = TestShard::running(noting(&notes)).members();
         it.core.peer_closed(&mut it.out, key, code);
         assert_eq!(it.receives(key), [answer]);
         assert_eq!(it.out.deeds(), [format!("close {}", key.slot)]);
@@ -292,8 +288,7 @@ fn close_of_the_client_is_answered() {
 #[test]
 fn protocol_error_closes_with_its_code() {
     let notes = Notes::default();
-    let mut it = TestShard::running(noting(&notes));
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::running(noting(&notes)).members();
     it.advances(TICK * 9);
     it.core.fail(&mut it.out, key, CloseCode::INTERNAL);
     assert_eq!(it.receives(key), ["close 1011 "]);
@@ -313,8 +308,7 @@ fn protocol_error_closes_with_its_code() {
 /// RFC 6455, 5.5.1: nothing follows a close frame, not even another one.
 #[test]
 fn invalid_answer_to_a_close_gets_no_response() {
-    let mut it = TestShard::new();
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::new().members();
     it.core.close(&mut it.out, key, CloseCode::RESTART);
     assert_eq!(it.receives(key), ["close 1012 server restarts"]);
     it.out.deeds();
@@ -335,7 +329,7 @@ fn invalid_answer_to_a_close_gets_no_response() {
 #[test]
 fn handle_reaches_its_channel_from_any_thread() {
     let (notes, told) = Notes::shared();
-    let mut it = TestShard::running(scripted(move |ctx, heard| match heard {
+    let (mut it, [key]) = TestShard::running(scripted(move |ctx, heard| match heard {
         ChannelCall::In("later", payload) => {
             let (handle, message) = (ctx.handle::<Scripted>(), ctx.reply_ref().unwrap());
             let payload = payload.into_owned();
@@ -356,8 +350,8 @@ fn handle_reaches_its_channel_from_any_thread() {
         }
         ChannelCall::Ends(reason) => told.of_call(format!("{reason:?}")),
         other => standard(ctx, other),
-    }));
-    let key = it.joined(&["t"]);
+    }))
+    .members();
     it.broadcasts("t", "before", "{}");
     it.sends(key, r#"[1,2,"t","later",9]"#);
     assert!(it.receives(key).is_empty());
@@ -377,7 +371,7 @@ fn handle_reaches_its_channel_from_any_thread() {
 /// A slot that is used again is not reached by its old name.
 #[test]
 fn handle_of_an_ended_channel_reaches_no_channel() {
-    let mut it = TestShard::running(scripted(|ctx, heard| match heard {
+    let (mut it, [key]) = TestShard::running(scripted(|ctx, heard| match heard {
         ChannelCall::In("handle", _) => {
             let handle = ctx.handle::<Scripted>();
             handle.push("late", Payload::EMPTY_OBJECT);
@@ -388,8 +382,8 @@ fn handle_of_an_ended_channel_reaches_no_channel() {
         }
         ChannelCall::Info(_) => panic!("that was for another"),
         other => standard(ctx, other),
-    }));
-    let key = it.joined(&["t"]);
+    }))
+    .members();
     it.sends(key, r#"[1,2,"t","handle",{}]"#);
     it.asks(key, r#"[2,2,"t","phx_join",{}]"#);
     it.counts();
@@ -430,8 +424,7 @@ fn plain_socket_messages_reach_its_only_channel() {
     assert_eq!(it.receives(keys[0]), ["hello", "binary \\x07"]);
     assert_eq!(notes.take(), ["text", "binary"]);
     it.broadcasts("chat", "e", "all");
-    it.delivers("further", "e", "1");
-    assert_eq!(it.receives(keys[1]), ["all"]);
+    assert_eq!(it.delivers("further", "e", "1").receives(keys[1]), ["all"]);
     let mut heard = it.receives(keys[0]);
     heard.sort();
     assert_eq!(heard, ["1", "all"]);
@@ -449,8 +442,7 @@ fn plain_socket_messages_reach_its_only_channel() {
 /// A message that arrives when its socket is gone is dropped.
 #[test]
 fn nothing_is_sent_after_the_end() {
-    let mut it = TestShard::new();
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::new().members();
     it.disconnects(key);
     it.counts();
     let text = Frame::Text(r#"[1,2,"t","phx_join",{}]"#);

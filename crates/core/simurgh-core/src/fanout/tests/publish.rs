@@ -62,8 +62,7 @@ fn broadcast_is_posted_to_all_other_shards() {
 /// While they are in flight, and not only when some of them are released.
 #[test]
 fn bytes_in_flight_are_counted_at_the_end_of_each_turn() {
-    let mut it = test_shard(2);
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = test_shard(2).members();
     let counted = |it: &mut TestShard| {
         it.core.settle(&mut it.out);
         it.core.metrics().fanout_bytes.value() as usize
@@ -81,9 +80,7 @@ fn bytes_in_flight_are_counted_at_the_end_of_each_turn() {
 /// Without members here a broadcast is done at once.
 #[test]
 fn broadcast_without_members_completes_at_once() {
-    let mut it = test_shard(1);
-    let key = it.joined(&["t"]);
-    it.counts();
+    let (mut it, [key]) = test_shard(1).members();
     it.sends(key, r#"[1,2,"t","bcast_to","elsewhere"]"#);
     assert_eq!(it.node.charged(0), 0);
     it.broadcasts("elsewhere", "news", "1");
@@ -94,9 +91,7 @@ fn broadcast_without_members_completes_at_once() {
 /// Half of what may wait for one reader, to the byte.
 #[test]
 fn broadcast_that_is_too_large_is_refused_with_a_reply() {
-    let mut it = test_shard(2);
-    let key = it.joined(&["t"]);
-    it.counts();
+    let (mut it, [key]) = test_shard(2).members();
     sends(&mut it, key, "bcast", 1001);
     assert_eq!(it.counts(), ["messages_out +1", "errors_broadcast_too_big +1"]);
     assert_eq!((it.node.charged(0), posted(&it, 1).len(), it.fans_out()), (0, 0, Next::Idle));
@@ -130,9 +125,7 @@ fn broadcast_is_refused_while_too_much_is_in_flight() {
 /// A flow has an eighth of what may be in flight.
 #[test]
 fn publisher_above_its_share_is_paused() {
-    let mut it = test_shard(1);
-    let key = it.joined(&["t"]);
-    it.counts();
+    let (mut it, [key]) = test_shard(1).members();
     sends(&mut it, key, "bcast", 100 - weight(0));
     assert!(it.out.deeds().is_empty() && !it.core.is_held_back(key), "just its share");
     it.fans_out();
@@ -191,8 +184,7 @@ fn paused_publisher_resumes_when_enough_was_sent() {
         (3200, 0, true),
         (3201, 0, false),
     ] {
-        let mut it = test_shard(2);
-        let key = it.joined(&["t"]);
+        let (mut it, [key]) = test_shard(2).members();
         sends(&mut it, key, "bcast", 101 - weight(0) + 4);
         assert!(it.core.is_held_back(key));
         it.fans_out();
@@ -282,8 +274,7 @@ fn closed_publisher_is_not_paused() {
 
 #[test]
 fn topic_releases_its_flow() {
-    let mut it = test_shard(2);
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = test_shard(2).members();
     sends(&mut it, key, "bcast", 10);
     let topic = it.core.find_topic("t").unwrap();
     assert!(!it.core.parts().0.topics_mut().shrink(0), "something is to be sent here");
@@ -302,8 +293,7 @@ fn topic_releases_its_flow() {
 #[test]
 fn bytes_in_flight_count_after_the_last_leave() {
     let config = Config { mailbox_bytes_max: 1600, ..Config::default() };
-    let mut it = configured(2, config);
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = configured(2, config).members();
     sends(&mut it, key, "bcast", 90);
     it.fans_out();
     assert!(!it.out.is_held(key));
@@ -316,7 +306,7 @@ fn bytes_in_flight_count_after_the_last_leave() {
 
 #[test]
 fn publisher_whose_socket_closes_is_not_paused() {
-    let mut it = TestShard::running(scripted(|ctx, heard| match heard {
+    let (mut it, [key, _]) = TestShard::running(scripted(|ctx, heard| match heard {
         ChannelCall::In("last", _) => {
             ctx.close_socket(simurgh_proto::ws::CloseCode::RESTART);
             for _ in 0..2 {
@@ -325,8 +315,8 @@ fn publisher_whose_socket_closes_is_not_paused() {
             Outcome::NoReply
         }
         other => standard(ctx, other),
-    }));
-    let (key, _) = (it.joined(&["t"]), it.joined(&["t"]));
+    }))
+    .members();
     it.sends(key, r#"[1,2,"t","last",{}]"#);
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Closing);
     assert!(!it.out.is_held(key));

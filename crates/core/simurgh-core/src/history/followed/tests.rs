@@ -20,21 +20,6 @@ use crate::testing::*;
 use crate::wire::Wire;
 use crate::*;
 
-fn talking() -> Scripted {
-    scripted(|ctx, heard| match heard {
-        ChannelCall::In("say", payload) => {
-            ctx.broadcast("news", payload.into_owned());
-            ctx.push("behind", Payload::EMPTY_OBJECT);
-            Outcome::ok(Payload::EMPTY_OBJECT)
-        }
-        ChannelCall::In("binary", _) => {
-            ctx.broadcast("news", Payload::from_bytes(vec![1, 2, 3]));
-            Outcome::NoReply
-        }
-        other => standard(ctx, other),
-    })
-}
-
 #[derive(Clone)]
 struct Logged {
     topic: String,
@@ -253,15 +238,17 @@ impl Node {
         }
     }
 
-    fn is_told(&mut self, topic: &str, what: FromEngine) {
+    fn is_told(&mut self, topic: &str, what: FromEngine) -> &mut Self {
         self.test_shard.node.post_kept(topic, what);
         self.settles();
+        self
     }
 
-    fn hears_of(&mut self, engine: &mut Engine, topic: &str, n: u64) {
+    fn hears_of(&mut self, engine: &mut Engine, topic: &str, n: u64) -> &mut Self {
         engine.receives(topic, n, false);
         self.hears_last(engine);
         self.settles();
+        self
     }
 
     fn opens(&mut self, wire: Wire) -> Key {
@@ -307,9 +294,10 @@ impl Node {
         gist(&self.joins(engine, topic, &since(position)).1[1..])
     }
 
-    fn is_answered(&mut self, number: u64, answer: Result<StoredAt, NotKept>) {
+    fn is_answered(&mut self, number: u64, answer: Result<StoredAt, NotKept>) -> &mut Self {
         self.test_shard.node.post_stored(number, answer);
         self.settles();
+        self
     }
 
     fn begins(&mut self, engine: &Engine, topic: &str) {
@@ -319,6 +307,11 @@ impl Node {
 
     fn receives(&mut self, key: Key) -> Vec<String> {
         self.test_shard.receives(key)
+    }
+
+    /// What a client has received, in short.
+    fn hears(&mut self, key: Key) -> Vec<String> {
+        gist(&self.receives(key))
     }
 
     fn advances(&mut self, time: Duration) {

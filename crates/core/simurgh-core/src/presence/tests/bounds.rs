@@ -7,8 +7,7 @@ use super::*;
 fn member_that_calls_faster_than_diffs_leave_is_not_read_until_the_diff() {
     let mut config = Config { presence: PresenceConfig::default(), ..Config::default() };
     config.mailbox_bytes_max = 64 << 10;
-    let mut it = TestShard::with(config, vec![present().user_socket()]);
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::with(config, vec![present().user_socket()]).members();
     sends(&mut it, key, "track", r#""a""#);
     turn(&mut it);
     let mut calls = 0;
@@ -31,8 +30,7 @@ fn member_that_calls_faster_than_diffs_leave_is_not_read_until_the_diff() {
 fn rejoins_under_new_keys_are_paused_like_publishers() {
     let mut config = Config { presence: PresenceConfig::default(), ..Config::default() };
     config.mailbox_bytes_max = 64 << 10;
-    let mut it = TestShard::with(config, vec![present().user_socket()]);
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::with(config, vec![present().user_socket()]).members();
     for n in 0..100 {
         it.sends(key, &format!(r#"[{n},{n},"t","phx_join",{{}}]"#));
         it.sends(key, &format!(r#"[{n},9,"t","track","k{n}"]"#));

@@ -56,14 +56,13 @@ fn heard(json: &str) -> String {
 /// PROTOCOL rows 34–38: any status, or no reply.
 #[test]
 fn handler_replies_with_any_payload() {
-    let mut it = TestShard::running(scripted(|_, heard| match heard {
+    let (mut it, [key]) = TestShard::running(scripted(|_, heard| match heard {
         ChannelCall::In("ok", payload) => Outcome::ok(payload.into_owned()),
         ChannelCall::In("error", payload) => Outcome::error(payload.into_owned()),
         ChannelCall::In("weird", _) => Outcome::Reply(Reply::new("weird", Payload::NULL)),
         _ => Outcome::NoReply,
-    }));
-    let key = it.joined(&["t"]);
-    it.counts();
+    }))
+    .members();
     it.sends(key, r#"[1,2,"t","ok",{}]"#);
     it.sends(key, r#"[1,3,"t","error",[1]]"#);
     it.sends(key, r#"[1,4,"t","weird",{}]"#);
@@ -123,8 +122,7 @@ fn stopping_channel_reports_the_reason_to_its_client() {
 /// PROTOCOL row 65.
 #[test]
 fn channel_can_reply_and_stop() {
-    let mut it = TestShard::new();
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::new().members();
     assert_eq!(it.asks(key, r#"[1,2,"t","stop_reply",7]"#), [&*ok(1, 2, "t", "7"), CLOSED, BYE]);
 }
 
@@ -148,15 +146,15 @@ fn terminate_receives_the_reason() {
 /// PROTOCOL §6: what was made before the panic is sent before the error.
 #[test]
 fn effects_before_a_panic_are_applied() {
-    let mut it = TestShard::running(scripted(|ctx, heard| {
+    let (mut it, [key, other]) = TestShard::running(scripted(|ctx, heard| {
         if let ChannelCall::In(..) = heard {
             ctx.push("pushed", Payload::EMPTY_OBJECT);
             ctx.broadcast("news", Payload::EMPTY_OBJECT);
             crash();
         }
         Outcome::NoReply
-    }));
-    let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
+    }))
+    .members();
     assert_eq!(it.asks(key, r#"[1,2,"t","do",{}]"#), [pushed("{}"), news("{}"), CRASHED.into()]);
     it.fans_out();
     assert_eq!(it.receives(other), [news("{}")]);
@@ -165,7 +163,7 @@ fn effects_before_a_panic_are_applied() {
 /// `terminate` and the drop of a channel may crash, too: it is gone all the same.
 #[test]
 fn panic_in_terminate_ends_the_channel() {
-    let mut it = TestShard::of(user_socket(|_, _| {
+    let (mut it, [key]) = TestShard::of(user_socket(|_, _| {
         let bomb = Bomb;
         Join::ok(scripted(move |ctx, heard| {
             let _ = &bomb;
@@ -175,9 +173,8 @@ fn panic_in_terminate_ends_the_channel() {
             }
             standard(ctx, heard)
         }))
-    }));
-    let key = it.joined(&["t"]);
-    it.counts();
+    }))
+    .members();
     assert_eq!(it.asks(key, r#"[1,2,"t","stop",{}]"#), [CLOSED.into(), pushed("{}")]);
     let changes =
         "channels -1, topics -1, subscriptions -1, messages_out +2, errors_callback_panic +2";
@@ -187,8 +184,7 @@ fn panic_in_terminate_ends_the_channel() {
 /// A reply or a push follows the broadcasts that were made before it.
 #[test]
 fn later_messages_do_not_overtake_a_broadcast() {
-    let mut it = TestShard::new();
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::new().members();
     for (event, last) in
         [("echo", ok(1, 2, "t", "0")), ("push_me", pushed("0")), ("stop", CLOSED.into())]
     {
@@ -207,17 +203,15 @@ fn later_messages_do_not_overtake_a_broadcast() {
 /// An answer without a request is dropped.
 #[test]
 fn only_messages_of_the_client_get_replies() {
-    let mut it = TestShard::running(interceptor());
-    let key = it.joined(&["t"]);
-    it.delivers("t", "shout", "\"reply\"");
-    assert_eq!(it.receives(key), [heard("\"reply\"")]);
+    let (mut it, [key]) = TestShard::running(interceptor()).members();
+    assert_eq!(it.delivers("t", "shout", "\"reply\"").receives(key), [heard("\"reply\"")]);
 }
 
 #[test]
 fn outcome_of_an_ended_channel_is_dropped() {
     for outcome in ["reply", "stop", "both", "crash"] {
         let (notes, told) = Notes::shared();
-        let mut it = TestShard::running(scripted(move |ctx, heard| match heard {
+        let (mut it, [key, other]) = TestShard::running(scripted(move |ctx, heard| match heard {
             ChannelCall::In(..) => {
                 ctx.close_socket(CloseCode::POLICY);
                 ctx.push("pushed", Payload::EMPTY_OBJECT);
@@ -231,8 +225,8 @@ fn outcome_of_an_ended_channel_is_dropped() {
             }
             ChannelCall::Ends(reason) => told.of_call(format!("{reason:?}")),
             _ => Outcome::NoReply,
-        }));
-        let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
+        }))
+        .members();
         assert_eq!(it.asks(key, r#"[1,2,"t","do",{}]"#), ["close 1008 "]);
         assert_eq!(notes.take(), ["Closed"]);
         it.fans_out();
@@ -243,14 +237,11 @@ fn outcome_of_an_ended_channel_is_dropped() {
 /// PROTOCOL rows 55 and 56: such deliveries are pushes, each as its member's channel makes it.
 #[test]
 fn intercepted_broadcast_passes_through_handle_out() {
-    let mut it = TestShard::running(interceptor());
-    let key = it.joined(&["t"]);
-    it.counts();
+    let (mut it, [key]) = TestShard::running(interceptor()).members();
     it.broadcasts("t", "shout", "1");
     it.broadcasts("t", "news", "2");
     it.broadcasts("t", "whisper", "3");
-    it.delivers("t", "shout", "4");
-    assert_eq!(it.receives(key), [heard("1"), news("2"), heard("4")]);
+    assert_eq!(it.delivers("t", "shout", "4").receives(key), [heard("1"), news("2"), heard("4")]);
     assert_eq!(it.counts(), ["messages_out +3", "broadcasts +4", "deliveries +4"]);
     let asked = [Callback::Join, Callback::AfterJoin].into_iter();
     let asked: Vec<_> = asked.chain([Callback::HandleOut; 3]).collect();
@@ -260,8 +251,7 @@ fn intercepted_broadcast_passes_through_handle_out() {
 /// PROTOCOL row 52 for a channel that intercepts.
 #[test]
 fn intercepting_sender_does_not_receive_its_broadcast_from() {
-    let mut it = TestShard::running(interceptor());
-    let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
+    let (mut it, [key, other]) = TestShard::running(interceptor()).members();
     it.sends(key, r#"[1,2,"t","bcast_from",1]"#);
     it.sends(key, r#"[1,3,"t","bcast",2]"#);
     it.fans_out();
@@ -271,8 +261,7 @@ fn intercepting_sender_does_not_receive_its_broadcast_from() {
 
 #[test]
 fn broadcast_of_an_interceptor_follows_the_intercepted_one() {
-    let mut it = TestShard::running(interceptor());
-    let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
+    let (mut it, [key, other]) = TestShard::running(interceptor()).members();
     it.broadcasts("t", "shout", "\"answer\"");
     it.broadcasts("t", "news", "2");
     it.sends(key, r#"[1,2,"t","echo",3]"#);
@@ -306,8 +295,7 @@ fn panic_in_intercept_ends_the_channel() {
         }
     }
     let user_socket = user_socket(|_, _| Join::ok(Fickle(Mutex::new(0))));
-    let mut it = TestShard::of(user_socket);
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::of(user_socket).members();
     it.broadcasts("t", "shout", "1");
     it.broadcasts("t", "shout", "2");
     it.broadcasts("t", "shout", "3");
@@ -425,7 +413,7 @@ fn plain_channel_ends_with_its_socket() {
 /// Of the effects of ending channels only those for others are carried out.
 #[test]
 fn last_broadcasts_of_a_closed_socket_reach_other_members() {
-    let mut it = TestShard::running(scripted(|ctx, heard| match heard {
+    let (mut it, [key, other]) = TestShard::running(scripted(|ctx, heard| match heard {
         ChannelCall::Ends(_) => {
             ctx.push("pushed", Payload::EMPTY_OBJECT);
             ctx.subscribe("u");
@@ -435,8 +423,8 @@ fn last_broadcasts_of_a_closed_socket_reach_other_members() {
             Outcome::NoReply
         }
         other => standard(ctx, other),
-    }));
-    let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
+    }))
+    .members();
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
     it.fans_out();
     assert_eq!(it.receives(key), ["close 1000 "]);

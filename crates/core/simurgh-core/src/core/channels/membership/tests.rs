@@ -18,14 +18,11 @@ fn news(topic: &str, json: &str) -> String {
 
 #[test]
 fn channel_receives_its_further_topics() {
-    let mut it = TestShard::new();
-    let key = it.joined(&["t"]);
-    it.counts();
+    let (mut it, [key]) = TestShard::new().members();
     it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
     assert_eq!(it.counts(), ["topics +1", "subscriptions +1"], "that is no channel");
     assert_eq!(it.out.peer(key).socket.channels(), 1);
-    it.delivers("u", "news", "1");
-    assert_eq!(it.receives(key), [relayed("1")]);
+    assert_eq!(it.delivers("u", "news", "1").receives(key), [relayed("1")]);
     assert_eq!(it.counts(), ["messages_out +1", "broadcasts +1"], "a push, and no delivery");
     it.sends(key, r#"[1,3,"u","echo",{}]"#);
     assert_eq!(it.receives(key), [refused("null", 3, "u", "unmatched topic")]);
@@ -33,20 +30,17 @@ fn channel_receives_its_further_topics() {
 
 #[test]
 fn channel_subscribes_to_a_topic_once() {
-    let mut it = TestShard::new();
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::new().members();
     it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
     it.counts();
     it.sends(key, r#"[1,3,"t","subscribe","u"]"#);
     assert!(it.counts().is_empty());
-    it.delivers("u", "news", "1");
-    assert_eq!(it.receives(key), [relayed("1")]);
+    assert_eq!(it.delivers("u", "news", "1").receives(key), [relayed("1")]);
 }
 
 #[test]
 fn unsubscribed_channel_receives_nothing_more() {
-    let mut it = TestShard::new();
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::new().members();
     for topic in ["u", "v"] {
         it.sends(key, &format!(r#"[1,2,"t","subscribe","{topic}"]"#));
     }
@@ -57,8 +51,7 @@ fn unsubscribed_channel_receives_nothing_more() {
     it.sends(key, r#"[1,3,"t","unsubscribe","t"]"#);
     assert!(it.counts().is_empty(), "its own topic is not a further one");
     it.broadcasts("u", "news", "1");
-    it.delivers("v", "news", "2");
-    assert_eq!(it.receives(key), [relayed("2")]);
+    assert_eq!(it.delivers("v", "news", "2").receives(key), [relayed("2")]);
 }
 
 /// Each channel's own, whatever else its socket has.
@@ -73,8 +66,7 @@ fn further_topics_end_only_with_their_channel() {
     assert_eq!(it.asks(key, r#"[1,3,"t","phx_leave",{}]"#), [&*ok(1, 3, "t", "{}"), CLOSED, BYE]);
     let changes = ["channels -1", "topics -2", "subscriptions -3", "messages_out +3"];
     assert_eq!(it.counts(), changes);
-    it.delivers("u", "news", "1");
-    assert_eq!(it.receives(key), [r#"[1,null,"w","news",1]"#]);
+    assert_eq!(it.delivers("u", "news", "1").receives(key), [r#"[1,null,"w","news",1]"#]);
     it.sends(key, r#"[1,3,"w","stop",{}]"#);
     assert_eq!(it.core.metrics().subscriptions.value(), 0);
     assert_eq!(it.core.metrics().topics.value(), 0);
@@ -84,8 +76,7 @@ fn further_topics_end_only_with_their_channel() {
 /// The channel that replaces another must make its own subscriptions.
 #[test]
 fn rejoin_removes_further_topics() {
-    let mut it = TestShard::new();
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::new().members();
     it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
     it.asks(key, r#"[2,2,"t","phx_join",{}]"#);
     it.delivers("u", "news", "1");
@@ -95,8 +86,7 @@ fn rejoin_removes_further_topics() {
 /// A channel that is subscribed to its own topic is still the sender.
 #[test]
 fn relay_is_excluded_with_its_channel() {
-    let mut it = TestShard::new();
-    let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
+    let (mut it, [key, other]) = TestShard::new().members();
     it.sends(key, r#"[1,2,"t","subscribe","t"]"#);
     it.sends(other, r#"[1,2,"t","subscribe","t"]"#);
     it.sends(key, r#"[1,3,"t","bcast_from",1]"#);
@@ -115,15 +105,15 @@ fn relay_is_excluded_with_its_channel() {
 /// Its effects for a broadcast on a further topic follow the earlier broadcasts of its own topic.
 #[test]
 fn relayed_broadcast_ends_a_channel_that_panics() {
-    let mut it = TestShard::running(scripted(|ctx, heard| match heard {
+    let (mut it, [key]) = TestShard::running(scripted(|ctx, heard| match heard {
         ChannelCall::Broadcast(it) if it.event() == "stop" => {
             assert_eq!((it.topic(), it.payload()), ("u", &Payload::NULL));
             ctx.push("pushed", Payload::NULL);
             Outcome::Stop(Stop::Normal)
         }
         other => standard(ctx, other),
-    }));
-    let key = it.joined(&["t"]);
+    }))
+    .members();
     it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
     it.broadcasts("u", "stop", "null");
     it.broadcasts("u", "news", "1");

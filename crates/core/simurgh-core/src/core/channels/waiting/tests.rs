@@ -29,14 +29,12 @@ fn phase(it: &mut TestShard, key: Key) -> Phase {
 
 #[test]
 fn socket_waits_until_its_channel_is_ready() {
-    let mut it = test_shard();
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = test_shard().members();
     let id = it.channel(key);
     it.sends(key, r#"[1,2,"t","enough",{}]"#);
     assert_eq!(it.receives(key), [ok(1, 2, "t", "null")], "what it had in hand is answered");
     assert!(it.out.is_held(key) && phase(&mut it, key) == Phase::Waiting);
-    it.delivers("t", "news", "1");
-    assert_eq!(it.receives(key), [r#"[null,null,"t","news",1]"#]);
+    assert_eq!(it.delivers("t", "news", "1").receives(key), [r#"[null,null,"t","news",1]"#]);
     it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
     assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Open);
     assert!(it.out.peer(key).socket.own.is_none(), "nothing is kept for it");
@@ -66,14 +64,14 @@ fn socket_does_not_wait_for_an_ended_channel() {
 /// It has ended: it would never proceed, and never be given up.
 #[test]
 fn ending_channel_does_not_pause_its_socket() {
-    let mut it = TestShard::running(scripted(|ctx, heard| {
+    let (mut it, [key]) = TestShard::running(scripted(|ctx, heard| {
         if let ChannelCall::Ends(_) = heard {
             ctx.carry_out([Effect::Hold]);
             return Outcome::NoReply;
         }
         standard(ctx, heard)
-    }));
-    let key = it.joined(&["t"]);
+    }))
+    .members();
     it.sends(key, r#"[1,2,"t","phx_leave",{}]"#);
     assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Open);
     it.sends(key, r#"[2,3,"t","phx_join",{}]"#);
@@ -83,8 +81,7 @@ fn ending_channel_does_not_pause_its_socket() {
 
 #[test]
 fn closing_socket_stops_waiting() {
-    let mut it = test_shard();
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = test_shard().members();
     it.asks(key, r#"[1,2,"t","enough",{}]"#);
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
     assert_eq!(it.receives(key), ["close 1000 "]);
@@ -94,8 +91,7 @@ fn closing_socket_stops_waiting() {
 /// Its socket would never be read again, without notice.
 #[test]
 fn channel_that_never_becomes_ready_times_out() {
-    let mut it = test_shard();
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = test_shard().members();
     it.asks(key, r#"[1,2,"t","enough",{}]"#);
     it.counts();
     let wait = it.node.config.decision_timeout;
@@ -118,7 +114,7 @@ fn channel_that_never_becomes_ready_times_out() {
 /// While it waits for a join, that has its own timeout.
 #[test]
 fn socket_waits_for_each_reason_separately() {
-    let mut it = TestShard::of(user_socket(|_, payload| match payload.json() {
+    let (mut it, [key]) = TestShard::of(user_socket(|_, payload| match payload.json() {
         Some("\"later\"") => Join::later(async { Join::ok(scripted(standard)) }),
         _ => Join::ok(scripted(|ctx, heard| match heard {
             ChannelCall::Info(_) => {
@@ -127,8 +123,8 @@ fn socket_waits_for_each_reason_separately() {
             }
             other => standard(ctx, other),
         })),
-    }));
-    let key = it.joined(&["t"]);
+    }))
+    .members();
     let id = it.channel(key);
     it.sends(key, r#"[2,2,"u","phx_join","later"]"#);
     it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));

@@ -138,8 +138,7 @@ fn publisher_above_its_share_stays_paused_after_a_join() {
             }
             Join::later(async { Join::error(Payload::NULL) })
         });
-        let mut it = TestShard::with(config, vec![user_socket]);
-        let key = it.joined(&["t"]);
+        let (mut it, [key]) = TestShard::with(config, vec![user_socket]).members();
         it.sends(key, r#"[1,1,"u","phx_join","later"]"#);
         if !by_join {
             let id = it.channel(key);

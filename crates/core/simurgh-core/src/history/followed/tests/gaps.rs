@@ -86,8 +86,7 @@ fn new_epoch_of_the_broker_is_reported_without_old_messages() {
     for (mut it, mut engine, topic) in both() {
         let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         let others = Others::join(&mut it, &topic);
-        it.hears_of(&mut engine, &topic, 1);
-        assert_eq!(gist(&it.receives(key)), ["news 1"]);
+        assert_eq!(it.hears_of(&mut engine, &topic, 1).hears(key), ["news 1"]);
         engine.epoch += 1;
         engine.receives(&topic, 2, false);
         it.is_told(&topic, engine.begun(0, &topic, 0));
@@ -131,7 +130,7 @@ fn messages_missed_while_unknown_arrive_in_order_or_as_a_gap() {
         it.is_told(&topic, FromEngine::Unknown);
         (2..=3).for_each(|n| engine.receives(&topic, n, false));
         it.is_told(&topic, engine.begun(0, &topic, engine.log[0].seq - 1));
-        assert_eq!(gist(&it.receives(key)), ["news 1", "news 2", "news 3"]);
+        assert_eq!(it.hears(key), ["news 1", "news 2", "news 3"]);
         it.is_told(&topic, FromEngine::Unknown);
         (4..=6).for_each(|n| engine.receives(&topic, n, false));
         it.is_told(&topic, engine.begun(0, &topic, engine.log[3].seq));
@@ -174,7 +173,7 @@ fn purge_applies_to_all_nodes_and_is_no_gap_for_clients_up_to_date() {
         assert_eq!(*answers.lock().unwrap(), [Ok(engine.position(2))]);
         let [first, second] = [0, 1].map(|at| engine.position(at).to_string());
         for (it, key) in [(&mut it, keys[0]), (&mut far, keys[1])] {
-            assert_eq!(gist(&it.receives(key)), ["news 1", "news 2"]);
+            assert_eq!(it.hears(key), ["news 1", "news 2"]);
             assert_eq!(it.resumes(&mut engine, &topic, &first), ["simurgh:resumed purged"]);
             assert_eq!(it.resumes(&mut engine, &topic, &second), ["simurgh:resumed true"]);
         }
@@ -222,7 +221,7 @@ fn overflow_of_a_home_is_reported_as_a_gap_and_the_rest_is_delivered() {
         assert!(it.charged().iter().sum::<usize>() < 5_000, "{:?}", it.charged());
         it.settles();
         it.hears_of(&mut engine, &topic, 101);
-        let heard = gist(&it.receives(key));
+        let heard = it.hears(key);
         let news = heard.iter().take_while(|it| it.starts_with("news")).count();
         assert!((20..40).contains(&news), "{heard:?}");
         let (gaps, last) = heard[news..].split_at(heard.len() - news - 1);
@@ -239,16 +238,15 @@ fn gap_within_a_partial_replay_is_reported() {
     config.history.portion = ReplayLimits { count: 2, bytes: 64 << 10 };
     for (mut it, mut engine, topic) in both_on(&config, HistoryRule::default()) {
         let (_, joined) = it.joins(&mut engine, &topic, OPTED_IN);
-        (1..=5).for_each(|n| it.hears_of(&mut engine, &topic, n));
+        (1..=5).for_each(|n| _ = it.hears_of(&mut engine, &topic, n));
         let key = it.opens(Wire::V2);
         it.sends(key, &topic, "phx_join", &since(&position_of(&joined[1])));
         (0..3).for_each(|_| it.takes_turns());
-        assert_eq!(gist(&it.receives(key))[2..], ["news 1", "news 2"]);
+        assert_eq!(it.hears(key)[2..], ["news 1", "news 2"]);
         engine.seq += 50;
         it.test_shard.node.post_kept(&topic, FromEngine::Gap { through: engine.seq });
         it.takes_turns();
-        it.hears_of(&mut engine, &topic, 6);
-        assert_eq!(gist(&it.receives(key)), ["simurgh:gap lost", "news 6"]);
+        assert_eq!(it.hears_of(&mut engine, &topic, 6).hears(key), ["simurgh:gap lost", "news 6"]);
         assert!(!it.test_shard.out.is_held(key));
     }
 }
@@ -264,6 +262,5 @@ fn subscriber_of_a_further_topic_gets_no_gaps() {
     it.hears_of(&mut engine, &there, 1);
     it.is_told(&there, FromEngine::Gap { through: engine.seq + 3 });
     engine.seq += 3;
-    it.hears_of(&mut engine, &there, 2);
-    assert_eq!(gist(&it.receives(key)), ["news 1", "news 2"]);
+    assert_eq!(it.hears_of(&mut engine, &there, 2).hears(key), ["news 1", "news 2"]);
 }

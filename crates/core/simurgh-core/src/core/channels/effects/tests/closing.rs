@@ -11,12 +11,10 @@ use crate::*;
 #[test]
 fn interceptor_can_stop_in_handle_out() {
     for (how, last) in [("\"stop\"", CLOSED), ("\"crash\"", CRASHED)] {
-        let mut it = TestShard::running(interceptor());
-        let key = it.joined(&["t"]);
+        let (mut it, [key]) = TestShard::running(interceptor()).members();
         it.broadcasts("t", "shout", how);
         it.broadcasts("t", "shout", "2");
-        it.delivers("t", "news", "3");
-        assert_eq!(it.receives(key), [&*heard(how), last, BYE]);
+        assert_eq!(it.delivers("t", "news", "3").receives(key), [&*heard(how), last, BYE]);
         assert_eq!(it.core.metrics().topics.value(), 0);
         assert_eq!(it.node.charged(0), 0);
     }
@@ -35,8 +33,7 @@ fn stopping_interceptor_sends_pending_messages_first() {
         ("crash", None),
     ] {
         for (how, notice) in [("\"stop\"", CLOSED), ("\"crash\"", CRASHED)] {
-            let mut it = TestShard::running(interceptor());
-            let key = it.joined(&["t"]);
+            let (mut it, [key]) = TestShard::running(interceptor()).members();
             it.broadcasts("t", "shout", how);
             it.broadcasts("t", "shout", "2");
             it.broadcasts("t", "news", "3");
@@ -78,8 +75,7 @@ fn channel_that_ends_by_its_own_broadcast_sends_everything_before() {
         ChannelCall::Ends(reason) => told.of_call(format!("{reason:?}")),
         _ => Outcome::NoReply,
     });
-    let mut it = TestShard::running(channel.clone().intercepting(&["shout"]));
-    let key = it.joined(&["t"]);
+    let (mut it, [key]) = TestShard::running(channel.clone().intercepting(&["shout"])).members();
     it.sends(key, r#"[1,2,"t","all",{}]"#);
     assert_eq!(it.receives(key), [pushed("1"), pushed("2"), ok(1, 2, "t", "null"), CLOSED.into()]);
     let key = it.joined(&["t"]);
