@@ -223,10 +223,14 @@ mod tests {
         Charge { limit: Limit::Messages, by: Some(rate.into()), cost: 1 }
     }
 
+    fn one_per_second() -> (Rate, Meters) {
+        let rate = Rate::per_second(1).unwrap();
+        (rate, Meters::new(Arc::default(), [rate].into_iter(), 7))
+    }
+
     #[test]
     fn each_socket_and_topic_has_its_own_meter() {
-        let rate = Rate::per_second(1).unwrap();
-        let mut meters = Meters::new(Arc::default(), [rate].into_iter(), 7);
+        let (rate, mut meters) = one_per_second();
         let whose = [
             (key(1), Scope::Socket),
             (key(1), Scope::Topic("a")),
@@ -284,8 +288,7 @@ mod tests {
 
     #[test]
     fn limited_client_is_marked_for_a_while() {
-        let rate = Rate::per_second(1).unwrap();
-        let mut meters = Meters::new(Arc::default(), [rate].into_iter(), 7);
+        let (rate, mut meters) = one_per_second();
         let noted = |meters: &Meters, at| meters.noted(key(1), at * SECOND);
         assert_eq!(noted(&meters, 0), None);
         assert_eq!(meters.take(key(1), Scope::Socket, &[messages(rate)], SECOND), Ok(()));
@@ -309,8 +312,7 @@ mod tests {
 
     #[test]
     fn clients_that_send_once_leave_no_meters() {
-        let rate = Rate::per_second(1).unwrap();
-        let mut meters = Meters::new(Arc::default(), [rate].into_iter(), 7);
+        let (rate, mut meters) = one_per_second();
         for slot in 0..100_000 {
             // A millisecond each: ten seconds hold ten thousand.
             let now = u64::from(slot) * SECOND / 1_000;

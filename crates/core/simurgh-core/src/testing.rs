@@ -311,6 +311,13 @@ impl TestShard {
         (self, keys)
     }
 
+    /// It with a socket that has joined nothing.
+    pub(crate) fn opened(mut self) -> (Self, Key) {
+        let key = self.opens(Wire::V2);
+        self.counts();
+        (self, key)
+    }
+
     pub(crate) fn opens(&mut self, wire: Wire) -> Key {
         self.opens_with(wire, SocketState::default())
     }

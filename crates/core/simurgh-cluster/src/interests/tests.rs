@@ -277,6 +277,11 @@ fn exact(topic: &str) -> Interest {
     Interest::Exact(Space::Broadcast, topic.into())
 }
 
+fn changes_at(interests: &mut Interests, now_ns: u64) -> Vec<InterestChanges> {
+    interests.tick(now_ns);
+    interests.take_changes()
+}
+
 #[test]
 fn page_reload_changes_no_subscription() {
     let mut interests = small(100);
@@ -286,8 +291,7 @@ fn page_reload_changes_no_subscription() {
     assert!(interests.shards("room:1").is_none());
     interests.tick(10 * SECOND);
     interests.begin("room:1", 2, 10 * SECOND);
-    interests.tick(100 * SECOND);
-    assert!(interests.take_changes().is_empty());
+    assert!(changes_at(&mut interests, 100 * SECOND).is_empty());
     assert!(interests.shards("room:1").unwrap().eq([2]));
     interests.end("room:1", 2, 100 * SECOND);
     interests.tick(100 * SECOND + LINGER_MAX);
@@ -299,8 +303,7 @@ fn topic_that_ends_before_being_subscribed_causes_no_change() {
     let mut interests = small(100);
     interests.begin("room:1", 0, 0);
     interests.end("room:1", 0, 0);
-    interests.tick(LINGER_MAX);
-    assert!(interests.take_changes().is_empty());
+    assert!(changes_at(&mut interests, LINGER_MAX).is_empty());
     assert_eq!(interests.counts().topics, 0);
 }
 
@@ -331,8 +334,7 @@ fn bucket_becomes_whole_in_one_step_and_back_in_one_step() {
     assert_eq!(told, [vec![(exact(names[3]), Wanted::No)]]);
     let due = interests.next_ns().unwrap();
     assert_eq!(due, SECOND + LINGER_MAX + 60 * SECOND);
-    interests.tick(due - 1);
-    assert!(interests.take_changes().is_empty());
+    assert!(changes_at(&mut interests, due - 1).is_empty());
     interests.tick(due);
     let back = vec![(whole, Wanted::No), (exact(names[0]), Wanted::Yes)];
     assert_eq!(interests.take_changes(), [back]);
@@ -393,8 +395,7 @@ fn whole_bucket_covers_presence_only_while_presence_is_used() {
     assert_eq!(interests.take_changes(), [[(whole.clone(), Wanted::Yes)]]);
     assert!(interests.topics_of(&whole).eq([NAMES[1].as_str()]));
     interests.end_presence(&NAMES[1], 0);
-    interests.tick(LINGER_MAX);
-    assert_eq!(interests.take_changes(), [[(whole, Wanted::No)]]);
+    assert_eq!(changes_at(&mut interests, LINGER_MAX), [[(whole, Wanted::No)]]);
 }
 
 #[test]

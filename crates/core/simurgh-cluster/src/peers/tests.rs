@@ -76,6 +76,11 @@ impl Node {
         self.events()
     }
 
+    fn events_after(&mut self, span_ns: u64) -> Vec<PeerEvent> {
+        self.wait(span_ns);
+        self.events()
+    }
+
     fn events(&mut self) -> Vec<PeerEvent> {
         std::iter::from_fn(|| self.peers.poll_event()).collect()
     }
@@ -104,11 +109,9 @@ fn node_joins_falls_silent_returns_and_is_gone() {
     let mut node = Node::new();
     assert_eq!(node.note_beat(&beat(A)), [PeerEvent::Joined(A)]);
     assert_eq!(node.note_beat(&beat(A)), []);
-    node.wait(10 * SECOND - 1);
-    assert_eq!(node.events(), []);
+    assert_eq!(node.events_after(10 * SECOND - 1), []);
     assert!(node.peers.live().eq([A]));
-    node.wait(1);
-    assert_eq!(node.events(), [PeerEvent::Silent(A)]);
+    assert_eq!(node.events_after(1), [PeerEvent::Silent(A)]);
     assert_eq!((node.peers.live().count(), node.ids()), (0, vec![A]));
     assert_eq!(node.note_beat(&beat(A)), [PeerEvent::Back(A)]);
     node.wait(30 * SECOND);
@@ -136,10 +139,8 @@ fn silence_is_not_counted_while_the_own_link_is_down_or_new() {
     assert_eq!(node.peers.next_ns(), None);
     node.wait(1000 * SECOND);
     node.peers.link_up(node.now_ns);
-    node.wait(10 * SECOND);
-    assert_eq!(node.events(), []);
-    node.wait(SECOND);
-    assert_eq!(node.events(), [PeerEvent::Silent(A)]);
+    assert_eq!(node.events_after(10 * SECOND), []);
+    assert_eq!(node.events_after(SECOND), [PeerEvent::Silent(A)]);
     for _ in 0..100 {
         node.peers.link_up(node.now_ns);
         node.wait(9 * SECOND);
@@ -152,8 +153,7 @@ fn silence_is_not_counted_while_this_process_is_suspended() {
     let mut node = Node::knowing(&beat(A));
     node.now_ns += 3600 * SECOND;
     node.peers.tick(node.now_ns);
-    node.wait(10 * SECOND);
-    assert_eq!(node.events(), []);
+    assert_eq!(node.events_after(10 * SECOND), []);
     assert_eq!(node.note_beat(&beat(A)), []);
 }
 
@@ -182,10 +182,8 @@ fn restarted_node_replaces_its_predecessor_after_five_seconds() {
     assert_eq!(node.hello(&hello_of(B, "web")), [PeerEvent::Joined(B)]);
     node.wait(SECOND);
     assert_eq!(node.note_beat(&beat_of(A, "web")), []);
-    node.wait(5 * SECOND - 1);
-    assert_eq!(node.events(), []);
-    node.wait(1);
-    assert_eq!(node.events(), [PeerEvent::Gone(A, GoneReason::Replaced)]);
+    assert_eq!(node.events_after(5 * SECOND - 1), []);
+    assert_eq!(node.events_after(1), [PeerEvent::Gone(A, GoneReason::Replaced)]);
     assert_eq!(node.note_beat(&beat_of(A, "web")), []);
     assert_eq!(node.note_beat(&beat_of(A, "web")), []);
     let events = node.beating(20 * SECOND, &[&beat_of(B, "web")]);
@@ -258,8 +256,7 @@ fn draining_node_does_not_conflict_with_its_successor() {
 fn own_previous_start_is_no_conflict_but_a_living_namesake_is() {
     let mut node = Node::new();
     assert_eq!(node.note_beat(&beat_of(A, "me")), [PeerEvent::Joined(A)]);
-    node.wait(5 * SECOND);
-    assert_eq!(node.events(), [PeerEvent::Gone(A, GoneReason::Replaced)]);
+    assert_eq!(node.events_after(5 * SECOND), [PeerEvent::Gone(A, GoneReason::Replaced)]);
     let conflict = |id| PeerEvent::NameConflict { name: "me".into(), nodes: [id, ME] };
     let events = node.hello(&hello_of(B, "me"));
     assert_eq!(events, [PeerEvent::Joined(B), conflict(B)]);

@@ -98,8 +98,7 @@ fn frozen_broker_costs_at_most_the_outbox_and_two_seconds_of_messages() {
         for _ in 0..100 {
             it.broadcast(0, "t", &payload);
         }
-        it.advance(10 * MILLISECOND);
-        assert!(it.node(0).cluster.outbox().bytes() <= most);
+        assert!(it.advance(10 * MILLISECOND).node(0).cluster.outbox().bytes() <= most);
     }
     let counts = it.node(0).cluster.counts().clone();
     assert!(counts.dropped.by_age + counts.dropped.by_bytes > 70_000, "{counts:?}");

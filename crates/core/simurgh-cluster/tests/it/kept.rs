@@ -106,8 +106,7 @@ fn topic_history_is_followed_while_its_subscription_lasts() {
     it.advance(14 * SECOND);
     it.follows(0, "asked");
     it.end(0, "members");
-    it.advance(14 * SECOND);
-    assert_eq!(it.node(0).cluster.followed(), 2);
+    assert_eq!(it.advance(14 * SECOND).node(0).cluster.followed(), 2);
     it.advance(15 * SECOND);
     for topic in ["asked", "members"] {
         let said = it.kept(0, topic);
@@ -115,8 +114,7 @@ fn topic_history_is_followed_while_its_subscription_lasts() {
     }
     assert_eq!(it.node(0).cluster.followed(), 0);
     it.stores(0, "members", 1);
-    it.advance(10 * MILLISECOND);
-    assert!(it.kept(0, "members").is_empty());
+    assert!(it.advance(10 * MILLISECOND).kept(0, "members").is_empty());
     it.begins_kept(0, "members");
     it.advance(10 * MILLISECOND);
     assert_eq!(texts(&it.kept(0, "members")), ["1"]);
@@ -172,8 +170,7 @@ fn stores_wait_for_a_temporarily_unreachable_broker() {
     it.network.kill();
     it.advance(100 * MILLISECOND);
     it.stores(0, "a", 1);
-    it.advance(3 * SECOND);
-    assert_eq!(it.stored(0, 1), None);
+    assert_eq!(it.advance(3 * SECOND).stored(0, 1), None);
     assert!(!it.node(0).cluster.is_flushed());
     it.network.restart(RestartData::Stays);
     it.advance(5 * SECOND);
@@ -204,11 +201,9 @@ fn broker_without_storage_refuses_stores_with_its_own_reason() {
     let nothing = notices.filter(|it| *it == Notice::History(HistoryNotice::Nothing));
     assert_eq!(nothing.count(), 1);
     it.network.kill();
-    it.advance(10 * SECOND);
-    assert_eq!(it.kept(0, "a"), [SeenEvent::Unknown]);
+    assert_eq!(it.advance(10 * SECOND).kept(0, "a"), [SeenEvent::Unknown]);
     it.network.restart(RestartData::Stays);
-    it.advance(10 * SECOND);
-    assert_eq!(it.kept(0, "a"), [SeenEvent::Unavailable]);
+    assert_eq!(it.advance(10 * SECOND).kept(0, "a"), [SeenEvent::Unavailable]);
 }
 
 #[test]

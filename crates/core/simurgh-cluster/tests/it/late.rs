@@ -21,11 +21,9 @@ fn message_resent_by_a_node_after_it_was_gone_arrives_once() {
     let mut it = Simulation::with_member(2, 30, 1);
     it.network.cut(0, Direction::Hearing);
     it.broadcast(0, "t", "1");
-    it.advance(45 * SECOND);
-    assert_eq!(it.node(1).heard.gone, ids(&[0]));
+    assert_eq!(it.advance(45 * SECOND).node(1).heard.gone, ids(&[0]));
     it.network.mend(0);
-    it.advance(20 * SECOND);
-    assert_eq!(it.node(1).cluster.peers().live().count(), 1);
+    assert_eq!(it.advance(20 * SECOND).node(1).cluster.peers().live().count(), 1);
     assert_eq!(it.take_broadcasts(1, "t"), ["1"]);
     it.delivers(0, 1, "2", 10 * MILLISECOND);
 }
@@ -36,12 +34,10 @@ fn message_resent_by_a_node_that_left_arrives_once() {
     it.network.cut(0, Direction::Hearing);
     it.broadcast(0, "t", "1");
     it.bye(0);
-    it.advance(10 * MILLISECOND);
-    assert_eq!(it.node(1).heard.gone, ids(&[0]));
+    assert_eq!(it.advance(10 * MILLISECOND).node(1).heard.gone, ids(&[0]));
     it.network.reset(0);
     it.network.mend(0);
-    it.advance(5 * SECOND);
-    assert_eq!(it.take_broadcasts(1, "t"), ["1"]);
+    assert_eq!(it.advance(5 * SECOND).take_broadcasts(1, "t"), ["1"]);
     assert!(it.node(1).cluster.counts().again > 0);
 }
 
@@ -55,8 +51,7 @@ fn silent_node_is_asked_for_its_state_when_it_returns() {
     it.advance(20 * SECOND);
     assert!(wants(&mut it, 1).is_empty());
     it.network.heal();
-    it.advance(5 * SECOND);
-    assert_eq!(it.node(0).heard.gone, []);
+    assert_eq!(it.advance(5 * SECOND).node(0).heard.gone, []);
     assert_eq!(wants(&mut it, 1), [1000]);
 }
 

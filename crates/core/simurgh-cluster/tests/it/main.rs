@@ -155,13 +155,14 @@ impl Simulation {
         self.nodes[at] = None;
     }
 
-    fn advance(&mut self, ns: u64) {
+    fn advance(&mut self, ns: u64) -> &mut Self {
         let end_ns = self.now_ns + ns;
         while self.now_ns < end_ns {
             self.now_ns = (self.now_ns + self.step_ns).min(end_ns);
             self.network.advance(self.now_ns);
             self.run();
         }
+        self
     }
 
     fn run(&mut self) {
@@ -302,8 +303,7 @@ fn topic_is_received_until_its_linger_period_after_the_last_member() {
     it.end(1, "t");
     it.advance(30 * SECOND);
     it.broadcast(0, "t", "2");
-    it.advance(10 * MILLISECOND);
-    assert_eq!(it.take_broadcasts(1, "t"), [""; 0]);
+    assert_eq!(it.advance(10 * MILLISECOND).take_broadcasts(1, "t"), [""; 0]);
     assert_eq!(it.node(1).cluster.interests().counts().exact, 0);
 }
 
@@ -361,16 +361,14 @@ fn presence_start_names_the_asked_nodes_and_gets_their_states() {
 fn presence_start_without_a_link_waits_for_no_node() {
     let mut it = Simulation::new(2, 5);
     it.network.kill();
-    it.advance(SECOND);
-    assert_eq!(it.node(0).cluster.state().0, LinkState::Away);
+    assert_eq!(it.advance(SECOND).node(0).cluster.state().0, LinkState::Away);
     it.presence(0, "t", ToPeers::Begin);
     let [(_, FromPeers::Requested(nobody))] = it.node(0).heard.presence.as_slice() else {
         panic!("{:?}", it.node(0).heard.presence)
     };
     assert!(nobody.is_empty());
     it.network.restart(RestartData::Stays);
-    it.advance(10 * SECOND);
-    assert_eq!(it.node(0).cluster.state().0, LinkState::Up);
+    assert_eq!(it.advance(10 * SECOND).node(0).cluster.state().0, LinkState::Up);
     let wants = |at: &mut Node| {
         let wants = |it: &&(String, FromPeers)| matches!(it.1, FromPeers::StateWanted(_));
         at.heard.presence.iter().filter(wants).count()
@@ -424,15 +422,12 @@ fn dead_node_is_gone_after_30_seconds_and_a_leaving_one_at_once() {
     // Over a new link no node is missed yet.
     it.advance(10 * SECOND);
     it.bye(1);
-    it.advance(20 * MILLISECOND);
-    assert!(it.node(1).cluster.is_flushed());
+    assert!(it.advance(20 * MILLISECOND).node(1).cluster.is_flushed());
     it.stop(1);
     assert_eq!(it.node(0).heard.gone, ids(&[1]));
     it.stop(2);
-    it.advance(28 * SECOND);
-    assert_eq!(it.node(0).heard.gone, ids(&[1]));
-    it.advance(5 * SECOND);
-    assert_eq!(it.node(0).heard.gone, ids(&[1, 2]));
+    assert_eq!(it.advance(28 * SECOND).node(0).heard.gone, ids(&[1]));
+    assert_eq!(it.advance(5 * SECOND).node(0).heard.gone, ids(&[1, 2]));
     let mut why = Vec::new();
     while let Some(notice) = it.node(0).cluster.poll_notice() {
         if let Notice::Peer(PeerEvent::Gone(_, it)) = notice {
@@ -468,8 +463,7 @@ fn node_with_a_frozen_link_declares_no_node_gone() {
             assert_eq!(it.node(at).heard.gone, [], "node {at}, {frozen_s} s");
         }
         it.stop(2);
-        it.advance(9 * SECOND);
-        assert_eq!(it.node(0).heard.gone, ids(&[2]), "{frozen_s} s");
+        assert_eq!(it.advance(9 * SECOND).node(0).heard.gone, ids(&[2]), "{frozen_s} s");
     }
 }
 
@@ -482,8 +476,7 @@ fn messages_resent_by_a_returning_node_are_not_delivered_twice() {
     it.network.cut(1, Direction::Hearing);
     it.delivers(1, 0, "1", SECOND);
     it.network.cut(1, Direction::Both);
-    it.advance(45 * SECOND);
-    assert_eq!(it.node(0).heard.gone, ids(&[1]));
+    assert_eq!(it.advance(45 * SECOND).node(0).heard.gone, ids(&[1]));
     it.network.mend(1);
     it.advance(20 * SECOND);
     it.delivers(1, 0, "2", SECOND);
@@ -507,8 +500,7 @@ fn invalid_envelopes_are_counted_and_ignored() {
     assert_eq!((counts.broken, counts.other_versions, counts.own), (2, 2, 1));
     assert_eq!(it.take_broadcasts(0, "t"), [""; 0]);
     it.node(1).cluster.adapter_mut().publish(&to, right).unwrap();
-    it.advance(10 * MILLISECOND);
-    assert_eq!(it.take_broadcasts(0, "t"), ["{}"]);
+    assert_eq!(it.advance(10 * MILLISECOND).take_broadcasts(0, "t"), ["{}"]);
 }
 
 #[test]
@@ -533,8 +525,7 @@ fn caller_that_hangs_up_gets_no_answer_and_the_callee_is_notified() {
     let time = it.time();
     it.node(0).cluster.hang_up(CallNumber(5), time);
     it.answer(1, 5, b"late");
-    it.advance(100 * MILLISECOND);
-    assert_eq!(it.node(1).heard.hung_up, [(NodeId(1000), 5)]);
+    assert_eq!(it.advance(100 * MILLISECOND).node(1).heard.hung_up, [(NodeId(1000), 5)]);
     assert!(it.node(0).heard.answers.is_empty());
 }
 
@@ -544,8 +535,7 @@ fn call_ends_when_the_called_node_is_gone() {
     assert_eq!(it.call(0, 7, 1, b""), Err(CallError::NoSuchNode));
     it.call(0, 1001, 2, b"").unwrap();
     it.stop(1);
-    it.advance(60 * SECOND);
-    assert_eq!(it.node(0).heard.answers, [(CallNumber(2), None)]);
+    assert_eq!(it.advance(60 * SECOND).node(0).heard.answers, [(CallNumber(2), None)]);
 }
 
 #[test]
@@ -593,8 +583,7 @@ fn topic_waiter_is_notified_once_the_topic_is_subscribed() {
     let mut it = Simulation::new(2, 16);
     it.await_topic(0, "t", 7);
     assert_eq!(it.node(0).cluster.poll_awaited(), None, "the engine has not said so yet");
-    it.advance(100 * MILLISECOND);
-    assert_eq!(it.node(0).cluster.poll_awaited(), Some(7));
+    assert_eq!(it.advance(100 * MILLISECOND).node(0).cluster.poll_awaited(), Some(7));
     it.begin(0, "t", 1);
     it.delivers(1, 0, "1", 100 * MILLISECOND);
     it.await_topic(0, "t", 8);
@@ -606,8 +595,7 @@ fn topic_waiters_do_not_wait_for_an_unreachable_broker() {
     let mut it = Simulation::new(1, 17);
     it.await_topic(0, "a", 1);
     it.network.kill();
-    it.advance(10 * SECOND);
-    assert_eq!(it.node(0).cluster.poll_awaited(), Some(1));
+    assert_eq!(it.advance(10 * SECOND).node(0).cluster.poll_awaited(), Some(1));
     it.await_topic(0, "b", 2);
     assert_eq!(it.node(0).cluster.poll_awaited(), Some(2));
 }
@@ -616,11 +604,9 @@ fn topic_waiters_do_not_wait_for_an_unreachable_broker() {
 fn awaited_topic_without_members_is_unsubscribed() {
     let mut it = Simulation::new(1, 18);
     it.await_topic(0, "t", 1);
-    it.advance(15 * SECOND);
-    assert_eq!(it.node(0).cluster.interests().counts().exact, 1);
+    assert_eq!(it.advance(15 * SECOND).node(0).cluster.interests().counts().exact, 1);
     it.await_topic(0, "t", 2);
     it.advance(14 * SECOND);
     assert_eq!(it.node(0).cluster.interests().counts().exact, 1, "its time begins anew");
-    it.advance(15 * SECOND);
-    assert_eq!(it.node(0).cluster.interests().counts().topics, 0);
+    assert_eq!(it.advance(15 * SECOND).node(0).cluster.interests().counts().topics, 0);
 }

@@ -217,8 +217,7 @@ fn undecided_connect_times_out() {
 fn undecided_join_gets_an_error_reply() {
     for (time, has_shut) in [(30 * SECOND, false), (3 * SECOND, true)] {
         let later = user_socket(|_, _| Join::later(async { Join::error(Payload::NULL) }));
-        let mut it = TestShard::with(config(), vec![later]);
-        let key = it.opens(Wire::V2);
+        let (mut it, key) = TestShard::with(config(), vec![later]).opened();
         it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
         it.out.peer(key).has_shut = has_shut;
         after(&mut it, time);
@@ -326,8 +325,7 @@ fn drain_closes_all_sockets_and_ends_the_shard() {
 
 #[test]
 fn drain_ends_after_its_deadline() {
-    let mut it = test_shard();
-    let key = it.opens(Wire::V2);
+    let (mut it, key) = test_shard().opened();
     it.core.mail(&mut it.out, Mail::Drain(SECOND));
     it.core.tick(&mut it.out);
     it.out.deeds();

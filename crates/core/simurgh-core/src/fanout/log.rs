@@ -363,20 +363,12 @@ mod tests {
     fn next_broadcast_is_chained_only_while_a_reader_is_behind() {
         for is_awaited in [true, false] {
             let mut log = log(&["a", "b"]);
-            let mut behind = None;
+            let (form, mut behind, mut next) = (Form::plain(Wire::V2), None, None);
             let made = |it: &Arc<Broadcast>| Some(Shared::from(it.event().as_bytes().to_vec()));
-            log.runs(0, Form::plain(Wire::V2), |_| true, made, |run, _| behind = Some(run.clone()));
+            log.runs(0, form, |_| true, made, |run, _| behind = Some(run.clone()));
             while log.pop(is_awaited).is_some() {}
             log.push(broadcast("c"));
-            let mut next = None;
-            let made = |it: &Arc<Broadcast>| Some(Shared::from(it.event().as_bytes().to_vec()));
-            log.runs(
-                2,
-                Form::plain(Wire::V2),
-                |_| true,
-                made,
-                |run, _| next = run.single().cloned(),
-            );
+            log.runs(2, form, |_| true, made, |run, _| next = run.single().cloned());
             let (mut behind, next) = (behind.unwrap(), next.unwrap());
             assert_eq!(behind.push(&next), is_awaited);
         }

@@ -40,6 +40,12 @@ fn members(it: &mut TestShard, count: usize) -> Vec<Key> {
     (0..count).map(|_| it.joined(&["t"])).collect()
 }
 
+fn crowd(count: usize) -> (TestShard, Vec<Key>) {
+    let mut it = TestShard::new();
+    let keys = members(&mut it, count);
+    (it, keys)
+}
+
 fn told(it: &mut TestShard, keys: &[Key], text: &[String]) -> usize {
     let said = keys.iter().map(|key| it.receives(*key)).filter(|said| !said.is_empty());
     said.inspect(|said| assert_eq!(said, text)).count()
@@ -167,8 +173,7 @@ fn sender_is_excluded_by_its_full_channel_id() {
 /// The sender of one gets the others of a burst; all others get all.
 #[test]
 fn sender_receives_broadcasts_of_others() {
-    let mut it = TestShard::new();
-    let keys = members(&mut it, 3);
+    let (mut it, keys) = crowd(3);
     it.counts();
     it.broadcasts("t", "news", "1");
     it.sends(keys[1], r#"[1,2,"t","bcast_from",2]"#);
@@ -182,8 +187,7 @@ fn sender_receives_broadcasts_of_others() {
 /// PROTOCOL row 53 and §5.5: from the join on, to the leave, however the fan-out is cut.
 #[test]
 fn member_receives_broadcasts_made_during_its_membership() {
-    let mut it = TestShard::new();
-    let early = members(&mut it, 20);
+    let (mut it, early) = crowd(20);
     it.broadcasts("t", "news", "1");
     it.out.step_ns = SLICE_NS;
     assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
@@ -202,8 +206,7 @@ fn slice_ends_at_the_first_late_clock_reading() {
     for (step, first) in
         [(SLICE_NS, STRIDE), (SLICE_NS - 1, 2 * STRIDE), (SLICE_NS / 3, 3 * STRIDE)]
     {
-        let mut it = TestShard::new();
-        let keys = members(&mut it, 4 * STRIDE);
+        let (mut it, keys) = crowd(4 * STRIDE);
         it.broadcasts("t", "news", "1");
         it.counts();
         it.out.step_ns = step;
@@ -223,8 +226,7 @@ fn slice_reads_the_clock_after_some_bytes() {
     for (bytes, first) in
         [(CLOCK_CHECK_BYTES, 1), (CLOCK_CHECK_BYTES - 1, 2), (CLOCK_CHECK_BYTES / 2, 2)]
     {
-        let mut it = TestShard::new();
-        let keys = members(&mut it, 5);
+        let (mut it, keys) = crowd(5);
         publish(&mut it, payload_of_frame(bytes));
         it.out.step_ns = SLICE_NS;
         let mut left = keys.len();
@@ -242,8 +244,7 @@ fn slice_reads_the_clock_after_some_bytes() {
 /// However little time that takes: what is queued is written after the slice, in the same turn.
 #[test]
 fn slice_ends_after_half_a_mebibyte() {
-    let mut it = TestShard::new();
-    let keys = members(&mut it, 20);
+    let (mut it, keys) = crowd(20);
     publish(&mut it, payload_of_frame(64 << 10));
     it.out.step_ns = 0;
     assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
@@ -253,8 +254,7 @@ fn slice_ends_after_half_a_mebibyte() {
 
 #[test]
 fn topics_are_served_in_turn() {
-    let mut it = TestShard::new();
-    let many = members(&mut it, 2 * STRIDE);
+    let (mut it, many) = crowd(2 * STRIDE);
     let other = it.joined(&["u"]);
     it.broadcasts("t", "news", "1");
     it.broadcasts("u", "news", "2");
@@ -285,8 +285,7 @@ fn late_slice_begins_no_topic() {
 #[test]
 fn burst_is_assembled_once() {
     for (bytes, gathered) in [(WHOLE_BYTES_MAX, 0), (WHOLE_BYTES_MAX + 1, 3)] {
-        let mut it = TestShard::new();
-        let keys = members(&mut it, 3);
+        let (mut it, keys) = crowd(3);
         let half = bytes / 2;
         publish(&mut it, payload_of_frame(half));
         publish(&mut it, payload_of_frame(bytes - half));

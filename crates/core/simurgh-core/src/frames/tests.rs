@@ -74,6 +74,19 @@ fn long_message_is_encoded_like_a_short_one() {
     }
 }
 
+/// The broadcast's frame has the bytes of a whole one, and `own` is not copied.
+#[track_caller]
+fn frame_shares(out: &TestSockets, broadcast: &Arc<Broadcast>, own: &[u8], wire: Wire) {
+    let mut expected = Vec::new();
+    encode_broadcast(&mut expected, broadcast, Form::plain(wire)).unwrap();
+    let frame = broadcast_frame(out, broadcast, Form::plain(wire), &mut 0).unwrap();
+    let run = Run::of(&frame);
+    assert!(run.single().is_none(), "its payload is not copied");
+    let bytes: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
+    assert!(bytes == expected, "{wire:?}");
+    assert!(std::ptr::eq(run.frames().nth(1).unwrap().as_bytes(), own), "the same memory");
+}
+
 /// PROTOCOL row 82 and others, for a long payload.
 #[test]
 fn long_broadcast_is_encoded_like_a_short_one() {
@@ -88,17 +101,9 @@ fn long_broadcast_is_encoded_like_a_short_one() {
         (Wire::Plain, &data),
     ] {
         let broadcast = Arc::new(Broadcast::new("to\u{0}pic", "e\u{0}vent", payload.clone()));
-        let mut expected = Vec::new();
-        encode_broadcast(&mut expected, &broadcast, Form::plain(wire)).unwrap();
-        let frame = broadcast_frame(&out, &broadcast, Form::plain(wire), &mut 0).unwrap();
-        let run = Run::of(&frame);
-        assert!(run.single().is_none(), "its payload is not copied");
-        let bytes: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
-        assert!(bytes == expected, "{wire:?}");
-        let payload = run.frames().nth(1).unwrap().as_bytes();
         let own = broadcast.payload();
         let own = own.json().map(str::as_bytes).or(own.binary()).unwrap();
-        assert!(std::ptr::eq(payload, own), "the same memory");
+        frame_shares(&out, &broadcast, own, wire);
     }
     let short = Arc::new(Broadcast::new("t", "e", json(LONG_BYTES)));
     let frame = broadcast_frame(&out, &short, Form::plain(Wire::V2), &mut 0).unwrap();
@@ -128,14 +133,7 @@ fn long_member_broadcast_is_encoded_like_a_short_one() {
         let expected = whole(wire, &event(payload.borrow()));
         assert!((expected, 1, 0) == sent(wire, event(payload.borrow())), "{wire:?}");
         let broadcast = Arc::new(Broadcast::new("to\u{0}pic", "broadcast", payload));
-        let mut expected = Vec::new();
-        encode_broadcast(&mut expected, &broadcast, Form::plain(wire)).unwrap();
-        let frame = broadcast_frame(&out, &broadcast, Form::plain(wire), &mut 0).unwrap();
-        let run = Run::of(&frame);
-        let bytes: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
-        assert!(bytes == expected, "{wire:?}");
-        let sent = run.frames().nth(1).unwrap().as_bytes();
-        assert!(std::ptr::eq(sent, broadcast.payload().data()), "the same memory");
+        frame_shares(&out, &broadcast, broadcast.payload().data(), wire);
     }
     for bytes in [2, LONG_BYTES + 1] {
         let raw = Arc::new(Broadcast::new("t", "broadcast", user(&json(bytes), false)));

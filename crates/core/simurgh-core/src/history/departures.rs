@@ -164,12 +164,21 @@ mod tests {
 
     use super::*;
 
+    const CONN: Key = Key { slot: 1, generation: 0 };
+
+    fn at(seq: u64) -> Position {
+        Position { epoch: Epoch::from_seed(1), place: Place::new(seq) }
+    }
+
+    fn resume(since: Since, seen: Option<u64>) -> Resume {
+        Resume { id: None, since, seen: seen.map(at), partial: true, key: None }
+    }
+
     #[test]
     fn remembered_departures_of_each_kind_are_counted() {
-        let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
         let mut departures = Departures::default();
         assert_eq!(departures.len(), 0);
-        departures.note(Key { slot: 1, generation: 0 }, "t", at(6), 0, Left::default());
+        departures.note(CONN, "t", at(6), 0, Left::default());
         departures.seen.insert(1, at(5));
         departures.seen.insert(2, at(5));
         departures.gaps.extend((0..3).map(|member| (member, at(5))));
@@ -178,15 +187,10 @@ mod tests {
 
     #[test]
     fn arrived_messages_and_messages_in_transit_are_distinguished() {
-        let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
-        let conn = Key { slot: 1, generation: 0 };
         let mut departures = Departures::default();
         let mut rejoin = |since, seen: Option<u64>| {
-            departures.note(conn, "t", at(60), 0, Left::default());
-            let (seen, partial) = (seen.map(at), true);
-            let resume =
-                Resume { id: None, since: Since::After(at(since)), seen, partial, key: None };
-            departures.floor(conn, "t", &resume, 1)
+            departures.note(CONN, "t", at(60), 0, Left::default());
+            departures.floor(CONN, "t", &resume(Since::After(at(since)), seen), 1)
         };
         let after = |seq| Rejoin::After(Since::After(at(seq)));
         assert_eq!(rejoin(44, None), after(60), "all of it comes, or has come");
@@ -197,60 +201,53 @@ mod tests {
         assert_eq!(rejoin(44, Some(60)), after(44), "all of it was dropped");
         let again = rejoin(44, Some(60));
         assert_eq!(again, Rejoin::Torn(at(60)), "or is on its way a second time");
-        departures.note(conn, "t", at(60), 0, Left::default());
+        departures.note(CONN, "t", at(60), 0, Left::default());
         let elsewhere = Since::After(Position { epoch: Epoch::from_seed(2), ..at(44) });
         for since in [elsewhere, Since::Unknown] {
-            let resume = Resume { id: None, since, seen: None, partial: true, key: None };
-            let again = departures.floor(conn, "t", &resume, 1);
+            let resume = resume(since, None);
+            let again = departures.floor(CONN, "t", &resume, 1);
             assert_eq!(again, Rejoin::Torn(at(60)), "it was told, and given what there is");
-            assert_eq!(departures.floor(conn, "u", &resume, 1), Rejoin::After(since));
+            assert_eq!(departures.floor(CONN, "u", &resume, 1), Rejoin::After(since));
         }
     }
 
     #[test]
     fn last_topics_of_a_connection_are_remembered_for_a_minute() {
-        let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
-        let conn = Key { slot: 1, generation: 0 };
         let mut departures = Departures::default();
         for n in 0..100 {
-            departures.note(conn, &format!("t{n}"), at(60), 0, Left::default());
-            departures.note(conn, "often", at(60 + n), 0, Left::default());
+            departures.note(CONN, &format!("t{n}"), at(60), 0, Left::default());
+            departures.note(CONN, "often", at(60 + n), 0, Left::default());
         }
-        assert_eq!(departures.by_conn[&conn].len(), TOPICS_MAX);
-        let (since, key) = (Since::After(at(44)), None);
-        let resume = Resume { id: None, since, seen: None, partial: true, key };
-        let floor = |it: &mut Departures, topic, tick| it.floor(conn, topic, &resume, tick);
+        assert_eq!(departures.by_conn[&CONN].len(), TOPICS_MAX);
+        let since = Since::After(at(44));
+        let resume = resume(since, None);
+        let floor = |it: &mut Departures, topic, tick| it.floor(CONN, topic, &resume, tick);
         assert_eq!(floor(&mut departures, "t99", 0), Rejoin::After(Since::After(at(60))));
         assert_eq!(floor(&mut departures, "often", 0), Rejoin::After(Since::After(at(159))));
         assert_eq!(floor(&mut departures, "t1", 0), Rejoin::After(since));
         assert_eq!(floor(&mut departures, "t99", 600), Rejoin::After(since), "it is too old");
-        departures.note(conn, "new", at(1), 600, Left::default());
-        assert_eq!(departures.by_conn[&conn].len(), 1);
+        departures.note(CONN, "new", at(1), 600, Left::default());
+        assert_eq!(departures.by_conn[&CONN].len(), 1);
     }
 
     #[test]
     fn intercepted_messages_are_not_for_the_next_channel_and_gaps_are_reported() {
-        let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
-        let conn = Key { slot: 1, generation: 0 };
         let mut departures = Departures::default();
         let floor = |departures: &mut Departures, since, seen: Option<u64>| {
-            let (seen, partial) = (seen.map(at), true);
-            let resume =
-                Resume { id: None, since: Since::After(at(since)), seen, partial, key: None };
-            departures.floor(conn, "t", &resume, 0)
+            departures.floor(CONN, "t", &resume(Since::After(at(since)), seen), 0)
         };
-        departures.note(conn, "t", at(60), 0, Left { intercepts: true, gap: None });
+        departures.note(CONN, "t", at(60), 0, Left { intercepts: true, gap: None });
         assert_eq!(floor(&mut departures, 50, Some(50)), Rejoin::Torn(at(60)));
         assert_eq!(floor(&mut departures, 50, Some(60)), Rejoin::After(Since::After(at(50))));
         assert_eq!(floor(&mut departures, 50, None), Rejoin::After(Since::After(at(60))));
         departures.has_gap(7, at(55));
         let gap = departures.gap(7);
         departures.leaves(7);
-        departures.note(conn, "t", at(60), 0, Left { intercepts: false, gap });
+        departures.note(CONN, "t", at(60), 0, Left { intercepts: false, gap });
         let untold = floor(&mut departures, 50, None);
         assert_eq!(untold, Rejoin::Torn(at(60)), "it has not heard of it");
         assert_eq!(floor(&mut departures, 55, Some(55)), Rejoin::After(Since::After(at(60))));
-        departures.forget(conn);
+        departures.forget(CONN);
         assert_eq!(departures.len(), 0);
     }
 }

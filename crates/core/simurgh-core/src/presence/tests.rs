@@ -74,6 +74,12 @@ fn sends(it: &mut TestShard, key: Key, event: &str, payload: &str) {
     it.sends(key, &format!(r#"[1,9,"t","{event}",{payload}]"#));
 }
 
+/// A member sends this, and what it changes is told.
+fn says(it: &mut TestShard, key: Key, event: &str, payload: &str) {
+    sends(it, key, event, payload);
+    turn(it);
+}
+
 #[derive(Default)]
 struct Client {
     metas: BTreeMap<String, Vec<Value>>,
@@ -136,13 +142,17 @@ fn heard(it: &mut TestShard, key: Key) -> Vec<String> {
     it.receives(key).into_iter().map(event).collect()
 }
 
+fn heard_after(it: &mut TestShard, key: Key, time: Duration) -> Vec<String> {
+    turn_after(it, time);
+    heard(it, key)
+}
+
 /// Its own entry is in the list, behind the diff that all others receive.
 #[test]
 fn tracked_member_gets_its_diff_and_is_in_the_list() {
     let (mut it, [key]) = test_shard(PresenceConfig::default()).members();
     sends(&mut it, key, "track", r#""a""#);
-    sends(&mut it, key, "state", "0");
-    turn(&mut it);
+    says(&mut it, key, "state", "0");
     let texts = it.receives(key);
     assert!(texts[0].starts_with(r#"[null,null,"t","presence_diff",{"joins":{"a":{"metas":[{"#));
     assert!(texts[0].ends_with(r#"},"leaves":{}}]"#), "both are always there: {}", texts[0]);
@@ -163,8 +173,7 @@ fn members_agree_on_presences_after_any_changes() {
     client.receives(&mut it, one);
     assert_eq!((client.keys(), client.metas["b"].len()), (vec!["a", "b"], 2));
     let before = client.metas["b"][0]["phx_ref"].clone();
-    sends(&mut it, two, "update", r#""b""#);
-    turn(&mut it);
+    says(&mut it, two, "update", r#""b""#);
     client.receives(&mut it, one);
     assert_eq!(client.metas["b"].len(), 2, "nothing is told before the interval is over");
     client.receives_after(&mut it, one, INTERVAL);
@@ -189,8 +198,7 @@ fn members_agree_on_presences_after_any_changes() {
 #[test]
 fn joins_of_one_interval_share_a_list_and_a_diff() {
     let (mut it, [first]) = test_shard(PresenceConfig::default()).members();
-    sends(&mut it, first, "track", r#""first""#);
-    turn(&mut it);
+    says(&mut it, first, "track", r#""first""#);
     let crowd: Vec<Key> = (0..20).map(|_| it.joined(&["t"])).collect();
     for (number, key) in crowd.iter().enumerate() {
         sends(&mut it, *key, "track", &format!("\"{number}\""));
@@ -214,8 +222,7 @@ fn joins_of_one_interval_share_a_list_and_a_diff() {
 fn extra_fields_of_a_key_are_in_diffs_and_lists() {
     let (mut it, [ann, bob]) =
         test_shard(PresenceConfig { meta_bytes_max: 60, ..PresenceConfig::default() }).members();
-    sends(&mut it, ann, "with", r#"{"user":{"name":"Ann"},"metas":1}"#);
-    turn(&mut it);
+    says(&mut it, ann, "with", r#"{"user":{"name":"Ann"},"metas":1}"#);
     let diff = it.receives(bob).join("");
     let is_told = |text: &str| text.contains(r#"{"k":{"metas":[{"phx_ref":"#);
     assert!(is_told(&diff) && diff.contains(r#"],"user":{"name":"Ann"}}"#), "{diff}");
@@ -224,8 +231,7 @@ fn extra_fields_of_a_key_are_in_diffs_and_lists() {
     let state = it.receives(bob).join("");
     assert!(is_told(&state) && state.contains(r#"],"user":{"name":"Ann"}}"#), "{state}");
     for wrong in ["[]", "7", &format!("{{\"a\":\"{}\"}}", "x".repeat(60))] {
-        sends(&mut it, bob, "with", wrong);
-        turn(&mut it);
+        says(&mut it, bob, "with", wrong);
         assert!(it.receives(bob).join("").contains("a presence's meta"), "{wrong}");
     }
     assert_eq!(it.core.presences().entries, 1);
@@ -328,8 +334,7 @@ fn topic_above_the_list_limit_sends_a_summary() {
     assert_eq!(it.receives(members[0]), [""; 0]);
     assert_eq!(heard(&mut it, members[1])[3..], ["\"presence_state\"", "\"presence_summary\""]);
     assert_eq!(it.core.presences().answers, 1);
-    turn_after(&mut it, Duration::from_secs(5));
-    assert_eq!(heard(&mut it, members[0]), ["\"presence_summary\""]);
+    assert_eq!(heard_after(&mut it, members[0], Duration::from_secs(5)), ["\"presence_summary\""]);
     // A tenth less than the list takes, and all have it again.
     for number in [8, 9] {
         sends(&mut it, members[number], "untrack", &format!("\"{number}\""));
@@ -352,15 +357,15 @@ fn list_above_the_byte_limit_is_a_sample() {
     for key in &members[..3] {
         sends(&mut it, *key, "meta", &meta);
     }
-    sends(&mut it, members[0], "state", "0");
-    turn(&mut it);
+    says(&mut it, members[0], "state", "0");
     assert_eq!(heard(&mut it, members[0]), ["\"presence_diff\"", "\"presence_state\""]);
     sends(&mut it, members[3], "meta", &meta);
-    turn_after(&mut it, INTERVAL);
-    assert_eq!(heard(&mut it, members[0]), ["\"presence_state\"", "\"presence_summary\""]);
+    assert_eq!(
+        heard_after(&mut it, members[0], INTERVAL),
+        ["\"presence_state\"", "\"presence_summary\""]
+    );
     sends(&mut it, members[3], "untrack", r#""k""#);
-    turn_after(&mut it, Duration::from_secs(5));
-    assert_eq!(heard(&mut it, members[0]), ["\"presence_state\""]);
+    assert_eq!(heard_after(&mut it, members[0], Duration::from_secs(5)), ["\"presence_state\""]);
 }
 
 /// A ref is never used again, although nothing is kept of past presences.
@@ -372,8 +377,7 @@ fn refs_continue_after_the_last_presence() {
         sends(&mut it, key, "track", r#""a""#);
         it.handles_mail();
         it.core.tick(&mut it.out);
-        sends(&mut it, key, "untrack", r#""a""#);
-        turn(&mut it);
+        says(&mut it, key, "untrack", r#""a""#);
         turn_after(&mut it, INTERVAL);
         assert!(it.core.presences().topics == 0);
         for text in it.receives(key) {
@@ -412,8 +416,7 @@ fn track_that_fails_is_refused_with_an_error() {
         sends(&mut it, key, "track", payload);
     }
     sends(&mut it, key, "update", r#""nobody""#);
-    sends(&mut it, key, "untrack", r#""nobody""#);
-    turn(&mut it);
+    says(&mut it, key, "untrack", r#""nobody""#);
     let mut client = Client::default();
     client.receives(&mut it, key);
     assert_eq!(client.keys(), ["", "__proto__"]);
@@ -447,8 +450,7 @@ fn presence_changes_wait_while_too_much_is_in_flight() {
     it.handles_mail();
     assert_eq!(it.receives(key), [""; 0]);
     it.node.discharge(0, bytes);
-    turn_after(&mut it, Duration::from_millis(5));
-    assert_eq!(heard(&mut it, key), ["\"presence_diff\""]);
+    assert_eq!(heard_after(&mut it, key, Duration::from_millis(5)), ["\"presence_diff\""]);
 }
 
 #[test]
@@ -478,8 +480,7 @@ fn presences_can_be_listed_from_outside() {
 #[test]
 fn list_requests_from_outside_send_nothing_to_members() {
     let (mut it, [one, two]) = test_shard(PresenceConfig::default()).members();
-    sends(&mut it, one, "track", r#""a""#);
-    turn(&mut it);
+    says(&mut it, one, "track", r#""a""#);
     it.receives(one);
     sends(&mut it, two, "track", r#""b""#);
     it.handles_mail();
@@ -498,8 +499,7 @@ fn list_instead_of_a_long_diff_follows_an_empty_list() {
     let config = Config { outbound_bytes_max: 1000, presence, ..Config::default() };
     let (mut it, [one, two]) = TestShard::with(config, vec![present().user_socket()]).members();
     sends(&mut it, one, "track", r#""stays""#);
-    sends(&mut it, two, "meta", &format!("{{\"text\":\"{}\"}}", "x".repeat(300)));
-    turn(&mut it);
+    says(&mut it, two, "meta", &format!("{{\"text\":\"{}\"}}", "x".repeat(300)));
     assert_eq!(heard(&mut it, one), ["\"presence_diff\""]);
     sends(&mut it, two, "update", r#""k""#);
     sends(&mut it, one, "meta", &format!("{{\"text\":\"{}\"}}", "x".repeat(300)));

@@ -17,6 +17,13 @@ fn join(registry: &mut Registry<Nothing>, list: &mut List, socket: usize, topic:
     registry.subscribe(list, key(socket), topic, channel(0)).ok().unwrap()
 }
 
+/// A registry with one channel, and the list of its socket.
+fn joined() -> (Registry<Nothing>, Arc<ShardMetrics>, List, u32) {
+    let ((mut registry, metrics), mut list) = (registry(), List::default());
+    let id = join(&mut registry, &mut list, 1, "t");
+    (registry, metrics, list, id)
+}
+
 /// Searched by memberships or by members; ids and further topics are not channels.
 #[test]
 fn channel_is_found_by_socket_and_topic() {
@@ -51,9 +58,7 @@ fn channel_is_found_by_socket_and_topic() {
 
 #[test]
 fn relay_is_found_by_channel_and_topic() {
-    let (mut registry, _) = registry();
-    let mut list = List::default();
-    let first = join(&mut registry, &mut list, 1, "t");
+    let (mut registry, _, mut list, first) = joined();
     let second = join(&mut registry, &mut list, 1, "u");
     let mut relay = |list: &mut List, channel: u32, topic: &str| {
         let relay = Subscriber::through(Holds::Relay(channel), RELAY);
@@ -97,9 +102,7 @@ fn leave_returns_its_pending_work() {
 
 #[test]
 fn mark_is_reported_once() {
-    let (mut registry, _) = registry();
-    let mut list = List::default();
-    let id = join(&mut registry, &mut list, 1, "t");
+    let (mut registry, _, _, id) = joined();
     assert!(registry.mark(id, BEHIND, true) && !registry.mark(id, BEHIND, true));
     assert!(registry.mark(id, HAS_RELAYS, true), "marks do not touch each other");
     assert!(registry.mark(id, BEHIND, false) && !registry.mark(id, BEHIND, false));
@@ -110,9 +113,7 @@ fn mark_is_reported_once() {
 
 #[test]
 fn channel_is_taken_out_during_its_callbacks() {
-    let (mut registry, metrics) = registry();
-    let mut list = List::default();
-    let id = join(&mut registry, &mut list, 1, "t");
+    let (mut registry, metrics, mut list, id) = joined();
     let channel = registry.wake(id).unwrap();
     assert!(registry.wake(id).is_none() && registry.member(id).unwrap().channel().is_none());
     registry.put_back(id, channel);
@@ -135,9 +136,7 @@ fn channel_is_taken_out_during_its_callbacks() {
 
 #[test]
 fn old_channel_id_finds_nothing() {
-    let (mut registry, _) = registry();
-    let mut list = List::default();
-    let id = join(&mut registry, &mut list, 1, "t");
+    let (mut registry, _, mut list, id) = joined();
     let old = registry.channel_id(id).unwrap();
     assert_eq!(registry.live(old), Some(id));
     registry.leave(&mut list, id);

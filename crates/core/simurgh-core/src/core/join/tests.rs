@@ -52,9 +52,7 @@ fn listener_and_joiner(it: &mut TestShard) -> (Key, Key) {
 fn reply_to_a_join_has_its_refs() {
     let long = format!("\"{}\"", "x".repeat(300));
     for msg_ref in ["7", "0", "\"\"", "\"5\"", &long] {
-        let mut it = TestShard::new();
-        let key = it.opens(Wire::V2);
-        it.counts();
+        let (mut it, key) = TestShard::new().opened();
         it.sends(key, &format!(r#"[{msg_ref},{msg_ref},"t","phx_join",{{}}]"#));
         assert_eq!(it.receives(key), [ok(msg_ref, msg_ref, "t", "{}")]);
         let changes = "channels +1, topics +1, subscriptions +1, joins +1, messages_out +1";
@@ -127,9 +125,7 @@ fn first_matching_pattern_handles_a_topic() {
         Route::new(Pattern::parse(pattern).unwrap(), std::sync::Arc::new(join))
     };
     let routes = vec![route("exact", "1"), route("rooms:*", "2"), route("rooms:x", "3")];
-    let mut it = TestShard::of(UserSocket::new(Kind::Channels(routes)));
-    let key = it.opens(Wire::V2);
-    it.counts();
+    let (mut it, key) = TestShard::of(UserSocket::new(Kind::Channels(routes))).opened();
     for (topic, name) in [("exact", "1"), ("rooms:", "2"), ("rooms:a:b", "2"), ("rooms:x", "2")] {
         it.sends(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
         assert_eq!(it.receives(key), [ok(1, 1, topic, name)]);
@@ -145,8 +141,7 @@ fn first_matching_pattern_handles_a_topic() {
 /// PROTOCOL row 27, and §3: the reply and the close have null, pushes the ref of the join.
 #[test]
 fn join_without_join_ref_uses_its_ref_for_pushes() {
-    let mut it = TestShard::new();
-    let key = it.opens(Wire::V2);
+    let (mut it, key) = TestShard::new().opened();
     it.sends(key, r#"[null,5,"t","phx_join",{}]"#);
     it.sends(key, r#"[null,6,"t","push_me",1]"#);
     it.sends(key, r#"[null,7,"t","echo",2]"#);
@@ -209,8 +204,7 @@ fn long_join_is_refused() {
 
 #[test]
 fn socket_has_64_kib_of_long_topics() {
-    let mut it = TestShard::new();
-    let key = it.opens(Wire::V2);
+    let (mut it, key) = TestShard::new().opened();
     let topic = |n: usize, bytes: usize| format!("{n}{}", "t".repeat(bytes - 1));
     let mut join = |topic: &str| {
         it.sends(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
@@ -364,7 +358,7 @@ fn old_channel_can_end_before_it_is_replaced() {
 /// PROTOCOL §5.5: the channel is there before its reply, so its broadcasts reach itself.
 #[test]
 fn broadcasts_after_the_join_follow_the_reply() {
-    let mut it = TestShard::of(user_socket(|ctx, _| {
+    let (mut it, key) = TestShard::of(user_socket(|ctx, _| {
         ctx.broadcast("first", Payload::EMPTY_OBJECT);
         ctx.broadcast_from("second", Payload::EMPTY_OBJECT);
         Join::ok(scripted(|ctx, heard| {
@@ -375,8 +369,8 @@ fn broadcasts_after_the_join_follow_the_reply() {
             }
             Outcome::Stop(Stop::Normal)
         }))
-    }));
-    let key = it.opens(Wire::V2);
+    }))
+    .opened();
     it.sends(key, JOIN);
     it.fans_out();
     let news = |event: &str| format!(r#"[null,null,"t","{event}",{{}}]"#);
@@ -391,15 +385,15 @@ fn broadcasts_after_the_join_follow_the_reply() {
 #[test]
 fn join_can_close_its_socket() {
     for payload in ["0", "1"] {
-        let mut it = TestShard::of(user_socket(|ctx, payload| {
+        let (mut it, key) = TestShard::of(user_socket(|ctx, payload| {
             ctx.close_socket(CloseCode::POLICY);
             ctx.push("never", Payload::EMPTY_OBJECT);
             match payload.json() {
                 Some("0") => Join::ok(scripted(standard)),
                 _ => Join::error(Payload::NULL),
             }
-        }));
-        let key = it.opens(Wire::V2);
+        }))
+        .opened();
         it.sends(key, &format!(r#"[1,1,"t","phx_join",{payload}]"#));
         let answer =
             if payload == "0" { ok(1, 1, "t", "{}") } else { reply(1, 1, "t", "error", "null") };
@@ -420,9 +414,7 @@ fn panic_in_intercept_refuses_the_join() {
             crash()
         }
     }
-    let mut it = TestShard::of(user_socket(|_, _| Join::ok(Crashing(Bomb))));
-    let key = it.opens(Wire::V2);
-    it.counts();
+    let (mut it, key) = TestShard::of(user_socket(|_, _| Join::ok(Crashing(Bomb)))).opened();
     assert_eq!(it.asks(key, JOIN), [refused(1, 1, "t", "join crashed")]);
     assert_eq!(it.counts(), ["joins_refused +1", "messages_out +1", "errors_callback_panic +2"]);
 }
@@ -450,7 +442,7 @@ fn members_are_counted_if_the_user_socket_requests_it() {
 /// The prepared form of a long message is passed to the join function, and to the channel.
 #[test]
 fn prepared_value_reaches_the_join_function() {
-    let mut it = TestShard::of(user_socket(|ctx, _| {
+    let (mut it, key) = TestShard::of(user_socket(|ctx, _| {
         assert_eq!(ctx.take_prepared::<u32>(), Some(7));
         assert!(ctx.reply_ref().is_none(), "a join is not answered later");
         Join::ok(scripted(|ctx, heard| match heard {
@@ -459,8 +451,8 @@ fn prepared_value_reaches_the_join_function() {
             }
             _ => Outcome::NoReply,
         }))
-    }));
-    let key = it.opens(Wire::V2);
+    }))
+    .opened();
     for (number, text) in [(7_u32, JOIN), (8, r#"[1,2,"t","e",{}]"#)] {
         let message = Serializer::V2.decode(Frame::Text(text)).unwrap();
         let received = Received { message, prepared: Some(Box::new(number)), taken_bytes: 0 };

@@ -40,6 +40,20 @@ fn rate_limited(limit: &str, ms: u32) -> String {
     format!(r#"{{"reason":"rate_limited","limit":"{limit}","retry_after_ms":{ms}}}"#)
 }
 
+/// A client that may send so many messages a second on its socket.
+fn socket_messages(count: u64, policy: LimitPolicy, topics: &[&str]) -> (TestShard, Key) {
+    let mut it = limited(SocketLimits { messages: by(count, policy), ..NO_SOCKET }, NO_CHANNEL);
+    let key = it.joined(topics);
+    (it, key)
+}
+
+/// A client that may send so many messages a second to each channel.
+fn channel_messages(count: u64, policy: LimitPolicy, topics: &[&str]) -> (TestShard, Key) {
+    let mut it = limited(NO_SOCKET, ChannelLimits { messages: by(count, policy), ..NO_CHANNEL });
+    let key = it.joined(topics);
+    (it, key)
+}
+
 impl TestShard {
     fn echoes(&mut self, key: Key, topic: &str, msg_ref: u32) -> Vec<String> {
         self.sends(key, &format!(r#"[1,{msg_ref},"{topic}","echo",{{}}]"#));
@@ -162,8 +176,7 @@ fn limited_bytes_are_equal_in_every_serializer() {
 fn heartbeats_and_leaves_count_and_get_replies_unless_the_policy_closes() {
     let beat = r#"[null,9,"phoenix","heartbeat",{}]"#;
     for policy in [LimitPolicy::Reply, LimitPolicy::Drop] {
-        let mut it = limited(SocketLimits { messages: by(3, policy), ..NO_SOCKET }, NO_CHANNEL);
-        let key = it.joined(&["a"]);
+        let (mut it, key) = socket_messages(3, policy, &["a"]);
         for _ in 0..5 {
             assert_eq!(it.asks(key, beat), [ok("null", 9, "phoenix", "{}")]);
         }
@@ -174,9 +187,7 @@ fn heartbeats_and_leaves_count_and_get_replies_unless_the_policy_closes() {
         it.sends(key, r#"[1,2,"b","phx_join",{}]"#);
         assert_eq!(it.counts()[0], "joins_refused +1");
     }
-    let socket = SocketLimits { messages: by(3, LimitPolicy::Close), ..NO_SOCKET };
-    let mut it = limited(socket, NO_CHANNEL);
-    let key = it.joined(&["a"]);
+    let (mut it, key) = socket_messages(3, LimitPolicy::Close, &["a"]);
     for _ in 0..2 {
         assert_eq!(it.asks(key, beat), [ok("null", 9, "phoenix", "{}")]);
     }
@@ -186,9 +197,7 @@ fn heartbeats_and_leaves_count_and_get_replies_unless_the_policy_closes() {
 
 #[test]
 fn rejoin_keeps_the_rest_of_the_bucket() {
-    let channel = ChannelLimits { messages: by(2, LimitPolicy::Reply), ..NO_CHANNEL };
-    let mut it = limited(NO_SOCKET, channel);
-    let key = it.joined(&["a", "b"]);
+    let (mut it, key) = channel_messages(2, LimitPolicy::Reply, &["a", "b"]);
     for msg_ref in [2, 3] {
         assert_eq!(it.echoes(key, "a", msg_ref), [ok(1, msg_ref, "a", "{}")]);
     }
@@ -200,17 +209,13 @@ fn rejoin_keeps_the_rest_of_the_bucket() {
 
 #[test]
 fn ended_channel_gets_no_limit_reply() {
-    let socket = SocketLimits { messages: by(1, LimitPolicy::Reply), ..NO_SOCKET };
-    let mut it = limited(socket, NO_CHANNEL);
-    let key = it.joined(&["a"]);
+    let (mut it, key) = socket_messages(1, LimitPolicy::Reply, &["a"]);
     assert_eq!(it.asks(key, r#"[9,2,"a","echo",{}]"#), Vec::<String>::new());
     it.sends(key, r#"[9,2,"b","echo",{}]"#);
     let expected = reply("null", 2, "b", "error", &rate_limited("messages", 1_000));
     assert_eq!(it.receives(key), [expected]);
     // Stale messages do not use up what the new channel has.
-    let channel = ChannelLimits { messages: by(1, LimitPolicy::Reply), ..NO_CHANNEL };
-    let mut it = limited(NO_SOCKET, channel);
-    let key = it.joined(&["a"]);
+    let (mut it, key) = channel_messages(1, LimitPolicy::Reply, &["a"]);
     for _ in 0..3 {
         it.sends(key, r#"[9,2,"a","echo",{}]"#);
     }
@@ -220,9 +225,7 @@ fn ended_channel_gets_no_limit_reply() {
 
 #[test]
 fn limit_reply_follows_earlier_broadcasts() {
-    let channel = ChannelLimits { messages: by(1, LimitPolicy::Reply), ..NO_CHANNEL };
-    let mut it = limited(NO_SOCKET, channel);
-    let key = it.joined(&["a"]);
+    let (mut it, key) = channel_messages(1, LimitPolicy::Reply, &["a"]);
     it.sends(key, r#"[1,2,"a","bcast",{}]"#);
     it.handles_mail();
     assert_eq!(
@@ -382,9 +385,7 @@ fn presence_changes_above_the_rate_are_refused() {
 #[test]
 fn meters_exist_only_with_limits_and_are_removed() {
     assert!(!TestShard::new().core.channels().is_limited());
-    let socket = SocketLimits { messages: by(1, LimitPolicy::Reply), ..NO_SOCKET };
-    let mut it = limited(socket, NO_CHANNEL);
-    let key = it.joined(&["a"]);
+    let (mut it, key) = socket_messages(1, LimitPolicy::Reply, &["a"]);
     it.echoes(key, "a", 2);
     assert_eq!(it.limit_met(key), Some((Limit::Messages, 1)));
     for _ in 0..60 {

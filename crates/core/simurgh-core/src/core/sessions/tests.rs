@@ -37,9 +37,7 @@ fn noting(notes: &Notes) -> Scripted {
 /// PROTOCOL rows 71 and 72.
 #[test]
 fn heartbeat_gets_a_reply() {
-    let mut it = TestShard::new();
-    let key = it.opens(Wire::V2);
-    it.counts();
+    let (mut it, key) = TestShard::new().opened();
     for (text, msg_ref) in [
         (r#"[null,2,"phoenix","heartbeat",{}]"#, "2"),
         (r#"["",null,"phoenix","heartbeat",null]"#, "null"),
@@ -118,9 +116,7 @@ fn leave_reply_precedes_phx_close() {
 /// PROTOCOL row 61.
 #[test]
 fn leave_of_an_unjoined_topic_is_ok() {
-    let mut it = TestShard::new();
-    let key = it.opens(Wire::V2);
-    it.counts();
+    let (mut it, key) = TestShard::new().opened();
     assert_eq!(it.asks(key, r#"[9,2,"t","phx_leave",{}]"#), [ok(9, 2, "t", "{}")]);
     assert_eq!(it.counts(), ["messages_out +1"]);
 }
@@ -217,8 +213,7 @@ fn session_begins_with_the_result_of_connect() {
 /// The state of a socket that is gone is dropped where a panic does no harm.
 #[test]
 fn session_without_a_socket_does_not_begin() {
-    let mut it = TestShard::new();
-    let key = it.opens(Wire::V2);
+    let (mut it, key) = TestShard::new().opened();
     it.disconnects(key);
     it.counts();
     let state = || SocketState { assigns: Some(Arc::new(Bomb)), ..SocketState::default() };
@@ -252,8 +247,7 @@ fn channels_end_with_their_connection() {
 /// A connection that closes after its session is over has no connection permit to release.
 #[test]
 fn seat_is_freed_once() {
-    let mut it = TestShard::new();
-    let key = it.opens(Wire::V2);
+    let (mut it, key) = TestShard::new().opened();
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
     it.disconnects(key);
     assert_eq!((it.node.log().seats_freed, it.core.metrics().sockets.value()), (1, 0));
@@ -274,8 +268,7 @@ fn close_of_the_client_is_answered() {
         assert_eq!(notes.take(), ["t Closed"]);
         assert_eq!(it.core.metrics().sockets.value(), 0);
     }
-    let mut it = TestShard::new();
-    let key = it.opens(Wire::V2);
+    let (mut it, key) = TestShard::new().opened();
     it.core.close(&mut it.out, key, CloseCode::RESTART);
     it.receives(key);
     it.out.deeds();
@@ -466,8 +459,7 @@ fn fresh_token_goes_to_the_function_of_its_route() {
         Outcome::ok(Payload::EMPTY_OBJECT)
     });
     let routes = vec![Route { renew: Some(renew), ..route("renewed:*") }, route("*")];
-    let mut it = TestShard::of(UserSocket::new(Kind::Channels(routes)));
-    let key = it.opens(Wire::V2);
+    let (mut it, key) = TestShard::of(UserSocket::new(Kind::Channels(routes))).opened();
     for topic in ["renewed:a", "t"] {
         it.sends(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
     }

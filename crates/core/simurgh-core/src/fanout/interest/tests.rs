@@ -7,11 +7,32 @@ use crate::testing::*;
 use crate::*;
 
 fn clustered() -> (TestShard, Notes) {
-    clustered_with(Config::default(), scripted(standard))
+    clustered_with(scripted(standard))
 }
 
-fn clustered_with(config: Config, channel: Scripted) -> (TestShard, Notes) {
-    let mut node = TestNode::new(1, config, vec![channel.user_socket()]);
+/// Its members have presences if they track one or ask for the list.
+fn present() -> Scripted {
+    scripted(|ctx, heard| {
+        if let ChannelCall::In("track", _) = heard {
+            drop(ctx.presence().track("k", Payload::from_json("{}")));
+        } else if let ChannelCall::In("state", _) = heard {
+            ctx.presence().push_state();
+        }
+        Outcome::NoReply
+    })
+}
+
+/// What is to be told is told, after this time.
+fn passes(it: &mut TestShard, seconds: u64) {
+    it.handles_mail();
+    it.advances(std::time::Duration::from_secs(seconds));
+    it.core.tick(&mut it.out);
+    it.handles_mail();
+    it.fans_out();
+}
+
+fn clustered_with(channel: Scripted) -> (TestShard, Notes) {
+    let mut node = TestNode::new(1, Config::default(), vec![channel.user_socket()]);
     let notes = node.join_cluster(1000);
     (TestShard::with_node(node), notes)
 }
@@ -114,15 +135,7 @@ fn message_too_large_for_other_nodes_is_refused_with_the_limit() {
 
 #[test]
 fn presences_of_a_topic_begin_with_the_first_member_that_uses_them() {
-    let present = scripted(|ctx, heard| {
-        if let ChannelCall::In("track", _) = heard {
-            drop(ctx.presence().track("k", Payload::from_json("{}")));
-        } else if let ChannelCall::In("state", _) = heard {
-            ctx.presence().push_state();
-        }
-        Outcome::NoReply
-    });
-    let (mut it, told) = clustered_with(Config::default(), present);
+    let (mut it, told) = clustered_with(present());
     let (one, two) = (it.joined(&["t"]), it.joined(&["t"]));
     told.take();
     it.sends(one, r#"[1,2,"t","state",{}]"#);
@@ -132,21 +145,15 @@ fn presences_of_a_topic_begin_with_the_first_member_that_uses_them() {
     assert_eq!(told.take(), ["presences of t: Begin"]);
     let asked = FromPeers::Requested([].into());
     it.node.post_home("t", PresenceMail::Peers(asked), None);
-    it.handles_mail();
-    it.core.tick(&mut it.out);
-    it.handles_mail();
-    it.fans_out();
+    passes(&mut it, 0);
     let said = told.take();
     let [delta] = said.as_slice() else { panic!("{said:?}") };
     assert!(delta.starts_with("presences of t: Delta(Delta { owner: Owner(7), from: 0, to: 1"));
     assert!(it.receives(one).iter().any(|it| it.contains("presence_state")));
     it.disconnects(one);
     it.disconnects(two);
-    it.handles_mail();
     for seconds in [1, 1, 5, 25] {
-        it.advances(std::time::Duration::from_secs(seconds));
-        it.core.tick(&mut it.out);
-        it.handles_mail();
+        passes(&mut it, seconds);
     }
     let said = told.take();
     let ends = ["ends t on 0", "presences of t: End"].map(|end| said.iter().any(|it| it == end));
@@ -159,13 +166,7 @@ fn presences_of_a_topic_begin_with_the_first_member_that_uses_them() {
 /// A client without a list keeps diffs until it gets one.
 #[test]
 fn member_without_a_list_receives_leaves_of_removed_presences() {
-    let present = scripted(|ctx, heard| {
-        if let ChannelCall::In("track", _) = heard {
-            drop(ctx.presence().track("k", Payload::from_json("{}")));
-        }
-        Outcome::NoReply
-    });
-    let (mut it, _told) = clustered_with(Config::default(), present);
+    let (mut it, _told) = clustered_with(present());
     let (one, two) = (it.joined(&["t"]), it.joined(&["t"]));
     it.sends(one, r#"[1,2,"t","track",{}]"#);
     it.handles_mail();
@@ -176,13 +177,6 @@ fn member_without_a_list_receives_leaves_of_removed_presences() {
     for what in [FromPeers::Requested([].into()), FromPeers::Delta(delta)] {
         it.node.post_home("t", PresenceMail::Peers(what), None);
     }
-    let passes = |it: &mut TestShard, seconds| {
-        it.handles_mail();
-        it.advances(std::time::Duration::from_secs(seconds));
-        it.core.tick(&mut it.out);
-        it.handles_mail();
-        it.fans_out();
-    };
     passes(&mut it, 1);
     let hears_of = |it: &mut TestShard| -> Vec<String> {
         it.receives(two).into_iter().filter(|it| it.contains("far")).collect()

@@ -19,6 +19,12 @@ fn members(it: &mut TestShard, count: usize, slow: usize) -> Vec<Key> {
     keys
 }
 
+fn crowd(count: usize, slow: usize) -> (TestShard, Vec<Key>) {
+    let mut it = TestShard::new();
+    let keys = members(&mut it, count, slow);
+    (it, keys)
+}
+
 fn takes_all(it: &mut TestShard, key: Key) {
     it.out.peer(key).window = usize::MAX;
     assert!(it.out.peer(key).takes_more(usize::MAX));
@@ -38,8 +44,7 @@ fn under_way(it: &mut TestShard) -> (usize, Next) {
 #[test]
 fn bytes_are_withheld_while_most_readers_have_not_taken_them() {
     for (slow, withheld) in [(2, 0), (3, 2 * WEIGHT)] {
-        let mut it = TestShard::new();
-        let keys = members(&mut it, 4, slow);
+        let (mut it, keys) = crowd(4, slow);
         it.broadcasts("t", "news", "null");
         it.broadcasts("t", "news", "null");
         assert_eq!(it.fans_out(), Next::Idle);
@@ -58,8 +63,7 @@ fn bytes_are_withheld_while_most_readers_have_not_taken_them() {
 
 #[test]
 fn closed_reader_does_not_delay_release() {
-    let mut it = TestShard::new();
-    let keys = members(&mut it, 4, 3);
+    let (mut it, keys) = crowd(4, 3);
     it.delivers("t", "news", "null");
     assert_eq!(under_way(&mut it), (WEIGHT, LOOK));
     it.disconnects(keys[3]);
@@ -74,8 +78,7 @@ fn closed_reader_does_not_delay_release() {
 
 #[test]
 fn leave_of_another_member_can_release_bytes() {
-    let mut it = TestShard::new();
-    let keys = members(&mut it, 3, 2);
+    let (mut it, keys) = crowd(3, 2);
     it.delivers("t", "news", "null");
     takes_all(&mut it, keys[0]);
     assert_eq!(under_way(&mut it), (0, Next::Idle), "one of three");
@@ -151,8 +154,7 @@ fn withheld_bytes_are_released_gradually() {
 /// does not grow. Otherwise the sent frames would be kept for the next ones.
 #[test]
 fn next_broadcast_is_chained_while_a_reader_is_behind() {
-    let mut it = TestShard::new();
-    let keys = members(&mut it, 3, 1);
+    let (mut it, keys) = crowd(3, 1);
     let follows = |it: &mut TestShard| {
         it.delivers("t", "news", "null");
         [0, 2].map(|at| std::mem::take(&mut it.out.peer(keys[at]).follows))
@@ -186,8 +188,7 @@ fn withheld_bytes_are_counted_per_topic() {
 /// A topic without members stays for what is withheld of it, and no longer.
 #[test]
 fn topic_ends_with_its_withheld_bytes() {
-    let mut it = TestShard::new();
-    let keys = members(&mut it, 2, 2);
+    let (mut it, keys) = crowd(2, 2);
     it.delivers("t", "news", "null");
     it.broadcasts("t", "news", "null");
     keys.iter().for_each(|key| it.disconnects(*key));
@@ -216,8 +217,7 @@ fn every_receiver_can_be_behind() {
     takes_all(&mut it, keys[0]);
     assert_eq!(behind(&it), 0);
 
-    let mut it = TestShard::new();
-    let keys = members(&mut it, 2, 1);
+    let (mut it, keys) = crowd(2, 1);
     it.delivers("t", "news", "0");
     it.broadcasts("t", "news", "1");
     it.sends(keys[1], r#"[1,2,"t","bcast_from",2]"#);
@@ -228,8 +228,7 @@ fn every_receiver_can_be_behind() {
 
 #[test]
 fn slow_sender_is_behind_with_its_own_messages() {
-    let mut it = TestShard::new();
-    let keys = members(&mut it, 3, 1);
+    let (mut it, keys) = crowd(3, 1);
     it.delivers("t", "news", "0");
     let topic = it.core.registry().topic(it.core.find_topic("t").unwrap()).unwrap();
     let membership = topic.member_at(0).unwrap().membership();

@@ -8,8 +8,7 @@ fn member_that_calls_faster_than_diffs_leave_is_not_read_until_the_diff() {
     let mut config = Config { presence: PresenceConfig::default(), ..Config::default() };
     config.mailbox_bytes_max = 64 << 10;
     let (mut it, [key]) = TestShard::with(config, vec![present().user_socket()]).members();
-    sends(&mut it, key, "track", r#""a""#);
-    turn(&mut it);
+    says(&mut it, key, "track", r#""a""#);
     let mut calls = 0;
     while !it.out.is_held(key) {
         sends(&mut it, key, "update", r#""a""#);

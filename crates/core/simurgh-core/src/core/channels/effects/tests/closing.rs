@@ -94,12 +94,12 @@ fn channel_that_ends_by_its_own_broadcast_sends_everything_before() {
     assert_eq!(notes.take(), ["Stopped(Normal)"; 4]);
     assert!(it.core.history_waits() == 0);
     let joining = channel.intercepting(&["shout"]);
-    let mut it = TestShard::of(user_socket(move |ctx, _| {
+    let (mut it, key) = TestShard::of(user_socket(move |ctx, _| {
         ctx.broadcast("shout", Payload::NULL);
         ctx.push("pushed", Payload::from_json("1"));
         Join::ok(joining.clone())
-    }));
-    let key = it.opens(Wire::V2);
+    }))
+    .opened();
     it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
     assert_eq!(it.receives(key), [ok(1, 1, "t", "{}"), pushed("1"), CLOSED.into()]);
     assert_eq!(notes.take(), ["Stopped(Normal)"]);
