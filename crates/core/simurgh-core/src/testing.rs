@@ -304,14 +304,14 @@ impl TestShard {
         Self { core, out: TestSockets::default(), node, seen }
     }
 
-    /// It with sockets that have joined `t`. Counters are compared with those of now.
+    /// The shard with sockets that have joined `t`. `counts` begins here.
     pub(crate) fn members<const COUNT: usize>(mut self) -> (Self, [Key; COUNT]) {
         let keys = std::array::from_fn(|_| self.joined(&["t"]));
         self.counts();
         (self, keys)
     }
 
-    /// It with a socket that has joined nothing.
+    /// The shard with a socket that has joined nothing. `counts` begins here.
     pub(crate) fn opened(mut self) -> (Self, Key) {
         let key = self.opens(Wire::V2);
         self.counts();
@@ -369,6 +369,12 @@ impl TestShard {
         self.receives(key)
     }
 
+    /// What a client has received when all broadcasts are sent.
+    pub(crate) fn receives_all(&mut self, key: Key) -> Vec<String> {
+        self.fans_out();
+        self.receives(key)
+    }
+
     pub(crate) fn disconnects(&mut self, key: Key) {
         let socket = self.out.disconnect(key);
         self.core.closed(&mut self.out, key, socket);
@@ -421,7 +427,7 @@ impl TestShard {
         self.out.clock_ns.set(self.out.turn_ns);
     }
 
-    pub(crate) fn decides(&mut self) {
+    pub(crate) fn decides(&mut self) -> &mut Self {
         let (key, ticket, mut work) = self.node.log().decides.remove(0);
         let mut cx = TaskContext::from_waker(Waker::noop());
         let answer =
@@ -430,9 +436,10 @@ impl TestShard {
                 Poll::Pending => panic!("tests decide at once"),
             });
         self.core.mail(&mut self.out, Mail::Joined(key, ticket, answer));
+        self
     }
 
-    /// The same in one text.
+    /// The changed counters, in one text.
     pub(crate) fn changes(&mut self) -> String {
         self.counts().join(", ")
     }

@@ -330,8 +330,7 @@ fn bucket_becomes_whole_in_one_step_and_back_in_one_step() {
         interests.end(name, 0, SECOND);
     }
     interests.tick(SECOND + LINGER_MAX);
-    let told = interests.take_changes();
-    assert_eq!(told, [vec![(exact(names[3]), Wanted::No)]]);
+    assert_eq!(interests.take_changes(), [vec![(exact(names[3]), Wanted::No)]]);
     let due = interests.next_ns().unwrap();
     assert_eq!(due, SECOND + LINGER_MAX + 60 * SECOND);
     assert!(changes_at(&mut interests, due - 1).is_empty());

@@ -198,8 +198,7 @@ fn broker_without_storage_refuses_stores_with_its_own_reason() {
     assert_eq!(it.stored(0, 1), Some(Err(why)));
     assert_eq!(it.kept(0, "a"), [SeenEvent::Unavailable]);
     let notices = std::iter::from_fn(|| it.node(0).cluster.poll_notice());
-    let nothing = notices.filter(|it| *it == Notice::History(HistoryNotice::Nothing));
-    assert_eq!(nothing.count(), 1);
+    assert_eq!(notices.filter(|it| *it == Notice::History(HistoryNotice::Nothing)).count(), 1);
     it.network.kill();
     assert_eq!(it.advance(10 * SECOND).kept(0, "a"), [SeenEvent::Unknown]);
     it.network.restart(RestartData::Stays);
@@ -236,8 +235,7 @@ fn broker_that_lost_its_data_restarts_history_on_every_node() {
         let epochs: Vec<_> = epochs.collect();
         assert!(epochs.len() == 2 && epochs[0].0 != epochs[1].0, "{epochs:?}");
         assert_eq!(texts(&said), ["1", "2"]);
-        let epoch = it.stored(0, 2).unwrap().unwrap().epoch;
-        assert_eq!(epoch, epochs[1].0);
+        assert_eq!(it.stored(0, 2).unwrap().unwrap().epoch, epochs[1].0);
     }
 }
 

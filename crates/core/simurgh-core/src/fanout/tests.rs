@@ -248,8 +248,7 @@ fn slice_ends_after_half_a_mebibyte() {
     publish(&mut it, payload_of_frame(64 << 10));
     it.out.step_ns = 0;
     assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
-    let heard = keys.iter().filter(|key| !it.out.peer(**key).received().is_empty()).count();
-    assert_eq!(heard, 8);
+    assert_eq!(keys.iter().filter(|key| !it.out.peer(**key).received().is_empty()).count(), 8);
 }
 
 #[test]

@@ -91,6 +91,11 @@ impl Node {
         self.test_shard.receives(key)
     }
 
+    fn settled_events(&mut self, key: Key) -> Vec<String> {
+        self.settles();
+        events(&self.receives(key))
+    }
+
     /// A new client joins that receives positions. Returns its first.
     fn opts_in(&mut self, topic: &str) -> (Key, String) {
         let (key, joined) = self.joins(Wire::V2, topic, OPTED_IN);
@@ -237,12 +242,10 @@ fn effects_after_a_broadcast_wait_until_it_is_stored() {
     assert!(it.receives(key).is_empty(), "nothing before it is kept");
     assert!(it.test_shard.out.is_held(key), "and nothing more is read");
     assert_eq!(it.test_shard.core.history_waits(), 2, "the channel, and its socket");
-    it.settles();
-    assert_eq!(events(&it.receives(key)), ["first", "between", "second", "behind", "phx_reply"]);
+    assert_eq!(it.settled_events(key), ["first", "between", "second", "behind", "phx_reply"]);
     assert!(!it.test_shard.out.is_held(key));
     it.test_shard.sends(key, &format!(r#"["1","3","{topic}","stop",{{}}]"#));
-    it.settles();
-    assert_eq!(events(&it.receives(key)), ["first", "phx_reply", "phx_close", "you_left"]);
+    assert_eq!(it.settled_events(key), ["first", "phx_reply", "phx_close", "you_left"]);
     assert!(!it.test_shard.out.is_held(key));
 }
 
@@ -385,8 +388,7 @@ fn confirmation_that_arrives_at_once_is_sent() {
     assert_eq!(it.receives(key), [format!(r#"["1","7","{topic}","phx_reply",{answer}]"#)]);
     assert!(!it.test_shard.out.is_held(key));
     assert_eq!(it.test_shard.core.metrics().errors_unconfirmed.value(), 1);
-    it.settles();
-    assert_eq!(events(&it.receives(key)), ["news"]);
+    assert_eq!(it.settled_events(key), ["news"]);
     assert_eq!(events(&it.sends(key, &topic, "say", "{}")), ["news", "behind", "phx_reply"]);
 }
 
@@ -431,8 +433,7 @@ fn effects_of_a_handle_wait_for_its_broadcast() {
     handle.send(channel, ToChannel::Stop(Stop::Normal));
     it.test_shard.handles_mail();
     assert!(it.receives(key).is_empty());
-    it.settles();
-    assert_eq!(events(&it.receives(key)), ["news", "behind", "phx_close", "you_left"]);
+    assert_eq!(it.settled_events(key), ["news", "behind", "phx_close", "you_left"]);
 }
 
 #[test]

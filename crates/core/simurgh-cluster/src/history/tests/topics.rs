@@ -79,8 +79,7 @@ fn topic_starts_with_the_newest_messages_within_its_limits() {
         assert_eq!(it.follow(1, A).take_texts(1), ["5<6,7,8<=8"]);
         it.wants = Retention { count: 100, bytes: 70, ..WANTS };
         it.follow(0, A);
-        let two = it.take_texts(0);
-        assert_eq!(two, ["6<7,8<=8"], "as many bytes");
+        assert_eq!(it.take_texts(0), ["6<7,8<=8"], "as many bytes");
     }
 }
 

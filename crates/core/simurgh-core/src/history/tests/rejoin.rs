@@ -107,8 +107,7 @@ fn closed_client_leaves_no_state() {
         it.joins_again(key, topic, OPTED_IN);
         it.is_told(topic, 1);
     }
-    let while_joined = it.remembers();
-    assert_eq!(while_joined, topics.len(), "how far each interceptor has come");
+    assert_eq!(it.remembers(), topics.len(), "how far each interceptor has come");
     for topic in &topics {
         it.sends(key, topic, "phx_leave", "{}");
     }

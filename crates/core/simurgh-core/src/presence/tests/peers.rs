@@ -102,13 +102,8 @@ impl Scenario {
     fn asks(&mut self, at: usize) {
         let others = self.others(at);
         let owners: Arc<[Owner]> = others.iter().map(|it| self.nodes[*it].owner).collect();
-        let now_ns = self.now_ns;
-        self.nodes[at].home.peers_message(
-            TOPIC,
-            FromPeers::Requested(owners),
-            &self.config,
-            now_ns,
-        );
+        let (asked, now_ns) = (FromPeers::Requested(owners), self.now_ns);
+        self.nodes[at].home.peers_message(TOPIC, asked, &self.config, now_ns);
         let me = self.nodes[at].owner;
         for to in others {
             self.send(to, FromPeers::StateWanted(me));
@@ -196,8 +191,7 @@ fn first_list_of_a_topic_contains_members_of_other_nodes() {
     (0..29).for_each(|_| world.advances(10));
     assert_eq!(world.nodes[2].channels[&3], None);
     (0..2).for_each(|_| world.advances(10));
-    let listed = world.nodes[2].channels[&3].clone().expect("300 ms are over");
-    assert_eq!(listed, ["m3"]);
+    assert_eq!(world.nodes[2].channels[&3].clone().expect("300 ms are over"), ["m3"]);
 }
 
 #[test]

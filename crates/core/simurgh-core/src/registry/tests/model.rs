@@ -68,6 +68,7 @@ pub(super) enum Step {
     Shrink,
 }
 
+#[derive(Default)]
 struct Known {
     socket: usize,
     topic: usize,
@@ -137,21 +138,8 @@ impl Pair {
             self.heads[topic] = 0;
         }
         let cursor = self.heads[topic];
-        let (is_visited, is_behind, is_quiet, sleeps) = (false, false, false, false);
-        self.all.insert(
-            id,
-            Known {
-                socket,
-                topic,
-                kind,
-                generation,
-                cursor,
-                is_visited,
-                is_behind,
-                is_quiet,
-                sleeps,
-            },
-        );
+        let known = Known { socket, topic, kind, generation, cursor, ..Known::default() };
+        self.all.insert(id, known);
         self.order[socket].insert(0, id);
     }
 

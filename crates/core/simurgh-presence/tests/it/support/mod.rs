@@ -119,8 +119,7 @@ impl TestCluster {
         let (meta, phx_ref) = (self.meta(), self.phx_ref(node));
         let node = &mut self.nodes[node];
         let known = node.own.iter().any(|own| own.member == member && own.key == key);
-        let tracked = node.table.track(member, key, meta.clone(), phx_ref);
-        assert_eq!(tracked.is_err(), known);
+        assert_eq!(node.table.track(member, key, meta.clone(), phx_ref).is_err(), known);
         if !known {
             node.own.push(Own { member, key, phx_ref, prev: None, meta, told: false });
         }
@@ -130,8 +129,7 @@ impl TestCluster {
         let (meta, phx_ref) = (self.meta(), self.phx_ref(node));
         let node = &mut self.nodes[node];
         let at = node.own.iter().position(|own| own.member == member && own.key == key);
-        let updated = node.table.update(member, key, meta.clone(), phx_ref);
-        assert_eq!(updated.is_ok(), at.is_some());
+        assert_eq!(node.table.update(member, key, meta.clone(), phx_ref).is_ok(), at.is_some());
         if let Some(at) = at {
             let was = node.own.remove(at);
             let prev = if was.told { Some(was.phx_ref) } else { was.prev };

@@ -16,11 +16,9 @@ fn pending_join_pauses_its_socket() {
     assert_eq!(it.out.deeds(), [format!("hold {}", key.slot)]);
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Waiting);
     assert!(it.receives(key).is_empty());
-    it.fans_out();
-    assert_eq!(it.receives(listener), [r#"[null,null,"hall","came",{}]"#], "it does not wait");
+    assert_eq!(it.receives_all(listener), [r#"[null,null,"hall","came",{}]"#], "it does not wait");
     it.counts();
-    it.decides();
-    assert_eq!(it.receives(key), [ok(1, 1, "t", "{}")], "what was pushed before is gone");
+    assert_eq!(it.decides().receives(key), [ok(1, 1, "t", "{}")], "what was pushed before is gone");
     assert_eq!(it.out.deeds(), [format!("release {}", key.slot)]);
     let socket = &it.out.peer(key).socket;
     assert!(socket.phase() == Phase::Open && socket.own.is_none(), "it keeps no memory for that");
@@ -32,20 +30,17 @@ fn late_decision_can_refuse_panic_or_defer_again() {
     let mut it = TestShard::of(deciding());
     let (_, key) = listener_and_joiner(&mut it);
     it.sends(key, r#"[1,1,"t","phx_join","later error"]"#);
-    it.decides();
-    assert_eq!(it.receives(key), [reply(1, 1, "t", "error", "null")]);
+    assert_eq!(it.decides().receives(key), [reply(1, 1, "t", "error", "null")]);
     it.fans_out();
     it.counts();
     it.sends(key, r#"[1,2,"t","phx_join","never"]"#);
     it.counts();
-    it.decides();
-    assert_eq!(it.receives(key), [refused(1, 2, "t", "join crashed")]);
+    assert_eq!(it.decides().receives(key), [refused(1, 2, "t", "join crashed")]);
     assert_eq!(it.counts(), ["joins_refused +1", "messages_out +1", "errors_callback_panic +1"]);
     it.sends(key, r#"[1,3,"t","phx_join","twice"]"#);
     it.decides();
     assert!(it.receives(key).is_empty() && it.out.peer(key).socket.phase() == Phase::Waiting);
-    it.decides();
-    assert_eq!(it.receives(key), [reply(1, 3, "t", "error", "null")]);
+    assert_eq!(it.decides().receives(key), [reply(1, 3, "t", "error", "null")]);
 }
 
 /// An earlier decision is distinguished from the awaited one.
@@ -61,8 +56,7 @@ fn late_join_decision_is_dropped() {
     let late = Some(Join::ok(scripted(standard)));
     it.core.mail(&mut it.out, Mail::Joined(key, first, late));
     assert!(it.receives(key).is_empty(), "that is not what is awaited");
-    it.decides();
-    assert_eq!(it.receives(key), [ok(1, 2, "t", "{}")]);
+    assert_eq!(it.decides().receives(key), [ok(1, 2, "t", "{}")]);
     it.counts();
     let bomb = Bomb;
     let late = Some(Join::ok(scripted(move |_, _| {
@@ -96,8 +90,7 @@ fn closing_socket_does_not_wait_for_a_decision() {
     it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
     assert_eq!(it.receives(key), ["close 1000 "]);
-    it.decides();
-    assert!(it.receives(key).is_empty());
+    assert!(it.decides().receives(key).is_empty());
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Closing);
     assert_eq!(it.core.metrics().joins.value(), 1);
     it.core.resume(&mut it.out, key);
@@ -204,8 +197,7 @@ fn paused_client_joins_with_all_effects_of_its_join() {
     }
     let key = it.opens(Wire::V2);
     it.sends(key, r#"[1,1,"t","phx_join",4]"#);
-    it.decides();
-    assert_eq!(it.receives(key), [refused(1, 1, "t", "join crashed")]);
+    assert_eq!(it.decides().receives(key), [refused(1, 1, "t", "join crashed")]);
     it.sends(key, r#"[1,2,"t","phx_join",1]"#);
     it.core.join_overdue(&mut it.out, key);
     assert_eq!(it.receives(key), [refused(1, 2, "t", "join timed out")]);
