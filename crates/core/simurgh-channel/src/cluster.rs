@@ -34,15 +34,15 @@ pub enum ToCluster {
     TopicEnds(Box<str>, u16),
     /// Presences of a topic, from their home shard.
     Presence(Box<str>, ToPeers),
-    /// The broker is to keep a broadcast. Always answered by [`Node::post_stored`].
+    /// The broker is to keep a broadcast. Always answered by [`post_stored`].
     ///
-    /// [`Node::post_stored`]: crate::Node::post_stored
+    /// [`post_stored`]: crate::Mailboxes::post_stored
     Store(Box<StoreRequest>),
-    /// The history of a topic is wanted here for a while: [`Node::post_kept`] gets it from
+    /// The history of a topic is wanted here for a while: [`post_kept`] gets it from
     /// [`FromEngine::Begun`](crate::FromEngine::Begun) to
     /// [`FromEngine::Ended`](crate::FromEngine::Ended).
     ///
-    /// [`Node::post_kept`]: crate::Node::post_kept
+    /// [`post_kept`]: crate::Publisher::post_kept
     Follow(Box<str>, Retention),
     /// A client has received more of a topic elsewhere than there is here: the broker's leader is
     /// to be asked.

@@ -48,7 +48,7 @@ pub trait Mailboxes {
         self.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail, charge));
     }
 
-    /// Implements [`NodeHandle::list_presences`].
+    /// Implements [`NodeHandle::list_presences`](crate::NodeHandle::list_presences).
     fn request_presences(&self, topic: &str, callback: PresenceCallback) {
         self.post_home(topic, PresenceMail::List(callback), None);
     }

@@ -166,7 +166,7 @@ pub trait Publisher: Node {
         self.post_weighed(shard, bytes, mail);
     }
 
-    /// Implements [`NodeHandle::broadcast_by`].
+    /// Implements [`NodeHandle::broadcast_by`](crate::NodeHandle::broadcast_by).
     ///
     /// # Errors
     /// As [`check`](Self::check), or too much is in flight.

@@ -8,7 +8,7 @@
 //!
 //! A channel may stop itself while it is brought up to date for one of its messages. Nothing except
 //! what it pushes in `terminate` may follow the notice of its end (PROTOCOL §6), so it ends after
-//! that message ([`Core::end_if_stopped`]).
+//! that message ([`Channels::end_if_stopped`]).
 
 use simurgh_channel::{
     Broadcast, Callback, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Reason, Reply,

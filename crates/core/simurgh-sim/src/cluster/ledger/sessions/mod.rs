@@ -123,7 +123,7 @@ pub(crate) struct Chan {
     pub(crate) conn: u32,
     pub(crate) topic: u8,
     pub(crate) life: Life,
-    /// How many of [`EVENTS`] it intercepts, and bits of presence.
+    /// How many of the `EVENTS` it intercepts, and bits of presence.
     intercepts: u8,
     join_ref: u32,
     /// Whether its client sent the join_ref.
