@@ -150,12 +150,12 @@ impl ShardChannel for Member {
         let word = payload::parse(&payload).1;
         let mut ledger = self.shared.ledger();
         let mut rng = Rng::with_seed(u64::from(word) << 32 | u64::from(self.word));
-        let mut behind = Vec::new();
+        let (mut behind, has_history) = (Vec::new(), self.shared.plan.history.is_some());
         ledger.check_quota(self.chan);
         for _ in 0..rng.u8(1..=3) {
             match rng.u8(..) {
                 // Nothing takes place after a broadcast that is not stored.
-                0..90 if self.is_present && (!ledger.has_history || behind.is_empty()) => {
+                0..90 if self.is_present && (!has_history || behind.is_empty()) => {
                     let what = rng.u8(..8);
                     self.change_presence(ctx, &mut ledger, &mut rng, what);
                 }
@@ -169,7 +169,7 @@ impl ShardChannel for Member {
         match rng.u8(..) {
             0..4 => Outcome::Stop(Stop::Normal),
             4..10 if self.shared.plan.alone.is_some() => Outcome::Stop(Stop::Abnormal),
-            10..100 if ledger.has_history => {
+            10..100 if has_history => {
                 let said = ledger.log.new_reply(behind);
                 Outcome::Reply(Reply::ok(payload::make(said, 0, 0, false)))
             }

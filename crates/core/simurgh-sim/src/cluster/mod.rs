@@ -24,12 +24,10 @@ mod simulation;
 mod single;
 mod thread;
 
-use crate::kit::setup;
-
 pub(crate) use crate::cluster::ledger::Ledger;
 use crate::cluster::node::SimNode;
-pub(crate) use crate::cluster::plan::{ClusterPlan, Op};
+pub(crate) use crate::cluster::plan::{ClusterPlan, Op, World};
 pub(crate) use crate::cluster::simulation::{ClusterSimulation, Shard};
 pub(crate) use crate::cluster::single::KINDS;
 
-type Shared = setup::Shared<Ledger, ClusterPlan>;
+use crate::kit::setup::Shared;

@@ -5,8 +5,7 @@ use std::time::Duration;
 use super::alone::AlonePlan;
 use super::single::SinglePlan;
 use crate::kit::fault::{Fault, Faults};
-use crate::kit::operation;
-use crate::kit::setup::{Setup, patient_config};
+use crate::kit::setup::Setup;
 use crate::kit::topics::Topics;
 use fastrand::Rng;
 use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
@@ -18,9 +17,17 @@ pub(crate) const SECOND: u64 = 1000 * MILLISECOND;
 /// The Unix time of the engine when the simulation's clock shows 0, as in the loopback.
 const UNIX_MS: u64 = 1_767_225_600_000;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct ClusterPlan {
     pub(crate) seed: u64,
+    /// The configuration of the shards.
+    pub(crate) config: Config,
+    /// Most nanoseconds between two readings of the clock.
+    pub(crate) jump_ns: u32,
+    /// Bytes that the network holds between a peer and its socket.
+    pub(crate) window: usize,
+    /// The kinds of operations, with their weights.
+    pub(crate) weights: Vec<(Kind, u32)>,
     pub(crate) nodes: Vec<usize>,
     pub(crate) clients: usize,
     pub(crate) topics: Vec<String>,
@@ -32,14 +39,11 @@ pub(crate) struct ClusterPlan {
     pub(crate) plain_bytes: usize,
     pub(crate) presence_bytes: usize,
     pub(crate) down_ns: u64,
-    interval: Duration,
     /// The least time between two turns of a thread: how slow threads are.
     pub(crate) quantum_ns: u64,
     /// How many of 256 channels track presences.
     pub(crate) present: u8,
     pub(crate) pad: usize,
-    /// Which faults may occur, by their index in [`FAULTS`].
-    faults: [bool; FAULTS.len()],
     pub(crate) fault: Option<(Fault, u32)>,
     pub(crate) history: Option<HistoryPlan>,
     /// One node without an engine, which stores the histories itself.
@@ -50,13 +54,34 @@ pub(crate) struct ClusterPlan {
     pub(crate) steps: usize,
 }
 
+/// The kinds of plans: one node or several, with histories or without.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum World {
+    Node,
+    History,
+    Cluster,
+    ClusterHistory,
+}
+
 impl ClusterPlan {
-    pub(crate) fn of(seed: u64) -> Self {
+    /// The plan of a seed. On a single node cores get this many inputs.
+    pub(crate) fn new(world: World, seed: u64, steps: usize) -> Self {
+        match world {
+            World::Node => Self::single(seed, steps),
+            World::History => Self::alone(seed),
+            World::Cluster => Self::of_several(seed),
+            World::ClusterHistory => Self::with_history(seed),
+        }
+    }
+
+    /// Several nodes without histories.
+    pub(super) fn of_several(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x43_4c_55_53);
         let count = [2, 2, 3, 3, 3, 4, 5, 7][rng.usize(..8)];
         let nodes: Vec<usize> = (0..count).map(|_| rng.usize(1..=3)).collect();
         let has_faults = rng.u8(..) < 220;
-        let faults = FAULTS.map(|_| has_faults && rng.u8(..) < 90);
+        let faults = FAULTS.map(|kinds| (kinds, has_faults && rng.u8(..) < 90));
+        let of_faults = faults.iter().filter(|(_, occurs)| *occurs).flat_map(|(kinds, _)| *kinds);
         let delay_ns = match rng.u8(..) {
             0..150 => 30_000..=100_000,
             150..220 => MILLISECOND..=20 * MILLISECOND,
@@ -77,6 +102,9 @@ impl ClusterPlan {
         let topics = rng.usize(1..=5);
         Self {
             seed,
+            jump_ns: 5_000,
+            window: 1 << 20,
+            weights: WEIGHTS.iter().chain(of_faults).copied().collect(),
             clients: rng.usize(2..=4 + 2 * count),
             topics: names(topics, rng.u8(..) < 80),
             ids: rng.usize(1..=3),
@@ -88,11 +116,10 @@ impl ClusterPlan {
             presence_bytes: if rng.u8(..) < 60 { 3_000 } else { 1 << 20 },
             // The shortest was added after the seeds of the list.
             down_ns: [10, 12, if seed.is_multiple_of(5) { 6 } else { 30 }][rng.usize(..3)] * SECOND,
-            interval: Duration::from_millis([10, 50, 100][rng.usize(..3)]),
+            config: patient_config([10, 50, 100][rng.usize(..3)]),
             quantum_ns: [50_000, MILLISECOND, 10 * MILLISECOND][rng.usize(..3)],
             present: [255, 200, 60][rng.usize(..3)],
             pad: [0, 0, 700][rng.usize(..3)],
-            faults,
             nodes,
             fault: None,
             history: None,
@@ -102,11 +129,15 @@ impl ClusterPlan {
         }
     }
 
-    pub(crate) fn with_history(seed: u64) -> Self {
-        let mut plan = Self::of(seed);
+    fn with_history(seed: u64) -> Self {
+        let mut plan = Self::of_several(seed);
         // Clocks step within a stage's margin, so that ages are those of the engine.
-        let has_faults = plan.faults.iter().any(|it| *it) || plan.network.loss_per_million > 0;
-        plan.history = Some(HistoryPlan::of(seed, &mut plan.network, has_faults));
+        let has_faults = plan.weights.len() > WEIGHTS.len() || plan.network.loss_per_million > 0;
+        let history = HistoryPlan::of(seed, &mut plan.network, has_faults);
+        plan.weights.extend(KEEPS);
+        plan.weights.extend(PURGES.iter().filter(|_| history.purges));
+        plan.weights.extend(LEADERS.iter().filter(|_| history.has_leaders));
+        plan.history = Some(history);
         // A topic is followed for longer than the lag of a copy, as by default, so that no copy
         // repeats what a client without a position has received.
         if *plan.network.lag_ns.end() > 0 {
@@ -124,25 +155,9 @@ impl ClusterPlan {
     }
 
     pub(crate) fn setup(&self) -> Setup {
-        let faults = Faults::new(self.fault);
-        if let Some(single) = &self.single {
-            let (config, jump_ns) = (single.config.clone(), single.jump_ns);
-            return Setup { config, jump_ns, topics: single.topics(), faults };
-        }
-        let presence = PresenceConfig { interval: self.interval, ..PresenceConfig::default() };
-        let mut config = Config { presence, ..patient_config() };
-        match &self.alone {
-            Some(alone) => {
-                config.mailbox_bytes_max = alone.mailbox_bytes_max;
-                config.history = alone.limits.clone();
-            }
-            None => {
-                let patience = Duration::from_secs(30);
-                (config.handshake_timeout, config.close_timeout) = (patience, patience);
-            }
-        }
-        let jump_ns = self.alone.as_ref().map_or(5_000, |it| it.jump_ns);
-        Setup { config, jump_ns, topics: Topics::new(1, 0), faults }
+        let topics = self.single.as_ref().map_or_else(|| Topics::new(1, 0), SinglePlan::topics);
+        let (config, faults) = (self.config.clone(), Faults::new(self.fault));
+        Setup { config, jump_ns: self.jump_ns, topics, faults }
     }
 
     pub(crate) fn cluster(&self, name: &str) -> Option<ClusterConfig> {
@@ -168,24 +183,23 @@ impl ClusterPlan {
         }
     }
 
-    /// Draws this many operations of its seed.
-    pub(crate) fn operations(&self, count: usize) -> Vec<Op> {
-        if let Some(single) = &self.single {
-            return single.operations(self.seed, count);
+    /// Draws operations for this many steps, each kind in proportion to its weight.
+    pub(crate) fn operations(&self, steps: usize) -> Vec<Op> {
+        let mut rng = Rng::with_seed(self.seed ^ 0x4f_50_53);
+        let mut sum = 0;
+        let mut sums = Vec::with_capacity(self.weights.len());
+        for (_, weight) in &self.weights {
+            sum += weight;
+            sums.push(sum);
         }
-        if let Some(alone) = &self.alone {
-            let purges = self.history.as_ref().is_some_and(|it| it.purges);
-            return operation::operations(self.seed, &alone.weights(purges), count);
-        }
-        let mut weights = WEIGHTS.to_vec();
-        let of_faults = FAULTS.iter().zip(self.faults).filter(|it| it.1);
-        weights.extend(of_faults.flat_map(|it| *it.0));
-        if let Some(history) = &self.history {
-            weights.extend(KEEPS);
-            weights.extend(PURGES.iter().filter(|_| history.purges));
-            weights.extend(LEADERS.iter().filter(|_| history.has_leaders));
-        }
-        operation::operations(self.seed ^ 0x4f_50_53, &weights, count)
+        // On a single node a step is an input of a core: more operations than it takes.
+        let count = if self.single.is_some() { 3 * steps + 1 } else { steps };
+        let draw = |_| {
+            let at = rng.u32(..sum);
+            let kind = self.weights[sums.partition_point(|sum| *sum <= at)].0;
+            Op { kind, a: rng.u16(..), b: rng.u16(..), c: rng.u32(..) }
+        };
+        (0..count).map(draw).collect()
     }
 
     pub(crate) fn is_one_node(&self) -> bool {
@@ -286,9 +300,34 @@ fn names(count: usize, is_one_bucket: bool) -> Vec<String> {
     all.filter(|it| !is_one_bucket || Bucket::of(it) == first).take(count).collect()
 }
 
-pub(crate) type Op = operation::Op<Kind>;
+/// A configuration in which no socket is closed because it is idle or slow.
+fn patient_config(interval_ms: u64) -> Config {
+    let interval = Duration::from_millis(interval_ms);
+    let patience = Duration::from_secs(30);
+    Config {
+        presence: PresenceConfig { interval, ..PresenceConfig::default() },
+        idle_timeout: None,
+        hibernate_after: None,
+        slow_after: Duration::from_secs(1_000),
+        handshake_timeout: patience,
+        close_timeout: patience,
+        ..Config::default()
+    }
+}
 
-/// The kinds of operations. `a`, `b` and `c` choose node, shard, client, topic, and manner.
+/// One operation. The meaning of its numbers depends on its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Op {
+    pub(crate) kind: Kind,
+    /// Mostly the client, or the shard.
+    pub(crate) a: u16,
+    /// Mostly the topic.
+    pub(crate) b: u16,
+    /// Everything else.
+    pub(crate) c: u32,
+}
+
+/// The kinds of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Connect,

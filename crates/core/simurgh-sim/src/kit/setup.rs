@@ -1,14 +1,12 @@
 //! What the parts of a simulation share.
 
-use std::ops::DerefMut;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use simurgh_core::{Config, LinkedWork};
 
+use crate::cluster::{ClusterPlan, Ledger};
 use crate::kit::fault::Faults;
-use crate::kit::findings::Findings;
 use crate::kit::topics::Topics;
 
 /// The configuration of the shards of a run.
@@ -24,9 +22,9 @@ pub(crate) struct Setup {
 
 /// What the nodes, applications and clients of a run share: the plan, and a ledger of what has
 /// happened, by which the outcome is checked.
-pub(crate) struct Shared<L, P> {
-    ledger: Mutex<L>,
-    pub(crate) plan: P,
+pub(crate) struct Shared {
+    ledger: Mutex<Ledger>,
+    pub(crate) plan: Arc<ClusterPlan>,
     pub(crate) setup: Arc<Setup>,
     /// The next work that is linked to a channel.
     pub(crate) linking: Mutex<Option<Box<dyn LinkedWork>>>,
@@ -35,25 +33,26 @@ pub(crate) struct Shared<L, P> {
     pub(crate) ready: AtomicI64,
 }
 
-impl<L, P> std::fmt::Debug for Shared<L, P> {
+impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
 }
 
-impl<L: DerefMut<Target = Findings>, P> Shared<L, P> {
-    pub(crate) fn new(ledger: L, plan: P, setup: Setup) -> Self {
+impl Shared {
+    pub(crate) fn new(plan: &ClusterPlan) -> Self {
+        let plan = Arc::new(plan.clone());
         Self {
-            ledger: Mutex::new(ledger),
+            ledger: Mutex::new(Ledger::new(Arc::clone(&plan))),
+            setup: Arc::new(plan.setup()),
             plan,
-            setup: Arc::new(setup),
             linking: Mutex::default(),
             assigned: AtomicI64::default(),
             ready: AtomicI64::default(),
         }
     }
 
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, L> {
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         locked(&self.ledger)
     }
 
@@ -65,12 +64,6 @@ impl<L: DerefMut<Target = Findings>, P> Shared<L, P> {
     pub(crate) fn has_failed(&self) -> bool {
         self.ledger().failure.is_some()
     }
-}
-
-/// A configuration in which no socket is closed because it is idle or slow.
-pub(crate) fn patient_config() -> Config {
-    let slow_after = Duration::from_secs(1_000);
-    Config { idle_timeout: None, hibernate_after: None, slow_after, ..Config::default() }
 }
 
 /// Locks, also after a panic: applications panic on purpose.

@@ -10,7 +10,7 @@ mod resume;
 use std::time::Duration;
 
 use fastrand::Rng;
-use simurgh_core::{ChannelLimits, HistoryConfig, HistoryRule, ReplayLimits};
+use simurgh_core::{ChannelLimits, Config, HistoryConfig, HistoryRule, ReplayLimits};
 
 pub(crate) use self::order::Order;
 pub(crate) use self::resume::{Proof, Resume};
@@ -23,10 +23,6 @@ pub(crate) const SWALLOWED: u32 = 3;
 
 #[derive(Clone, Debug)]
 pub(crate) struct AlonePlan {
-    pub(crate) limits: HistoryConfig,
-    pub(crate) mailbox_bytes_max: usize,
-    pub(crate) window: usize,
-    pub(crate) jump_ns: u32,
     /// How many of 256 clients have channels that intercept.
     pub(crate) intercepts: u8,
     /// Some waits are longer than a channel waits until its broadcasts are stored.
@@ -37,8 +33,6 @@ pub(crate) struct AlonePlan {
     pub(crate) says_bad: bool,
     /// Clients send a wrong key, or none.
     pub(crate) forges: bool,
-    leaves: bool,
-    restarts: bool,
     /// How many messages each channel takes.
     pub(crate) quota: Option<Quota>,
 }
@@ -64,8 +58,8 @@ const WEIGHTS: [(Kind, u32); 16] = [
 
 impl ClusterPlan {
     /// The plan of one node without an engine.
-    pub(crate) fn alone(seed: u64) -> Self {
-        let mut plan = Self::of(seed);
+    pub(super) fn alone(seed: u64) -> Self {
+        let mut plan = Self::of_several(seed);
         let mut rng = Rng::with_seed(seed ^ 0x4b_45_50_54);
         plan.nodes = vec![rng.usize(1..=4)];
         (plan.clients, plan.pad) = (rng.usize(1..=6), [0, 200, 3_000][rng.usize(..3)]);
@@ -85,14 +79,19 @@ impl ClusterPlan {
             has_leaders: false,
             purges: rng.u8(..) < 40,
         });
-        plan.alone = Some(AlonePlan::of(&mut rng));
+        let alone = AlonePlan::of(&mut plan, &mut rng);
+        plan.alone = Some(alone);
         plan
     }
 }
 
 impl AlonePlan {
-    fn of(rng: &mut Rng) -> Self {
-        let mut limits = HistoryConfig {
+    fn of(plan: &mut ClusterPlan, rng: &mut Rng) -> Self {
+        // Broadcasts that wait for longer than these are unconfirmed.
+        let Config { handshake_timeout, close_timeout, .. } = Config::default();
+        plan.config = Config { handshake_timeout, close_timeout, ..plan.config.clone() };
+        let limits = &mut plan.config.history;
+        *limits = HistoryConfig {
             bytes_max: if rng.u8(..) < 60 { 3_000 } else { 256 << 20 },
             replay_count: if rng.u8(..) < 60 { 4 } else { 1000 },
             replay_bytes: if rng.u8(..) < 60 { 900 } else { 1 << 20 },
@@ -108,30 +107,26 @@ impl AlonePlan {
             burst: rng.u64(1..=9),
             policy: limits::policy(rng),
         };
+        plan.config.mailbox_bytes_max = if rng.u8(..) < 40 { 8_000 } else { 16 << 20 };
+        plan.window = [1 << 20, 4_000, 300][rng.usize(..3)];
+        plan.jump_ns = [50, 5_000, 300_000][rng.usize(..3)];
+        let (leaves, restarts) = (rng.bool(), rng.u8(..) < 64);
+        let purges = plan.history.as_ref().is_some_and(|it| it.purges);
+        let is_on = |(kind, _): &(Kind, u32)| match kind {
+            Kind::Leave => leaves,
+            Kind::Purge => purges,
+            Kind::Restart => restarts,
+            _ => true,
+        };
+        plan.weights = WEIGHTS.into_iter().filter(is_on).collect();
         Self {
-            limits,
-            mailbox_bytes_max: if rng.u8(..) < 40 { 8_000 } else { 16 << 20 },
-            window: [1 << 20, 4_000, 300][rng.usize(..3)],
-            jump_ns: [50, 5_000, 300_000][rng.usize(..3)],
             intercepts: [0, 0, 90][rng.usize(..3)],
             waits_long: rng.u8(..) < 60,
             says_seen: rng.bool(),
             says_bad: rng.u8(..) < 64,
             forges: rng.bool(),
-            leaves: rng.bool(),
-            restarts: rng.u8(..) < 64,
             quota: Some(quota).filter(|_| rng.u8(..) < 80),
         }
-    }
-
-    pub(crate) fn weights(&self, purges: bool) -> Vec<(Kind, u32)> {
-        let is_on = |kind: Kind| match kind {
-            Kind::Leave => self.leaves,
-            Kind::Purge => purges,
-            Kind::Restart => self.restarts,
-            _ => true,
-        };
-        WEIGHTS.into_iter().filter(|(kind, _)| is_on(*kind)).collect()
     }
 }
 

@@ -71,7 +71,7 @@ impl Ledger {
 
     /// A channel handles a message: not more of them than its limit admits.
     pub(crate) fn check_quota(&mut self, chan: u32) {
-        let Some(quota) = self.alone.as_ref().and_then(|it| it.quota) else { return };
+        let Some(quota) = self.plan.alone.as_ref().and_then(|it| it.quota) else { return };
         let Quota { count, period_ms, burst, .. } = quota;
         let now_ms = self.now_ns / 1_000_000;
         let (handled, since_ms) = self.order.handled.entry(chan).or_insert((0, now_ms));
@@ -114,7 +114,7 @@ impl Ledger {
             let text = format!("#{id} is stored by shard {shard} ({home}) at {at} behind {last:?}");
             return self.fail("stored", text);
         }
-        let is_again = self.log.add(epoch, topic, self.topics, entry);
+        let is_again = self.log.add(epoch, topic, self.plan.topics.len(), entry);
         self.counts.count("stored", 1);
         let made = self.broadcasts.get(id as usize);
         if is_again || made.is_none_or(|it| it.topic != topic) {

@@ -7,7 +7,13 @@ use simurgh_proto::message::Payload;
 use super::TopicView;
 use crate::cluster::alone::{Proof, Resume};
 use crate::cluster::ledger::{Entry, Ledger};
+use crate::cluster::plan::HistoryPlan;
 use crate::kit::payload::field;
+
+/// Whether clients receive only messages from after their first join.
+fn is_only_own(ledger: &Ledger) -> bool {
+    ledger.plan.history.as_ref().is_some_and(|it| it.rule.only_own)
+}
 
 impl TopicView {
     pub(super) fn check_resumed_alone(
@@ -49,7 +55,7 @@ impl TopicView {
         count: usize,
         reason: Option<GapReason>,
     ) -> Option<String> {
-        let is_own = ledger.rule.is_some_and(|it| it.only_own) && self.proof != Proof::Key;
+        let is_own = is_only_own(ledger) && self.proof != Proof::Key;
         match (self.resume, reason) {
             (Resume::Nothing, _) => Some("it has not opted in".to_owned()),
             (Resume::Bad, _) => Some("it has said nothing that can be read".to_owned()),
@@ -103,7 +109,7 @@ impl TopicView {
 
     /// A client that has not proved a first join gets a key; one that has gets no earlier messages.
     fn wrong_key(&mut self, ledger: &Ledger, at: Position, key: Option<String>) -> Option<String> {
-        let is_own = ledger.rule.is_some_and(|it| it.only_own);
+        let is_own = is_only_own(ledger);
         let is_first = is_own && self.proof != Proof::Key;
         if is_first != key.is_some() {
             return Some(format!("{key:?} for {:?}", self.proof));
@@ -124,7 +130,8 @@ impl TopicView {
         since: u64,
         reason: GapReason,
     ) -> bool {
-        let (Some(rule), Some(plan)) = (&ledger.rule, &ledger.alone) else { return true };
+        let Some(HistoryPlan { rule, .. }) = &ledger.plan.history else { return true };
+        let limits = &ledger.plan.config.history;
         let since = Position { place: Place::new(since), ..at };
         let missed = ledger.log.behind(since, self.topic);
         let bytes: u64 = missed.iter().map(|it| it.bytes).sum();
@@ -134,7 +141,7 @@ impl TopicView {
         let first = missed.first();
         let is_expired = first.is_some_and(|it| it.place.seq <= at.place.seq && is_old(it.at_ns));
         let is_overwritten = missed.len() > rule.count || bytes > rule.bytes as u64;
-        let may_be_evicted = plan.limits.bytes_max < 1 << 20 && !missed.is_empty();
+        let may_be_evicted = limits.bytes_max < 1 << 20 && !missed.is_empty();
         let is_purged = ledger.order.is_purged(self.topic);
         match reason {
             // The reason is that of the message that was forgotten last.
@@ -142,8 +149,8 @@ impl TopicView {
                 is_expired || is_overwritten || may_be_evicted || is_purged
             }
             GapReason::Purged => is_purged,
-            GapReason::TooMany => missed.len() > plan.limits.replay_count,
-            GapReason::TooLarge => bytes > plan.limits.replay_bytes as u64,
+            GapReason::TooMany => missed.len() > limits.replay_count,
+            GapReason::TooLarge => bytes > limits.replay_bytes as u64,
             GapReason::Lost => self.says_seen || self.dropped_gap.is_some(),
             _ => false,
         }

@@ -73,7 +73,7 @@ impl TopicView {
     /// It joins.
     pub(crate) fn begin(&mut self, ledger: &Ledger, is_v1: bool) {
         (self.is_resumed, self.has_joined, self.is_v1) = (false, true, is_v1);
-        (self.is_alone, self.is_joined) = (ledger.alone.is_some(), false);
+        (self.is_alone, self.is_joined) = (ledger.plan.alone.is_some(), false);
         self.head = ledger.order.head(self.topic);
     }
 
@@ -89,7 +89,7 @@ impl TopicView {
             true => format!(r#""id":"client-{:04}","#, self.client),
             false => String::new(),
         };
-        let Some(plan) = &ledger.alone else {
+        let Some(plan) = &ledger.plan.alone else {
             self.resume = self.at.map_or(Resume::Null, Resume::Honest);
             return self.resume.member(&id, "", c);
         };
@@ -241,7 +241,9 @@ impl TopicView {
         let same = before.filter(|it| it.epoch == at.epoch);
         let wrong = match parsed {
             None => Some("no reason"),
-            _ if ledger.is_whole => Some("nothing is missing"),
+            _ if ledger.plan.history.as_ref().is_some_and(|it| it.is_whole) => {
+                Some("nothing is missing")
+            }
             Some(reason) if self.is_alone => {
                 let is_right = self.is_resumed && same.is_none_or(|it| it.place <= at.place);
                 let since = before.map_or(0, |it| it.place.seq);

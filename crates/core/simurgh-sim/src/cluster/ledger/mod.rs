@@ -12,6 +12,7 @@ pub(crate) mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use crate::kit::NONE;
 use crate::kit::findings::Findings;
@@ -22,10 +23,9 @@ use simurgh_cluster::NodeId;
 pub(crate) use self::disconnects::Disconnect;
 pub(crate) use self::log::{Entry, Log};
 use self::sessions::Sessions;
-use crate::cluster::alone::{AlonePlan, Order};
+use crate::cluster::alone::Order;
 use crate::cluster::plan::ClusterPlan;
 use crate::kit::payload;
-use simurgh_core::HistoryRule;
 use simurgh_proto::message::Payload;
 
 /// The source of broadcasts that were not made by a channel of the shard.
@@ -129,7 +129,7 @@ struct DueDelivery {
 pub(crate) struct Ledger {
     findings: Findings,
     pub(crate) clock_ns: u64,
-    pub(crate) topics: usize,
+    pub(crate) plan: Arc<ClusterPlan>,
     pub(crate) starts: Vec<Start>,
     pub(crate) running: Option<(usize, usize)>,
     pub(crate) broadcasts: Vec<BroadcastInfo>,
@@ -144,13 +144,9 @@ pub(crate) struct Ledger {
     /// Which starts have noticed that others are gone.
     pub(crate) gone: BTreeSet<(usize, usize)>,
     pub(crate) disconnects: Vec<Disconnect>,
-    /// What the engine has stored, where topics are kept; whether it is certainly complete.
+    /// What the broker has stored, where topics have a history.
     pub(crate) log: Log,
-    pub(crate) is_whole: bool,
-    pub(crate) has_history: bool,
-    pub(crate) rule: Option<HistoryRule>,
-    /// Of a node without an engine.
-    pub(crate) alone: Option<AlonePlan>,
+    /// The same of a node without a broker.
     pub(crate) order: Order,
     /// The time of the running shard: a turn has one time.
     pub(crate) now_ns: u64,
@@ -176,36 +172,25 @@ impl DerefMut for Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(plan: &ClusterPlan) -> Self {
-        let is_whole = plan.history.as_ref().is_some_and(|it| it.is_whole);
-        let (topics, has_history) = (plan.topics.len(), plan.history.is_some());
-        let rule = plan.history.as_ref().map(|it| it.rule);
-        let order = Order::new(topics, plan.nodes.first().copied().unwrap_or_default());
-        let (alone, sessions) = (plan.alone.clone(), Sessions::new(plan));
+    pub(crate) fn new(plan: Arc<ClusterPlan>) -> Self {
+        let shards = plan.nodes.first().copied().unwrap_or_default();
+        let order = Order::new(plan.topics.len(), shards);
+        let sessions = Sessions::new(&plan);
         let broadcasts = match plan.single {
             Some(_) => sessions::disconnects(&sessions.topics).collect(),
             None => Vec::new(),
         };
-        Self {
-            topics,
-            has_history,
-            is_whole,
-            rule,
-            alone,
-            order,
-            sessions,
-            broadcasts,
-            ..Self::default()
-        }
+        Self { plan, order, sessions, broadcasts, ..Self::default() }
     }
 
     pub(crate) fn start(&mut self, id: NodeId, shards: usize) -> usize {
+        let topics = self.plan.topics.len();
         self.starts.push(Start {
             id,
             is_alive: true,
             says_bye: false,
-            lines: vec![vec![Accepted::default(); self.topics]; shards],
-            said: vec![0; self.topics],
+            lines: vec![vec![Accepted::default(); topics]; shards],
+            said: vec![0; topics],
             losses: 0,
             dropped: 0,
         });
@@ -305,7 +290,7 @@ impl Ledger {
     /// Whether a broadcast to be stored was delivered on its own node only.
     pub(crate) fn is_here_only(&self, id: u32) -> bool {
         let made = self.broadcasts.get(id as usize);
-        self.has_history && made.is_some_and(|it| it.place.is_some())
+        self.plan.history.is_some() && made.is_some_and(|it| it.place.is_some())
     }
 
     /// The first broadcast before a reply that is neither stored nor delivered here only.
@@ -435,7 +420,7 @@ impl Ledger {
             }
         }
         // Kept broadcasts go through the engine.
-        let has_history = self.has_history;
+        let has_history = self.plan.history.is_some();
         let is_unsaid = |it: &BroadcastInfo| it.place.is_none() && !it.is_optional && !has_history;
         let unsaid = self.broadcasts.iter().position(|it| is_unsaid(it) && self.is_alive(it.node));
         if let Some(id) = unsaid {

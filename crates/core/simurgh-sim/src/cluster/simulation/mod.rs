@@ -27,7 +27,7 @@ pub(crate) use self::steps::Shard;
 use crate::cluster::Shared;
 use crate::cluster::client::{Client, Joined};
 use crate::cluster::ledger::sessions::Input;
-use crate::cluster::ledger::{Disconnect, JoinRequest, Ledger};
+use crate::cluster::ledger::{Disconnect, JoinRequest};
 use crate::cluster::plan::{ClusterPlan, Kind, MILLISECOND};
 use crate::cluster::running::RunningNode;
 use crate::cluster::thread::Command;
@@ -58,7 +58,7 @@ pub(crate) struct ClusterSimulation {
 
 impl ClusterSimulation {
     pub(crate) fn new(plan: &ClusterPlan) -> Self {
-        let shared = Arc::new(Shared::new(Ledger::new(plan), plan.clone(), plan.setup()));
+        let shared = Arc::new(Shared::new(plan));
         let network = Network::new(plan.seed, plan.network.clone());
         let count = plan.nodes.len();
         let mut simulation = Self {
@@ -168,14 +168,10 @@ impl ClusterSimulation {
         let now_ns = node.local_ns(self.clock_ns);
         self.connections += 1;
         let (number, net) = (self.connections, &mut node.shards[shard].net);
-        let (wire, window) = match &self.shared.plan.alone {
-            Some(alone) if c >> 16 & 3 == 0 => (Wire::V1, alone.window),
-            Some(alone) => (Wire::V2, alone.window),
-            None => (Wire::V2, 1 << 20),
-        };
-        it.wire = wire;
+        let is_v1 = self.shared.plan.alone.is_some() && c >> 16 & 3 == 0;
+        it.wire = if is_v1 { Wire::V1 } else { Wire::V2 };
         net.at(now_ns, u64::from(number));
-        let key = net.open(number, wire, 0, window);
+        let key = net.open(number, it.wire, 0, self.shared.plan.window);
         it.connection =
             Some(Connection { slot, start, shard, key, number, decoder: Decoder::new() });
         let id = it.id.map(|it| format!("user:{it}").into());

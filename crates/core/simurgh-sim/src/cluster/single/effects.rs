@@ -14,7 +14,6 @@ use super::{Actor, Habit, is};
 use crate::cluster::Shared;
 use crate::cluster::ledger::sessions::{Act, Call, CallEnd, Called, JOINER, Joining};
 use crate::cluster::ledger::{BroadcastInfo, Ledger};
-use crate::kit::operation::pick;
 use crate::kit::presence::{KEYS, letter_of};
 use crate::kit::setup::locked;
 use crate::kit::topics::IDS;
@@ -370,6 +369,17 @@ pub(crate) fn speech(
     let is_long = long > 0 && word >> 12 & 3 == 0;
     let pad = if is_long { pad } else { 0 } + ledger.broadcasts.len() % 8;
     ledger.payload(made, LONG_WORD | word, pad)
+}
+
+/// Draws one of several in proportion to their weights; `None` if the sum of the weights is 0.
+fn pick<K>(rng: &mut Rng, weights: impl Iterator<Item = (K, u32)> + Clone) -> Option<K> {
+    let all: u32 = weights.clone().map(|(_, weight)| weight).sum();
+    let mut at = rng.u32(..all.max(1));
+    weights.into_iter().find_map(|(kind, weight)| {
+        let is_it = at < weight;
+        at = at.saturating_sub(weight);
+        is_it.then_some(kind)
+    })
 }
 
 /// The text of a meta, which begins with its number.

@@ -14,7 +14,6 @@ use simurgh_core::{Config, FanoutPermits, PresenceConfig};
 
 pub(crate) use self::actor::{Actor, join};
 pub(crate) use self::effects::{first_assigned, speech};
-use crate::cluster::Op;
 use crate::cluster::plan::{ClusterPlan, Kind};
 use crate::kit::topics::Topics;
 use crate::limits::Limits;
@@ -130,11 +129,6 @@ pub(crate) struct SinglePlan {
     pub(crate) binary: u8,
     pub(crate) long: u8,
     pub(crate) pad: usize,
-    pub(crate) jump_ns: u32,
-    /// Bytes that the network holds between a peer and its socket.
-    pub(crate) window: usize,
-    pub(crate) config: Config,
-    weights: Vec<u16>,
     /// Texts of clients longer than this are read and prepared away from their shard; 0: none.
     pub(crate) prepare_above: u32,
     /// Topic names about as long as fits a binary frame (1), or as can be joined (2).
@@ -153,8 +147,8 @@ pub(crate) struct SinglePlan {
 
 impl ClusterPlan {
     /// The plan of one node without a broker and without histories.
-    pub(crate) fn single(seed: u64, steps: usize) -> Self {
-        let mut plan = Self::of(seed);
+    pub(super) fn single(seed: u64, steps: usize) -> Self {
+        let mut plan = Self::of_several(seed);
         plan.steps = steps;
         let mut rng = Rng::with_seed(seed ^ 0x51_4d_55_52);
         let is_large = rng.u8(..) < 8;
@@ -172,11 +166,13 @@ impl ClusterPlan {
             (false, true) => rng.usize(20..90),
             (false, false) => rng.usize(1..=7),
         };
-        let mut single = SinglePlan::of(&mut rng, is_large || is_crowded, shards);
+        let mut factors = KINDS.map(|_| swarm(&mut rng));
+        let mut single = SinglePlan::of(&mut plan, &mut rng, is_large || is_crowded);
         if is_crowded {
             single.permits = Some(1);
-            single.weights[..2].fill(60);
+            factors[..2].fill(60);
         }
+        plan.weights = single.weights(factors);
         plan.topics = single.topics().names;
         plan.network = Default::default();
         plan.single = Some(single);
@@ -223,21 +219,23 @@ const CHANGES: [Change; 19] = [
 ];
 
 impl SinglePlan {
-    fn of(rng: &mut Rng, has_one_topic: bool, shards: usize) -> Self {
+    fn of(plan: &mut ClusterPlan, rng: &mut Rng, has_one_topic: bool) -> Self {
         let mut habits = [0; HABITS.len()];
         for (range, of_256) in [(USUAL, 170), (REACHING, 170), (PRESENT, 210), (EXPIRING, 210)] {
             for at in range {
                 habits[at] = if rng.u8(..) < of_256 { HABITS[at].1 } else { 0 };
             }
         }
-        let mut config = config(rng);
-        config.presence = presence(rng, config.broadcast_bytes_max());
+        plan.config = config(rng);
+        plan.config.presence = presence(rng, plan.config.broadcast_bytes_max());
+        plan.jump_ns = [50, 5_000, 300_000, 600_000][rng.usize(..4)];
+        plan.window = [1 << 20, 4_000, 300][rng.usize(..3)];
         let limits = Limits::of(rng);
         Self {
             rooms: if has_one_topic { 1 } else { rng.usize(1..=4) },
             // Without any permit, topics with many members are never served.
             cores: usize::from(has_one_topic || rng.u8(..) < 240),
-            permits: Some(rng.usize(1..=shards) as u8).filter(|_| rng.u8(..) < 150),
+            permits: Some(rng.usize(1..=plan.nodes[0]) as u8).filter(|_| rng.u8(..) < 150),
             channels_max: if rng.u8(..) < 40 { rng.u16(1..=2) } else { 100 },
             counts_members: rng.bool(),
             habits,
@@ -250,10 +248,6 @@ impl SinglePlan {
             binary: some(rng, 90, 60),
             long: some(rng, 40, 40),
             pad: [200, 3_000, 70_000][rng.usize(..3)],
-            jump_ns: [50, 5_000, 300_000, 600_000][rng.usize(..4)],
-            window: [1 << 20, 4_000, 300][rng.usize(..3)],
-            config,
-            weights: KINDS.iter().map(|_| swarm(rng)).collect(),
             prepare_above: match rng.u8(..) {
                 0..80 => 200,
                 80..84 => 64 << 10,
@@ -295,9 +289,9 @@ impl SinglePlan {
         }
     }
 
-    fn factor(&self, at: usize) -> u32 {
-        let (kind, factor) = (KINDS[at].0, u32::from(self.weights[at]));
-        match kind {
+    /// The weights of the kinds of operations, with the factors that a seed has drawn.
+    fn weights(&self, factors: [u32; KINDS.len()]) -> Vec<(Kind, u32)> {
+        let weigh = |at: usize, factor: u32| match KINDS[at].0 {
             _ if at < NEEDED => factor.max(4),
             Kind::Restart if self.restarts => 16,
             Kind::Restart => 0,
@@ -306,34 +300,15 @@ impl SinglePlan {
             Kind::Finish | Kind::Speak | Kind::Listen | Kind::Proceed if !self.reaches => 0,
             Kind::Who if !self.is_present => 0,
             _ => factor,
-        }
-    }
-
-    /// Draws more operations than take this many steps.
-    pub(crate) fn operations(&self, seed: u64, steps: usize) -> Vec<Op> {
-        let mut sum = 0;
-        let mut sums = Vec::with_capacity(KINDS.len());
-        for (at, (_, weight)) in KINDS.iter().enumerate() {
-            sum += weight * self.factor(at);
-            sums.push(sum);
-        }
-        // Drains in 40,000 operations.
+        };
+        let all = KINDS.iter().zip(factors).enumerate();
+        let all = all.map(|(at, ((kind, weight), factor))| (*kind, weight * weigh(at, factor)));
+        let sum: u32 = all.clone().map(|(_, weight)| weight).sum();
+        // Rare operations, independent of the others' weights: how many in 40,000.
         let drains = if self.restarts { 80 } else { 8 };
-        let mut rng = Rng::with_seed(seed);
-        let mut ops = Vec::with_capacity(steps * 3);
-        for _ in 0..=steps * 3 {
-            // Rare operations, independent of the weights.
-            let kind = match rng.u32(..40_000) {
-                drawn if drawn < drains => Kind::Drain,
-                drawn if drawn < drains + 52 => Kind::Rest,
-                _ => {
-                    let at = rng.u32(..sum);
-                    KINDS[sums.partition_point(|sum| *sum <= at)].0
-                }
-            };
-            ops.push(Op::draw(kind, &mut rng));
-        }
-        ops
+        let rare = [(Kind::Drain, drains), (Kind::Rest, 52)];
+        let rare = rare.map(|(kind, count)| (kind, sum * count / 400));
+        all.map(|(kind, weight)| (kind, 100 * weight)).chain(rare).collect()
     }
 }
 
@@ -347,7 +322,7 @@ fn some(rng: &mut Rng, of_256: u8, value: u8) -> u8 {
 }
 
 /// A factor for the weight of an operation: most seeds switch some off.
-fn swarm(rng: &mut Rng) -> u16 {
+fn swarm(rng: &mut Rng) -> u32 {
     match rng.u8(..) {
         0..40 => 0,
         40..200 => 4,

@@ -240,8 +240,8 @@ impl Sessions {
         let (topics, shards) = (single.topics(), plan.nodes[0]);
         Self {
             told: vec![Told::default(); topics.names.len()],
-            bytes_max: single.config.broadcast_bytes_max(),
-            config: single.config.clone(),
+            bytes_max: plan.config.broadcast_bytes_max(),
+            config: plan.config.clone(),
             shards: (0..shards).map(|_| ShardCounts::default()).collect(),
             plan: Some(single.clone()),
             topics,

@@ -100,7 +100,7 @@ impl ClusterSimulation {
         if self.clients[client].connection.is_some() {
             return;
         }
-        let window = self.single().window;
+        let window = self.shared.plan.window;
         let (reaches, expires) = (self.single().reaches, self.single().expires);
         let server = self.shard(0, shard);
         if server.is_none_or(|server| server.has_ended || server.net.is_deaf) {
