@@ -155,7 +155,8 @@ impl ClusterPlan {
     }
 
     pub(crate) fn setup(&self) -> Setup {
-        let topics = self.single.as_ref().map_or_else(|| Topics::new(1, 0), SinglePlan::topics);
+        let topics = self.single.as_ref().map(SinglePlan::topics);
+        let topics = topics.unwrap_or_else(|| Topics::named(self.topics.clone()));
         let (config, faults) = (self.config.clone(), Faults::new(self.fault));
         Setup { config, jump_ns: self.jump_ns, topics, faults }
     }

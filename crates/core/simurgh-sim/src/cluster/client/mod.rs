@@ -3,8 +3,8 @@
 mod alone;
 mod view;
 
-use crate::kit::client::{Connection, number_of};
-use crate::kit::{EVENTS, payload};
+use crate::kit::client::Connection;
+use crate::kit::{EVENTS, payload, refs};
 use simurgh_core::Wire;
 use simurgh_history::Position;
 use simurgh_proto::message::{Payload, Ref, events};
@@ -115,7 +115,7 @@ impl Client {
         match it {
             ServerMessage::Reply { msg_ref, topic, status, response, .. } => {
                 let Some(topic) = plan.topic_of(topic) else { return };
-                let number = number_of(msg_ref);
+                let number = refs::number(msg_ref.raw(), false);
                 let Some(channel) = self.channels.get_mut(topic) else { return };
                 let Some(current) = channel.as_mut().filter(|it| it.join_ref == number) else {
                     if plan.history.is_some() {
@@ -140,8 +140,12 @@ impl Client {
             }
             ServerMessage::Event(it) => {
                 let Some(topic) = plan.topic_of(&it.topic) else { return };
-                let refs = (&it.join_ref, &it.msg_ref);
-                self.receive_event(ledger, topic, refs, (&it.event, &it.payload));
+                self.receive_event(
+                    ledger,
+                    topic,
+                    (&it.join_ref, &it.msg_ref),
+                    (&it.event, &it.payload),
+                );
             }
         }
     }
@@ -164,10 +168,11 @@ impl Client {
             }
             return;
         };
-        let is_stale = !join_ref.is_null() && number_of(join_ref) != current.join_ref;
+        let is_stale =
+            !join_ref.is_null() && refs::number(join_ref.raw(), false) != current.join_ref;
         if matches!(event, events::CLOSE | events::ERROR) {
             let of = if join_ref.is_null() { msg_ref } else { join_ref };
-            if number_of(of) == current.join_ref {
+            if refs::number(of.raw(), false) == current.join_ref {
                 *channel = None;
             }
             return;

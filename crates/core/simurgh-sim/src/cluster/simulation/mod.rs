@@ -8,10 +8,12 @@ mod steps;
 mod turns;
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 use crate::cluster::Op;
 use crate::kit::client::Connection;
+use crate::kit::delivery::{Request, RequestKind};
 use crate::kit::findings::Findings;
 use crate::kit::setup::locked;
 use crate::kit::{NONE, payload};
@@ -102,8 +104,8 @@ impl ClusterSimulation {
         match kind {
             Kind::Connect => self.connect(client, slot, c),
             Kind::Join => self.join(client, topic, c),
-            Kind::Push => self.push(client, topic, "x", c),
-            Kind::Leave => self.push(client, topic, "phx_leave", c),
+            Kind::Push => self.push(client, topic, RequestKind::Event, c),
+            Kind::Leave => self.push(client, topic, RequestKind::Leave, c),
             Kind::Vanish => self.vanish(client),
             Kind::Read => _ = self.read(client, 1 + usize::from(b % 4)),
             Kind::Mail => (0..=c >> 8 & 3).for_each(|_| _ = self.take_mail(slot, shard)),
@@ -167,6 +169,7 @@ impl ClusterSimulation {
         let (start, shard) = (node.start, c as usize % node.shards.len());
         let now_ns = node.local_ns(self.clock_ns);
         self.connections += 1;
+        node.node.seats.fetch_add(1, Relaxed);
         let (number, net) = (self.connections, &mut node.shards[shard].net);
         let is_v1 = self.shared.plan.alone.is_some() && c >> 16 & 3 == 0;
         it.wire = if is_v1 { Wire::V1 } else { Wire::V2 };
@@ -195,15 +198,16 @@ impl ClusterSimulation {
         let resume = it.resume_member(&ledger, topic, c);
         drop(ledger);
         let word = if self.shared.plan.alone.is_some() { c >> 4 } else { c };
-        let payload = format!(r#"{{"i":{chan},"s":{word}{resume}}}"#);
-        let name = self.topic(topic);
-        self.send(client, [join_ref; 2], &name, "phx_join", &payload);
+        let payload = Payload::from_json(format!(r#"{{"i":{chan},"s":{word}{resume}}}"#));
+        let (kind, topic) = (RequestKind::Join, topic as u8);
+        let request = Request { kind, topic, join_ref, msg_ref: join_ref, id: chan };
+        self.send_request(client, request, payload);
     }
 
-    fn push(&mut self, client: usize, topic: usize, event: &str, word: u32) {
+    fn push(&mut self, client: usize, topic: usize, kind: RequestKind, word: u32) {
         let it = &mut self.clients[client];
         let Some(join_ref) = it.channels[topic].as_ref().map(|it| it.join_ref) else { return };
-        if event == "phx_leave" {
+        if kind == RequestKind::Leave {
             // A client waits for the answer to its resume.
             if !it.is_resumed(topic) {
                 return;
@@ -211,9 +215,8 @@ impl ClusterSimulation {
             it.channels[topic] = None;
         }
         it.refs += 1;
-        let refs = [join_ref, it.refs];
-        let name = self.topic(topic);
-        self.send(client, refs, &name, event, &format!(r#"{{"i":0,"s":{word}}}"#));
+        let request = Request { kind, topic: topic as u8, join_ref, msg_ref: it.refs, id: 0 };
+        self.send_request(client, request, payload::make(0, word, 0, false));
     }
 
     pub(crate) fn vanish(&mut self, client: usize) {

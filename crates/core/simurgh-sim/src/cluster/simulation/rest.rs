@@ -3,6 +3,7 @@
 //! of the members. When all clients have left, nothing is left.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 use crate::kit::client::Connection;
@@ -260,40 +261,83 @@ impl ClusterSimulation {
         }
     }
 
+    /// Checks that nothing is left of what has ended.
     pub(crate) fn check_left(&self) {
+        let mut found = Vec::new();
         for running in self.running_nodes() {
             let cluster = &running.thread.node.cluster;
             let counts = cluster.interests().counts();
-            let topics = self.network.wanted_topics(running.link);
-            let is_flushed = cluster.adapter().in_flight() <= BEATS;
-            let outbox = (cluster.outbox().len(), is_flushed);
+            let outbox = (cluster.outbox().len(), cluster.adapter().in_flight() <= BEATS);
+            let left = [
+                self.network.wanted_topics(running.link),
+                cluster.followed(),
+                cluster.store_bytes(),
+            ];
             let is_covered = self.shared.plan.topics.iter().any(|it| {
                 let of = |space| cluster.interests().covering(space, it);
                 of(Space::Broadcast).is_some() || of(Space::Presence).is_some()
             });
-            if counts != Default::default() || topics != 0 || outbox != (0, true) || is_covered {
-                let text = format!("start {}: {counts:?}, {topics}, {outbox:?}", running.start);
-                self.shared.ledger().fail("left", text);
+            if counts != Default::default() || left != [0; 3] || outbox != (0, true) || is_covered {
+                found.push(format!("start {}: {counts:?}, {left:?}, {outbox:?}", running.start));
             }
-            let charged = running.node.state().charged.clone();
-            for (shard, server) in running.shards.iter().enumerate() {
-                let it = &server.metrics;
-                let gauges = [&it.sockets, &it.channels, &it.presences].map(|it| it.value());
-                let waits = server.core.history_waits();
-                if waits != 0 || cluster.followed() != 0 || cluster.store_bytes() != 0 {
-                    let followed = cluster.followed();
-                    let text = format!("start {}: {waits} wait, {followed} topics", running.start);
-                    self.shared.ledger().fail("left", text);
-                }
-                let (present, charged) = (server.core.presences(), charged.get(shard).copied());
-                if present.topics > 0 || gauges != [0; 3] || charged != Some(0) {
-                    let text = format!(
-                        "shard {shard} of start {}: {present:?}, {gauges:?}, {charged:?}",
-                        running.start
-                    );
-                    self.shared.ledger().fail("left", text);
-                }
+            found.extend(running.left_on_shards());
+        }
+        let mut ledger = self.shared.ledger();
+        if self.is_single() {
+            let state = self.nodes[0].as_ref().map(|it| it.node.state());
+            let ended = state.as_ref().map_or(&[][..], |it| &it.ended);
+            let left = [
+                ledger.sessions.alive,
+                self.shared.ready.load(Relaxed),
+                self.shared.assigned.load(Relaxed),
+                ledger.listeners_left(|shard| ended[shard]) as i64,
+                ledger.sessions.tasks_left() as i64,
+            ];
+            if left != [0; 5] {
+                let names = "channels, prepared, assigned, listeners, linked works";
+                found.push(format!("{names}: {left:?}"));
             }
         }
+        if !found.is_empty() {
+            ledger.fail("left", found.join("; "));
+        }
+    }
+}
+
+impl RunningNode {
+    /// What is left of sockets and channels on its shards, if anything.
+    fn left_on_shards(&self) -> Vec<String> {
+        let plan = &self.node.shared.plan;
+        let mut found = Vec::new();
+        // Homes that end notify no shard: answers that others keep end with the server.
+        let is_whole = self.shards.iter().all(|server| !server.has_ended);
+        let state = self.node.state();
+        for (shard, server) in self.shards.iter().enumerate().filter(|(_, it)| !it.has_ended) {
+            let it = &server.metrics;
+            let presences = server.core.presences();
+            let mut left = vec![
+                it.sockets.value(),
+                it.channels.value(),
+                it.fanout_topics.value(),
+                it.channels_hibernating.value(),
+                it.presences.value() + u64::from(presences.topics > 0),
+                server.core.history_waits() as u64,
+                state.charged[shard] as u64,
+                server.net.frames.get().unsigned_abs(),
+            ];
+            // The listeners that tell the order of histories stay.
+            if plan.alone.is_none() {
+                left.extend([it.subscriptions.value(), it.topics.value()]);
+                left.push(presences.answers as u64 * u64::from(is_whole));
+            }
+            if left.iter().any(|it| *it != 0) {
+                found.push(format!("shard {shard} of start {}: {left:?}", self.start));
+            }
+        }
+        let seats = self.node.seats.load(Relaxed);
+        if seats != 0 || state.member_counts.iter().any(|it| *it != 0) {
+            found.push(format!("{seats} seats, members {:?}", state.member_counts));
+        }
+        found
     }
 }

@@ -4,16 +4,15 @@ use std::mem;
 use std::sync::Arc;
 
 use simurgh_core::metrics::ShardMetrics;
-use simurgh_core::{Core, Mail, Received};
+use simurgh_core::{Core, Mail};
 use simurgh_data::{Key, Next, Now};
-use simurgh_proto::serializer::{Frame, Kind as FrameKind, Serializer, ServerMessage};
 
 use super::ClusterSimulation;
 use crate::cluster::SimNode;
 use crate::cluster::ledger::sessions::Input;
 use crate::kit::client::{self, Read};
 use crate::kit::payload;
-use crate::kit::peer::{ClientMessage, Content, Peer};
+use crate::kit::peer::{ClientMessage, Peer};
 use crate::kit::transport::Transport;
 
 pub(crate) struct Shard {
@@ -244,21 +243,7 @@ impl ClusterSimulation {
     /// Hands in what was read of a socket, until it waits for something.
     pub(crate) fn feed(&mut self, slot: usize, shard: usize, key: Key) {
         while let Some(sent) = self.next_stashed(slot, shard, key) {
-            if self.is_single() {
-                self.hand_in(shard, key, sent);
-                continue;
-            }
-            let tick = Now::from_ns(self.local_ns(slot)).tick;
-            let it = self.peer(slot, shard, key);
-            let Some(peer) = it else { return };
-            peer.socket.heard(tick);
-            let serializer = peer.socket.wire().serializer().unwrap_or(Serializer::V2);
-            let text = String::from_utf8_lossy(&sent.bytes);
-            self.shared.note(|| format!("shard {shard} of node {slot} reads {text}"));
-            let Ok(message) = serializer.decode(Frame::Text(&text)) else { return };
-            self.step(slot, shard, Input::Other, |core, net| {
-                core.message(net, key, Received::from(message));
-            });
+            self.hand_in(slot, shard, key, sent);
         }
     }
 
@@ -319,7 +304,10 @@ impl ClusterSimulation {
                 let mut ledger = self.shared.ledger();
                 ledger.receive_message(number, &message);
             }
-            Read::Message(message) => self.hear(client, &message),
+            Read::Message(message) => {
+                let mut ledger = self.shared.ledger();
+                self.clients[client].receive(&self.shared.plan, &mut ledger, &message);
+            }
             Read::Close(frame) => {
                 let code = frame.as_ref().map(|frame| frame.code.0);
                 closed = Some(code);
@@ -340,24 +328,6 @@ impl ClusterSimulation {
             Some(_) => self.vanish(client),
             None => {}
         }
-    }
-
-    fn hear(&mut self, client: usize, message: &ServerMessage<'_>) {
-        self.clients[client].receive(&self.shared.plan, &mut self.shared.ledger(), message);
-    }
-
-    /// A client sends a message, whose payload is JSON.
-    pub(crate) fn send(
-        &mut self,
-        client: usize,
-        refs: [u32; 2],
-        topic: &str,
-        event: &str,
-        payload: &str,
-    ) {
-        let text = client::text(self.clients[client].wire, refs, topic, event, payload);
-        let (kind, content) = (FrameKind::Text, Content::Plain(0));
-        self.send_message(client, ClientMessage { kind, bytes: text.into_bytes(), content });
     }
 
     pub(crate) fn send_message(&mut self, client: usize, sent: ClientMessage) {

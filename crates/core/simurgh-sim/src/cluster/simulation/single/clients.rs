@@ -66,7 +66,12 @@ impl ClusterSimulation {
         }
     }
 
-    fn send_request(&mut self, client: usize, asked: Request, payload: Payload<'static>) {
+    pub(crate) fn send_request(
+        &mut self,
+        client: usize,
+        asked: Request,
+        payload: Payload<'static>,
+    ) {
         let Request { kind, topic, join_ref, msg_ref, id } = asked;
         let wire = self.clients[client].wire;
         let name = self.shared.setup.topics.name(topic).to_owned();
@@ -171,16 +176,12 @@ impl ClusterSimulation {
         shard: usize,
         key: Key,
     ) -> Option<ClientMessage> {
-        let is_single = self.is_single();
         let it = self.nodes[slot].as_mut()?.shards.get_mut(shard).filter(|it| !it.has_ended)?;
         let peer = it.net.peer_mut(key)?;
         let hastens = || self.shared.setup.faults.happens(Fault::Hasten);
         match peer.socket.phase() {
-            Phase::Open => peer.stash.pop_front(),
-            Phase::Closing if is_single => peer.stash.pop_front(),
-            Phase::Waiting if is_single && !peer.stash.is_empty() && hastens() => {
-                peer.stash.pop_front()
-            }
+            Phase::Open | Phase::Closing => peer.stash.pop_front(),
+            Phase::Waiting if !peer.stash.is_empty() && hastens() => peer.stash.pop_front(),
             Phase::Waiting => None,
             _ => {
                 peer.stash.clear();
@@ -189,11 +190,11 @@ impl ClusterSimulation {
         }
     }
 
-    pub(crate) fn hand_in(&mut self, shard: usize, key: Key, sent: ClientMessage) {
-        let clock_ns = self.clock_ns;
+    pub(crate) fn hand_in(&mut self, slot: usize, shard: usize, key: Key, sent: ClientMessage) {
+        let (clock_ns, is_single) = (self.local_ns(slot), self.is_single());
         let config_max = self.shared.setup.config.broadcast_bytes_max();
-        let above = self.single().prepare_above as usize;
-        let Some(it) = self.shard(0, shard) else { return };
+        let above = self.shared.plan.single.as_ref().map_or(0, |it| it.prepare_above as usize);
+        let Some(it) = self.shard(slot, shard) else { return };
         let now_ns = if it.is_in_turn { it.net.now.ns } else { clock_ns };
         let Some(peer) = it.net.peer_mut(key) else { return };
         let (number, is_open) = (peer.conn, peer.socket.is_open());
@@ -244,8 +245,10 @@ impl ClusterSimulation {
         };
         let Ok(message) = serializer.decode(frame) else { return };
         let (join_ref, size) = (join_ref(&message), size(&message));
-        self.step(0, shard, Input::Other, |core, net| {
-            shared.ledger().hand_in(number, Request { join_ref, ..asked }, size);
+        self.step(slot, shard, Input::Other, |core, net| {
+            if is_single {
+                shared.ledger().hand_in(number, Request { join_ref, ..asked }, size);
+            }
             if shared.setup.faults.happens(Fault::Repeat) {
                 core.message(net, key, Received::from(message.clone()));
             }

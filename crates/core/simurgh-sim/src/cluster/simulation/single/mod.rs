@@ -6,6 +6,7 @@ mod readings;
 mod rest;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use simurgh_core::{
@@ -127,13 +128,12 @@ impl ClusterSimulation {
         let is_polled = wire.serializer().is_some() && c >> 25 & 7 == 0;
         let polled_ns = is_polled.then_some(self.clock_ns);
         let window = if is_polled { usize::MAX } else { window };
-        let Some(Shard { net, .. }) = self.shard(0, shard) else { return };
+        let Some(running) = self.nodes[0].as_mut() else { return };
+        running.node.seats.fetch_add(1, Relaxed);
+        let Shard { net, .. } = &mut running.shards[shard];
         let key = net.open(number, wire, user_socket, window);
         if let Some(peer) = net.peer_mut(key).filter(|_| is_polled) {
             peer.socket.transport = POLLED;
-        }
-        if let Some(node) = self.node(0) {
-            node.seats.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         let it = &mut self.clients[client];
         let joins = vec![0; shared.setup.topics.names.len()];
@@ -325,7 +325,7 @@ impl ClusterSimulation {
         }
         drop(ledger);
         drop(handles);
-        self.check_end();
+        self.check_left();
         for client in 0..self.clients.len() {
             let c = c.wrapping_mul(0x9e37_79b1).wrapping_add(client as u32 * 0x9_1d3);
             self.come_back(client, c);

@@ -1,6 +1,5 @@
 //! One node at rest: everything is delivered. When all have left, nothing is left.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use simurgh_core::{NETWORK, Phase};
@@ -152,7 +151,7 @@ impl ClusterSimulation {
             self.rest_single();
         }
         if !self.shared.has_failed() {
-            self.check_end();
+            self.check_left();
         }
         let mut hash = 0;
         for it in self.nodes.iter().flatten().flat_map(|it| &it.shards) {
@@ -201,50 +200,5 @@ impl ClusterSimulation {
             _ => None,
         };
         limit.is_some_and(|limit| silent > ticks(limit) + SLACK)
-    }
-
-    pub(super) fn check_end(&mut self) {
-        let Some(running) = self.nodes[0].as_ref() else { return };
-        let mut found = Vec::new();
-        // Homes that end notify no shard: answers that others keep end with the server.
-        let is_whole = running.shards.iter().all(|server| !server.has_ended);
-        let state = running.node.state();
-        for (shard, server) in running.shards.iter().enumerate().filter(|(_, it)| !it.has_ended) {
-            let it = &server.metrics;
-            let gauges = [
-                it.sockets.value(),
-                it.channels.value(),
-                it.subscriptions.value(),
-                it.topics.value(),
-                it.fanout_topics.value(),
-                it.channels_hibernating.value(),
-                it.presences.value() + u64::from(server.core.presences().topics > 0),
-                server.core.presences().answers as u64 * u64::from(is_whole),
-                state.charged[shard] as u64,
-                server.net.frames.get().unsigned_abs(),
-            ];
-            if gauges != [0; 10] {
-                found.push(format!("shard {shard}: {gauges:?}"));
-            }
-        }
-        if state.member_counts.iter().any(|it| *it != 0) && self.single().counts_members {
-            found.push(format!("census {:?}", state.member_counts));
-        }
-        let mut ledger = self.shared.ledger();
-        let left = [
-            ledger.sessions.alive,
-            running.node.seats.load(Relaxed),
-            self.shared.ready.load(Relaxed),
-            self.shared.assigned.load(Relaxed),
-            ledger.listeners_left(|shard| state.ended[shard]) as i64,
-            ledger.sessions.tasks_left() as i64,
-        ];
-        if left != [0; 6] {
-            let names = "channels, seats, prepared, assigned, listeners, linked works";
-            found.push(format!("{names}: {left:?}"));
-        }
-        if !found.is_empty() {
-            ledger.fail("left", found.join("; "));
-        }
     }
 }
