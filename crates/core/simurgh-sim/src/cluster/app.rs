@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::Poll;
 
-use crate::kit::handle;
 use crate::kit::presence::KEYS;
 use crate::kit::{NONE, payload};
 use fastrand::Rng;
-use simurgh_core::{Join, JoinFn, Outcome, Reason, Reply, ShardChannel, ShardContext, Stop};
+use simurgh_core::{
+    ChannelHandle, Join, JoinFn, Outcome, Reason, Reply, ShardChannel, ShardContext, Stop,
+};
 use simurgh_proto::message::Payload;
 
 use crate::cluster::Shared;
@@ -31,6 +32,20 @@ pub(crate) struct Member {
     word: u32,
     is_present: bool,
     intercepts: bool,
+}
+
+/// Broadcasts the payload of a number by the handle of a channel; to others only, if so.
+pub(crate) type Handle = Arc<dyn Fn(bool, u32) + Send + Sync>;
+
+fn wrap(handle: ChannelHandle<Member>) -> Handle {
+    Arc::new(move |is_for_others, id| {
+        let payload = payload::make(id, 0, 0, false);
+        // Its channel may have ended.
+        let _ = match is_for_others {
+            true => handle.broadcast_from("b", payload),
+            false => handle.broadcast("b", payload),
+        };
+    })
 }
 
 /// Words from this on wait for the topic's interest to be in force.
@@ -125,7 +140,7 @@ impl Member {
 
 impl ShardChannel for Member {
     fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
-        let handle = handle::wrap(ctx.handle::<Self>());
+        let handle = wrap(ctx.handle());
         let mut ledger = self.shared.ledger();
         let mut rng = Rng::with_seed(u64::from(self.word));
         let from = ledger.accepted_entries(self.node, self.shard, self.topic).len();

@@ -7,6 +7,7 @@ use super::single::SinglePlan;
 use crate::kit::fault::{Fault, Faults};
 use crate::kit::setup::Setup;
 use crate::kit::topics::Topics;
+use crate::limits::Limits;
 use fastrand::Rng;
 use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
 use simurgh_core::{Config, HistoryRule, PresenceConfig};
@@ -201,6 +202,13 @@ impl ClusterPlan {
             Op { kind, a: rng.u16(..), b: rng.u16(..), c: rng.u32(..) }
         };
         (0..count).map(draw).collect()
+    }
+
+    /// The limits of what clients send.
+    pub(crate) fn limits(&self) -> Limits {
+        let quota = self.alone.as_ref().and_then(|it| it.quota);
+        let of_single = self.single.as_ref().and_then(|it| it.limits);
+        of_single.unwrap_or(Limits { channel: [None, quota, None, None], ..Limits::default() })
     }
 
     pub(crate) fn is_one_node(&self) -> bool {

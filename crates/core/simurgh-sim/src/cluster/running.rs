@@ -13,30 +13,33 @@ use simurgh_proto::topic::Pattern;
 
 use crate::cluster::thread::{ClusterThread, Mailbox};
 use crate::cluster::{Shard, Shared, SimNode};
-use crate::cluster::{alone, app, single};
+use crate::cluster::{app, single};
 
-/// The user socket of clients with channels, and on one node that of plain sockets.
+/// The user socket of clients with channels, and that of plain sockets.
 fn user_sockets(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> Vec<UserSocket> {
     let plan = &shared.plan;
     let history = plan.history.as_ref().map(|it| it.rule);
-    // All names with this prefix; it cannot fail.
-    let pattern = Pattern::parse("rooms:*").ok();
-    let Some(single) = &plan.single else {
-        let (join, limits) = (app::join(shared, mailbox), alone::channel_limits(shared));
-        let route = |pattern| Route { limits, history, ..Route::new(pattern, join) };
-        return vec![UserSocket::new(Kind::Channels(pattern.map(route).into_iter().collect()))];
+    let limits = mistaken(shared, plan.limits());
+    let single = plan.single.as_ref();
+    let join = match single {
+        Some(_) => single::join(shared),
+        None => app::join(shared, mailbox),
     };
-    let limits = mistaken(shared, single.limits.unwrap_or_default());
-    let join = single::join(shared);
-    let prepare = (single.prepare_above > 0).then(|| single::ready::prepare(shared));
+    let prepares = single.is_some_and(|it| it.prepare_above > 0);
+    let prepare = prepares.then(|| single::ready::prepare(shared));
     let (of_channel, of_plain) = (limits.of_channel(), join.clone());
     let route =
         |pattern| Route { prepare, limits: of_channel, history, ..Route::new(pattern, join) };
+    // All names with this prefix; it cannot fail.
+    let pattern = Pattern::parse("rooms:*").ok();
     let mut channels = UserSocket::new(Kind::Channels(pattern.map(route).into_iter().collect()));
-    channels.channels_max = single.channels_max;
+    if let Some(single) = single {
+        channels.channels_max = single.channels_max;
+    }
     let mut plain = UserSocket::new(Kind::Plain { topic: "plain:0".to_owned(), join: of_plain });
     for socket in [&mut channels, &mut plain] {
-        (socket.count_members, socket.limits) = (single.counts_members, limits.of_socket());
+        socket.count_members = single.is_some_and(|it| it.counts_members);
+        socket.limits = limits.of_socket();
     }
     vec![channels, plain]
 }

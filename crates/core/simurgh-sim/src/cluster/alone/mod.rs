@@ -10,13 +10,12 @@ mod resume;
 use std::time::Duration;
 
 use fastrand::Rng;
-use simurgh_core::{ChannelLimits, Config, HistoryConfig, HistoryRule, ReplayLimits};
+use simurgh_core::{Config, HistoryConfig, HistoryRule, ReplayLimits};
 
 pub(crate) use self::order::Order;
 pub(crate) use self::resume::{Proof, Resume};
 use super::plan::{ClusterPlan, HistoryPlan, Kind};
-use crate::kit::fault::Fault;
-use crate::limits::{self, Limits, Quota};
+use crate::limits::{self, Quota};
 
 /// Of this many intercepted broadcasts one is swallowed.
 pub(crate) const SWALLOWED: u32 = 3;
@@ -128,11 +127,4 @@ impl AlonePlan {
             quota: Some(quota).filter(|_| rng.u8(..) < 80),
         }
     }
-}
-
-/// The limits of the channels of a plan, unless a planted fault removes them.
-pub(crate) fn channel_limits(shared: &super::Shared) -> ChannelLimits {
-    let quota = shared.plan.alone.as_ref().and_then(|it| it.quota);
-    let quota = quota.filter(|_| !shared.setup.faults.happens(Fault::Unlimit));
-    Limits { channel: [None, quota, None, None], ..Limits::default() }.of_channel()
 }

@@ -9,7 +9,7 @@ use crate::cluster::ledger::{Entry, Ledger};
 use crate::cluster::plan::Habits;
 use crate::kit::payload::{field, parse};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TopicView {
     pub(super) client: u32,
     pub(super) habits: Habits,
@@ -48,26 +48,7 @@ pub(super) enum Due {
 
 impl TopicView {
     pub(crate) fn new(client: u32, habits: Habits, topic: usize) -> Self {
-        Self {
-            client,
-            habits,
-            topic,
-            at: None,
-            is_resumed: false,
-            next: None,
-            dropped: Vec::new(),
-            dropped_gap: None,
-            arrived: None,
-            has_joined: false,
-            is_joined: false,
-            is_v1: false,
-            is_alone: false,
-            resume: Resume::Nothing,
-            says_seen: false,
-            proof: Proof::None,
-            key: None,
-            head: Place::ZERO,
-        }
+        Self { client, habits, topic, ..Self::default() }
     }
 
     /// It joins.

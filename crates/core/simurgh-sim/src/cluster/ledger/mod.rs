@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use crate::kit::NONE;
 use crate::kit::findings::Findings;
-use crate::kit::handle::Handle;
 use crate::kit::presences::Presences;
 use simurgh_cluster::NodeId;
 
@@ -24,6 +23,7 @@ pub(crate) use self::disconnects::Disconnect;
 pub(crate) use self::log::{Entry, Log};
 use self::sessions::Sessions;
 use crate::cluster::alone::Order;
+use crate::cluster::app::Handle;
 use crate::cluster::plan::ClusterPlan;
 use crate::kit::payload;
 use simurgh_proto::message::Payload;

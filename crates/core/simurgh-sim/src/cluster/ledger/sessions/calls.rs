@@ -7,7 +7,7 @@ use simurgh_core::{Reason, Stop, Wire};
 use super::limits::Limited;
 use super::requests::Due;
 use super::steps::Input;
-use super::{Joining, Life, Sessions};
+use super::{Joining, Life};
 use crate::cluster::ledger::{Ledger, LineEntry};
 use crate::kit::delivery::{Delivery, DeliveryKind, letter};
 use crate::kit::{NONE, payload};
@@ -433,7 +433,7 @@ impl Ledger {
     }
 
     fn is_overdue(&mut self, chan: u32, conn: u32) -> bool {
-        let Sessions { now, config, .. } = &self.sessions;
+        let (now, config) = (&self.sessions.now, &self.plan.config);
         let Some(it) = self.sessions.conn(conn) else { return false };
         let longest = if it.has_shut { config.close_timeout } else { config.decision_timeout };
         // A broadcast that it intercepted may have made it proceed: too late.

@@ -102,7 +102,7 @@ fn take(
 
 impl Ledger {
     fn limits(&self) -> Option<Limits> {
-        self.sessions.plan.as_ref()?.limits
+        self.plan.single.as_ref()?.limits
     }
 
     /// Whether a message is over a limit; then only the consequences of that are due.

@@ -19,7 +19,7 @@ mod streams;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use simurgh_core::{Broadcast, ChannelHandle, ChannelId, Config, Reason, ReplyRef, Wire};
+use simurgh_core::{Broadcast, ChannelHandle, ChannelId, Reason, ReplyRef, Wire};
 
 pub(crate) use self::calls::{Act, Call, CallEnd, Called};
 pub(crate) use self::joins::{Answer, Joining};
@@ -31,7 +31,7 @@ pub(crate) use self::requests::Due;
 pub(crate) use self::steps::{Input, Time, ticks};
 use super::{BroadcastInfo, LineEntry};
 use crate::cluster::plan::ClusterPlan;
-use crate::cluster::single::{Actor, SinglePlan};
+use crate::cluster::single::Actor;
 use crate::kit::delivery::Delivery;
 use crate::kit::presence::PresenceEvent;
 use crate::kit::presences::View;
@@ -205,9 +205,7 @@ struct Task {
 
 #[derive(Default)]
 pub(crate) struct Sessions {
-    pub(crate) plan: Option<SinglePlan>,
     pub(crate) topics: Topics,
-    config: Config,
     bytes_max: usize,
     pub(crate) conns: Vec<Conn>,
     pub(crate) chans: Vec<Chan>,
@@ -241,9 +239,7 @@ impl Sessions {
         Self {
             told: vec![Told::default(); topics.names.len()],
             bytes_max: plan.config.broadcast_bytes_max(),
-            config: plan.config.clone(),
             shards: (0..shards).map(|_| ShardCounts::default()).collect(),
-            plan: Some(single.clone()),
             topics,
             ..Self::default()
         }

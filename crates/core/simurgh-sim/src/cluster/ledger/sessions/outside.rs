@@ -217,7 +217,7 @@ impl Ledger {
             return self.fail("presence", format!("channel {chan} has not called {act:?}"));
         };
         self.sessions.now.calls.remove(at);
-        let entries_max = self.sessions.config.presence.channel_entries_max;
+        let entries_max = self.plan.config.presence.channel_entries_max;
         match act {
             Act::Track(number) => self.presences.track(number, false, entries_max),
             Act::Update(number) => self.presences.track(number, true, entries_max),
@@ -248,7 +248,7 @@ impl Ledger {
             PresenceEvent::Summary { count, keys, sample } => {
                 self.counts.count("summaries", 1);
                 let sampled = sample.iter().fold(0_u32, |mask, it| mask | 1 << it.key).count_ones();
-                let most = self.sessions.config.presence.sample.min(*keys);
+                let most = self.plan.config.presence.sample.min(*keys);
                 if keys > count || sampled as usize != most {
                     checked = Err("the sample is wrong".to_owned());
                 }
@@ -265,7 +265,7 @@ impl Ledger {
     /// Checks an event for all members of a topic against those before it: each diff changes the
     /// list, after the interval at least, and a number follows an empty list.
     fn check_event(&mut self, topic: u8, told: &PresenceEvent) -> Result<(), String> {
-        let (now_ns, interval) = (self.now_ns, self.sessions.config.presence.interval);
+        let (now_ns, interval) = (self.now_ns, self.plan.config.presence.interval);
         let it = &mut self.sessions.told[usize::from(topic)];
         match told {
             PresenceEvent::Diff { joins, leaves } => {
@@ -329,7 +329,7 @@ impl Ledger {
         let topics = 0..self.sessions.topics.names.len();
         let lists: Vec<_> =
             topics.map(|topic| (self.presences.of(topic), self.presences.size(topic).1)).collect();
-        let max = self.sessions.config.presence.list_max;
+        let max = self.plan.config.presence.list_max;
         for (number, chan) in self.sessions.views() {
             let Some((list, bytes)) = lists.get(usize::from(chan.topic)) else { continue };
             let (view, len) = (&chan.view, list.len());

@@ -80,7 +80,7 @@ impl Ledger {
             return Some(Delivery::reply(0, msg_ref, b'e', UNMATCHED));
         }
         let channels = self.sessions.conn(conn).map_or(0, |conn| conn.channels.len());
-        let channels_max = self.sessions.plan.as_ref().map_or(0, |plan| plan.channels_max);
+        let channels_max = self.plan.single.as_ref().map_or(0, |plan| plan.channels_max);
         let is_long = [join_ref, msg_ref].into_iter().any(refs::is_too_long);
         let response = match () {
             () if self.sessions.joined(conn, topic).is_none()

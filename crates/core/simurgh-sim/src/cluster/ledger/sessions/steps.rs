@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use simurgh_core::metrics::ShardMetrics;
-use simurgh_core::{TICK, nanoseconds};
+use simurgh_core::{Config, TICK, nanoseconds};
 
 use super::outside::Told;
 use super::requests::Due;
@@ -183,7 +183,7 @@ impl Ledger {
         if self.sessions.expiring.is_empty() || self.sessions.has_more {
             return;
         }
-        let every_ns = sweep_ns(&self.sessions);
+        let every_ns = sweep_ns(&self.plan.config);
         // The server counts in ticks, of which the first and the last are partial.
         let (now_ns, slack_ns) = (self.now_ns, 2 * TICK.as_nanos() as u64);
         let mut late = None;
@@ -324,7 +324,7 @@ impl Ledger {
         for conn in self.sessions.waiting.clone() {
             let Some((waits, is_closed)) = still_waits(conn) else { continue };
             let it = &self.sessions.conns[conn as usize];
-            let config = &self.sessions.config;
+            let config = &self.plan.config;
             let longest = if it.has_shut { config.close_timeout } else { config.decision_timeout };
             let since = it.awaiting.as_ref().map_or(self.sessions.now.tick, |awaiting| awaiting.2);
             let is_late = self.sessions.now.tick.wrapping_sub(since) > ticks(longest);
@@ -433,8 +433,7 @@ impl Ledger {
 }
 
 /// How often a server looks for ended lifetimes (PROTOCOL §7.2).
-pub(super) fn sweep_ns(sessions: &Sessions) -> u64 {
-    let config = &sessions.config;
+pub(super) fn sweep_ns(config: &Config) -> u64 {
     let others = config.handshake_timeout.min(config.close_timeout).min(config.decision_timeout);
     let shortest = config.idle_timeout.map_or(others, |idle| idle.min(others));
     (shortest / 8).clamp(TICK, Duration::from_secs(5)).as_nanos() as u64
