@@ -55,7 +55,6 @@ pub(crate) struct SimNode {
     /// The Unix time of its clock in milliseconds when the simulation's shows 0.
     pub(crate) skew_ms: AtomicU64,
     user_sockets: Vec<UserSocket>,
-    has_history: bool,
     history_bytes: Vec<AtomicU64>,
     permits: FanoutPermits,
     pub(crate) permits_all: Option<usize>,
@@ -90,7 +89,6 @@ impl SimNode {
             id: AtomicU64::new(id),
             skew_ms: AtomicU64::new(0),
             user_sockets,
-            has_history: shared.plan.history.is_some(),
             history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             permits_all: permits.left(),
             permits_posted: AtomicUsize::new(0),
@@ -269,7 +267,7 @@ impl Node for SimNode {
     }
 
     fn has_history(&self) -> bool {
-        self.has_history
+        self.shared.plan.history.is_some()
     }
 
     fn history_bytes(&self) -> &[AtomicU64] {

@@ -103,7 +103,7 @@ impl RunningNode {
         let node = SimNode::new(shared, (id.0, shards), user_sockets, others);
         let node = Arc::new(node);
         node.skew_ms.store(plan.skew_ms(seed % 5_000), Relaxed);
-        let shard = |it| Shard::new(&node, it, Arc::default(), None, seed.rotate_left(9));
+        let shard = |it| Shard::new(&node, it, Arc::default(), seed.rotate_left(9));
         let adapter = network.adapter(&Prefix::new("sim").ok()?);
         let link = adapter.node();
         let config = plan.cluster(&format!("node-{slot}"))?;

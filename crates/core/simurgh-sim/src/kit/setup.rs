@@ -33,12 +33,6 @@ pub(crate) struct Shared {
     pub(crate) ready: AtomicI64,
 }
 
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
-    }
-}
-
 impl Shared {
     pub(crate) fn new(plan: &ClusterPlan) -> Self {
         let plan = Arc::new(plan.clone());

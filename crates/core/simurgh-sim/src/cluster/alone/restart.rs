@@ -110,7 +110,7 @@ impl ClusterSimulation {
         let mut names = Vec::new();
         for (shard, it) in saved.iter_mut().enumerate() {
             let Shard { mut core, mut net, .. } =
-                Shard::new(node, shard, Arc::default(), None, node.id());
+                Shard::new(node, shard, Arc::default(), node.id());
             core.restore_history(std::mem::take(it), self.clock_ns);
             let (answer, answers) = mpsc::channel();
             let tell = Box::new(move |topics| drop(answer.send(topics)));
@@ -129,7 +129,7 @@ impl ClusterSimulation {
         let shards = self.running(0).map(|it| &mut it.shards).into_iter().flatten();
         for (shard, place) in shards.enumerate() {
             let metrics = Arc::clone(&place.metrics);
-            *place = Shard::new(node, shard, metrics, None, node.id());
+            *place = Shard::new(node, shard, metrics, node.id());
             if let Some(saved) = saved.next() {
                 place.core.restore_history(saved, now_ns);
             }

@@ -12,7 +12,7 @@ use simurgh_cluster::{Envelope, Kind};
 use simurgh_history::{Epoch, Place, Position};
 use simurgh_loopback::LogEntry;
 
-use crate::cluster::plan::MILLISECOND;
+use crate::cluster::plan::{ClusterPlan, MILLISECOND};
 
 /// How long an engine remembers ids, less the delay with which its actions are read here.
 const ID_NS: u64 = 119_000 * MILLISECOND;
@@ -48,12 +48,11 @@ impl Log {
         &mut self,
         what: &LogEntry,
         now_ns: u64,
-        topic_of: impl Fn(&str) -> Option<usize>,
-        topics: usize,
+        plan: &ClusterPlan,
     ) -> Result<u64, String> {
         match what {
             LogEntry::Remade { epoch, head } => {
-                let epoch = Epoch::from_seed(*epoch);
+                let (epoch, topics) = (Epoch::from_seed(*epoch), plan.topics.len());
                 let before = self.epochs.last().cloned();
                 let empty =
                     || EpochLog { epoch, topics: vec![Vec::new(); topics], ids: HashSet::new() };
@@ -67,7 +66,7 @@ impl Log {
             }
             LogEntry::Stored(seq, bytes) => {
                 let envelope = Envelope::decode(bytes).map_err(|it| it.to_string())?;
-                let topic = topic_of(envelope.topic).ok_or("a topic of nobody")?;
+                let topic = plan.topic_of(envelope.topic).ok_or("a topic of nobody")?;
                 let mut ids: Vec<u32> =
                     envelope.items().map(|it| payload::parse(&it.payload.to_payload()).0).collect();
                 if envelope.header.kind == Kind::Forget {

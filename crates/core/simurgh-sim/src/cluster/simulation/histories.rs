@@ -28,8 +28,7 @@ impl ClusterSimulation {
         let mut ledger = self.shared.ledger();
         for it in log {
             ledger.note(|| format!("the engine: {it:?}").chars().take(60).collect());
-            let topic_of = |name: &str| plan.topic_of(name);
-            match ledger.log.take(&it, self.clock_ns, topic_of, plan.topics.len()) {
+            match ledger.log.take(&it, self.clock_ns, plan) {
                 Ok(count) => ledger.counts.count("stored", count),
                 Err(wrong) => ledger.fail("log", wrong),
             }

@@ -27,16 +27,15 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// A shard of a node; `metrics` may have the counters of an earlier core, and `net` its keys.
+    /// A shard of a node; `metrics` may have the counters of an earlier core.
     pub(crate) fn new(
         node: &Arc<SimNode>,
         shard: usize,
         metrics: Arc<ShardMetrics>,
-        net: Option<Transport>,
         seed: u64,
     ) -> Self {
         let core = Core::new(Arc::clone(node), shard as u16, Arc::clone(&metrics), seed);
-        let net = net.unwrap_or_else(|| Transport::new(Arc::clone(&node.shared.setup)));
+        let net = Transport::new(Arc::clone(&node.shared.setup));
         Self { core, net, metrics, is_in_turn: false, has_ended: false, next_ns: 0 }
     }
 }

@@ -25,7 +25,6 @@ const DEPTH_MAX: u8 = 2;
 /// Words of broadcasts have ten digits, so that only the numbers decide their lengths.
 const LONG_WORD: u32 = 1 << 30;
 
-#[derive(Debug)]
 struct Assigned(u32, Arc<Shared>);
 
 impl Drop for Assigned {

@@ -308,7 +308,7 @@ impl ClusterSimulation {
         let (node, seed) = (Arc::clone(&running.node), self.shared.plan.seed);
         let mut frames = 0;
         for (number, place) in running.shards.iter_mut().enumerate() {
-            let fresh = Shard::new(&node, number, Arc::default(), None, seed);
+            let fresh = Shard::new(&node, number, Arc::default(), seed);
             let Shard { core, net, metrics, .. } = std::mem::replace(place, fresh);
             drop(core);
             frames += net.frames.get().unsigned_abs();

@@ -32,7 +32,7 @@ impl ClusterSimulation {
         it.has_ended = true;
         // What it had in transit is lost with it.
         let metrics = std::sync::Arc::clone(&it.metrics);
-        it.core = Shard::new(&running.node, shard, metrics, None, seed).core;
+        it.core = Shard::new(&running.node, shard, metrics, seed).core;
         running.node.end(shard);
         self.shared.ledger().sessions.shard_ended();
         false
