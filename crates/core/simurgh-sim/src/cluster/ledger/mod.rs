@@ -7,7 +7,6 @@
 
 mod disconnects;
 mod log;
-mod presences;
 pub(crate) mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};

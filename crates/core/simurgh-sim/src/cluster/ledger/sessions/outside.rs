@@ -8,6 +8,7 @@ use super::{Act, Sessions};
 use crate::cluster::ledger::Ledger;
 use crate::kit::payload;
 use crate::kit::presence::{KEYS, Meta, PresenceEvent, letter_of};
+use crate::kit::presences::View;
 
 /// Added to the number of a listener that a broadcast leaves out.
 const LISTENER: u32 = 1 << 31;
@@ -163,7 +164,7 @@ impl Ledger {
                 // All shards are posted the same one.
                 let last = self.sessions.last_event.replace(Arc::clone(it));
                 if last.is_none_or(|last| !Arc::ptr_eq(&last, it))
-                    && let Some(told) = self.notes_presence(topic, it.event(), json)
+                    && let Some(told) = self.notes_presence(0, topic, it.event(), json, true)
                     && let Err(wrong) = self.check_event(topic, &told)
                 {
                     self.fail("presence", format!("{}, {json}: {wrong}", it.event()));
@@ -180,7 +181,7 @@ impl Ledger {
                     if event == "presence_diff" {
                         self.fail("presence", "a diff is sent to some members");
                     }
-                    self.notes_presence(topic, event, json);
+                    self.notes_presence(0, topic, event, json, true);
                 }
             }
             Mail::Presence(_, PresenceMail::Call(name, call), _) => {
@@ -191,7 +192,7 @@ impl Ledger {
             Mail::Presence(topic, PresenceMail::ListAnswer(Some(events)), _) => {
                 let topic = self.sessions.topics.number(topic).unwrap_or_default();
                 for (event, json) in events.iter() {
-                    self.notes_presence(topic, event, json);
+                    self.notes_presence(0, topic, event, json, true);
                 }
             }
             _ => {}
@@ -226,8 +227,33 @@ impl Ledger {
         }
     }
 
-    /// Notes an event of presence by the number of its payload.
-    fn notes_presence(&mut self, topic: u8, event: &str, json: &str) -> Option<Arc<PresenceEvent>> {
+    /// A client of several nodes receives an event of presence.
+    pub(crate) fn receive_presence(
+        &mut self,
+        (start, topic): (usize, usize),
+        view: &mut View,
+        event: &str,
+        json: &str,
+    ) {
+        let told = self.notes_presence(start, topic as u8, event, json, view.has_state);
+        let Some(told) = told else { return };
+        if view.contradicts(&told) || matches!(*told, PresenceEvent::Summary { .. }) {
+            let text = format!("start {start}: {json}, of {:?}", view.numbers);
+            return self.fail("diff", text);
+        }
+        view.receive(&told);
+    }
+
+    /// Notes an event of presence by the number of its payload; a node sends it to members that
+    /// have the list, or not yet.
+    fn notes_presence(
+        &mut self,
+        start: usize,
+        topic: u8,
+        event: &str,
+        json: &str,
+        has_list: bool,
+    ) -> Option<Arc<PresenceEvent>> {
         let id = payload::said(json.as_bytes());
         let Some(told) = PresenceEvent::read(event, json) else {
             self.fail("presence", format!("{event} {json}"));
@@ -237,14 +263,17 @@ impl Ledger {
         let mut checked = self.presences.check(usize::from(topic), &told);
         match &told {
             PresenceEvent::Diff { leaves, .. } => {
-                self.counts.count("diffs of presence", 1);
-                let is_live =
-                    |number| self.presences.get(number).is_some_and(|entry| entry.is_live);
-                if leaves.iter().any(|meta| is_live(meta.number)) {
+                self.counts.count("diffs", 1);
+                // Only those leave that have left, or whose node is gone.
+                let is_present = |meta: &Meta| {
+                    let entry = self.presences.get(meta.number).filter(|entry| entry.is_live);
+                    entry.is_some_and(|entry| !self.gone.contains(&(start, entry.node)))
+                };
+                if has_list && leaves.iter().any(is_present) {
                     checked = Err("an entry that is present leaves".to_owned());
                 }
             }
-            PresenceEvent::State(_) => self.counts.count("lists pushed", 1),
+            PresenceEvent::State(_) => self.counts.count("states", 1),
             PresenceEvent::Summary { count, keys, sample } => {
                 self.counts.count("summaries", 1);
                 let sampled = sample.iter().fold(0_u32, |mask, it| mask | 1 << it.key).count_ones();
