@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::kit::run::run_seeds;
 use clap::Parser;
 
-use crate::cluster::{ClusterPlan, World, found};
+use crate::world::{Plan, World, found};
 
 /// Runs whole servers in one thread, from seeds, and holds what clients hear against what they
 /// were to hear.
@@ -77,7 +77,7 @@ fn run_world(options: &Options, seeds: Seeds, world: World) -> bool {
         World::ClusterHistory if options.found => Box::new(found::WITH_HISTORY.into_iter()),
         _ => Box::new(seeds.map(|seed| (seed, options.steps))),
     };
-    let plan = |(seed, steps)| (seed, steps, ClusterPlan::new(world, seed, steps));
+    let plan = |(seed, steps)| (seed, steps, Plan::new(world, seed, steps));
     run_seeds(options.jobs, seeds.map(plan))
 }
 

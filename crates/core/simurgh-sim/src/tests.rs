@@ -1,16 +1,16 @@
 //! Tests of the simulator: equal seeds are equal runs, everything that it checks occurs, and each
 //! planted fault is found.
 
-use crate::cluster::{ClusterPlan, World};
 use crate::kit::fault::Fault;
 use crate::kit::findings::{Counts, Findings};
 use crate::kit::run;
+use crate::world::{Plan, World};
 
 type Planted = Option<(Fault, u32)>;
 
 /// Runs a seed, with a fault that happens after so many opportunities.
 fn run_seed(world: World, seed: u64, steps: usize, fault: Planted) -> Findings {
-    let mut plan = ClusterPlan::new(world, seed, steps);
+    let mut plan = Plan::new(world, seed, steps);
     plan.fault = fault;
     run::run(&plan, &plan.operations(steps), false)
 }
@@ -223,7 +223,7 @@ fn planted_faults_of_cluster_history_are_detected() {
 #[test]
 fn planted_fault_shrinks_to_a_few_operations() {
     let found = (0..100).find_map(|seed| {
-        let mut plan = ClusterPlan::new(World::Node, seed, 400);
+        let mut plan = Plan::new(World::Node, seed, 400);
         plan.fault = Some((Fault::Lose, 2));
         let ops = plan.operations(400);
         let failure = run::run(&plan, &ops, false).failure?;

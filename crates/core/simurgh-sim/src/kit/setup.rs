@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use simurgh_core::{Config, LinkedWork};
 
-use crate::cluster::{ClusterPlan, Ledger};
 use crate::kit::fault::Faults;
 use crate::kit::topics::Topics;
+use crate::world::{Ledger, Plan};
 
 /// The configuration of the shards of a run.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Setup {
 /// happened, by which the outcome is checked.
 pub(crate) struct Shared {
     ledger: Mutex<Ledger>,
-    pub(crate) plan: Arc<ClusterPlan>,
+    pub(crate) plan: Arc<Plan>,
     pub(crate) setup: Arc<Setup>,
     /// The next work that is linked to a channel.
     pub(crate) linking: Mutex<Option<Box<dyn LinkedWork>>>,
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(plan: &ClusterPlan) -> Self {
+    pub(crate) fn new(plan: &Plan) -> Self {
         let plan = Arc::new(plan.clone());
         Self {
             ledger: Mutex::new(Ledger::new(Arc::clone(&plan))),
