@@ -15,7 +15,7 @@ use simurgh_proto::message::Payload;
 
 use crate::world::Shared;
 use crate::world::alone::SWALLOWED;
-use crate::world::ledger::Ledger;
+use crate::world::ledger::{Handle, Ledger};
 use crate::world::thread::{Command, Mailbox};
 
 /// The event of pushes.
@@ -33,9 +33,6 @@ pub(crate) struct Member {
     is_present: bool,
     intercepts: bool,
 }
-
-/// Broadcasts the payload of a number by the handle of a channel; to others only, if so.
-pub(crate) type Handle = Arc<dyn Fn(bool, u32) + Send + Sync>;
 
 fn wrap(handle: ChannelHandle<Member>) -> Handle {
     Arc::new(move |is_for_others, id| {

@@ -23,9 +23,11 @@ pub(crate) use self::log::{Entry, Log};
 use self::sessions::Sessions;
 use crate::kit::payload;
 use crate::world::alone::Order;
-use crate::world::app::Handle;
 use crate::world::plan::Plan;
 use simurgh_proto::message::Payload;
+
+/// Broadcasts the payload of a number by the handle of a channel; to others only, if so.
+pub(crate) type Handle = Arc<dyn Fn(bool, u32) + Send + Sync>;
 
 /// The source of broadcasts that were not made by a channel of the shard.
 const BY_MAIL: u16 = u16::MAX;
