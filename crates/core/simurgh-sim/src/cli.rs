@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::kit::run::run_seeds;
 use clap::Parser;
 
-use crate::cluster::{ClusterPlan, found};
+use crate::world::{Plan, World, found};
 
 /// Runs whole servers in one thread, from seeds, and holds what clients hear against what they
 /// were to hear.
@@ -48,9 +48,6 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     ends.ok_or_else(|| format!("{text} is not FROM..TO"))
 }
 
-/// Several nodes or one, with histories or without.
-const ALL_KINDS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
-
 type Seeds = Box<dyn Iterator<Item = u64> + Send>;
 
 /// Runs the program.
@@ -58,37 +55,30 @@ pub fn main() -> ExitCode {
     let options = Options::parse();
     // Panics of applications are intended; all others are reported as failures.
     std::panic::set_hook(Box::new(|_| {}));
-    let kinds = match options.minutes {
-        Some(_) if !options.cluster && !options.history => ALL_KINDS.to_vec(),
-        _ => vec![(options.cluster, options.history)],
+    let worlds = match (options.cluster, options.history) {
+        (false, false) if options.minutes.is_some() => {
+            vec![World::Node, World::History, World::Cluster, World::ClusterHistory]
+        }
+        (false, false) => vec![World::Node],
+        (false, true) => vec![World::History],
+        (true, false) => vec![World::Cluster],
+        (true, true) => vec![World::ClusterHistory],
     };
-    let minutes = options.minutes.map(|minutes| minutes / kinds.len() as f64);
-    let has_passed = kinds.into_iter().all(|(is_cluster, has_history)| {
-        run_kind(&options, seeds(&options, minutes), is_cluster, has_history)
-    });
+    let minutes = options.minutes.map(|minutes| minutes / worlds.len() as f64);
+    let has_passed =
+        worlds.into_iter().all(|world| run_world(&options, seeds(&options, minutes), world));
     if has_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs seeds of one kind; returns whether all passed.
-fn run_kind(options: &Options, seeds: Seeds, is_cluster: bool, has_history: bool) -> bool {
-    let Options { jobs, steps, .. } = *options;
-    let seeds = seeds.map(|seed| (seed, steps));
-    let plan = match (is_cluster, has_history) {
-        (false, false) => {
-            let seeds = seeds.map(|(seed, steps)| (seed, steps, ClusterPlan::single(seed, steps)));
-            return run_seeds(jobs, seeds);
-        }
-        (false, true) => ClusterPlan::alone,
-        (true, false) => ClusterPlan::of,
-        (true, true) => ClusterPlan::with_history,
+fn run_world(options: &Options, seeds: Seeds, world: World) -> bool {
+    let seeds: Box<dyn Iterator<Item = (u64, usize)> + Send> = match world {
+        World::Cluster if options.found => Box::new(found::PLAIN.into_iter()),
+        World::ClusterHistory if options.found => Box::new(found::WITH_HISTORY.into_iter()),
+        _ => Box::new(seeds.map(|seed| (seed, options.steps))),
     };
-    let seeds: Box<dyn Iterator<Item = (u64, usize)> + Send> = match (options.found, has_history) {
-        (false, _) => Box::new(seeds),
-        (true, false) => Box::new(found::PLAIN.into_iter()),
-        (true, true) => Box::new(found::WITH_HISTORY.into_iter()),
-    };
-    let seeds = seeds.map(|(seed, steps)| (seed, steps, plan(seed)));
-    run_seeds(jobs, seeds)
+    let plan = |(seed, steps)| (seed, steps, Plan::new(world, seed, steps));
+    run_seeds(options.jobs, seeds.map(plan))
 }
 
 fn seeds(options: &Options, minutes: Option<f64>) -> Seeds {

@@ -1,7 +1,7 @@
 //! Operations from the bytes of a fuzzer.
 
-use crate::cluster::{ClusterPlan, KINDS, Op};
 use crate::kit::run::run;
+use crate::world::{KINDS, Op, Plan, World};
 
 /// Bytes of one operation: its kind and its numbers.
 const OP_BYTES: usize = 6;
@@ -15,7 +15,7 @@ const OPS_MAX: usize = 500;
 #[allow(clippy::panic, reason = "that is how a fuzzer hears of it")]
 pub fn fuzz(data: &[u8]) {
     let Some((seed, data)) = data.split_first_chunk::<2>() else { return };
-    let mut plan = ClusterPlan::single(u64::from(u16::from_le_bytes(*seed)), usize::MAX);
+    let mut plan = Plan::new(World::Node, u64::from(u16::from_le_bytes(*seed)), usize::MAX);
     // The fuzzer would report a panic of the application as a finding.
     plan.single.iter_mut().for_each(|single| single.panics = 0);
     let (ops, _) = data.as_chunks::<OP_BYTES>();

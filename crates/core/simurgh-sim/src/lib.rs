@@ -13,12 +13,12 @@
 //! shrunk by leaving operations out, and a fuzzer may write them.
 
 mod cli;
-mod cluster;
 mod fuzz;
 mod kit;
 mod limits;
 #[cfg(test)]
 mod tests;
+mod world;
 
 pub use cli::main;
 pub use fuzz::fuzz;

@@ -1,47 +1,38 @@
 //! Tests of the simulator: equal seeds are equal runs, everything that it checks occurs, and each
 //! planted fault is found.
 
-use crate::cluster::ClusterPlan;
 use crate::kit::fault::Fault;
 use crate::kit::findings::{Counts, Findings};
 use crate::kit::run;
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Node,
-    History,
-    Cluster,
-    ClusterHistory,
-}
+use crate::world::{Plan, World};
 
 type Planted = Option<(Fault, u32)>;
 
 /// Runs a seed, with a fault that happens after so many opportunities.
-fn run_seed(kind: Kind, seed: u64, steps: usize, fault: Planted) -> Findings {
-    let mut plan = match kind {
-        Kind::Node => ClusterPlan::single(seed, steps),
-        Kind::History => ClusterPlan::alone(seed),
-        Kind::Cluster => ClusterPlan::of(seed),
-        Kind::ClusterHistory => ClusterPlan::with_history(seed),
-    };
+fn run_seed(world: World, seed: u64, steps: usize, fault: Planted) -> Findings {
+    let mut plan = Plan::new(world, seed, steps);
     plan.fault = fault;
     run::run(&plan, &plan.operations(steps), false)
 }
 
 /// Seeds without a fault pass, and all of this occurs in them; `cargo xtask test --only sim` runs
 /// many more.
-fn check_seeds(kind: Kind, seeds: u64, steps: usize, met: &[&str]) -> Counts {
+fn check_seeds(world: World, seeds: u64, steps: usize, met: &[&str]) -> Counts {
     let mut all = Counts::default();
     for seed in 0..seeds {
-        let findings = run_seed(kind, seed, steps, None);
-        assert_eq!(findings.failure, None, "{kind:?}, seed {seed}");
+        let findings = run_seed(world, seed, steps, None);
+        assert_eq!(findings.failure, None, "{world:?}, seed {seed}");
         if seed < 8 {
-            assert_eq!(findings, run_seed(kind, seed, steps, None), "{kind:?}, seed {seed} again");
+            assert_eq!(
+                findings,
+                run_seed(world, seed, steps, None),
+                "{world:?}, seed {seed} again"
+            );
         }
         all.add(&findings.counts);
     }
     for what in met {
-        assert!(all.of(what) > 0, "{kind:?}, {what}: {all}");
+        assert!(all.of(what) > 0, "{world:?}, {what}: {all}");
     }
     all
 }
@@ -66,11 +57,11 @@ fn single_node_seeds_pass_and_cover_every_feature() {
         "values kept with sockets",
         "works linked",
     ];
-    let all = check_seeds(Kind::Node, 80, 2000, &met);
+    let all = check_seeds(World::Node, 80, 2000, &met);
     assert!(all.of("of them overdue") < all.of("holds"), "most holds end otherwise");
     assert!(all.of("over a limit") < all.of("messages") / 4, "most are within: {all}");
     assert!(all.of("sockets whose time was over") < all.of("times of sockets set"), "{all}");
-    let hash = |seed| run_seed(Kind::Node, seed, 500, None).hash;
+    let hash = |seed| run_seed(World::Node, seed, 500, None).hash;
     assert_ne!(hash(1), hash(2), "another seed is another run");
 }
 
@@ -93,7 +84,7 @@ fn history_seeds_pass_and_cover_every_feature() {
         "restarts",
         "unconfirmed",
     ];
-    check_seeds(Kind::History, 120, 1500, &met);
+    check_seeds(World::History, 120, 1500, &met);
 }
 
 #[test]
@@ -115,7 +106,7 @@ fn cluster_seeds_pass_and_cover_every_feature() {
         "views",
         "waited until heard",
     ];
-    check_seeds(Kind::Cluster, 50, 700, &met);
+    check_seeds(World::Cluster, 50, 700, &met);
 }
 
 #[test]
@@ -137,18 +128,18 @@ fn cluster_history_seeds_pass_and_cover_every_feature() {
         "stored",
         "unconfirmed",
     ];
-    check_seeds(Kind::ClusterHistory, 60, 400, &met);
+    check_seeds(World::ClusterHistory, 60, 400, &met);
 }
 
 /// A fault, the opportunities before it, and the rules by which it may be found.
 type Row = (Fault, u32, &'static [&'static str]);
 
-fn check_planted(kind: Kind, seeds: u64, steps: usize, rows: &[Row]) {
+fn check_planted(world: World, seeds: u64, steps: usize, rows: &[Row]) {
     for (fault, after, rules) in rows {
         let planted = Some((*fault, *after));
-        let found = (0..seeds).find_map(|seed| run_seed(kind, seed, steps, planted).failure);
+        let found = (0..seeds).find_map(|seed| run_seed(world, seed, steps, planted).failure);
         let rule = found.map(|it| it.rule);
-        assert!(rule.is_some_and(|it| rules.contains(&it)), "{kind:?}, {fault:?}: {rule:?}");
+        assert!(rule.is_some_and(|it| rules.contains(&it)), "{world:?}, {fault:?}: {rule:?}");
     }
 }
 
@@ -166,7 +157,7 @@ fn planted_faults_of_one_node_are_detected() {
         (Fault::Forget, 3, &["rest", "left"]),
         (Fault::Free, 3, &["bytes"]),
         (Fault::Freeze, 10, &["slice"]),
-        (Fault::Garble, 3, &["payload"]),
+        (Fault::Garble, 3, &["payload", "frame"]),
         (Fault::Hasten, 3, &["held"]),
         (Fault::Lie, 3, &["unexpected", "order"]),
         (Fault::Lose, 3, &["lost", "order", "close", "unexpected"]),
@@ -186,7 +177,7 @@ fn planted_faults_of_one_node_are_detected() {
         (Fault::Unlink, 3, &["linked"]),
         (Fault::Untold, 3, &["rest", "presence"]),
     ];
-    check_planted(Kind::Node, 1000, 400, rows);
+    check_planted(World::Node, 1000, 400, rows);
 }
 
 #[test]
@@ -200,7 +191,7 @@ fn planted_faults_of_history_are_detected() {
         (Fault::LoseMail, 5, &["stored", "kept", "rest", "lost", "live", "resumed"]),
         (Fault::Unlimit, 0, &["limit"]),
     ];
-    check_planted(Kind::History, 200, 800, rows);
+    check_planted(World::History, 200, 800, rows);
 }
 
 #[test]
@@ -213,7 +204,7 @@ fn planted_faults_of_a_cluster_are_detected() {
         (Fault::LoseMail, 3, own),
         (Fault::SwapEnvelopes, 3, &["order", "lost"]),
     ];
-    check_planted(Kind::Cluster, 60, 400, rows);
+    check_planted(World::Cluster, 60, 400, rows);
 }
 
 #[test]
@@ -226,13 +217,13 @@ fn planted_faults_of_cluster_history_are_detected() {
         (Fault::LoseMail, 3, &["lost", "rest", "resumed", "page", "left", "reply", "present"]),
         (Fault::Promise, 3, &["reply", "answer", "log"]),
     ];
-    check_planted(Kind::ClusterHistory, 200, 400, rows);
+    check_planted(World::ClusterHistory, 200, 400, rows);
 }
 
 #[test]
 fn planted_fault_shrinks_to_a_few_operations() {
     let found = (0..100).find_map(|seed| {
-        let mut plan = ClusterPlan::single(seed, 400);
+        let mut plan = Plan::new(World::Node, seed, 400);
         plan.fault = Some((Fault::Lose, 2));
         let ops = plan.operations(400);
         let failure = run::run(&plan, &ops, false).failure?;

@@ -2,11 +2,9 @@
 
 use simurgh_core::Wire;
 use simurgh_data::Key;
-use simurgh_proto::message::{Payload, Ref};
+use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::{Frame, ServerMessage};
 use simurgh_proto::ws::{CloseFrame, Decoder, Event, FrameLimits, Role};
-
-use crate::kit::NONE;
 
 /// A client's end of a connection.
 #[derive(Debug)]
@@ -63,21 +61,4 @@ pub(crate) fn read(
             },
         });
     }
-}
-
-/// The text of a client's message; `payload` is JSON.
-pub(crate) fn text(wire: Wire, refs: [u32; 2], topic: &str, event: &str, payload: &str) -> String {
-    let [join_ref, msg_ref] = refs;
-    match wire {
-        Wire::V1 => {
-            let refs = format!(r#""ref":"{msg_ref}","join_ref":"{join_ref}""#);
-            format!(r#"{{"topic":"{topic}","event":"{event}","payload":{payload},{refs}}}"#)
-        }
-        _ => format!(r#"["{join_ref}","{msg_ref}","{topic}","{event}",{payload}]"#),
-    }
-}
-
-/// The number of a ref in such a text; [`NONE`] if it is null.
-pub(crate) fn number_of(it: &Ref<'_>) -> u32 {
-    it.raw().trim_matches('"').parse().unwrap_or(NONE)
 }

@@ -13,8 +13,6 @@ pub(crate) mod client;
 pub(crate) mod delivery;
 pub(crate) mod fault;
 pub(crate) mod findings;
-pub(crate) mod handle;
-pub(crate) mod operation;
 pub(crate) mod payload;
 pub(crate) mod peer;
 pub(crate) mod presence;

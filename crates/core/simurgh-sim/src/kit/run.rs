@@ -3,17 +3,17 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::cluster::{ClusterPlan, ClusterSimulation, Op};
 use crate::kit::findings::{Counts, Failure, Findings, guarded};
 use crate::kit::setup::locked;
+use crate::world::{Op, Plan, Simulation};
 
 /// A bound on how often a failing run is tried again, to shrink it.
 const RUNS_MAX: usize = 6_000;
 
 /// Runs operations to the end; with a log if `is_told`.
-pub(crate) fn run(plan: &ClusterPlan, ops: &[Op], is_told: bool) -> Findings {
+pub(crate) fn run(plan: &Plan, ops: &[Op], is_told: bool) -> Findings {
     let run = || {
-        let mut it = ClusterSimulation::new(plan);
+        let mut it = Simulation::new(plan);
         it.findings(|it| it.log = is_told.then(Vec::new));
         for op in ops {
             let now_ms = it.clock_ns / 1_000_000;
@@ -33,14 +33,9 @@ pub(crate) fn run(plan: &ClusterPlan, ops: &[Op], is_told: bool) -> Findings {
 }
 
 /// Shrinks a run that fails by this rule: the fewest operations, of the simplest plan.
-pub(crate) fn shrink(
-    mut plan: ClusterPlan,
-    mut ops: Vec<Op>,
-    rule: &str,
-) -> (ClusterPlan, Vec<Op>) {
-    let fails = |plan: &ClusterPlan, ops: &[Op]| {
-        run(plan, ops, false).failure.is_some_and(|it| it.rule == rule)
-    };
+pub(crate) fn shrink(mut plan: Plan, mut ops: Vec<Op>, rule: &str) -> (Plan, Vec<Op>) {
+    let fails =
+        |plan: &Plan, ops: &[Op]| run(plan, ops, false).failure.is_some_and(|it| it.rule == rule);
     let mut runs_left = RUNS_MAX;
     loop {
         ops = fewest(ops, &mut runs_left, |ops| fails(&plan, ops));
@@ -77,7 +72,7 @@ fn fewest<O: Copy>(mut ops: Vec<O>, runs_left: &mut usize, fails: impl Fn(&[O]) 
 /// prints the counts, and the story of one that fails. Returns whether all passed.
 pub(crate) fn run_seeds(
     jobs: usize,
-    seeds: impl Iterator<Item = (u64, usize, ClusterPlan)> + Send,
+    seeds: impl Iterator<Item = (u64, usize, Plan)> + Send,
 ) -> bool {
     let seeds = Mutex::new(seeds);
     let all = Mutex::new((0_u64, Counts::default(), None));

@@ -1,14 +1,10 @@
 //! What the parts of a simulation share.
 
-use std::ops::DerefMut;
-use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use simurgh_core::{Config, LinkedWork};
+use simurgh_core::Config;
 
 use crate::kit::fault::Faults;
-use crate::kit::findings::Findings;
 use crate::kit::topics::Topics;
 
 /// The configuration of the shards of a run.
@@ -20,57 +16,6 @@ pub(crate) struct Setup {
     /// Topics, for sockets that take values instead of bytes.
     pub(crate) topics: Topics,
     pub(crate) faults: Faults,
-}
-
-/// What the nodes, applications and clients of a run share: the plan, and a ledger of what has
-/// happened, by which the outcome is checked.
-pub(crate) struct Shared<L, P> {
-    ledger: Mutex<L>,
-    pub(crate) plan: P,
-    pub(crate) setup: Arc<Setup>,
-    /// The next work that is linked to a channel.
-    pub(crate) linking: Mutex<Option<Box<dyn LinkedWork>>>,
-    /// Values kept with sockets, and values prepared from long messages, that are not dropped.
-    pub(crate) assigned: AtomicI64,
-    pub(crate) ready: AtomicI64,
-}
-
-impl<L, P> std::fmt::Debug for Shared<L, P> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
-    }
-}
-
-impl<L: DerefMut<Target = Findings>, P> Shared<L, P> {
-    pub(crate) fn new(ledger: L, plan: P, setup: Setup) -> Self {
-        Self {
-            ledger: Mutex::new(ledger),
-            plan,
-            setup: Arc::new(setup),
-            linking: Mutex::default(),
-            assigned: AtomicI64::default(),
-            ready: AtomicI64::default(),
-        }
-    }
-
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, L> {
-        locked(&self.ledger)
-    }
-
-    /// Adds a line to the log, if there is one.
-    pub(crate) fn note(&self, text: impl FnOnce() -> String) {
-        self.ledger().note(text);
-    }
-
-    pub(crate) fn has_failed(&self) -> bool {
-        self.ledger().failure.is_some()
-    }
-}
-
-/// A configuration in which no socket is closed because it is idle or slow.
-pub(crate) fn patient_config() -> Config {
-    let slow_after = Duration::from_secs(1_000);
-    Config { idle_timeout: None, hibernate_after: None, slow_after, ..Config::default() }
 }
 
 /// Locks, also after a panic: applications panic on purpose.

@@ -37,6 +37,11 @@ impl Topics {
         Self { names, rooms, over }
     }
 
+    /// Rooms with these names.
+    pub(crate) fn named(names: Vec<String>) -> Self {
+        Self { rooms: names.len(), names, over: None }
+    }
+
     /// Whether a binary frame has no room for its name.
     pub(crate) fn is_wide(&self, topic: u8) -> bool {
         self.name(topic).len() > FIELD_BYTES_MAX

@@ -1,0 +1,155 @@
+//! The order in which the home of each topic stores its broadcasts: the first listener that gets a
+//! broadcast is at its topic's home, which passes it on. All others must get the same.
+
+use std::collections::BTreeMap;
+
+use simurgh_core::Position;
+use simurgh_history::{Epoch, Place};
+
+use crate::kit::NONE;
+use crate::limits::Quota;
+use crate::world::ledger::{BroadcastInfo, Entry, Ledger};
+
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    topics: Vec<TopicOrder>,
+    /// How many messages each limited channel has handled, and since when.
+    handled: BTreeMap<u32, (u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct TopicOrder {
+    /// The broadcasts that its home has stored.
+    stored: Vec<Entry>,
+    /// How many of them each shard has received.
+    heard: Vec<usize>,
+    home: Option<usize>,
+    /// That of the first position, which all others have.
+    epoch: Option<Epoch>,
+    is_purged: bool,
+}
+
+impl Order {
+    pub(crate) fn new(topics: usize, shards: usize) -> Self {
+        let topic = || TopicOrder { heard: vec![0; shards], ..TopicOrder::default() };
+        Self { topics: (0..topics).map(|_| topic()).collect(), handled: BTreeMap::new() }
+    }
+
+    pub(crate) fn purge(&mut self, topic: usize) {
+        self.topics.get_mut(topic).into_iter().for_each(|it| it.is_purged = true);
+    }
+
+    pub(crate) fn is_purged(&self, topic: usize) -> bool {
+        self.topics.get(topic).is_some_and(|it| it.is_purged)
+    }
+
+    /// The place of the last that is stored.
+    pub(crate) fn head(&self, topic: usize) -> Place {
+        let last = self.topics.get(topic).and_then(|it| it.stored.last());
+        last.map_or(Place::ZERO, |it| it.place)
+    }
+
+    /// The first topic of which a shard has not received all.
+    pub(crate) fn unheard(&self) -> Option<usize> {
+        self.topics.iter().position(|it| it.heard.iter().any(|count| *count != it.stored.len()))
+    }
+}
+
+impl Ledger {
+    /// A node without an engine has started again, with the histories of some topics.
+    pub(crate) fn restart(&mut self, is_kept: impl Fn(usize) -> bool) {
+        self.handles.clear();
+        self.counts.count("restarts", 1);
+        for (number, topic) in self.order.topics.iter_mut().enumerate() {
+            if !is_kept(number) {
+                let heard = vec![0; topic.heard.len()];
+                *topic = TopicOrder { heard, ..TopicOrder::default() };
+                self.log.forget(number);
+            }
+        }
+    }
+
+    /// A channel handles a message: not more of them than its limit admits.
+    pub(crate) fn check_quota(&mut self, chan: u32) {
+        let Some(quota) = self.plan.alone.as_ref().and_then(|it| it.quota) else { return };
+        let Quota { count, period_ms, burst, .. } = quota;
+        let now_ms = self.now_ns / 1_000_000;
+        let (handled, since_ms) = self.order.handled.entry(chan).or_insert((0, now_ms));
+        *handled += 1;
+        let (handled, passed_ms) = (*handled, now_ms - *since_ms);
+        if handled > burst + count * passed_ms / period_ms + 1 {
+            let text = format!("channel {chan} handles {handled} messages in {passed_ms} ms");
+            self.fail("limit", text);
+        }
+    }
+
+    /// The listener of a shard receives a broadcast.
+    pub(crate) fn note_heard(
+        &mut self,
+        shard: usize,
+        topic: usize,
+        id: u32,
+        bytes: usize,
+        position: Option<Position>,
+    ) {
+        let Some(at) = position else {
+            return self.fail("stored", format!("#{id} comes to shard {shard} without a position"));
+        };
+        self.note(|| format!("shard {shard} receives #{id} at {at} of topic {topic}"));
+        let entry = Entry { place: at.place, id, at_ns: self.now_ns, bytes: bytes as u64 };
+        let Some(it) = self.order.topics.get_mut(topic) else { return };
+        let Some(count) = it.heard.get_mut(shard) else { return };
+        *count += 1;
+        let (known, last) = (it.stored.get(*count - 1).copied(), it.stored.last().copied());
+        let (epoch, home) = (*it.epoch.get_or_insert(at.epoch), *it.home.get_or_insert(shard));
+        if let Some(known) = known {
+            if (epoch, known.place, known.id) != (at.epoch, at.place, id) {
+                let text = format!("shard {shard} receives #{id} at {at}, where {known:?} is next");
+                self.fail("stored", text);
+            }
+            return;
+        }
+        it.stored.push(entry);
+        if home != shard || epoch != at.epoch || last.is_some_and(|it| it.place >= at.place) {
+            let text = format!("#{id} is stored by shard {shard} ({home}) at {at} behind {last:?}");
+            return self.fail("stored", text);
+        }
+        let is_again = self.log.add(epoch, topic, self.plan.topics.len(), entry);
+        self.counts.count("stored", 1);
+        let made = self.broadcasts.get(id as usize);
+        if is_again || made.is_none_or(|it| it.topic != topic) {
+            return self.fail("stored", format!("#{id} is stored twice, or is of no such topic"));
+        }
+        self.check_order(id, topic);
+    }
+
+    /// Broadcasts of a channel's callbacks are stored in the order in which they were made.
+    fn check_order(&mut self, id: u32, topic: usize) {
+        let chan_of = |id: u32| {
+            let made: &BroadcastInfo = self.broadcasts.get(id as usize)?;
+            Some(made.chan).filter(|it| *it != NONE && !made.is_optional)
+        };
+        let Some(chan) = chan_of(id) else { return };
+        let stored = self.order.topics.get(topic).map_or(&[][..], |it| &it.stored);
+        let mut earlier = stored.iter().rev().skip(1).take(40);
+        let before = earlier.find(|it| chan_of(it.id) == Some(chan)).filter(|it| it.id > id);
+        if let Some(before) = before {
+            let text = format!("channel {chan}: #{id} is stored behind #{}", before.id);
+            self.fail("order", text);
+        }
+    }
+
+    /// Everything was delivered: what channels broadcast is stored, and each shard has it.
+    pub(crate) fn check_stored(&mut self, unconfirmed: u64) {
+        let is_lost = |(id, it): (usize, &BroadcastInfo)| {
+            it.chan != NONE && !it.is_optional && !self.log.has(id as u32)
+        };
+        let lost = self.broadcasts.iter().enumerate().position(is_lost);
+        if let Some(id) = lost.filter(|_| unconfirmed == 0) {
+            self.fail("kept", format!("#{id} was broadcast, and is not stored"));
+        }
+        if let Some(topic) = self.order.unheard() {
+            self.fail("kept", format!("a shard has not received all of topic {topic}"));
+        }
+    }
+}

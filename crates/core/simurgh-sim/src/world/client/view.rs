@@ -1,0 +1,352 @@
+//! What the handlers of a client have received of a kept topic, over all its connections.
+
+use simurgh_core::GapReason;
+use simurgh_history::{Epoch, Place, Position};
+use simurgh_proto::message::Payload;
+
+use crate::kit::payload::{field, parse};
+use crate::world::alone::{Proof, Resume, SWALLOWED};
+use crate::world::ledger::{Entry, Ledger};
+use crate::world::plan::Habits;
+
+#[derive(Debug, Default)]
+pub(crate) struct TopicView {
+    pub(super) client: u32,
+    pub(super) habits: Habits,
+    pub(super) topic: usize,
+    pub(crate) at: Option<Position>,
+    /// It has received the answer to its resume, since it joined last.
+    pub(crate) is_resumed: bool,
+    /// The position of a binary frame that is to follow.
+    next: Option<Position>,
+    /// What has arrived on this connection after it had left.
+    pub(super) dropped: Vec<Place>,
+    pub(super) dropped_gap: Option<Position>,
+    /// The last position that has arrived on this connection.
+    arrived: Option<Position>,
+    /// It has joined on this connection, which has the wire V1.
+    pub(crate) has_joined: bool,
+    is_joined: bool,
+    is_v1: bool,
+    pub(crate) is_alone: bool,
+    /// How it has resumed, whether it named what had arrived, and its proof.
+    pub(super) resume: Resume,
+    pub(super) says_seen: bool,
+    pub(super) proof: Proof,
+    /// The proof of its first join, and the position of that.
+    pub(super) key: Option<(String, Position)>,
+    /// The place of the last that was stored when it joined.
+    pub(super) head: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Must,
+    May,
+    Never,
+}
+
+impl TopicView {
+    pub(crate) fn new(client: u32, habits: Habits, topic: usize) -> Self {
+        Self { client, habits, topic, ..Self::default() }
+    }
+
+    /// It joins.
+    pub(crate) fn begin(&mut self, ledger: &Ledger, is_v1: bool) {
+        (self.is_resumed, self.has_joined, self.is_v1) = (false, true, is_v1);
+        (self.is_alone, self.is_joined) = (ledger.plan.alone.is_some(), false);
+        self.head = ledger.order.head(self.topic);
+    }
+
+    /// It has joined: without a position it receives what is broadcast from now on.
+    pub(super) fn joined(&mut self) {
+        self.is_joined = true;
+        self.at = self.at.filter(|_| self.habits.opts_in || !self.is_alone);
+    }
+
+    /// The member of its join's payload with which it resumes.
+    pub(crate) fn resume_member(&mut self, ledger: &Ledger, c: u32) -> String {
+        let id = match self.habits.has_id {
+            true => format!(r#""id":"client-{:04}","#, self.client),
+            false => String::new(),
+        };
+        let Some(plan) = &ledger.plan.alone else {
+            self.resume = self.at.map_or(Resume::Null, Resume::Honest);
+            return self.resume.member(&id, "", c);
+        };
+        self.resume = Resume::draw(plan, self.at, c);
+        let is_honest = matches!(self.resume, Resume::Honest(_));
+        let seen = self.arrived.filter(|_| plan.says_seen && is_honest);
+        self.says_seen = seen.is_some();
+        let word = if plan.forges { c >> 16 & 15 } else { 15 };
+        let (proof, key) = Proof::draw(self.key.as_ref(), word);
+        self.proof = proof;
+        let seen = seen.map_or(String::new(), |it| format!(r#","seen":"{it}""#));
+        let partial = if c >> 13 & 7 == 0 { r#","partial":false"# } else { "" };
+        self.resume.member(&id, &format!("{seen}{partial}{key}"), c)
+    }
+
+    pub(crate) fn is_bad(&self) -> bool {
+        self.resume == Resume::Bad
+    }
+
+    pub(super) fn due(&self, ledger: &Ledger, id: u32) -> Due {
+        let Some(made) = ledger.broadcasts.get(id as usize) else { return Due::May };
+        let by = ledger.joins.get(made.except as usize);
+        let is_own = by.is_some_and(|it| it.client == self.client);
+        let is_swallowed =
+            self.habits.intercepts && made.event == "a" && id.is_multiple_of(SWALLOWED);
+        match () {
+            () if is_swallowed || (self.is_v1 && made.is_binary) => Due::Never,
+            () if is_own && self.habits.has_id => Due::Never,
+            // A client without an id receives its own broadcasts after it reconnects.
+            () if is_own => Due::May,
+            () => Due::Must,
+        }
+    }
+
+    pub(super) fn must_receive(&self, ledger: &Ledger, entry: &Entry) -> bool {
+        self.due(ledger, entry.id) == Due::Must
+    }
+
+    pub(crate) fn disconnected(&mut self) {
+        (self.next, self.arrived) = (None, None);
+        (self.is_resumed, self.has_joined) = (false, false);
+        self.forget_dropped();
+    }
+
+    /// An event that is not about presences; `is_dropped`: its channel has ended or was replaced.
+    pub(crate) fn receive(
+        &mut self,
+        ledger: &mut Ledger,
+        (event, payload, at): (&str, &Payload<'_>, Option<Position>),
+        is_dropped: bool,
+    ) {
+        let who = self.client;
+        if event == "simurgh:next" {
+            self.next = at;
+            return;
+        }
+        let next = self.next.take();
+        let Some(at) = at.or(next.filter(|_| payload.binary().is_some())) else {
+            return ledger.fail("place", format!("client {who} hears {event} without a place"));
+        };
+        self.arrived = Some(at);
+        if is_dropped {
+            if event == "simurgh:gap" {
+                self.dropped_gap = Some(at);
+            }
+            let is_message = !event.starts_with("simurgh:") || !self.is_alone;
+            return self.dropped.extend(is_message.then_some(at.place));
+        }
+        match event {
+            "simurgh:resumed" if self.is_alone => self.check_resumed_alone(ledger, at, payload),
+            "simurgh:resumed" => self.check_resumed(ledger, at, payload),
+            "simurgh:gap" => {
+                let text = String::from_utf8_lossy(payload.data());
+                self.check_gap(ledger, at, field(&text, "\"reason\":"));
+            }
+            "simurgh:at" => self.advance(ledger, at, None),
+            _ => self.advance(ledger, at, Some(parse(payload).0)),
+        }
+    }
+
+    /// The first entry that it must have received between its own place and another, exclusive.
+    fn missed(&self, ledger: &Ledger, to: Position) -> Option<Entry> {
+        let at = self.at?;
+        let entries = ledger.log.of(to.epoch, self.topic)?;
+        let is_between = |it: &&Entry| it.place > at.place && it.place < to.place;
+        let is_missed = |it: &&Entry| {
+            let is_dropped = self.dropped.contains(&it.place)
+                || self.has_dropped_gap(to.epoch).is_some_and(|gap| it.place <= gap);
+            is_between(it) && self.must_receive(ledger, it) && !is_dropped
+        };
+        entries.iter().find(is_missed).copied()
+    }
+
+    /// Handles a position: of a broadcast, or of one that is not for this client.
+    fn advance(&mut self, ledger: &mut Ledger, at: Position, id: Option<u32>) {
+        let who = self.client;
+        let entry = ledger.log.at(at, self.topic);
+        if entry.is_none() && self.is_alone {
+            return ledger.fail("stored", format!("client {who}: nothing is stored at {at}"));
+        }
+        ledger.counts.count("passed over", u64::from(id.is_none()));
+        if let Some(id) = id {
+            ledger.counts.count("heard", 1);
+            if entry.is_none_or(|it| it.id != id) {
+                let text = format!("client {who} hears #{id} at {at}, where {entry:?} is stored");
+                return ledger.fail("stored", text);
+            }
+            if self.due(ledger, id) == Due::Never {
+                return ledger.fail("own", format!("client {who} hears its own #{id} at {at}"));
+            }
+        }
+        let Some(before) = self.at.replace(at) else { return };
+        let is_known = ledger.log.of(before.epoch, self.topic).is_some();
+        if before.epoch != at.epoch {
+            if is_known && self.has_dropped_gap(at.epoch).is_none() {
+                ledger.fail("epoch", format!("client {who} hears {id:?} at {at} behind {before}"));
+            }
+            return;
+        }
+        // It may receive its own position, even twice.
+        if before.place > at.place || (before.place == at.place && id.is_some()) {
+            let text = format!("client {who} hears {id:?} at {at} behind {before}");
+            return ledger.fail("twice", text);
+        }
+        self.at = Some(before);
+        let missed = self.missed(ledger, at);
+        let passed = entry.filter(|it| id.is_none() && self.must_receive(ledger, it));
+        self.at = Some(at);
+        if let Some(missed) = missed.or(passed) {
+            let text = format!("client {who} hears {id:?} at {at} behind {before}: {missed:?}");
+            ledger.fail("lost", text);
+        }
+    }
+
+    fn check_gap(&mut self, ledger: &mut Ledger, at: Position, reason: Option<&str>) {
+        let who = self.client;
+        let parsed = reason.and_then(GapReason::parse);
+        ledger.counts.count(
+            match parsed {
+                Some(GapReason::Epoch) => "gaps of epochs",
+                Some(GapReason::Lost) => "gaps of what is lost",
+                Some(GapReason::Unavailable) => "gaps without an engine",
+                Some(GapReason::Purged) => "gaps of purges",
+                _ => "gaps of limits",
+            },
+            1,
+        );
+        let before = self.at;
+        let same = before.filter(|it| it.epoch == at.epoch);
+        let wrong = match parsed {
+            None => Some("no reason"),
+            _ if ledger.plan.history.as_ref().is_some_and(|it| it.is_whole) => {
+                Some("nothing is missing")
+            }
+            Some(reason) if self.is_alone => {
+                let is_right = self.is_resumed && same.is_none_or(|it| it.place <= at.place);
+                let since = before.map_or(0, |it| it.place.seq);
+                let is_right = is_right && self.is_justified(ledger, at, since, reason);
+                (!is_right).then_some("it has no such reason")
+            }
+            // It has joined on a node that lags behind without a notice, in a parted engine.
+            Some(GapReason::Epoch | GapReason::Unavailable)
+                if same.is_some_and(|it| it.place > at.place) =>
+            {
+                None
+            }
+            Some(GapReason::Epoch) if same.is_some() => Some("it is of this epoch"),
+            _ if same.is_some_and(|it| it.place > at.place) => Some("it is told to go back"),
+            Some(_) => None,
+        };
+        if let Some(wrong) = wrong {
+            let text =
+                format!("client {who} is told {reason:?} at {at} behind {before:?}: {wrong}");
+            ledger.fail("gap", text);
+        }
+        self.at = Some(at);
+    }
+
+    fn check_resumed(&mut self, ledger: &mut Ledger, at: Position, payload: &Payload<'_>) {
+        let who = self.client;
+        let text = String::from_utf8_lossy(payload.data()).into_owned();
+        if self.is_resumed {
+            ledger.fail("resumed", format!("client {who} receives {text} once more"));
+        }
+        if text.contains("\"recovered\":true") {
+            ledger.counts.count("recovered", u64::from(self.at.is_some()));
+            // Including this position; others with its number may follow.
+            let item = at.place.item.saturating_add(1);
+            let behind = Position { place: Place { item, ..at.place }, ..at };
+            let wrong = match self.at {
+                None => None,
+                Some(before) if before.epoch != at.epoch => Some("another epoch".to_owned()),
+                // Its former node had nothing up to there, so it has received less.
+                Some(before) if before.place.item == Place::ITEM_MAX && before.place > at.place => {
+                    None
+                }
+                Some(before) if before.place > at.place => Some("back".to_owned()),
+                // It has received or dropped what is there.
+                Some(before) if before.place == at.place => None,
+                Some(before) if self.has_dropped_gap(at.epoch) > Some(before.place) => {
+                    Some("it has dropped a gap".to_owned())
+                }
+                Some(_) => self.missed(ledger, behind).map(|it| format!("{it:?}")),
+            };
+            if let Some(wrong) = wrong {
+                let text =
+                    format!("client {who} receives {text} at {at} from {:?}: {wrong}", self.at);
+                ledger.fail("resumed", text);
+            }
+        } else {
+            self.check_gap(ledger, at, field(&text, "\"reason\":"));
+        }
+        (self.at, self.is_resumed) = (Some(at), true);
+        self.forget_dropped();
+    }
+
+    /// The end of a gap of an epoch that it has dropped.
+    fn has_dropped_gap(&self, epoch: Epoch) -> Option<Place> {
+        self.dropped_gap.filter(|it| it.epoch == epoch).map(|it| it.place)
+    }
+
+    pub(super) fn forget_dropped(&mut self) {
+        self.dropped.clear();
+        self.dropped_gap = None;
+    }
+
+    /// A client that has not opted in receives what is stored, from some position on.
+    pub(crate) fn receive_live(
+        &mut self,
+        ledger: &mut Ledger,
+        id: u32,
+        stored: Option<Position>,
+        is_dropped: bool,
+    ) {
+        let who = self.client;
+        if is_dropped && self.is_alone {
+            return;
+        }
+        let before = self.at;
+        let lost = stored.and_then(|at| self.missed(ledger, at));
+        let lost = lost.filter(|_| self.is_alone && self.is_joined);
+        self.at = stored;
+        let is_again = before.zip(stored).is_some_and(|(before, stored)| {
+            before.epoch == stored.epoch && before.place >= stored.place
+        });
+        if is_again && !is_dropped {
+            let text = format!("client {who} hears #{id} at {stored:?} behind {before:?}");
+            ledger.fail("twice", text);
+        }
+        if lost.is_some() || (self.is_alone && self.due(ledger, id) == Due::Never) {
+            let text = format!("client {who} hears #{id} behind {before:?}: {lost:?}");
+            ledger.fail("live", text);
+        }
+    }
+
+    pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
+        let who = self.client;
+        if !self.habits.opts_in && (!self.is_alone || self.at.is_none()) {
+            return;
+        }
+        let epoch = if self.is_alone { self.at.map(|it| it.epoch) } else { ledger.log.epoch() };
+        let (Some(at), Some(epoch)) = (self.at, epoch) else {
+            return ledger.fail("rest", format!("client {who} is told no place: {self:?}"));
+        };
+        if self.habits.opts_in && !self.is_resumed {
+            return ledger.fail("rest", format!("client {who} is not told what it has missed"));
+        }
+        let from = if at.epoch == epoch { at.place } else { Place::ZERO };
+        // A node without a broker sends each position to a client that opts in.
+        let is_told = self.is_alone && self.habits.opts_in;
+        let is_behind = |it: &&Entry| it.place > from && (is_told || self.must_receive(ledger, it));
+        let entries = ledger.log.of(epoch, self.topic).unwrap_or_default();
+        if let Some(it) = entries.iter().find(is_behind).copied() {
+            let text = format!("client {who} at {at} of {} has not heard {it:?}", self.topic);
+            ledger.fail("rest", text);
+        }
+        ledger.counts.count("complete", 1);
+    }
+}

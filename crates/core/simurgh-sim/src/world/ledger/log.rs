@@ -1,0 +1,170 @@
+//! What the engine has stored of topics that are kept: the reference for all other checks.
+//!
+//! What the handlers of each client that opts in receive, over all its connections and on any node
+//! ([`TopicView`](crate::world::client::TopicView)), must be the stored order without holes and
+//! without repeats, or a gap must precede anything newer. A reply `ok` means that what its channel
+//! broadcast is in the log, and no broadcast is there twice.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::kit::{NONE, payload};
+use simurgh_cluster::{Envelope, Kind};
+use simurgh_history::{Epoch, Place, Position};
+use simurgh_loopback::LogEntry;
+
+use crate::world::plan::{MILLISECOND, Plan};
+
+/// How long an engine remembers ids, less the delay with which its actions are read here.
+const ID_NS: u64 = 119_000 * MILLISECOND;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) place: Place,
+    /// The broadcast; [`NONE`] for a purge of what is before it.
+    pub(crate) id: u32,
+    pub(crate) at_ns: u64,
+    /// Its share of the bounds of a node without a broker.
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct EpochLog {
+    epoch: Epoch,
+    topics: Vec<Vec<Entry>>,
+    ids: HashSet<u32>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    epochs: Vec<EpochLog>,
+    /// For each reply after broadcasts, their numbers.
+    said: Vec<Vec<u32>>,
+    keys: BTreeMap<(usize, u8), Vec<u32>>,
+    keyed: BTreeMap<u32, (usize, u8)>,
+}
+
+impl Log {
+    pub(crate) fn take(
+        &mut self,
+        what: &LogEntry,
+        now_ns: u64,
+        plan: &Plan,
+    ) -> Result<u64, String> {
+        match what {
+            LogEntry::Remade { epoch, head } => {
+                let (epoch, topics) = (Epoch::from_seed(*epoch), plan.topics.len());
+                let before = self.epochs.last().cloned();
+                let empty =
+                    || EpochLog { epoch, topics: vec![Vec::new(); topics], ids: HashSet::new() };
+                let mut life = before.map_or_else(empty, |it| EpochLog { epoch, ..it });
+                for it in &mut life.topics {
+                    it.retain(|it| it.place.seq <= *head);
+                }
+                life.ids = life.topics.iter().flatten().map(|it| it.id).collect();
+                self.epochs.push(life);
+                Ok(0)
+            }
+            LogEntry::Stored(seq, bytes) => {
+                let envelope = Envelope::decode(bytes).map_err(|it| it.to_string())?;
+                let topic = plan.topic_of(envelope.topic).ok_or("a topic of nobody")?;
+                let mut ids: Vec<u32> =
+                    envelope.items().map(|it| payload::parse(&it.payload.to_payload()).0).collect();
+                if envelope.header.kind == Kind::Forget {
+                    ids.push(NONE);
+                }
+                let Some(life) = self.epochs.last_mut() else { return Err("no epoch".to_owned()) };
+                let Some(entries) = life.topics.get_mut(topic) else { return Ok(0) };
+                for (item, id) in ids.iter().copied().enumerate() {
+                    let place = Place { seq: *seq, item: item as u16 };
+                    if id != NONE && !life.ids.insert(id) {
+                        return Err(format!("#{id} is stored twice, the second time at {place:?}"));
+                    }
+                    if let Some(key) = self.keyed.get(&id) {
+                        let mates = self.keys.get(key).map_or(&[][..], Vec::as_slice);
+                        let is_again = |it: &&Entry| {
+                            mates.contains(&it.id) && now_ns.saturating_sub(it.at_ns) < ID_NS
+                        };
+                        if let Some(it) = entries.iter().find(is_again) {
+                            return Err(format!("#{id} is stored, which is {it:?} by its id"));
+                        }
+                    }
+                    entries.push(Entry { place, id, at_ns: now_ns, bytes: 0 });
+                }
+                Ok(ids.len() as u64)
+            }
+        }
+    }
+
+    /// A node without an engine has stored a broadcast; returns whether it had done so before.
+    pub(crate) fn add(&mut self, epoch: Epoch, topic: usize, topics: usize, entry: Entry) -> bool {
+        let known = self.epochs.iter().rposition(|it| it.epoch == epoch);
+        let at = known.unwrap_or_else(|| {
+            let topics = vec![Vec::new(); topics];
+            self.epochs.push(EpochLog { epoch, topics, ids: HashSet::new() });
+            self.epochs.len() - 1
+        });
+        let is_known = self.has(entry.id);
+        if let Some(life) = self.epochs.get_mut(at) {
+            life.ids.insert(entry.id);
+            life.topics.get_mut(topic).into_iter().for_each(|it| it.push(entry));
+        }
+        is_known
+    }
+
+    /// A node without an engine starts again without the history of a topic.
+    pub(crate) fn forget(&mut self, topic: usize) {
+        let lives = self.epochs.iter_mut();
+        lives.filter_map(|it| it.topics.get_mut(topic)).for_each(Vec::clear);
+    }
+
+    /// The broadcasts stored on a topic after a position, of its epoch.
+    pub(crate) fn behind(&self, at: Position, topic: usize) -> &[Entry] {
+        let entries = self.of(at.epoch, topic).unwrap_or_default();
+        entries.get(entries.partition_point(|it| it.place <= at.place)..).unwrap_or_default()
+    }
+
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        self.epochs.last().map(|it| it.epoch)
+    }
+
+    /// What was stored on a topic in an epoch; `None` for an epoch that is not the engine's.
+    pub(crate) fn of(&self, epoch: Epoch, topic: usize) -> Option<&[Entry]> {
+        let life = self.epochs.iter().rfind(|it| it.epoch == epoch)?;
+        life.topics.get(topic).map(Vec::as_slice)
+    }
+
+    pub(crate) fn at(&self, at: Position, topic: usize) -> Option<Entry> {
+        self.of(at.epoch, topic)?.iter().rfind(|it| it.place == at.place).copied()
+    }
+
+    /// The position of a broadcast, in the last epoch that has it.
+    pub(crate) fn find(&self, id: u32, topic: usize) -> Option<Position> {
+        self.epochs.iter().rev().find_map(|life| {
+            let entry = life.topics.get(topic)?.iter().rfind(|it| it.id == id)?;
+            Some(Position { epoch: life.epoch, place: entry.place })
+        })
+    }
+
+    pub(crate) fn has(&self, id: u32) -> bool {
+        self.epochs.iter().any(|it| it.ids.contains(&id))
+    }
+
+    pub(crate) fn new_reply(&mut self, ids: Vec<u32>) -> u32 {
+        self.said.push(ids);
+        self.said.len() as u32 - 1
+    }
+
+    /// The broadcasts before a reply.
+    pub(crate) fn said(&self, said: u32) -> &[u32] {
+        self.said.get(said as usize).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn set_key(&mut self, id: u32, topic: usize, key: u8) {
+        self.keys.entry((topic, key)).or_default().push(id);
+        self.keyed.insert(id, (topic, key));
+    }
+
+    pub(crate) fn have_same_id(&self, one: u32, other: u32) -> bool {
+        one == other || self.keyed.get(&one).is_some_and(|it| self.keyed.get(&other) == Some(it))
+    }
+}

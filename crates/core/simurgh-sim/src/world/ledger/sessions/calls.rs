@@ -1,0 +1,459 @@
+//! Callbacks: which may run when, and what follows from their effects.
+
+use std::collections::VecDeque;
+
+use simurgh_core::{Reason, Stop, Wire};
+
+use super::limits::Limited;
+use super::requests::Due;
+use super::steps::Input;
+use super::{Joining, Life};
+use crate::kit::delivery::{Delivery, DeliveryKind, letter};
+use crate::kit::{NONE, payload};
+use crate::limits;
+use crate::world::ledger::{Ledger, LineEntry};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Join,
+    AfterJoin,
+    HandleIn(u32),
+    HandleInfo(u32),
+    HandleOut(u32),
+    HandleBroadcast(u32, Option<u8>),
+    Terminate(Reason),
+    Hibernate,
+}
+
+/// An effect of a callback, by the numbers of payloads and topics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Push(u32),
+    /// An event of presence that an interceptor passes on, by its letter.
+    Pass(u8, u32),
+    Broadcast(u32),
+    Subscribe(u8),
+    Unsubscribe(u8),
+    Close(u16),
+    Assign(u32),
+    Link(u32),
+    Hold,
+    Proceed,
+    Track(u32),
+    Update(u32),
+    Untrack(u8),
+    AskState,
+    /// A lifetime of its socket, as this word encodes it.
+    Expire(u32),
+    Exceed(Limited),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallEnd {
+    Nothing,
+    Reply(u8, u32),
+    Stop(Stop),
+    ReplyAndStop(u8, u32, Stop),
+    Panic,
+}
+
+/// A callback that has returned, with what its message asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Called {
+    pub(crate) chan: u32,
+    pub(crate) conn: u32,
+    pub(crate) call: Call,
+    pub(crate) acts: Vec<Act>,
+    pub(crate) end: CallEnd,
+    /// The ref of its message, or the place of its broadcast.
+    pub(crate) msg_ref: u32,
+    pub(crate) place: usize,
+}
+
+impl Ledger {
+    /// Begins a callback; returns the ref of its message and the place of its broadcast.
+    pub(crate) fn begin(&mut self, chan: u32, call: Call) -> (u32, usize) {
+        self.counts.count("callbacks", 1);
+        let Some(it) = self.sessions.chan_mut(chan) else { return (0, 0) };
+        if it.life != Life::Live {
+            let text = format!("{call:?} of channel {chan}, which is {:?}", it.life);
+            self.fail("callback", text);
+            return (0, 0);
+        }
+        let slept = std::mem::replace(&mut it.hibernates, call == Call::Hibernate);
+        match call {
+            Call::Join => {}
+            Call::AfterJoin => {
+                if !std::mem::take(&mut it.owes_after_join) {
+                    self.fail("callback", format!("channel {chan}: after_join again"));
+                }
+            }
+            Call::HandleIn(id) => return (self.take_due(Due::HandleIn { chan, id }), 0),
+            Call::HandleInfo(id) => return (self.take_due(Due::HandleInfo { chan, id }), 0),
+            Call::HandleOut(id) => return (0, self.intercepted(chan, id)),
+            Call::HandleBroadcast(id, topic) => self.relayed(chan, topic, id),
+            Call::Terminate(reason) => self.terminated(chan, reason),
+            Call::Hibernate => {
+                self.counts.count("hibernations", 1);
+                if slept {
+                    self.fail("callback", format!("channel {chan} hibernates twice"));
+                }
+            }
+        }
+        (0, 0)
+    }
+
+    /// The next broadcast that a channel is to intercept: its place, number and step.
+    pub(super) fn next_intercept(&self, chan: u32) -> Option<(usize, u32, u32)> {
+        let it = self.sessions.chan(chan).filter(|it| it.intercepts > 0)?;
+        let line = self.line(self.sessions.shard_of(it.conn), it.topic);
+        let mut entries = line.iter().enumerate().skip(it.out_cursor.max(it.from));
+        let found = entries.find(|(_, entry)| entry.except != chan && it.takes(entry));
+        found.map(|(at, entry)| (at, entry.id, entry.step))
+    }
+
+    fn intercepted(&mut self, chan: u32, id: u32) -> usize {
+        self.counts.count("interceptions", 1);
+        match self.next_intercept(chan) {
+            Some((at, next, _)) if next == id => {
+                self.sessions.chans[chan as usize].out_cursor = at + 1;
+                at
+            }
+            next => {
+                self.fail("interception", format!("{chan} intercepts {id}: next is {next:?}"));
+                0
+            }
+        }
+    }
+
+    /// The next broadcast of a further topic that a channel is to receive, or this one. Those of
+    /// the step in which it subscribed may have come before that.
+    pub(super) fn next_relayed(
+        &self,
+        chan: u32,
+        topic: u8,
+        id: Option<u32>,
+    ) -> Option<(usize, u32)> {
+        let it = self.sessions.chan(chan)?;
+        let (_, from, since) = *it.relays.iter().find(|(relayed, ..)| *relayed == topic)?;
+        let line = self.line(self.sessions.shard_of(it.conn), topic);
+        let mut entries = line.iter().enumerate().skip(from);
+        let is_next = |(_, entry): &(usize, &LineEntry)| {
+            entry.except != chan && (entry.step != since || Some(entry.id) == id)
+        };
+        entries.find(is_next).map(|(at, entry)| (at, entry.id))
+    }
+
+    fn relayed(&mut self, chan: u32, topic: Option<u8>, id: u32) {
+        self.counts.count("relayed", 1);
+        match topic.and_then(|topic| self.next_relayed(chan, topic, Some(id))) {
+            Some((at, next)) if next == id => {
+                let relays = &mut self.sessions.chans[chan as usize].relays;
+                for relay in relays.iter_mut().filter(|relay| Some(relay.0) == topic) {
+                    relay.1 = at + 1;
+                }
+            }
+            next => self.fail("relay", format!("channel {chan} receives {id}: next is {next:?}")),
+        }
+    }
+
+    fn terminated(&mut self, chan: u32, reason: Reason) {
+        let step = self.step;
+        let it = &self.sessions.chans[chan as usize];
+        let (conn, topic, join_ref) = (it.conn, it.topic, it.join_ref);
+        let (shard, has_ended_itself) = (self.sessions.shard_of(conn), it.has_ended_itself);
+        let is_expected = it.must_end.contains(&reason);
+        let from = self.accepted_before(shard, topic);
+        let mut leave_ref = None;
+        match reason {
+            Reason::Closed => self.sessions.now.closed.push(chan),
+            Reason::Left => leave_ref = Some(self.take_due(Due::Leave { chan })),
+            Reason::Rejoined if self.is_rejoin(conn, topic) => {}
+            _ if is_expected => {}
+            Reason::Crashed if self.is_overdue(chan, conn) => {}
+            _ => self.fail("reason", format!("channel {chan} ends by {reason:?}")),
+        }
+        let unseen = self.next_intercept(chan).filter(|(_, _, accepted)| *accepted < step);
+        if unseen.is_some() && reason != Reason::Closed && !has_ended_itself {
+            self.fail("interception", format!("channel {chan} ends before it saw {unseen:?}"));
+        }
+        self.sessions.shards[shard].expired.0 +=
+            u64::from(reason == Reason::Stopped(Stop::Expired));
+        let end = self.line(shard, topic).len();
+        let it = &mut self.sessions.chans[chan as usize];
+        it.end = Some(if has_ended_itself { it.out_cursor } else { end });
+        it.ended_step = step;
+        if let Some(msg_ref) = leave_ref {
+            let line = Delivery::reply(join_ref, msg_ref, b'o', payload::EMPTY);
+            self.promise(conn, topic, line, from);
+        }
+        let wire = self.sessions.conn(conn).map_or(Wire::V2, |conn| conn.wire);
+        match notice_of(reason) {
+            Some(kind) if wire == Wire::Plain => {
+                let code = if kind == DeliveryKind::Close { 1000 } else { 1011 };
+                self.sessions.must_close(conn, code);
+            }
+            Some(kind) => self.notify(chan, kind, from, true),
+            None if reason == Reason::Rejoined => {
+                self.sessions.conns[conn as usize].replaced = Some((chan, Vec::new()));
+            }
+            None => {}
+        }
+        self.take_out(chan);
+    }
+
+    pub(super) fn notify(&mut self, chan: u32, kind: DeliveryKind, from: usize, ends: bool) {
+        let it = &self.sessions.chans[chan as usize];
+        let (conn, topic) = (it.conn, it.topic);
+        let join_ref = if it.is_given { it.join_ref } else { 0 };
+        let id = match kind {
+            DeliveryKind::Close => payload::EMPTY,
+            _ => payload::CHANNEL_CRASH,
+        };
+        let line = Delivery { kind, word: 0, join_ref, msg_ref: join_ref, id };
+        self.promise_own(conn, topic, line, from, (NONE, ends));
+    }
+
+    fn take_out(&mut self, chan: u32) {
+        self.presences.channel_ended(chan);
+        let it = &mut self.sessions.chans[chan as usize];
+        (it.life, it.owes_after_join) = (Life::Ended, false);
+        let (conn, relays) = (it.conn, std::mem::take(&mut it.relays));
+        let tasks = std::mem::take(&mut it.tasks);
+        self.sessions.now.unlinked.extend(tasks);
+        self.proceeds(chan, conn);
+        let it = &mut self.sessions.conns[conn as usize];
+        it.channels.retain(|(_, joined)| *joined != chan);
+        let shard = &mut self.sessions.shards[it.shard];
+        shard.channels -= 1;
+        shard.relays -= relays.len() as u32;
+    }
+
+    /// A callback has returned: its effects are carried out after it.
+    pub(crate) fn end(&mut self, mut called: Called) -> Vec<Act> {
+        self.within_limits(&mut called);
+        self.answers_refused(&mut called);
+        self.note(|| format!("{called:?}"));
+        let Called { chan, conn, call, mut acts, end, msg_ref, place } = called;
+        let topic = self.sessions.chan(chan).map_or(0, |chan| chan.topic);
+        let shard = self.sessions.shard_of(conn);
+        let has_order = chan != NONE && !matches!(call, Call::Terminate(_));
+        let mut from = if has_order { self.line(shard, topic).len() } else { 0 };
+        self.sessions.now.pending.push((conn, VecDeque::new()));
+        for act in acts.drain(..) {
+            let broadcast = match act {
+                Act::Broadcast(id) => self.broadcasts.get(id as usize),
+                _ => None,
+            };
+            // What it sends after its own broadcast follows that.
+            let is_own =
+                broadcast.is_some_and(|made| made.weight > 0 && made.topic == usize::from(topic));
+            self.act((chan, conn, call), act, from, place);
+            from += usize::from(is_own && has_order);
+        }
+        self.outcome((chan, call), end, msg_ref, from);
+        acts
+    }
+
+    fn act(&mut self, (chan, conn, call): (u32, u32, Call), act: Act, from: usize, place: usize) {
+        let is_gone = call == Call::Terminate(Reason::Closed);
+        match act {
+            Act::Push(id) => {
+                let word = self.broadcasts.get(id as usize).map_or("p", |made| made.event);
+                self.pushes(chan, call, letter(word), id, from, place);
+            }
+            Act::Pass(word, id) => self.pushes(chan, call, word, id, from, place),
+            // It is too large to be broadcast.
+            Act::Broadcast(id) if self.broadcasts[id as usize].weight == 0 => {}
+            Act::Broadcast(id) => {
+                let last = self.sessions.now.pending.last_mut();
+                last.into_iter().for_each(|(_, ids)| ids.push_back(id));
+            }
+            Act::Subscribe(topic) => self.subscribes(chan, topic),
+            Act::Unsubscribe(topic) => self.unsubscribes(chan, topic),
+            _ if is_gone && !matches!(act, Act::Link(_)) => {}
+            Act::Close(code) => {
+                self.counts.count("closes by the application", 1);
+                self.sessions.must_close(conn, code);
+            }
+            Act::Exceed(what) => self.closes_for(conn, what),
+            Act::Expire(word) => self.lives_for(conn, limits::lifetime(word)),
+            Act::Assign(value) => self.assigns(conn, value),
+            Act::Link(task) => self.links(chan, conn, task),
+            Act::Hold | Act::Proceed => {
+                self.sessions.now.holds.push((chan, conn));
+                match act {
+                    Act::Hold => self.holds(chan, conn),
+                    _ => self.proceeds(chan, conn),
+                }
+            }
+            _ if !self.sessions.is_live(chan) => {}
+            Act::Track(_) | Act::Update(_) | Act::Untrack(_) => {
+                self.sessions.now.calls.push((chan, act));
+            }
+            Act::AskState => self.sessions.chans[chan as usize].has_asked = true,
+        }
+    }
+
+    fn pushes(&mut self, chan: u32, call: Call, word: u8, id: u32, from: usize, place: usize) {
+        let Some(it) = self.sessions.chan(chan) else { return };
+        let (conn, topic) = (it.conn, it.topic);
+        let line = Delivery::event(word, it.join_ref, id);
+        match call {
+            Call::Terminate(Reason::Closed) => {}
+            Call::Terminate(Reason::Rejoined) => {
+                let replaced = &mut self.sessions.conns[conn as usize].replaced;
+                replaced.iter_mut().for_each(|replaced| replaced.1.push(line));
+            }
+            Call::HandleOut(_) => {
+                let wire = self.sessions.conns[conn as usize].wire;
+                if self.has_form(wire, topic, &line) {
+                    self.sessions.chans[chan as usize].outs.push_back((place, line));
+                }
+            }
+            _ => self.promise(conn, topic, line, from),
+        }
+    }
+
+    pub(super) fn replies(&mut self, chan: u32, msg_ref: u32, word: u8, id: u32, from: usize) {
+        let Some(it) = self.sessions.chan(chan).filter(|chan| chan.life == Life::Live) else {
+            return;
+        };
+        let (conn, topic) = (it.conn, it.topic);
+        let line = Delivery::reply(it.join_ref, msg_ref, word, id);
+        self.promise(conn, topic, line, from);
+    }
+
+    fn subscribes(&mut self, chan: u32, topic: u8) {
+        let Some(it) = self.sessions.chan(chan).filter(|chan| chan.life == Life::Live) else {
+            return;
+        };
+        if it.relays.iter().all(|(relayed, ..)| *relayed != topic) {
+            let shard = self.sessions.shard_of(it.conn);
+            let from = self.line(shard, topic).len();
+            let since = self.step;
+            self.sessions.chans[chan as usize].relays.push((topic, from, since));
+            self.sessions.shards[shard].relays += 1;
+        }
+    }
+
+    fn unsubscribes(&mut self, chan: u32, topic: u8) {
+        let Some(it) = self.sessions.chan_mut(chan).filter(|chan| chan.life == Life::Live) else {
+            return;
+        };
+        let before = it.relays.len();
+        it.relays.retain(|(relayed, ..)| *relayed != topic);
+        let (conn, fewer) = (it.conn, before - it.relays.len());
+        let shard = self.sessions.shard_of(conn);
+        self.sessions.shards[shard].relays -= fewer as u32;
+    }
+
+    fn assigns(&mut self, conn: u32, value: u32) {
+        self.counts.count("values kept with sockets", 1);
+        let step = self.step;
+        let Some(it) = self.sessions.conn_mut(conn) else { return };
+        if std::mem::replace(&mut it.assigned_step, step) != step {
+            it.assigned_before.clear();
+        }
+        it.assigned_before.push(it.assigned.replace(value));
+    }
+
+    /// A message whose broadcast cannot be sent is answered with an error.
+    fn answers_refused(&mut self, called: &mut Called) {
+        let is_refused = |act: &Act| match act {
+            Act::Broadcast(id) => self.broadcasts[*id as usize].weight == 0,
+            _ => false,
+        };
+        if !matches!(called.call, Call::HandleIn(_)) || !called.acts.iter().any(is_refused) {
+            return;
+        }
+        let wants_none = called.msg_ref == 0;
+        called.end = match called.end {
+            CallEnd::Panic => CallEnd::Panic,
+            CallEnd::Nothing | CallEnd::Stop(_) if wants_none => called.end,
+            CallEnd::Nothing | CallEnd::Reply(..) => CallEnd::Reply(b'e', payload::REFUSED),
+            CallEnd::Stop(how) | CallEnd::ReplyAndStop(.., how) => {
+                CallEnd::ReplyAndStop(b'e', payload::REFUSED, how)
+            }
+        };
+    }
+
+    fn outcome(&mut self, (chan, call): (u32, Call), end: CallEnd, msg_ref: u32, from: usize) {
+        if !self.sessions.is_live(chan) {
+            return;
+        }
+        let (reply, reason) = match end {
+            CallEnd::Nothing => (None, None),
+            CallEnd::Reply(word, id) => (Some((word, id)), None),
+            CallEnd::Stop(how) => (None, Some(Reason::Stopped(how))),
+            CallEnd::ReplyAndStop(word, id, how) => (Some((word, id)), Some(Reason::Stopped(how))),
+            CallEnd::Panic => (None, Some(Reason::Crashed)),
+        };
+        if let (Some((word, id)), Call::HandleIn(_), false) = (reply, call, msg_ref == NONE) {
+            self.replies(chan, msg_ref, word, id, from);
+        }
+        if let Some(reason) = reason {
+            self.must_end(chan, reason, matches!(call, Call::HandleOut(_)));
+        }
+    }
+
+    pub(crate) fn must_end(&mut self, chan: u32, reason: Reason, has_ended_itself: bool) {
+        self.counts.count(if reason == Reason::Crashed { "panics" } else { "stops" }, 1);
+        self.sessions.now.ending.push(chan);
+        let Some(it) = self.sessions.chan_mut(chan) else { return };
+        it.must_end.push(reason);
+        it.has_ended_itself |= has_ended_itself;
+        let shard = self.sessions.shard_of(self.sessions.chans[chan as usize].conn);
+        self.sessions.shards[shard].expired.1 +=
+            u64::from(reason == Reason::Stopped(Stop::Expired));
+    }
+
+    /// Something that was due has come; returns the ref of its message.
+    pub(super) fn take_due(&mut self, what: Due) -> u32 {
+        let now = &mut self.sessions.now;
+        if now.due.take_if(|due| *due == what).is_some() {
+            return now.joining.map_or(0, |joining| joining.msg_ref);
+        }
+        let text = format!("{what:?} within {:?}, {:?}", now.input, now.due);
+        self.fail("callback", text);
+        0
+    }
+
+    fn is_rejoin(&self, conn: u32, topic: u8) -> bool {
+        let now = &self.sessions.now;
+        let is_it = |joining: Joining| joining.conn == conn && joining.topic == topic;
+        now.joining.is_some_and(is_it) && matches!(now.due, Some(Due::Join { .. }))
+    }
+
+    pub(crate) fn dropped(&mut self, chan: u32) {
+        self.sessions.alive -= 1;
+        if self.sessions.is_live(chan) {
+            self.fail("callback", format!("channel {chan} is dropped and was not told"));
+        }
+    }
+
+    fn is_overdue(&mut self, chan: u32, conn: u32) -> bool {
+        let (now, config) = (&self.sessions.now, &self.plan.config);
+        let Some(it) = self.sessions.conn(conn) else { return false };
+        let longest = if it.has_shut { config.close_timeout } else { config.decision_timeout };
+        // A broadcast that it intercepted may have made it proceed: too late.
+        let mut all = it.full.iter().chain(&now.proceeded);
+        let is_late = all.any(|(holds, since)| {
+            *holds == chan && now.tick.wrapping_sub(*since) > super::steps::ticks(longest)
+        });
+        let is_overdue = is_late && now.input == Input::Tick;
+        self.counts.count("of them overdue", u64::from(is_overdue));
+        is_overdue
+    }
+}
+
+/// The notice to the client that a channel ended for this reason, if there is one.
+fn notice_of(reason: Reason) -> Option<DeliveryKind> {
+    match reason {
+        Reason::Left | Reason::Stopped(Stop::Normal | Stop::Shutdown) => Some(DeliveryKind::Close),
+        Reason::Stopped(Stop::Abnormal | Stop::Expired) | Reason::Crashed => {
+            Some(DeliveryKind::Error)
+        }
+        Reason::Rejoined | Reason::Closed => None,
+    }
+}

@@ -1,0 +1,379 @@
+//! What homes of presences send, and listeners outside of channels.
+
+use std::sync::Arc;
+
+use simurgh_core::{ChannelId, Mail, PresenceCall, PresenceMail};
+
+use super::{Act, Sessions};
+use crate::kit::payload;
+use crate::kit::presence::{KEYS, Meta, PresenceEvent, letter_of};
+use crate::kit::presences::View;
+use crate::world::ledger::Ledger;
+
+/// Added to the number of a listener that a broadcast leaves out.
+const LISTENER: u32 = 1 << 31;
+
+/// A listener: it receives everything that its shard accepts on its topic.
+#[derive(Debug)]
+pub(super) struct Listening {
+    name: ChannelId,
+    shard: usize,
+    topic: u8,
+    is_ending: bool,
+    pub(super) is_on: bool,
+    is_gone: bool,
+    /// Broadcasts accepted in this step that it has not received.
+    due: Vec<u32>,
+}
+
+/// The events that a home has sent to all members of a topic.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    /// The list; `None` where it is unknown, or too long.
+    numbers: Option<Vec<u32>>,
+    /// When the last diff was sent, unless its home may have forgotten that.
+    diff_ns: Option<u64>,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self { numbers: Some(Vec::new()), diff_ns: None }
+    }
+}
+
+/// Tells the ledger what a listener receives, and when its shard drops it.
+pub(crate) struct ListenerGuard {
+    pub(crate) number: u32,
+    pub(crate) shared: Arc<crate::world::Shared>,
+}
+
+impl ListenerGuard {
+    pub(crate) fn hear(&self, id: u32) {
+        if self.shared.setup.faults.happens(crate::kit::fault::Fault::Deafen) {
+            return;
+        }
+        let mut ledger = self.shared.ledger();
+        ledger.counts.count("received by listeners", 1);
+        let due = &mut ledger.sessions.listeners[self.number as usize].due;
+        if due.first() == Some(&id) {
+            due.remove(0);
+        } else {
+            let text = format!("listener {} receives {id}, of {due:?}", self.number);
+            ledger.fail("listener", text);
+        }
+    }
+}
+
+impl Drop for ListenerGuard {
+    fn drop(&mut self) {
+        let mut ledger = self.shared.ledger();
+        let it = &mut ledger.sessions.listeners[self.number as usize];
+        if std::mem::replace(&mut it.is_gone, true) {
+            ledger.fail("listener", "a listener is gone twice");
+        }
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new_listener(&mut self, shard: usize, topic: u8) -> u32 {
+        let number = self.sessions.listeners.len() as u32;
+        let name = simurgh_core::Listener::id(shard as u16, number);
+        self.sessions.listeners.push(Listening {
+            name,
+            shard,
+            topic,
+            is_ending: false,
+            is_on: false,
+            is_gone: false,
+            due: Vec::new(),
+        });
+        number
+    }
+
+    pub(super) fn listens(&mut self, name: ChannelId) {
+        let listening = self.sessions.listeners.iter_mut().find(|listener| listener.name == name);
+        listening.into_iter().for_each(|listener| listener.is_on = true);
+    }
+
+    pub(super) fn unlistens(&mut self, name: ChannelId) {
+        let at = self.sessions.listeners.iter().position(|listener| listener.name == name);
+        if let Some(at) = at {
+            self.sessions.listeners[at].is_on = false;
+            self.sessions.now.listeners.push(at as u32);
+        }
+    }
+
+    pub(in crate::world::ledger) fn expect_listeners(
+        &mut self,
+        shard: usize,
+        topic: u8,
+        id: u32,
+        except: u32,
+    ) {
+        let Sessions { listeners, now, .. } = &mut self.sessions;
+        for (number, it) in listeners.iter_mut().enumerate() {
+            let is_it = it.is_on && (it.shard, it.topic) == (shard, topic);
+            if is_it && except != LISTENER + number as u32 {
+                it.due.push(id);
+                now.listeners.push(number as u32);
+            }
+        }
+    }
+
+    pub(super) fn check_listeners(&mut self) {
+        while let Some(number) = self.sessions.now.listeners.pop() {
+            let it = &self.sessions.listeners[number as usize];
+            if !it.due.is_empty() || it.is_on == it.is_gone {
+                let text = format!("{it:?}");
+                self.fail("listener", text);
+            }
+        }
+    }
+
+    /// Leaves a listener out of a broadcast; returns its name.
+    pub(crate) fn leave_out(&mut self, id: u32, c: u32) -> Option<ChannelId> {
+        let count = self.sessions.listeners.len();
+        let number = count.checked_sub(1 + c as usize % count.clamp(1, 4))?;
+        self.broadcasts[id as usize].except = LISTENER + number as u32;
+        Some(self.sessions.listeners[number].name)
+    }
+
+    /// Ends a listener: its shard, topic and name.
+    pub(crate) fn end_listener(&mut self, number: usize) -> Option<(usize, u8, ChannelId)> {
+        let it = self.sessions.listeners.get_mut(number).filter(|it| !it.is_ending)?;
+        it.is_ending = true;
+        Some((it.shard, it.topic, it.name))
+    }
+
+    pub(crate) fn listeners(&self) -> usize {
+        self.sessions.listeners.len()
+    }
+
+    pub(crate) fn listeners_left(&self, has_ended: impl Fn(usize) -> bool) -> usize {
+        let listeners = self.sessions.listeners.iter();
+        listeners.filter(|listener| !listener.is_gone && !has_ended(listener.shard)).count()
+    }
+
+    /// A home posts events of presence.
+    pub(crate) fn presence_posts(&mut self, mail: &Mail) {
+        match mail {
+            Mail::Broadcast(posted) => {
+                let it = posted.broadcast();
+                let topic = self.sessions.topics.number(it.topic()).unwrap_or_default();
+                let json = it.payload().json().unwrap_or_default();
+                // All shards are posted the same one.
+                let last = self.sessions.last_event.replace(Arc::clone(it));
+                if last.is_none_or(|last| !Arc::ptr_eq(&last, it))
+                    && let Some(told) = self.notes_presence(0, topic, it.event(), json, true)
+                    && let Err(wrong) = self.check_event(topic, &told)
+                {
+                    self.fail("presence", format!("{}, {json}: {wrong}", it.event()));
+                }
+            }
+            Mail::Push(push) => {
+                let first = push.channels().first().and_then(|name| self.sessions.names.get(name));
+                let topic = first.and_then(|chan| self.sessions.chan(*chan)).map(|chan| chan.topic);
+                let Some(topic) = topic else {
+                    return self
+                        .fail("presence", format!("{push:?} is for channels without a request"));
+                };
+                for (event, json) in push.events() {
+                    if event == "presence_diff" {
+                        self.fail("presence", "a diff is sent to some members");
+                    }
+                    self.notes_presence(0, topic, event, json, true);
+                }
+            }
+            Mail::Presence(_, PresenceMail::Call(name, call), _) => {
+                if let Some(chan) = self.sessions.names.get(name).copied() {
+                    self.presence_calls(chan, call);
+                }
+            }
+            Mail::Presence(topic, PresenceMail::ListAnswer(Some(events)), _) => {
+                let topic = self.sessions.topics.number(topic).unwrap_or_default();
+                for (event, json) in events.iter() {
+                    self.notes_presence(0, topic, event, json, true);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A channel's call is on its way to the home of its topic.
+    fn presence_calls(&mut self, chan: u32, call: &PresenceCall) {
+        let number = |meta: &simurgh_presence::Meta| {
+            payload::number(meta.as_str().as_bytes().get(5..).unwrap_or_default()).0
+        };
+        let act = match call {
+            PresenceCall::Track(_, meta, _) => Act::Track(number(meta)),
+            PresenceCall::Update(_, meta) => Act::Update(number(meta)),
+            PresenceCall::Untrack(key) => {
+                let place = KEYS.iter().position(|known| *known == &**key).unwrap_or_default();
+                Act::Untrack(place as u8)
+            }
+            PresenceCall::End | PresenceCall::PushState => return,
+        };
+        let made = self.sessions.now.calls.iter().position(|made| *made == (chan, act));
+        let Some(at) = made else {
+            return self.fail("presence", format!("channel {chan} has not called {act:?}"));
+        };
+        self.sessions.now.calls.remove(at);
+        let entries_max = self.plan.config.presence.channel_entries_max;
+        match act {
+            Act::Track(number) => self.presences.track(number, false, entries_max),
+            Act::Update(number) => self.presences.track(number, true, entries_max),
+            Act::Untrack(key) => self.presences.untrack(chan, key),
+            _ => {}
+        }
+    }
+
+    /// A client of several nodes receives an event of presence.
+    pub(crate) fn receive_presence(
+        &mut self,
+        (start, topic): (usize, usize),
+        view: &mut View,
+        event: &str,
+        json: &str,
+    ) {
+        let told = self.notes_presence(start, topic as u8, event, json, view.has_state);
+        let Some(told) = told else { return };
+        if view.contradicts(&told) || matches!(*told, PresenceEvent::Summary { .. }) {
+            let text = format!("start {start}: {json}, of {:?}", view.numbers);
+            return self.fail("diff", text);
+        }
+        view.receive(&told);
+    }
+
+    /// Notes an event of presence by the number of its payload; a node sends it to members that
+    /// have the list, or not yet.
+    fn notes_presence(
+        &mut self,
+        start: usize,
+        topic: u8,
+        event: &str,
+        json: &str,
+        has_list: bool,
+    ) -> Option<Arc<PresenceEvent>> {
+        let id = payload::said(json.as_bytes());
+        let Some(told) = PresenceEvent::read(event, json) else {
+            self.fail("presence", format!("{event} {json}"));
+            return None;
+        };
+        self.note(|| format!("topic {topic} sends {event} {json}"));
+        let mut checked = self.presences.check(usize::from(topic), &told);
+        match &told {
+            PresenceEvent::Diff { leaves, .. } => {
+                self.counts.count("diffs", 1);
+                // Only those leave that have left, or whose node is gone.
+                let is_present = |meta: &Meta| {
+                    let entry = self.presences.get(meta.number).filter(|entry| entry.is_live);
+                    entry.is_some_and(|entry| !self.gone.contains(&(start, entry.node)))
+                };
+                if has_list && leaves.iter().any(is_present) {
+                    checked = Err("an entry that is present leaves".to_owned());
+                }
+            }
+            PresenceEvent::State(_) => self.counts.count("states", 1),
+            PresenceEvent::Summary { count, keys, sample } => {
+                self.counts.count("summaries", 1);
+                let sampled = sample.iter().fold(0_u32, |mask, it| mask | 1 << it.key).count_ones();
+                let most = self.plan.config.presence.sample.min(*keys);
+                if keys > count || sampled as usize != most {
+                    checked = Err("the sample is wrong".to_owned());
+                }
+            }
+        }
+        if let Err(wrong) = checked {
+            self.fail("presence", format!("topic {topic}, {event} {json}: {wrong}"));
+        }
+        let told = Arc::new(told);
+        self.sessions.events.insert(id, Arc::clone(&told));
+        Some(told)
+    }
+
+    /// Checks an event for all members of a topic against those before it: each diff changes the
+    /// list, after the interval at least, and a number follows an empty list.
+    fn check_event(&mut self, topic: u8, told: &PresenceEvent) -> Result<(), String> {
+        let (now_ns, interval) = (self.now_ns, self.plan.config.presence.interval);
+        let it = &mut self.sessions.told[usize::from(topic)];
+        match told {
+            PresenceEvent::Diff { joins, leaves } => {
+                let before_ns = it.diff_ns.replace(now_ns).filter(|before| *before != now_ns);
+                let passed_ns = before_ns.map(|before| now_ns.saturating_sub(before));
+                if passed_ns.is_some_and(|passed| u128::from(passed) < interval.as_nanos()) {
+                    return Err(format!("the next diff is sent after {passed_ns:?} ns"));
+                }
+                let Some(list) = &mut it.numbers else {
+                    it.diff_ns = None;
+                    return Ok(());
+                };
+                let is_known = |meta: &Meta| list.contains(&meta.number);
+                let is_right = leaves.iter().all(is_known) && !joins.iter().any(is_known);
+                told.apply_to(list);
+                if list.is_empty() {
+                    // The home retains nothing of it, so the time of the last event is unknown.
+                    it.diff_ns = None;
+                }
+                if is_right { Ok(()) } else { Err(format!("then, {list:?} are present")) }
+            }
+            PresenceEvent::State(metas) => {
+                let list: Vec<u32> = metas.iter().map(|meta| meta.number).collect();
+                (it.numbers, it.diff_ns) = (Some(list).filter(|list| !list.is_empty()), None);
+                Ok(())
+            }
+            PresenceEvent::Summary { .. } if it.numbers.is_some() => {
+                Err("a list becomes a number without an empty list".to_owned())
+            }
+            PresenceEvent::Summary { .. } => Ok(()),
+        }
+    }
+
+    /// Whether something of presence is posted.
+    pub(crate) fn is_of_presence(mail: &Mail) -> bool {
+        match mail {
+            Mail::Presence(..) | Mail::Push(_) => true,
+            Mail::Broadcast(posted) => letter_of(posted.broadcast().event()).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Checks the answer to a question from outside of channels.
+    pub(crate) fn presence_answers(&mut self, topic: u8, json: &str) {
+        self.counts.count("lists asked for outside", 1);
+        let told = PresenceEvent::read("presence_state", json);
+        if told.is_none_or(|told| self.presences.check(usize::from(topic), &told).is_err()) {
+            self.fail("presence", format!("topic {topic} is answered with {json}"));
+        }
+    }
+
+    /// A presence that a client or a shard does not know although everything is delivered.
+    pub(crate) fn presence_unrest(&self, kept: u64, refused: u64) -> Option<String> {
+        if self.sessions.is_partial {
+            return None;
+        }
+        let (live, expected) = (self.presences.live() as u64, self.presences.refused);
+        if kept != live || refused != expected {
+            return Some(format!("{kept} of {live} presences, {refused} of {expected} refused"));
+        }
+        let topics = 0..self.sessions.topics.names.len();
+        let lists: Vec<_> =
+            topics.map(|topic| (self.presences.of(topic), self.presences.size(topic).1)).collect();
+        let max = self.plan.config.presence.list_max;
+        for (number, chan) in self.sessions.views() {
+            let Some((list, bytes)) = lists.get(usize::from(chan.topic)) else { continue };
+            let (view, len) = (&chan.view, list.len());
+            // Each state has some more bytes on the wire than in its meta.
+            let may_be_long =
+                len > max - max / 10 || bytes + 100 * len > self.sessions.bytes_max / 2;
+            let is_right = match view.count {
+                Some(count) => count == len && may_be_long,
+                None if view.has_state => view.sorted() == *list && len <= max,
+                None => !chan.has_asked,
+            };
+            if !is_right {
+                return Some(format!("channel {number} knows {view:?} of {list:?}"));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,468 @@
+//! Steps: the inputs of a core, and what is due when it returns. Lifetimes, waits and linked work.
+
+use std::time::Duration;
+
+use simurgh_core::metrics::ShardMetrics;
+use simurgh_core::{Config, TICK, nanoseconds};
+
+use super::outside::Told;
+use super::requests::Due;
+use super::{Sessions, ShardCounts, Task, code_bit};
+use crate::kit::NONE;
+use crate::world::ledger::Ledger;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Input {
+    #[default]
+    Other,
+    Tick,
+    FanOut,
+    Settle,
+    /// The connection is gone, or its client closes.
+    Ended(u32),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Time {
+    /// The ends that callbacks of one step have set, one of which counts.
+    ends_ns: Vec<Option<u64>>,
+    set_step: u32,
+    /// When its shard first ended a turn after that.
+    due_ns: Option<u64>,
+    /// It was over in this step, before a callback changed it.
+    was_over: Option<u32>,
+}
+
+pub(crate) fn ticks(time: Duration) -> u32 {
+    (time.as_nanos() / TICK.as_nanos()) as u32
+}
+
+impl Ledger {
+    pub(crate) fn begin_step(&mut self, input: Input, tick: u32) {
+        self.step += 1;
+        let now = &mut self.sessions.now;
+        let lists = [
+            &mut now.ending,
+            &mut now.closed,
+            &mut now.closing,
+            &mut now.joined,
+            &mut now.publishers,
+        ];
+        lists.into_iter().for_each(Vec::clear);
+        now.holds.clear();
+        now.proceeded.clear();
+        (now.input, now.tick) = (input, tick);
+    }
+
+    /// A core has returned; returns the socket whose channel published last.
+    pub(crate) fn end_step(&mut self, shard: usize) -> Option<u32> {
+        if let Some(due) = self.sessions.now.due.take() {
+            self.is_still_due(due);
+        }
+        self.sessions.now.joining = None;
+        let step = self.step;
+        let pending = std::mem::take(&mut self.sessions.now.pending);
+        for (conn, ids) in pending.iter().filter(|(_, ids)| !ids.is_empty()) {
+            // The join of a closing socket has no effects.
+            if self.sessions.conn(*conn).is_none_or(|conn| conn.closed_step != step) {
+                self.fail("broadcast", format!("{ids:?} of socket {conn} are never accepted"));
+            }
+        }
+        self.sessions.now.pending = pending;
+        self.sessions.now.pending.clear();
+        while let Some((chan, call)) = self.sessions.now.calls.pop() {
+            if self.sessions.is_live(chan) {
+                self.fail("presence", format!("{call:?} of channel {chan} is not posted"));
+            }
+        }
+        self.check_notified();
+        self.check_listeners();
+        if self.sessions.now.input == Input::Tick {
+            self.check_expired(shard);
+        }
+        let now = &self.sessions.now;
+        let is_open = |conn: u32| self.sessions.conn(conn).is_some_and(|conn| conn.is_open);
+        let conn_of = |chan: u32| self.sessions.chan(chan).map_or(NONE, |chan| chan.conn);
+        let owes = |chan: u32| self.sessions.chan(chan).is_some_and(|chan| chan.owes_after_join);
+        let wrong = if let Some(chan) = now.ending.iter().find(|chan| self.sessions.is_live(**chan))
+        {
+            Some(("terminate", format!("channel {chan} goes on after its end")))
+        } else if let Some(conn) = now.closing.iter().find(|conn| is_open(**conn)) {
+            Some(("close", format!("socket {conn} is open although it was to be closed")))
+        } else if let Some(chan) = now.closed.iter().find(|chan| is_open(conn_of(**chan))) {
+            Some(("reason", format!("channel {chan} ended because its socket has closed")))
+        } else {
+            let chan = now.joined.iter().find(|chan| owes(**chan));
+            chan.map(|chan| ("callback", format!("channel {chan}: no after_join")))
+        };
+        let publisher = now.publishers.last().copied();
+        if let Some((rule, text)) = wrong {
+            self.fail(rule, text);
+        }
+        publisher
+    }
+
+    fn is_still_due(&mut self, due: Due) {
+        match (due, self.sessions.now.joining) {
+            // A broadcast that it intercepted meanwhile has ended it, so nothing is left to leave.
+            (Due::Leave { chan }, Some(joining)) if !self.sessions.is_live(chan) => {
+                self.leaves_unjoined(joining);
+            }
+            _ => self.fail("callback", format!("{due:?} has not come")),
+        }
+    }
+
+    /// A socket is closed, perhaps because its client has been silent for too long.
+    pub(crate) fn over(&mut self, conn: u32, is_silent: bool) {
+        let (step, input) = (self.step, self.sessions.now.input);
+        let has_expired = self.has_expired(conn);
+        let Some(it) = self.sessions.conn_mut(conn).filter(|conn| conn.is_open) else { return };
+        (it.is_open, it.closed_step) = (false, step);
+        (it.awaiting, it.replaced, it.full, it.is_reading) = (None, None, None, false);
+        let (shard, left) = (it.shard, it.channels.len());
+        let (is_gone, is_tick) = (input == Input::Ended(conn), input == Input::Tick);
+        it.is_cut |= is_gone;
+        let counts = &mut self.sessions.shards[shard];
+        counts.open -= 1;
+        counts.sockets.retain(|open| *open != conn);
+        let drains = counts.drains;
+        if is_tick {
+            let codes = [(is_silent, 1002), (drains, 1012), (has_expired, 3000)];
+            for (_, code) in codes.into_iter().filter(|(is_reason, _)| *is_reason) {
+                self.sessions.may_close(conn, code);
+            }
+        }
+        let codes = self.sessions.conns[conn as usize].codes;
+        if has_expired && is_tick {
+            self.counts.count("sockets whose time was over", 1);
+            let expired = &mut self.sessions.shards[shard].expired;
+            expired.0 += u64::from(codes == code_bit(3000));
+            expired.1 += 1;
+        }
+        self.sessions.waiting.retain(|waits| *waits != conn);
+        if codes == 0 && !is_gone {
+            self.fail("close", format!("socket {conn} is closed for no reason"));
+        }
+        if left > 0 {
+            self.fail("terminate", format!("socket {conn} is closed, {left} channels are not"));
+        }
+    }
+
+    // Lifetimes: a socket is closed with 3000 when its time is over (PROTOCOL §7.7).
+
+    pub(crate) fn lives_for(&mut self, conn: u32, time: Option<Duration>) {
+        self.counts.count("times of sockets set", 1);
+        let (now_ns, step, was_over) = (self.now_ns, self.step, self.is_over(conn));
+        let Some(it) = self.sessions.conn_mut(conn) else { return };
+        if was_over {
+            it.time.was_over = Some(step);
+        }
+        let ends_ns = time.map(|time| now_ns.saturating_add(nanoseconds(time)));
+        if std::mem::replace(&mut it.time.set_step, step) != step {
+            it.time.ends_ns.clear();
+        }
+        it.time.ends_ns.push(ends_ns);
+        it.time.due_ns = None;
+        if !self.sessions.expiring.contains(&conn) {
+            self.sessions.expiring.push(conn);
+        }
+    }
+
+    fn is_over(&self, conn: u32) -> bool {
+        let ends_ns = self.sessions.conn(conn).map(|conn| conn.time.ends_ns.iter().flatten());
+        ends_ns.into_iter().flatten().any(|ends_ns| *ends_ns <= self.now_ns)
+    }
+
+    fn has_expired(&self, conn: u32) -> bool {
+        let was_over = self.sessions.conn(conn).and_then(|conn| conn.time.was_over);
+        was_over == Some(self.step) || self.is_over(conn)
+    }
+
+    /// After a sweep of a shard no socket is open whose time was over long ago.
+    fn check_expired(&mut self, shard: usize) {
+        if self.sessions.expiring.is_empty() || self.sessions.has_more {
+            return;
+        }
+        let every_ns = sweep_ns(&self.plan.config);
+        // The server counts in ticks, of which the first and the last are partial.
+        let (now_ns, slack_ns) = (self.now_ns, 2 * TICK.as_nanos() as u64);
+        let mut late = None;
+        let Sessions { conns, expiring, .. } = &mut self.sessions;
+        expiring.retain(|conn| {
+            let Some(it) = conns.get_mut(*conn as usize).filter(|it| it.is_open) else {
+                return false;
+            };
+            let is_later = |ends_ns: &Option<u64>| {
+                ends_ns.is_none_or(|it| it.saturating_add(slack_ns) > now_ns)
+            };
+            if it.shard != shard || it.time.ends_ns.iter().any(is_later) {
+                return true;
+            }
+            let due_ns = *it.time.due_ns.get_or_insert(now_ns);
+            if now_ns - due_ns >= every_ns && now_ns > due_ns {
+                late = Some((*conn, now_ns - due_ns));
+            }
+            true
+        });
+        if let Some((conn, late_ns)) = late {
+            self.fail("expiry", format!("socket {conn} is open, late by {late_ns} ns"));
+        }
+    }
+
+    // Channels that hold their socket, and work that ends with its channel.
+
+    pub(super) fn holds(&mut self, chan: u32, conn: u32) {
+        let since = self.sessions.now.tick;
+        if !self.sessions.is_live(chan)
+            || self.sessions.is_closing(conn)
+            || self.sessions.waits(conn)
+        {
+            return;
+        }
+        self.sessions.conns[conn as usize].full = Some((chan, since));
+        self.counts.count("holds", 1);
+    }
+
+    /// Sockets that several callbacks have held or released in this step: the order is not known.
+    pub(crate) fn sync_holds(&mut self, waits: impl Fn(u32) -> Option<bool>) {
+        let holds = std::mem::take(&mut self.sessions.now.holds);
+        for (at, (chan, conn)) in holds.iter().enumerate() {
+            let is_again = holds.iter().take(at).any(|(_, held)| held == conn);
+            let Some(waits) = waits(*conn).filter(|_| is_again) else { continue };
+            let since = self.sessions.now.tick;
+            let it = &mut self.sessions.conns[*conn as usize];
+            if it.awaiting.is_none() && !it.is_reading && it.full.is_some() != waits {
+                it.full = waits.then_some((*chan, since));
+            }
+        }
+    }
+
+    pub(super) fn proceeds(&mut self, chan: u32, conn: u32) {
+        let full = self.sessions.conn_mut(conn).map(|conn| &mut conn.full);
+        let held = full.and_then(|full| full.take_if(|(holds, _)| *holds == chan));
+        self.sessions.now.proceeded.extend(held);
+    }
+
+    /// A callback reads the value that is kept with its socket.
+    pub(crate) fn reads(&mut self, conn: u32, assigned: Option<u32>) {
+        let step = self.step;
+        // That of a socket that closes in this step may have been replaced or not.
+        let is_closing = self.sessions.is_closing(conn);
+        let Some(it) = self.sessions.conn_mut(conn).filter(|conn| conn.is_open && !is_closing)
+        else {
+            return;
+        };
+        // In a later step one of the values of that step is kept, and no older one.
+        let older = usize::from(it.assigned_step != step);
+        let is_known = it.assigned_before.iter().skip(older).any(|other| *other == assigned);
+        let expected = it.assigned;
+        if older > 0 && is_known {
+            it.assigned = assigned;
+            it.assigned_before.clear();
+        }
+        if assigned != expected && !is_known {
+            self.fail("assigned", format!("socket {conn} keeps {assigned:?}, not {expected:?}"));
+        }
+    }
+
+    pub(crate) fn new_task(&mut self, chan: u32) -> u32 {
+        self.sessions.tasks.push(Task { chan, ..Task::default() });
+        self.sessions.tasks.len() as u32 - 1
+    }
+
+    pub(super) fn links(&mut self, chan: u32, conn: u32, task: u32) {
+        self.counts.count("works linked", 1);
+        let is_there = self.sessions.is_live(chan) && !self.sessions.is_closing(conn);
+        match self.sessions.chans.get_mut(chan as usize).filter(|_| is_there) {
+            Some(chan) => chan.tasks.push(task),
+            None => self.sessions.now.unlinked.push(task),
+        }
+    }
+
+    /// Work is notified that its channel has ended, or dropped because it has finished.
+    pub(crate) fn task_notified(&mut self, task: u32) {
+        let Some(it) = self.sessions.tasks.get_mut(task as usize) else { return };
+        if std::mem::replace(&mut it.is_notified, true) {
+            self.fail("linked", format!("work {task} is notified of its end again"));
+        }
+        self.sessions.now.told.push(task);
+    }
+
+    pub(crate) fn finish_task(&mut self, which: usize) {
+        let tasks = &mut self.sessions.tasks;
+        if let Some(at) = tasks.len().checked_sub(1 + which % tasks.len().clamp(1, 16)) {
+            tasks[at].is_finished = true;
+        }
+    }
+
+    pub(crate) fn is_finished(&self, task: u32) -> bool {
+        self.sessions.tasks.get(task as usize).is_some_and(|task| task.is_finished)
+    }
+
+    fn check_notified(&mut self) {
+        let now = &mut self.sessions.now;
+        if now.told.is_empty() && now.unlinked.is_empty() {
+            return;
+        }
+        let [told, unlinked] = [&mut now.told, &mut now.unlinked].map(std::mem::take);
+        for task in told {
+            let Some(it) = self.sessions.tasks.get(task as usize) else { continue };
+            if self.sessions.is_live(it.chan) && !it.is_finished && !unlinked.contains(&task) {
+                let text = format!("work {task} is notified of its end, channel {} lives", it.chan);
+                self.fail("linked", text);
+                break;
+            }
+        }
+        let goes_on = |task: &&u32| !self.sessions.tasks[**task as usize].is_notified;
+        if let Some(task) = unlinked.iter().find(goes_on) {
+            self.fail("linked", format!("work {task} goes on without its channel"));
+        }
+    }
+
+    /// Joins that are not awaited any more have timed out.
+    pub(crate) fn check_waiting(&mut self, still_waits: impl Fn(u32) -> Option<(bool, bool)>) {
+        for conn in self.sessions.waiting.clone() {
+            let Some((waits, is_closed)) = still_waits(conn) else { continue };
+            let it = &self.sessions.conns[conn as usize];
+            let config = &self.plan.config;
+            let longest = if it.has_shut { config.close_timeout } else { config.decision_timeout };
+            let since = it.awaiting.as_ref().map_or(self.sessions.now.tick, |awaiting| awaiting.2);
+            let is_late = self.sessions.now.tick.wrapping_sub(since) > ticks(longest);
+            // A drain may close it in the same step, after its join has timed out, or before.
+            if waits || (is_closed && !is_late) {
+                continue;
+            }
+            self.sessions.shards[it.shard].refused_perhaps += u64::from(is_closed);
+            self.timed_out(conn, is_late);
+        }
+    }
+
+    /// The metrics of a shard are those that follow from what has happened.
+    pub(crate) fn check_counters(&mut self, shard: usize, metrics: &ShardMetrics) {
+        let Some(own) = self.sessions.shards.get_mut(shard) else { return };
+        let refused = metrics.joins_refused.value();
+        let perhaps = std::mem::take(&mut own.refused_perhaps);
+        if (own.refused.saturating_sub(perhaps)..own.refused).contains(&refused) {
+            own.refused = refused;
+        }
+        let counted = [
+            metrics.broadcasts.value(),
+            metrics.sockets.value(),
+            metrics.channels.value(),
+            refused,
+            metrics.errors_unmatched_topic.value(),
+        ];
+        let expected = [own.accepted, own.open, own.channels, own.refused, own.unmatched];
+        let limited = [
+            metrics.limited_joins.value(),
+            metrics.limited_messages.value(),
+            metrics.limited_bytes.value(),
+            metrics.limited_presence_calls.value(),
+            metrics.limited_payload_bytes.value(),
+        ];
+        let (over, expired) = (own.limited, own.expired);
+        let expirations = metrics.expirations.value();
+        if counted != expected || limited != over {
+            let names = "broadcasts, sockets, channels, refused joins, unmatched topics; limits";
+            let text = format!("{names}: {counted:?} {limited:?}, not {expected:?} {over:?}");
+            self.fail("metrics", text);
+        }
+        if !(expired.0..=expired.1).contains(&expirations) {
+            self.fail("metrics", format!("{expirations} expirations, not {expired:?}"));
+        }
+    }
+
+    /// Everything is delivered: clients and channels have received all that was for them.
+    pub(crate) fn check_delivered(&mut self) {
+        for conn in 0..self.sessions.conns.len() as u32 {
+            let it = &self.sessions.conns[conn as usize];
+            if it.is_open && !it.is_lost {
+                if it.is_disconnected {
+                    self.fail("disconnect", format!("socket {conn} is still open"));
+                }
+                self.check_missing(conn);
+            }
+        }
+        for chan in 0..self.sessions.chans.len() as u32 {
+            let it = &self.sessions.chans[chan as usize];
+            if !self.sessions.is_live(chan) {
+                continue;
+            }
+            let relayed =
+                it.relays.iter().find_map(|(topic, ..)| self.next_relayed(chan, *topic, None));
+            let next = self.next_intercept(chan).map(|(at, id, _)| (at, id));
+            if let Some(next) = next.or(relayed) {
+                self.fail("lost", format!("channel {chan} has not receive_delivery {next:?}"));
+            }
+        }
+        let ids = self.broadcasts.len();
+        let shards = self.sessions.shards.len() as u8;
+        let is_partial = self.sessions.is_partial;
+        let lost = (0..ids).find(|id| {
+            !matches!(self.broadcasts[*id].accepted, 0 | u8::MAX)
+                && self.broadcasts[*id].accepted != shards
+        });
+        if let Some(id) = lost.filter(|_| !is_partial) {
+            let text = format!("{:?} of {shards} shards have #{id}", self.broadcasts[id].accepted);
+            self.fail("lost", text);
+        }
+    }
+
+    /// New shards take the places of those that have all ended.
+    pub(crate) fn restart_shards(&mut self) {
+        let Sessions { shards, waiting, chans, names, listeners, .. } = &mut self.sessions;
+        let left = shards
+            .iter()
+            .position(|server| server.open + server.channels + u64::from(server.relays) > 0);
+        let wait = waiting.len();
+        shards.iter_mut().for_each(|shard| *shard = ShardCounts::default());
+        chans.iter_mut().for_each(|chan| chan.refs.clear());
+        listeners.iter_mut().for_each(|listener| listener.is_on = false);
+        names.clear();
+        self.sessions.told.fill(Told::default());
+        self.sessions.is_partial = false;
+        self.presences.refused = 0;
+        for made in &mut self.broadcasts {
+            made.accepted = u8::MAX;
+        }
+        self.counts.count("restarts", 1);
+        if left.is_some() || wait > 0 {
+            self.fail("left", format!("shard {left:?} has ended, not all on it; {wait} wait"));
+        }
+    }
+}
+
+/// How often a server looks for ended lifetimes (PROTOCOL §7.2).
+pub(super) fn sweep_ns(config: &Config) -> u64 {
+    let others = config.handshake_timeout.min(config.close_timeout).min(config.decision_timeout);
+    let shortest = config.idle_timeout.map_or(others, |idle| idle.min(others));
+    (shortest / 8).clamp(TICK, Duration::from_secs(5)).as_nanos() as u64
+}
+
+impl Sessions {
+    pub(crate) fn waits(&self, conn: u32) -> bool {
+        self.conn(conn)
+            .is_some_and(|it| it.awaiting.is_some() || it.full.is_some() || it.is_reading)
+    }
+
+    pub(crate) fn next_assigned(&mut self) -> u32 {
+        self.assigned += 1;
+        self.assigned
+    }
+
+    pub(crate) fn open_sockets(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.open).sum()
+    }
+
+    pub(crate) fn shard_ended(&mut self) {
+        self.is_partial = true;
+    }
+
+    pub(crate) fn tasks_left(&self) -> usize {
+        self.tasks.iter().filter(|task| !task.is_notified).count()
+    }
+
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}

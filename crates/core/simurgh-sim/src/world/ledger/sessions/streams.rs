@@ -1,0 +1,310 @@
+//! Compares what clients receive with what they are to be sent.
+
+use simurgh_core::Wire;
+use simurgh_proto::message::Payload;
+use simurgh_proto::serializer::ServerMessage;
+
+use super::{Conn, Own, Sessions, code_bit};
+use crate::kit::delivery::{Delivery, DeliveryKind};
+use crate::kit::presence::PresenceEvent;
+use crate::kit::topics::FIELD_BYTES_MAX;
+use crate::kit::{NONE, payload, refs};
+use crate::world::ledger::{Ledger, LineEntry};
+
+impl Ledger {
+    pub(crate) fn line(&self, shard: usize, topic: u8) -> &[LineEntry] {
+        let lines = self.starts.last().and_then(|start| start.lines.get(shard));
+        lines.and_then(|lines| lines.get(usize::from(topic))).map_or(&[], |line| &line.entries)
+    }
+
+    /// How much a shard had accepted on a topic before this step.
+    pub(super) fn accepted_before(&self, shard: usize, topic: u8) -> usize {
+        let line = self.line(shard, topic);
+        let is_new = |entry: &&LineEntry| entry.step == self.step;
+        line.len() - line.iter().rev().take_while(is_new).count()
+    }
+
+    /// A client is to be sent something behind what was accepted before this place.
+    pub(super) fn promise(&mut self, conn: u32, topic: u8, line: Delivery, from: usize) {
+        self.promise_own(conn, topic, line, from, (NONE, false));
+    }
+
+    /// The same; a channel begins with it, or the current one ends.
+    pub(super) fn promise_own(
+        &mut self,
+        conn: u32,
+        topic: u8,
+        line: Delivery,
+        from: usize,
+        (begins, ends): (u32, bool),
+    ) {
+        let step = self.step;
+        let Some(wire) = self.sessions.conn(conn).filter(|conn| conn.is_open).map(|conn| conn.wire)
+        else {
+            return;
+        };
+        if self.has_form(wire, topic, &line) {
+            let line = line.on(wire);
+            let stream = &mut self.sessions.conns[conn as usize].streams[usize::from(topic)];
+            stream.own.push_back(Own { line, step, from, begins, ends });
+        }
+    }
+
+    /// Whether a socket's serializer can encode a message.
+    pub(super) fn has_form(&self, wire: Wire, topic: u8, line: &Delivery) -> bool {
+        let made = self.broadcasts.get(line.id as usize);
+        if !made.is_some_and(|made| made.is_binary) {
+            return true;
+        }
+        match wire {
+            Wire::V1 => false,
+            Wire::V2 => {
+                let is_wide = |number: u32| refs::field_bytes(number) > FIELD_BYTES_MAX;
+                let topics = &self.sessions.topics;
+                !(topics.is_wide(topic) || is_wide(line.join_ref) || is_wide(line.msg_ref))
+            }
+            Wire::Plain | Wire::Values => true,
+        }
+    }
+
+    /// The next broadcast that a client is to receive on a topic, and its place.
+    fn next_item(&self, conn: u32, topic: u8) -> Option<(usize, Delivery)> {
+        let it = self.sessions.conn(conn)?;
+        let stream = it.streams.get(usize::from(topic))?;
+        let chan = self.sessions.chan(stream.chan)?;
+        let line = self.line(it.shard, topic);
+        let end = chan.end.unwrap_or(line.len()).min(line.len());
+        for (at, entry) in line.iter().enumerate().take(end).skip(stream.cursor) {
+            if let Some((_, sent)) = chan.outs.front().filter(|(place, _)| *place == at) {
+                return Some((at, sent.on(it.wire)));
+            }
+            if entry.except == stream.chan {
+                continue;
+            }
+            if chan.takes(entry) {
+                // Its channel receive_message it first.
+                if at >= chan.out_cursor {
+                    return None;
+                }
+                continue;
+            }
+            let sent = Delivery::event(entry.word, 0, entry.id);
+            if self.has_form(it.wire, topic, &sent) {
+                return Some((at, sent.on(it.wire)));
+            }
+        }
+        None
+    }
+
+    pub(crate) fn receive_message(&mut self, conn: u32, message: &ServerMessage<'_>) {
+        let (topic, line, sum) = Delivery::of(&self.sessions.topics, message);
+        self.receive_delivery(conn, topic, line, sum);
+    }
+
+    /// A client without a serializer receives a message.
+    pub(crate) fn receive_plain(&mut self, conn: u32, it: &Payload<'_>) {
+        let topic = self.sessions.topics.plain();
+        let line = Delivery::raw(payload::parse(it).0);
+        self.receive_delivery(conn, Some(topic), line, payload::sum(it));
+    }
+
+    /// A client receives a message; `sum` is that of its payload.
+    pub(crate) fn receive_delivery(
+        &mut self,
+        conn: u32,
+        topic: Option<u8>,
+        line: Delivery,
+        sum: u32,
+    ) {
+        let made = self.broadcasts.get(line.id as usize);
+        if made.is_some_and(|made| made.sum != 0 && made.sum != sum) {
+            return self.fail("payload", format!("socket {conn} receives {line:?} in other bytes"));
+        }
+        let Some(it) = self.sessions.conn(conn) else { return };
+        if it.has_received_close {
+            return self.fail("after close", format!("socket {conn} receives {line:?}"));
+        }
+        let Some(topic) = topic.filter(|topic| usize::from(*topic) < it.streams.len()) else {
+            return self
+                .fail("unexpected", format!("socket {conn} receives {line:?}: no such topic"));
+        };
+        let taken = self.take_promised(conn, topic, line) || self.take_item(conn, topic, line);
+        if !taken && !self.is_answer_of_presence(conn, topic, line) {
+            let name = self.sessions.topics.name(topic).to_owned();
+            let item = self.next_item(conn, topic);
+            let stream = &self.sessions.conns[conn as usize].streams[usize::from(topic)];
+            let later = stream.own.iter().any(|own| own.line == line);
+            let next = stream.own.front();
+            let text = format!(
+                "socket {conn} receives on {name:.20}: {line:?}\n  next is {next:?}\n  or {item:?} \
+                 {stream:.300?}"
+            );
+            return self.fail(if later { "order" } else { "unexpected" }, text);
+        }
+        self.counts.count("messages received", 1);
+        self.note(|| format!("#{conn} receives {line:?}"));
+    }
+
+    /// Takes a reply or a push, if it may come now.
+    fn take_promised(&mut self, conn: u32, topic: u8, line: Delivery) -> bool {
+        let it = &self.sessions.conns[conn as usize];
+        let stream = &it.streams[usize::from(topic)];
+        let may_be_missing = |own: &&Own| own.step >= it.closed_step;
+        let skipped = stream.own.iter().take_while(may_be_missing).count();
+        let Some(at) = stream.own.iter().take(skipped + 1).position(|own| own.line == line) else {
+            return false;
+        };
+        let own = stream.own[at];
+        let entries = self.line(it.shard, topic);
+        let last = stream.cursor.checked_sub(1).and_then(|at| entries.get(at));
+        let is_late = last.is_some_and(|entry| entry.step > own.step);
+        // A channel that ends itself as it intercepts gets no more.
+        if is_late || self.next_item(conn, topic).is_some_and(|(at, _)| at < own.from) {
+            return false;
+        }
+        if own.begins != NONE || own.ends {
+            self.check_complete(conn, topic);
+        }
+        let from = self.sessions.chan(own.begins).map_or(0, |chan| chan.from);
+        let stream = &mut self.sessions.conns[conn as usize].streams[usize::from(topic)];
+        stream.own.drain(..=at);
+        if own.begins != NONE || own.ends {
+            stream.chan = own.begins;
+            stream.cursor = stream.cursor.max(from);
+        }
+        if line.kind == DeliveryKind::Event {
+            self.see_presence(conn, topic, line);
+        }
+        true
+    }
+
+    /// Takes a broadcast, or what an interceptor made of it, if it comes next.
+    fn take_item(&mut self, conn: u32, topic: u8, line: Delivery) -> bool {
+        let Some((at, _)) = self.next_item(conn, topic).filter(|item| item.1 == line) else {
+            return false;
+        };
+        let it = &mut self.sessions.conns[conn as usize];
+        let step = self.starts.last().and_then(|start| {
+            let line = start.lines.get(it.shard)?.get(usize::from(topic))?;
+            Some(line.entries.get(at)?.step)
+        });
+        let stream = &mut it.streams[usize::from(topic)];
+        // What was sent before must have come before.
+        let own = stream.own.front().filter(|own| own.step < it.closed_step);
+        if own.is_some_and(|own| Some(own.step) < step) {
+            return false;
+        }
+        stream.cursor = at + 1;
+        let chan = &mut self.sessions.chans[stream.chan as usize];
+        if chan.outs.front().is_some_and(|(place, _)| *place == at) {
+            chan.outs.pop_front();
+            if chan.outs.front().is_some_and(|(place, _)| *place == at) {
+                stream.cursor = at;
+            }
+        }
+        self.counts.count("deliveries", 1);
+        self.see_presence(conn, topic, line);
+        true
+    }
+
+    /// Whether a list or a number of presences answers a channel that has requested it.
+    fn is_answer_of_presence(&mut self, conn: u32, topic: u8, line: Delivery) -> bool {
+        let stream = &self.sessions.conns[conn as usize].streams[usize::from(topic)];
+        let has_asked = self.sessions.chan(stream.chan).is_some_and(|chan| chan.has_asked);
+        let is_list = self.sessions.events.get(&line.id).is_some_and(|event| {
+            matches!(**event, PresenceEvent::State(_) | PresenceEvent::Summary { .. })
+        });
+        let is_answer = has_asked && is_list && line.kind != DeliveryKind::Reply;
+        if is_answer {
+            self.see_presence(conn, topic, line);
+        }
+        is_answer
+    }
+
+    /// A client applies an event of presence, if it is one.
+    fn see_presence(&mut self, conn: u32, topic: u8, line: Delivery) {
+        let Some(event) = self.sessions.events.get(&line.id).cloned() else { return };
+        let chan = self.sessions.conns[conn as usize].streams[usize::from(topic)].chan;
+        let Some(it) = self.sessions.chans.get_mut(chan as usize) else { return };
+        let is_blind = it.is_blind();
+        let view = &mut it.view;
+        if !is_blind && view.contradicts(&event) {
+            let text = format!("channel {chan} knows {view:?}, and receives {event:?}");
+            return self.fail("presence", text);
+        }
+        view.receive(&event);
+    }
+
+    /// The current channel of a topic ends for its client: it must have received all of it.
+    fn check_complete(&mut self, conn: u32, topic: u8) {
+        let it = &self.sessions.conns[conn as usize];
+        let Some(chan) = self.sessions.chan(it.streams[usize::from(topic)].chan) else { return };
+        let before = chan.ended_step.min(it.closed_step);
+        if chan.life == super::Life::Live {
+            return;
+        }
+        if let Some((at, line)) = self.next_item(conn, topic)
+            && self.line(it.shard, topic).get(at).is_some_and(|entry| entry.step < before)
+        {
+            let text =
+                format!("socket {conn} has not received {line:?} on {topic}, {at} of its shard");
+            self.fail("lost", text);
+        }
+    }
+
+    pub(crate) fn receive_close(&mut self, conn: u32, code: Option<u16>, reason: &str) {
+        let Some(it) = self.sessions.conn_mut(conn) else { return };
+        if std::mem::replace(&mut it.has_received_close, true) {
+            return self.fail("after close", format!("socket {conn} is closed twice"));
+        }
+        if it.is_open {
+            return self.fail("close", format!("socket {conn} is open and hears {code:?}"));
+        }
+        if let Some(code) = code.filter(|code| it.codes & code_bit(*code) == 0) {
+            let codes = it.codes;
+            return self.fail("close code", format!("socket {conn}: {code} ({codes:b} may be)"));
+        }
+        let over = it.over;
+        self.check_close_reason(conn, over, reason);
+        self.check_missing(conn);
+    }
+
+    /// Checks that a client has received everything that it must have.
+    pub(super) fn check_missing(&mut self, conn: u32) {
+        let Some(it) = self.sessions.conn(conn).filter(|conn| !conn.is_lost) else { return };
+        let missing =
+            (0..it.streams.len()).find_map(|topic| self.missing_on(it, conn, topic as u8));
+        if let Some(text) = missing {
+            self.fail("lost", format!("socket {conn} has not received {text}"));
+        }
+    }
+
+    fn missing_on(&self, it: &Conn, conn: u32, topic: u8) -> Option<String> {
+        let stream = &it.streams[usize::from(topic)];
+        let own = stream.own.iter().find(|own| own.step < it.closed_step);
+        if own.is_some() {
+            return Some(format!("on topic {topic}: {own:?}"));
+        }
+        let chan = self.sessions.chan(stream.chan)?;
+        if it.is_cut || (!it.is_open && chan.intercepts > 0) {
+            return None;
+        }
+        let (at, line) = self.next_item(conn, topic)?;
+        let entry = self.line(it.shard, topic).get(at)?;
+        let is_over = chan.life == super::Life::Ended;
+        let before = if is_over { it.closed_step.min(chan.ended_step) } else { it.closed_step };
+        (entry.step < before).then(|| format!("on topic {topic}: {line:?}, {at}"))
+    }
+}
+
+impl Sessions {
+    /// Presences as the clients of a topic's live channels know them.
+    pub(super) fn views(&self) -> impl Iterator<Item = (u32, &super::Chan)> {
+        let chans = self.chans.iter().enumerate().map(|(number, chan)| (number as u32, chan));
+        chans.filter(|(_, chan)| {
+            let conn = self.conn(chan.conn);
+            let is_there = conn.is_some_and(|conn| conn.is_open && !conn.is_lost);
+            chan.life == super::Life::Live && is_there && !chan.is_blind()
+        })
+    }
+}

@@ -1,0 +1,418 @@
+//! A node of cores: mailboxes, bytes in transit, and joins that wait for a decision.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
+
+use simurgh_core::{
+    Audience, BroadcastError, Callback, CallbackWatch, ChannelId, Cluster, Config, FanoutPermits,
+    JoinDecision, LinkedWork, Mail, Mailboxes, Node, NodeHandle, Posted, PresenceCallback,
+    PresenceConfig, PresenceMail, Publisher, Signer, ToChannel, UserSocket, WallClock, Work,
+    guarded,
+};
+use simurgh_data::Key;
+use simurgh_proto::message::Payload;
+
+use crate::kit::fault::Fault;
+use crate::kit::setup::locked;
+use crate::kit::topics::TOPIC_BYTES_MAX;
+use crate::world::Shared;
+use crate::world::ledger::Ledger;
+use crate::world::ledger::sessions::Answer;
+
+/// A join that waits for its decision.
+pub(crate) struct Decision {
+    shard: usize,
+    key: Key,
+    ticket: u32,
+    /// Its socket, on a node without others.
+    conn: u32,
+    work: JoinDecision,
+}
+
+/// The mutable state of a node.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) mailboxes: Vec<VecDeque<Mail>>,
+    /// Bytes in transit, by shard.
+    pub(crate) charged: Vec<usize>,
+    pub(crate) ended: Vec<bool>,
+    pub(crate) deciding: VecDeque<Decision>,
+    /// Decisions on their way to their shards: socket, ticket, and answer.
+    decided: Vec<(u32, u32, Answer)>,
+    pub(crate) member_counts: Vec<i64>,
+    /// Something was charged that no callback broadcast.
+    pub(crate) has_spoken: bool,
+}
+
+/// A node whose topics one application serves.
+pub(crate) struct SimNode {
+    pub(crate) shared: Arc<Shared>,
+    /// Its id, different at each start.
+    pub(crate) id: AtomicU64,
+    /// The Unix time of its clock in milliseconds when the simulation's shows 0.
+    pub(crate) skew_ms: AtomicU64,
+    user_sockets: Vec<UserSocket>,
+    history_bytes: Vec<AtomicU64>,
+    permits: FanoutPermits,
+    pub(crate) permits_all: Option<usize>,
+    pub(crate) permits_posted: AtomicUsize,
+    /// Sockets that count towards the limit of connections.
+    pub(crate) seats: AtomicI64,
+    cluster: Option<Arc<dyn Cluster>>,
+    state: Mutex<State>,
+}
+
+impl SimNode {
+    /// A node of this many shards, which is part of a cluster if `cluster` is there.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        (id, shards): (u64, usize),
+        user_sockets: Vec<UserSocket>,
+        cluster: Option<Arc<dyn Cluster>>,
+    ) -> Self {
+        let state = State {
+            mailboxes: (0..shards).map(|_| VecDeque::new()).collect(),
+            charged: vec![0; shards],
+            ended: vec![false; shards],
+            member_counts: vec![0; shared.plan.topics.len()],
+            ..State::default()
+        };
+        let permits = match &shared.plan.single {
+            Some(single) => single.permits(shards),
+            None => FanoutPermits::new(shards, 1),
+        };
+        Self {
+            shared: Arc::clone(shared),
+            id: AtomicU64::new(id),
+            skew_ms: AtomicU64::new(0),
+            user_sockets,
+            history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+            permits_all: permits.left(),
+            permits_posted: AtomicUsize::new(0),
+            seats: AtomicI64::new(0),
+            permits,
+            cluster,
+            state: Mutex::new(state),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    pub(crate) fn take(&self, shard: usize) -> Option<Mail> {
+        let mail = self.state().mailboxes.get_mut(shard)?.pop_front()?;
+        if matches!(mail, Mail::Permit) {
+            self.permits_posted.fetch_sub(1, Relaxed);
+        }
+        Some(mail)
+    }
+
+    /// Ends a shard: its mail is lost, and so is all that is posted to it later.
+    pub(crate) fn end(&self, shard: usize) {
+        let mut state = self.state();
+        state.ended[shard] = true;
+        let mail = std::mem::take(&mut state.mailboxes[shard]);
+        drop(state);
+        let permits = mail.iter().filter(|mail| matches!(mail, Mail::Permit)).count();
+        self.permits_posted.fetch_sub(permits, Relaxed);
+        drop(mail);
+    }
+
+    /// New shards take the places of those that have ended.
+    pub(crate) fn restart(&self) {
+        self.id.fetch_add(1 << 8, Relaxed);
+        let mut state = self.state();
+        let deciding = std::mem::take(&mut state.deciding);
+        state.charged.fill(0);
+        state.ended.fill(false);
+        drop(state);
+        drop(deciding);
+    }
+
+    /// Asks the application once for a decision; returns whether one waits.
+    pub(crate) fn decide_next(&self, which: usize) -> bool {
+        let mut state = self.state();
+        let which = which.checked_rem(state.deciding.len()).unwrap_or(0);
+        let Some(decision) = state.deciding.remove(which) else { return false };
+        drop(state);
+        let Decision { shard, key, ticket, conn, mut work } = decision;
+        let mut cx = TaskContext::from_waker(Waker::noop());
+        let join = match guarded(|| work.as_mut().poll(&mut cx)) {
+            Some(Poll::Pending) => {
+                let decision = Decision { shard, key, ticket, conn, work };
+                self.state().deciding.push_back(decision);
+                return true;
+            }
+            Some(Poll::Ready(join)) => Some(join),
+            None => None,
+        };
+        let answer = self.shared.ledger().decided.take().unwrap_or(Answer::Panic);
+        self.state().decided.push((conn, ticket, answer));
+        self.post(shard, Mail::Joined(key, ticket, join));
+        true
+    }
+
+    /// The socket and the answer of a decision that reaches its shard.
+    pub(crate) fn take_decided(&self, conn: u32, ticket: u32) -> Option<Answer> {
+        let mut state = self.state();
+        let is_it = |it: &(u32, u32, Answer)| (it.0, it.1) == (conn, ticket);
+        let at = state.decided.iter().position(is_it)?;
+        Some(state.decided.swap_remove(at).2)
+    }
+
+    /// The result that broadcasting a payload of this many bytes on a topic must have.
+    pub(crate) fn may_broadcast_bytes(
+        &self,
+        topic: &str,
+        bytes: usize,
+    ) -> Result<(), BroadcastError> {
+        if topic.len() > TOPIC_BYTES_MAX {
+            return Err(BroadcastError::TopicTooLong(topic.len()));
+        }
+        let bytes_max = self.config().broadcast_bytes_max();
+        match self.is_congested() {
+            _ if bytes > bytes_max => Err(BroadcastError::TooLarge { bytes, bytes_max }),
+            true => Err(BroadcastError::Congested),
+            false => Ok(()),
+        }
+    }
+
+    fn count(&self, topic: &str, by: i64) {
+        let topic = self.shared.setup.topics.number(topic);
+        let mut state = self.state();
+        let count = topic.and_then(|topic| state.member_counts.get_mut(usize::from(topic)));
+        count.into_iter().for_each(|count| *count += by);
+    }
+
+    /// Notes an event of presence; returns whether a planted fault loses it.
+    fn loses_presence(&self, mail: &mut Mail) -> bool {
+        let faults = &self.shared.setup.faults;
+        if let Mail::Presence(_, PresenceMail::Call(..), charge) = mail {
+            charge.take_if(|_| faults.happens(Fault::Uncharged));
+            if faults.happens(Fault::Untold) {
+                return true;
+            }
+        }
+        self.shared.ledger().presence_posts(mail);
+        matches!(mail, Mail::Broadcast(_)) && faults.happens(Fault::Absent)
+    }
+}
+
+struct Idle;
+
+impl LinkedWork for Idle {
+    fn is_finished(&self) -> bool {
+        false
+    }
+}
+
+impl NodeHandle for SimNode {
+    fn send(&self, channel: ChannelId, what: ToChannel) {
+        self.post(usize::from(channel.shard), Mail::ToChannel(channel, what));
+    }
+
+    fn broadcast_by(
+        &self,
+        channel: ChannelId,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) -> Result<(), BroadcastError> {
+        self.broadcast_for(channel, event, payload, audience)
+    }
+
+    fn spawn(&self, _work: Work) {}
+
+    fn spawn_linked(&self, _work: Work) -> Box<dyn LinkedWork> {
+        let Some(work) = locked(&self.shared.linking).take() else { return Box::new(Idle) };
+        if self.shared.setup.faults.happens(Fault::Unlink) {
+            // Its drop would tell it.
+            std::mem::forget(work);
+            return Box::new(Idle);
+        }
+        work
+    }
+
+    fn presence_config(&self) -> &PresenceConfig {
+        &self.config().presence
+    }
+
+    fn list_presences(&self, topic: &str, answer: PresenceCallback) {
+        self.request_presences(topic, answer);
+    }
+
+    fn member_count(&self, topic: &str) -> Option<u32> {
+        let topic = self.shared.setup.topics.number(topic)?;
+        let count = self.state().member_counts.get(usize::from(topic)).copied();
+        let counts_members = self.shared.plan.single.as_ref()?.counts_members;
+        counts_members.then_some(count.unwrap_or(0).max(0) as u32)
+    }
+}
+
+impl Node for SimNode {
+    fn config(&self) -> &Config {
+        &self.shared.setup.config
+    }
+
+    fn user_socket(&self, index: u8) -> Option<&UserSocket> {
+        self.user_sockets.get(usize::from(index))
+    }
+
+    fn id(&self) -> u64 {
+        self.id.load(Relaxed)
+    }
+
+    fn has_history(&self) -> bool {
+        self.shared.plan.history.is_some()
+    }
+
+    fn history_bytes(&self) -> &[AtomicU64] {
+        &self.history_bytes
+    }
+
+    fn permits(&self) -> &FanoutPermits {
+        &self.permits
+    }
+
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        self.cluster.as_deref()
+    }
+
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
+        let conn = match self.shared.plan.single {
+            Some(_) => self.shared.ledger().decides(ticket),
+            None => 0,
+        };
+        let decision = Decision { shard, key, ticket, conn, work };
+        self.state().deciding.push_back(decision);
+    }
+
+    fn member_joined(&self, topic: &str) {
+        if !self.shared.setup.faults.happens(Fault::Miscount) {
+            self.count(topic, 1);
+        }
+    }
+
+    fn member_left(&self, topic: &str) {
+        self.count(topic, -1);
+    }
+
+    fn release_connection(&self) {
+        if !self.shared.setup.faults.happens(Fault::Seat) {
+            self.seats.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+impl Mailboxes for SimNode {
+    fn shards(&self) -> usize {
+        self.history_bytes.len()
+    }
+
+    fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
+        let is_of_presence = Ledger::is_of_presence(&mail);
+        let is_free = is_of_presence && self.shared.setup.faults.happens(Fault::Free);
+        let mut state = self.state();
+        state.charged[shard] += if is_free { 0 } else { bytes };
+        // No publisher is paused for what its callback did not broadcast.
+        state.has_spoken |= !matches!(mail, Mail::Broadcast(_)) || is_of_presence;
+        drop(state);
+        if !self.post(shard, mail) {
+            self.discharge(shard, bytes);
+        }
+    }
+
+    fn post(&self, shard: usize, mut mail: Mail) -> bool {
+        let faults = &self.shared.setup.faults;
+        let is_single = self.shared.plan.single.is_some();
+        if is_single && Ledger::is_of_presence(&mail) && self.loses_presence(&mut mail) {
+            return false;
+        }
+        let is_alone = self.cluster.is_none();
+        let may_be_lost = match &mail {
+            Mail::Broadcast(_) => !is_single || !Ledger::is_of_presence(&mail),
+            Mail::Permit if faults.happens(Fault::LosePermit) => return true,
+            // In a cluster the engine keeps the histories.
+            Mail::History(_) => is_alone,
+            _ => false,
+        };
+        if may_be_lost && faults.happens(Fault::LoseMail) {
+            return true;
+        }
+        let mut state = self.state();
+        if state.ended.get(shard).copied().unwrap_or(true) {
+            return false;
+        }
+        if let Mail::Broadcast(posted) = &mail
+            && may_be_lost
+            && faults.happens(Fault::DoubleMail)
+        {
+            let again = Posted::new(Arc::clone(posted.broadcast()), None);
+            state.mailboxes[shard].push_back(Mail::Broadcast(again));
+        }
+        if matches!(mail, Mail::Permit) {
+            self.permits_posted.fetch_add(1, Relaxed);
+        }
+        state.mailboxes[shard].push_back(mail);
+        true
+    }
+
+    /// The running shard accepts a broadcast.
+    fn charge(&self, shard: usize, bytes: usize) {
+        self.state().charged[shard] += bytes;
+        if self.shared.plan.single.is_some() {
+            self.shared.ledger().charges(shard, bytes);
+        }
+    }
+
+    fn discharge(&self, shard: usize, bytes: usize) {
+        if self.shared.setup.faults.happens(Fault::Forget) {
+            return;
+        }
+        let mut state = self.state();
+        let left = state.charged[shard].checked_sub(bytes);
+        state.charged[shard] = left.unwrap_or(0);
+        drop(state);
+        if left.is_none() {
+            let text = format!("shard {shard} gives back {bytes} bytes that are not charged");
+            self.shared.ledger().fail("bytes", text);
+        }
+    }
+
+    fn charged(&self, shard: usize) -> usize {
+        let state = self.state();
+        if state.ended[shard] { 0 } else { state.charged[shard] }
+    }
+}
+
+impl CallbackWatch for SimNode {
+    fn enter_callback(&self, _shard: usize, _callback: Callback) {}
+
+    fn leave_callback(&self, _shard: usize) -> Duration {
+        Duration::ZERO
+    }
+
+    fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+        simurgh_core::guarded(f)
+    }
+}
+
+impl Signer for SimNode {
+    fn sign(&self, text: &str) -> String {
+        text.to_owned()
+    }
+
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        text == proof || self.shared.setup.faults.happens(Fault::Believe)
+    }
+}
+
+impl WallClock for SimNode {
+    fn unix_ms(&self, now_ns: u64) -> u64 {
+        now_ns / 1_000_000 + self.skew_ms.load(Relaxed)
+    }
+}

@@ -1,0 +1,447 @@
+//! What a seed decides before the first operation, and which operations it makes.
+
+use std::time::Duration;
+
+use super::alone::AlonePlan;
+use super::single::SinglePlan;
+use crate::kit::fault::{Fault, Faults};
+use crate::kit::setup::Setup;
+use crate::kit::topics::Topics;
+use crate::limits::Limits;
+use fastrand::Rng;
+use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
+use simurgh_core::{Config, HistoryRule, PresenceConfig};
+use simurgh_loopback::{NetworkConfig, StreamLimits};
+
+pub(crate) const MILLISECOND: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1000 * MILLISECOND;
+/// The Unix time of the engine when the simulation's clock shows 0, as in the loopback.
+const UNIX_MS: u64 = 1_767_225_600_000;
+
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// The configuration of the shards.
+    pub(crate) config: Config,
+    /// Most nanoseconds between two readings of the clock.
+    pub(crate) jump_ns: u32,
+    /// Bytes that the network holds between a peer and its socket.
+    pub(crate) window: usize,
+    /// The kinds of operations, with their weights.
+    pub(crate) weights: Vec<(Kind, u32)>,
+    pub(crate) nodes: Vec<usize>,
+    pub(crate) clients: usize,
+    pub(crate) topics: Vec<String>,
+    pub(crate) ids: usize,
+    pub(crate) network: NetworkConfig,
+    pub(crate) linger_ns: u64,
+    pub(crate) exact_max: usize,
+    pub(crate) whole_for_ns: u64,
+    pub(crate) plain_bytes: usize,
+    pub(crate) presence_bytes: usize,
+    pub(crate) down_ns: u64,
+    /// The least time between two turns of a thread: how slow threads are.
+    pub(crate) quantum_ns: u64,
+    /// How many of 256 channels track presences.
+    pub(crate) present: u8,
+    pub(crate) pad: usize,
+    pub(crate) fault: Option<(Fault, u32)>,
+    pub(crate) history: Option<HistoryPlan>,
+    /// One node without an engine, which stores the histories itself.
+    pub(crate) alone: Option<AlonePlan>,
+    /// One node without an engine and without histories.
+    pub(crate) single: Option<SinglePlan>,
+    /// How often cores get an input, at most.
+    pub(crate) steps: usize,
+}
+
+/// The kinds of plans: one node or several, with histories or without.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum World {
+    Node,
+    History,
+    Cluster,
+    ClusterHistory,
+}
+
+impl Plan {
+    /// The plan of a seed. On a single node cores get this many inputs.
+    pub(crate) fn new(world: World, seed: u64, steps: usize) -> Self {
+        match world {
+            World::Node => Self::single(seed, steps),
+            World::History => Self::alone(seed),
+            World::Cluster => Self::of_several(seed),
+            World::ClusterHistory => Self::with_history(seed),
+        }
+    }
+
+    /// Several nodes without histories.
+    pub(super) fn of_several(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x43_4c_55_53);
+        let count = [2, 2, 3, 3, 3, 4, 5, 7][rng.usize(..8)];
+        let nodes: Vec<usize> = (0..count).map(|_| rng.usize(1..=3)).collect();
+        let has_faults = rng.u8(..) < 220;
+        let faults = FAULTS.map(|kinds| (kinds, has_faults && rng.u8(..) < 90));
+        let of_faults = faults.iter().filter(|(_, occurs)| *occurs).flat_map(|(kinds, _)| *kinds);
+        let delay_ns = match rng.u8(..) {
+            0..150 => 30_000..=100_000,
+            150..220 => MILLISECOND..=20 * MILLISECOND,
+            _ => 20 * MILLISECOND..=45 * MILLISECOND,
+        };
+        let some = |rng: &mut Rng, values: [u32; 2]| match rng.u8(..) {
+            0..180 => 0,
+            180..225 => values[0],
+            _ => values[1],
+        };
+        let network = NetworkConfig {
+            delay_ns,
+            loss_per_million: if has_faults { some(&mut rng, [2_000, 60_000]) } else { 0 },
+            reorder_per_million: some(&mut rng, [20_000, 300_000]),
+            kept: None,
+            ..NetworkConfig::default()
+        };
+        let topics = rng.usize(1..=5);
+        Self {
+            seed,
+            jump_ns: 5_000,
+            window: 1 << 20,
+            weights: WEIGHTS.iter().chain(of_faults).copied().collect(),
+            clients: rng.usize(2..=4 + 2 * count),
+            topics: names(topics, rng.u8(..) < 80),
+            ids: rng.usize(1..=3),
+            network,
+            linger_ns: [SECOND / 10, 2 * SECOND, 5 * SECOND][rng.usize(..3)],
+            exact_max: [1, 3, 4096][rng.usize(..3)],
+            whole_for_ns: [SECOND, 10 * SECOND][rng.usize(..2)],
+            plain_bytes: if rng.u8(..) < 60 { 3_000 } else { 8 << 20 },
+            presence_bytes: if rng.u8(..) < 60 { 3_000 } else { 1 << 20 },
+            // The shortest was added after the seeds of the list.
+            down_ns: [10, 12, if seed.is_multiple_of(5) { 6 } else { 30 }][rng.usize(..3)] * SECOND,
+            config: patient_config([10, 50, 100][rng.usize(..3)]),
+            quantum_ns: [50_000, MILLISECOND, 10 * MILLISECOND][rng.usize(..3)],
+            present: [255, 200, 60][rng.usize(..3)],
+            pad: [0, 0, 700][rng.usize(..3)],
+            nodes,
+            fault: None,
+            history: None,
+            alone: None,
+            single: None,
+            steps: usize::MAX,
+        }
+    }
+
+    fn with_history(seed: u64) -> Self {
+        let mut plan = Self::of_several(seed);
+        // Clocks step within a stage's margin, so that ages are those of the engine.
+        let has_faults = plan.weights.len() > WEIGHTS.len() || plan.network.loss_per_million > 0;
+        let history = HistoryPlan::of(seed, &mut plan.network, has_faults);
+        plan.weights.extend(KEEPS);
+        plan.weights.extend(PURGES.iter().filter(|_| history.purges));
+        plan.weights.extend(LEADERS.iter().filter(|_| history.has_leaders));
+        plan.history = Some(history);
+        // A topic is followed for longer than the lag of a copy, as by default, so that no copy
+        // repeats what a client without a position has received.
+        if *plan.network.lag_ns.end() > 0 {
+            plan.linger_ns = 5 * SECOND;
+        }
+        plan
+    }
+
+    /// The Unix time of a node's clock when the simulation's shows 0.
+    pub(crate) fn skew_ms(&self, skew_ms: u64) -> u64 {
+        match self.history {
+            Some(_) => UNIX_MS + skew_ms % 5_000,
+            None => skew_ms,
+        }
+    }
+
+    pub(crate) fn setup(&self) -> Setup {
+        let topics = self.single.as_ref().map(SinglePlan::topics);
+        let topics = topics.unwrap_or_else(|| Topics::named(self.topics.clone()));
+        let (config, faults) = (self.config.clone(), Faults::new(self.fault));
+        Setup { config, jump_ns: self.jump_ns, topics, faults }
+    }
+
+    pub(crate) fn cluster(&self, name: &str) -> Option<ClusterConfig> {
+        let mut it = ClusterConfig::new(Prefix::new("sim").ok()?, name);
+        it.interests.linger_ns = self.linger_ns;
+        it.interests.exact_max = self.exact_max;
+        it.interests.whole_for_ns = self.whole_for_ns;
+        it.outbox.plain_bytes = self.plain_bytes;
+        it.outbox.presence_bytes = self.presence_bytes;
+        it.history = self.history.is_some().then(Default::default);
+        it.peers.gone_ns = self.down_ns;
+        it.peers.silent_ns = it.peers.silent_ns.min(self.down_ns);
+        Some(it)
+    }
+
+    /// The flags that select such a plan on the command line.
+    pub(crate) fn flags(&self) -> &'static str {
+        match (self.is_one_node(), &self.history) {
+            (true, None) => "",
+            (true, Some(_)) => " --history",
+            (false, Some(_)) => " --cluster --history",
+            (false, None) => " --cluster",
+        }
+    }
+
+    /// Draws operations for this many steps, each kind in proportion to its weight.
+    pub(crate) fn operations(&self, steps: usize) -> Vec<Op> {
+        let mut rng = Rng::with_seed(self.seed ^ 0x4f_50_53);
+        let mut sum = 0;
+        let mut sums = Vec::with_capacity(self.weights.len());
+        for (_, weight) in &self.weights {
+            sum += weight;
+            sums.push(sum);
+        }
+        // On a single node a step is an input of a core: more operations than it takes.
+        let count = if self.single.is_some() { 3 * steps + 1 } else { steps };
+        let draw = |_| {
+            let at = rng.u32(..sum);
+            let kind = self.weights[sums.partition_point(|sum| *sum <= at)].0;
+            Op { kind, a: rng.u16(..), b: rng.u16(..), c: rng.u32(..) }
+        };
+        (0..count).map(draw).collect()
+    }
+
+    /// The limits of what clients send.
+    pub(crate) fn limits(&self) -> Limits {
+        let quota = self.alone.as_ref().and_then(|it| it.quota);
+        let of_single = self.single.as_ref().and_then(|it| it.limits);
+        of_single.unwrap_or(Limits { channel: [None, quota, None, None], ..Limits::default() })
+    }
+
+    pub(crate) fn is_one_node(&self) -> bool {
+        self.alone.is_some() || self.single.is_some()
+    }
+
+    pub(crate) fn topic_of(&self, name: &str) -> Option<usize> {
+        self.topics.iter().position(|it| it == name)
+    }
+
+    /// What is in transit in the network, and at a node that runs, has arrived after this.
+    pub(crate) fn slack_ns(&self) -> u64 {
+        2 * (self.network.delay_ns.end() + 4 * self.quantum_ns) + 200 * MILLISECOND
+    }
+
+    pub(crate) fn is_local_when_away(&self) -> bool {
+        self.history.as_ref().is_some_and(|it| it.is_local_when_away)
+    }
+
+    /// How a client uses histories, if its topics have any.
+    pub(crate) fn habits(&self, client: u32) -> Habits {
+        let mut rng = Rng::with_seed(self.seed.rotate_left(17) ^ u64::from(client));
+        let Some(history) = &self.history else { return Habits::default() };
+        let opts_in = rng.u8(..) < history.opts_in;
+        let has_id = opts_in && rng.u8(..) < history.has_id;
+        let intercepts = self.alone.as_ref().is_some_and(|it| rng.u8(..) < it.intercepts);
+        Habits { opts_in, has_id, intercepts }
+    }
+
+    pub(crate) fn id_of(&self, client: u32) -> Option<usize> {
+        (client % 4 != 3).then_some(client as usize % self.ids)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct HistoryPlan {
+    pub(crate) rule: HistoryRule,
+    /// How many of 256 clients opt in, and how many of those have an id.
+    pub(crate) opts_in: u8,
+    pub(crate) has_id: u8,
+    /// Without a link, broadcasts go to local members only.
+    pub(crate) is_local_when_away: bool,
+    /// There are no faults and everything is kept: nothing justifies a gap.
+    pub(crate) is_whole: bool,
+    pub(crate) has_leaders: bool,
+    pub(crate) purges: bool,
+}
+
+impl HistoryPlan {
+    /// Draws a plan, and what it changes in the network.
+    pub(crate) fn of(seed: u64, network: &mut NetworkConfig, has_faults: bool) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x4b_43_4c_55);
+        let rule = HistoryRule {
+            count: [3, 30, 1000, 1000][rng.usize(..4)],
+            bytes: [3_000, 1 << 20, 1 << 20][rng.usize(..3)],
+            age: Duration::from_secs([20, 300, 3_000][rng.usize(..3)]),
+            only_own: false,
+        };
+        let purges = rng.u8(..) < 90;
+        let some = |rng: &mut Rng, values: [u32; 2]| match rng.u8(..) {
+            _ if !has_faults => 0,
+            0..150 => 0,
+            150..210 => values[0],
+            _ => values[1],
+        };
+        network.vanish_per_million = some(&mut rng, [5_000, 100_000]);
+        network.double_per_million = some(&mut rng, [5_000, 200_000]);
+        let age_ns = rule.age.as_nanos() as u64;
+        network.kept = Some(StreamLimits { count: rule.count, age_ns });
+        let lag_ms = if has_faults { [0, 0, 300, 3_000][rng.usize(..4)] } else { 0 };
+        network.lag_ns = 0..=lag_ms * MILLISECOND;
+        network.has_log = true;
+        let keeps_all = rule.count == 1000 && rule.bytes == 1 << 20 && rule.age.as_secs() == 3_000;
+        Self {
+            rule,
+            opts_in: 210,
+            has_id: [0, 200, 255][rng.usize(..3)],
+            is_local_when_away: Rng::with_seed(seed ^ 0x4c_4f_43).u8(..) < 80,
+            is_whole: keeps_all && !has_faults && !purges,
+            has_leaders: has_faults && rng.u8(..) < 90,
+            purges,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Habits {
+    pub(crate) opts_in: bool,
+    pub(crate) has_id: bool,
+    /// Its channels intercept.
+    pub(crate) intercepts: bool,
+}
+
+/// Names of topics, each in its own bucket, or all in one.
+fn names(count: usize, is_one_bucket: bool) -> Vec<String> {
+    let all = (0..).map(|it| format!("rooms:{it}"));
+    let first = Bucket::of("rooms:0");
+    all.filter(|it| !is_one_bucket || Bucket::of(it) == first).take(count).collect()
+}
+
+/// A configuration in which no socket is closed because it is idle or slow.
+fn patient_config(interval_ms: u64) -> Config {
+    let interval = Duration::from_millis(interval_ms);
+    let patience = Duration::from_secs(30);
+    Config {
+        presence: PresenceConfig { interval, ..PresenceConfig::default() },
+        idle_timeout: None,
+        hibernate_after: None,
+        slow_after: Duration::from_secs(1_000),
+        handshake_timeout: patience,
+        close_timeout: patience,
+        ..Config::default()
+    }
+}
+
+/// One operation. The meaning of its numbers depends on its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Op {
+    pub(crate) kind: Kind,
+    /// Mostly the client, or the shard.
+    pub(crate) a: u16,
+    /// Mostly the topic.
+    pub(crate) b: u16,
+    /// Everything else.
+    pub(crate) c: u32,
+}
+
+/// The kinds of operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Connect,
+    Join,
+    Push,
+    Leave,
+    Vanish,
+    Read,
+    Mail,
+    Turn,
+    Thread,
+    Publish,
+    Speak,
+    Listen,
+    Disconnect,
+    Wait,
+    /// A longer span of time.
+    Long,
+    /// All faults are repaired, everything is delivered, and the state is checked.
+    Rest,
+    // Faults.
+    Cut,
+    Mend,
+    Reset,
+    Lossy,
+    Partition,
+    Heal,
+    FreezeEngine,
+    ThawEngine,
+    KillEngine,
+    RestartEngine,
+    FreezeNode,
+    ThawNode,
+    Kill,
+    Start,
+    Drain,
+    ClockStep,
+    // Of kept topics.
+    /// A broadcast from outside of channels, perhaps with an id.
+    Keep,
+    Purge,
+    LookUp,
+    LoseLeader,
+    ElectLeader,
+    // Of a node without an engine.
+    /// A client takes some bytes.
+    Take,
+    Decide,
+    /// The server drains, ends and starts again; mostly with what it has saved.
+    Restart,
+    // Of a node without an engine and without histories.
+    Heartbeat,
+    /// A client sends a message with refs outside of its session.
+    Odd,
+    Close,
+    HalfClose,
+    /// The transport rejects bytes of a client.
+    Fail,
+    /// The core closes a socket, as asked from outside.
+    Kick,
+    /// The handle of a channel is used.
+    Handle,
+    /// A message that was read away from its shard is ready.
+    Reading,
+    /// A channel lets its client's messages be read again.
+    Proceed,
+    /// Linked work ends by itself.
+    Finish,
+    /// A question from outside of channels: which users are present.
+    Who,
+    /// A client sends the same message repeatedly, and all are read.
+    Burst,
+}
+
+const WEIGHTS: [(Kind, u32); 16] = [
+    (Kind::Connect, 60),
+    (Kind::Join, 110),
+    (Kind::Push, 160),
+    (Kind::Leave, 20),
+    (Kind::Vanish, 7),
+    (Kind::Read, 40),
+    (Kind::Mail, 60),
+    (Kind::Turn, 40),
+    (Kind::Thread, 60),
+    (Kind::Publish, 30),
+    (Kind::Speak, 10),
+    (Kind::Listen, 8),
+    (Kind::Disconnect, 2),
+    (Kind::Wait, 120),
+    (Kind::Long, 16),
+    (Kind::Rest, 2),
+];
+
+/// Kinds of faults: a seed has each with its end, or not at all.
+const FAULTS: [&[(Kind, u32)]; 8] = [
+    &[(Kind::Cut, 8), (Kind::Mend, 8)],
+    &[(Kind::Reset, 6)],
+    &[(Kind::Lossy, 6)],
+    &[(Kind::Partition, 6), (Kind::Heal, 5)],
+    &[(Kind::FreezeEngine, 4), (Kind::ThawEngine, 6)],
+    &[(Kind::KillEngine, 4), (Kind::RestartEngine, 6)],
+    &[(Kind::FreezeNode, 5), (Kind::ThawNode, 5)],
+    &[(Kind::Kill, 6), (Kind::Start, 9), (Kind::Drain, 5), (Kind::ClockStep, 4)],
+];
+
+const KEEPS: [(Kind, u32); 2] = [(Kind::Keep, 60), (Kind::LookUp, 20)];
+const PURGES: [(Kind, u32); 1] = [(Kind::Purge, 8)];
+const LEADERS: [(Kind, u32); 2] = [(Kind::LoseLeader, 5), (Kind::ElectLeader, 12)];

@@ -1,0 +1,184 @@
+//! Operations on kept topics from outside of channels, and faults of the engine.
+
+use std::sync::{Arc, Mutex};
+
+use crate::kit::setup::locked;
+use crate::kit::{NONE, payload};
+use simurgh_core::{
+    Broadcast, HistoryPage, HistoryRequest, KeptAt, Mailboxes, NotKept, Publisher, Range,
+};
+use simurgh_history::Position;
+use simurgh_loopback::RestartData;
+
+use super::Simulation;
+use crate::world::ledger::{Entry, Ledger};
+use crate::world::plan::{MILLISECOND, SECOND};
+use crate::world::{Shared, SimNode};
+
+const KEYS: u32 = 4;
+const PAGE_MAX: usize = 50;
+
+impl Simulation {
+    pub(crate) fn read_log(&self) {
+        let log = self.network.take_log();
+        if log.is_empty() {
+            return;
+        }
+        let plan = &self.shared.plan;
+        let mut ledger = self.shared.ledger();
+        for it in log {
+            ledger.note(|| format!("the engine: {it:?}").chars().take(60).collect());
+            match ledger.log.take(&it, self.clock_ns, plan) {
+                Ok(count) => ledger.counts.count("stored", count),
+                Err(wrong) => ledger.fail("log", wrong),
+            }
+        }
+    }
+
+    /// The engine starts again: with its data, without, or with an older copy.
+    pub(crate) fn restart_engine(&self, c: u32) {
+        let data = match c & 3 {
+            0 | 1 => RestartData::Stays,
+            2 => RestartData::Lost,
+            _ => RestartData::Older(u64::from(c >> 8) % 10_000 * MILLISECOND),
+        };
+        self.shared.note(|| format!("the engine starts again: {data:?}"));
+        self.network.restart(data);
+        self.read_log();
+    }
+
+    /// Broadcasts from outside of channels, perhaps with an id, and checks the answer.
+    pub(crate) fn keep(&self, slot: usize, topic: usize, c: u32) {
+        let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
+        let (node, start) = (Arc::clone(&running.node), running.start);
+        let mut ledger = self.shared.ledger();
+        let id = ledger.new_broadcast(topic, start, NONE);
+        let key = (c >> 8 & 3 != 0).then_some((c >> 12) % KEYS);
+        if let Some(key) = key {
+            ledger.log.set_key(id, topic, key as u8);
+        }
+        drop(ledger);
+        let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
+        let shared = Arc::clone(&self.shared);
+        let answer = Box::new(move |it| check_stored(&mut shared.ledger(), (id, topic), it));
+        let payload = payload::make(id, 0, 0, c >> 4 & 7 == 0);
+        let said = key.map(|key| format!("key-{key}").into());
+        let done = node.keep(Broadcast::new(name, "c", payload), said, Some(answer));
+        self.shared.note(|| format!("#{id} is said on start {start} with {key:?}: {done:?}"));
+    }
+
+    pub(crate) fn purge(&self, slot: usize, topic: usize) {
+        let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
+        let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
+        self.shared.note(|| format!("{name} is to be forgotten, says start {}", running.start));
+        self.shared.ledger().order.purge(topic);
+        running.node.request_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
+    }
+
+    pub(crate) fn look_up(&self, slot: usize, topic: usize, c: u32) {
+        let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
+        let since = self.clients.iter().filter_map(|it| it.views.get(topic)?.at);
+        let since = since.clone().nth(c as usize >> 8 & 3).filter(|_| c & 1 == 0);
+        self.read_page(&running.node, topic, since, Arc::default());
+    }
+
+    fn read_page(
+        &self,
+        node: &SimNode,
+        topic: usize,
+        since: Option<Position>,
+        seen: Arc<Mutex<Option<Position>>>,
+    ) {
+        let range = Range { since, limit: PAGE_MAX, is_reverse: false };
+        let shared: Arc<Shared> = Arc::clone(&self.shared);
+        let answer = Box::new(move |page: HistoryPage| {
+            *locked(&seen) = Some(page.position);
+            check_page(&mut shared.ledger(), topic, since, &page);
+        });
+        let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
+        node.request_history(HistoryRequest::Read(name.into(), range, answer));
+    }
+
+    /// Checks that every node knows all that is stored, once everything is delivered.
+    pub(crate) fn read_everywhere(&mut self) {
+        let mut asked = Vec::new();
+        for running in self.nodes.iter().flatten().filter(|it| !it.is_draining) {
+            for topic in 0..self.shared.plan.topics.len() {
+                let seen = Arc::default();
+                self.read_page(&running.node, topic, None, Arc::clone(&seen));
+                asked.push((running.start, topic, seen));
+            }
+        }
+        self.pass(4 * SECOND + 4 * self.shared.plan.slack_ns());
+        let age_ns =
+            self.shared.plan.history.as_ref().map_or(0, |it| it.rule.age.as_nanos() as u64);
+        let mut ledger = self.shared.ledger();
+        for (start, topic, seen) in asked {
+            let (seen, epoch) = (*locked(&seen), ledger.log.epoch());
+            let Some(epoch) = epoch else { continue };
+            let last = ledger.log.of(epoch, topic).and_then(|it| it.last()).copied();
+            // Once all of a topic is too old, a node may not know its last position.
+            let last = last.filter(|it| self.clock_ns.saturating_sub(it.at_ns) < age_ns);
+            let is_there = match (seen, last) {
+                (None, _) => false,
+                (Some(_), None) => true,
+                (Some(seen), Some(last)) => seen.epoch == epoch && seen.place >= last.place,
+            };
+            if !is_there {
+                let text = format!("start {start} knows {topic} up to {seen:?}, of {last:?}");
+                ledger.fail("read", text);
+            }
+        }
+    }
+}
+
+/// Checks the answer to a broadcast from outside: its position, or an error.
+fn check_stored(ledger: &mut Ledger, (id, topic): (u32, usize), outcome: Result<KeptAt, NotKept>) {
+    ledger.note(|| format!("#{id}: {outcome:?}"));
+    match outcome {
+        Ok(at) => {
+            ledger.counts.count("known by their ids", u64::from(at.is_duplicate));
+            let entry = ledger.log.at(at.position, topic);
+            if entry.is_none_or(|it| !ledger.log.have_same_id(it.id, id)) {
+                let text = format!("#{id} is said to stand at {at:?}, where {entry:?} is");
+                ledger.fail("answer", text);
+            }
+        }
+        Err(NotKept::Unconfirmed) => ledger.counts.count("unconfirmed", 1),
+        Err(NotKept::Refused(_) | NotKept::Full | NotKept::LocalOnly) => {
+            ledger.counts.count("refused", 1);
+            if ledger.log.has(id) {
+                ledger.fail("answer", format!("#{id} is stored, and said not to be"));
+            }
+        }
+    }
+}
+
+/// Checks that what is read is what is stored, without holes.
+fn check_page(ledger: &mut Ledger, topic: usize, since: Option<Position>, page: &HistoryPage) {
+    ledger.counts.count("pages", 1);
+    let HistoryPage { gap, position, messages, .. } = page;
+    let mut before = since.filter(|it| gap.is_none() && it.epoch == position.epoch);
+    let mut wrong = None;
+    let heads = messages.iter().map(|it| (it.position, Some(payload::parse(&it.payload()).0)));
+    let end = (messages.len() < PAGE_MAX).then_some((*position, None));
+    for (at, id) in heads.chain(end) {
+        let entry = ledger.log.at(at, topic);
+        if id.is_some() && entry.map(|it| it.id) != id {
+            wrong = Some(format!("#{id:?} at {at}, where {entry:?} is"));
+        }
+        if let Some(before) = before {
+            let entries = ledger.log.of(at.epoch, topic).unwrap_or_default();
+            let is_between =
+                |it: &&Entry| it.place > before.place && it.place < at.place && it.id != NONE;
+            let missed = entries.iter().find(is_between);
+            if let Some(missed) = missed {
+                wrong = Some(format!("{missed:?} is missing before {at}"));
+            }
+        }
+        before = Some(at).filter(|_| !messages.is_empty() || before.is_some());
+    }
+    if let Some(wrong) = wrong {
+        ledger.fail("page", format!("topic {topic} from {since:?}, {gap:?}: {wrong}"));
+    }
+}

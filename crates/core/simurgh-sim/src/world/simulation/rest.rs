@@ -1,0 +1,343 @@
+//! Checks after all faults are repaired and everything is delivered: nothing is missing without a
+//! notice, all clients have the presences, disconnected sockets are closed, and interests are those
+//! of the members. When all clients have left, nothing is left.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+use crate::kit::client::Connection;
+use crate::kit::presence::PresenceEvent;
+use crate::kit::setup::locked;
+use simurgh_cluster::{Adapter, Class, LinkState, Space};
+use simurgh_core::{Mailboxes, PresenceList};
+
+use super::{Listening, Simulation};
+use crate::world::plan::{MILLISECOND, SECOND};
+use crate::world::running::RunningNode;
+
+/// How long a link may take to come back.
+const LINKS_NS: u64 = 10 * SECOND;
+/// Within this time after a link is new, no node times out.
+const SETTLES_NS: u64 = 10 * SECOND;
+/// A lost delta is found by the last repetition of a version, at the latest.
+const REPEATS_NS: u64 = 26 * SECOND;
+/// The slow round finds what a topic lacks, and some attempts fetch it.
+const ROUND_NS: u64 = 50 * SECOND;
+/// Seconds in which one node delivers everything.
+const RESTS_MAX: usize = 60;
+/// Envelopes that may be in transit although everything else is delivered.
+const BEATS: usize = 4;
+/// Subscriptions that are allowed at any time.
+const HELD_LEAST: usize = 8_192;
+
+impl Simulation {
+    /// Repairs everything, delivers it, and checks the state.
+    pub(crate) fn rest(&mut self) {
+        if self.shared.plan.alone.is_some() {
+            return self.rest_alone();
+        }
+        self.mend();
+        let mended_ns = self.clock_ns;
+        let plan = &self.shared.plan;
+        let slack_ns = 4 * plan.slack_ns();
+        let loss = plan.network.loss_per_million > 0;
+        let mut span_ns = LINKS_NS + SETTLES_NS + plan.down_ns + REPEATS_NS + slack_ns;
+        if !std::mem::take(&mut self.faults.is_any) && !loss {
+            span_ns = REPEATS_NS + slack_ns;
+        }
+        if plan.history.is_some() {
+            span_ns += ROUND_NS;
+        }
+        let quantum_ns = std::mem::replace(&mut self.quantum_ns, 10 * MILLISECOND);
+        self.pass(span_ns);
+        self.check_rest(mended_ns);
+        self.quantum_ns = quantum_ns;
+        self.restore_loss();
+    }
+
+    fn rest_alone(&mut self) {
+        let quantum_ns = std::mem::replace(&mut self.quantum_ns, 5 * MILLISECOND);
+        for _ in 0..RESTS_MAX {
+            self.pass(SECOND);
+            if !self.is_busy() {
+                break;
+            }
+        }
+        self.quantum_ns = quantum_ns;
+        if self.shared.has_failed() {
+            return;
+        }
+        let shards = self.running_nodes().flat_map(|it| &it.shards);
+        let unconfirmed = shards.map(|it| it.metrics.errors_unconfirmed.value()).sum();
+        let mut ledger = self.shared.ledger();
+        let counted = ledger.counts.of("unconfirmed");
+        ledger.counts.count("unconfirmed", u64::saturating_sub(unconfirmed, counted));
+        ledger.check_stored(unconfirmed);
+        self.clients.iter().for_each(|it| it.check_rest(&mut ledger));
+    }
+
+    /// Whether a client has sent or is to receive something.
+    fn is_busy(&self) -> bool {
+        self.clients.iter().filter_map(|client| client.connection.as_ref()).any(|line| {
+            let running = self.nodes.get(line.slot).and_then(Option::as_ref);
+            let server = running.and_then(|running| running.shards.get(line.shard));
+            server.and_then(|server| server.net.peer(line.key)).is_some_and(|peer| {
+                let is_read = peer.inbound.is_empty() && peer.stash.is_empty();
+                !is_read || !peer.queue.is_empty() || !peer.pipe.is_empty()
+            })
+        })
+    }
+
+    fn check_rest(&mut self, mended_ns: u64) {
+        self.check_nodes();
+        self.check_interests();
+        let answers = self.list_presences_everywhere();
+        if self.shared.plan.history.is_some() {
+            self.read_everywhere();
+        }
+        let mut ledger = self.shared.ledger();
+        ledger.check_deliveries();
+        ledger.check_disconnects(mended_ns);
+        ledger.counts.count("rests", 1);
+        self.clients.iter().for_each(|it| it.check_rest(&mut ledger));
+        // A node without room for its answer is asked again, after the list was answered.
+        let has_room = self.shared.plan.presence_bytes > 1 << 16;
+        for (start, topic, numbers) in answers {
+            let there = ledger.presences.of(topic);
+            if has_room && numbers.as_ref() != Some(&there) {
+                let text = format!("start {start} says {numbers:?} of topic {topic}: {there:?}");
+                ledger.fail("list", text);
+            }
+        }
+        drop(ledger);
+        self.check_sockets();
+    }
+
+    fn list_presences_everywhere(&mut self) -> Vec<(usize, usize, Option<Vec<u32>>)> {
+        type Answers = Arc<Mutex<Vec<(usize, usize, Option<Vec<u32>>)>>>;
+        let answers = Answers::default();
+        let topics = self.shared.plan.topics.clone();
+        let mut asked = 0;
+        for running in self.running_nodes().filter(|it| !it.is_draining) {
+            for (topic, name) in topics.iter().enumerate() {
+                let (start, answers) = (running.start, Arc::clone(&answers));
+                let answer = move |list: PresenceList| {
+                    let numbers = match PresenceEvent::read("presence_state", &list.json) {
+                        Some(PresenceEvent::State(metas)) => {
+                            let mut numbers: Vec<u32> = metas.iter().map(|it| it.number).collect();
+                            numbers.sort_unstable();
+                            Some(numbers)
+                        }
+                        _ => None,
+                    };
+                    locked(&answers).push((start, topic, numbers));
+                };
+                running.node.request_presences(name, Box::new(answer));
+                asked += 1;
+            }
+        }
+        self.pass(SECOND + 2 * self.shared.plan.slack_ns());
+        let answers = std::mem::take(&mut *locked(&answers));
+        if answers.len() != asked {
+            self.shared.ledger().fail("list", format!("{} of {asked} are answered", answers.len()));
+        }
+        answers
+    }
+
+    fn check_nodes(&self) {
+        let ids: BTreeSet<_> =
+            self.running_nodes().filter(|it| !it.is_draining).map(|it| it.id).collect();
+        for running in self.running_nodes().filter(|it| !it.is_draining) {
+            let cluster = &running.thread.node.cluster;
+            let mut known: BTreeSet<_> = cluster.peers().live().collect();
+            known.insert(running.id);
+            let is_right = cluster.state().0 == LinkState::Up
+                && known == ids
+                && cluster.peers().iter().count() + 1 == ids.len()
+                // Beats are in transit at any time.
+                && cluster.outbox().len_of(Class::Plain) == 0
+                && cluster.adapter().in_flight() <= BEATS;
+            if !is_right {
+                let text = format!(
+                    "start {}: {:?}, {known:?} of {ids:?}, {} under way",
+                    running.start,
+                    cluster.state(),
+                    cluster.adapter().in_flight()
+                );
+                self.shared.ledger().fail("nodes", text);
+            }
+        }
+    }
+
+    /// Checks that interests are in topics with members or listeners.
+    fn check_interests(&self) {
+        for running in self.running_nodes() {
+            for (topic, name) in self.shared.plan.topics.iter().enumerate() {
+                let expected = self.wanted_shards(running, topic);
+                let shards = running.thread.shards(name);
+                let is_heard = expected.is_empty() || self.network.is_heard(running.link, name);
+                if shards != expected || !is_heard {
+                    let text = format!(
+                        "start {}, topic {topic}: {shards:?} for {expected:?}, in force: \
+                         {is_heard}",
+                        running.start
+                    );
+                    self.shared.ledger().fail("interests", text);
+                }
+            }
+        }
+    }
+
+    fn wanted_shards(&self, running: &RunningNode, topic: usize) -> BTreeSet<usize> {
+        let members = self.clients.iter().filter_map(|it| {
+            let line = it.connection.as_ref().filter(|it| it.start == running.start)?;
+            it.channels.get(topic)?.as_ref().filter(|it| it.is_joined).map(|_| line.shard)
+        });
+        let is_here = |it: &&Listening| (it.start, it.topic) == (running.start, topic);
+        let listening = self.listening.iter().filter(is_here).map(|it| it.shard);
+        members.chain(listening).collect()
+    }
+
+    fn check_sockets(&self) {
+        let mut ledger = self.shared.ledger();
+        let mut wrong = None;
+        for (number, it) in ledger.disconnects.iter().enumerate() {
+            for (start, conn) in it.sockets.iter().filter(|at| it.done.contains(&at.0)) {
+                let is_it = |line: &Connection| (line.start, line.number) == (*start, *conn);
+                if self.clients.iter().any(|it| it.connection.as_ref().is_some_and(is_it)) {
+                    wrong = Some(format!("disconnect {number} has left socket {conn} open"));
+                }
+            }
+        }
+        if let Some(text) = wrong {
+            ledger.fail("disconnect", text);
+        }
+    }
+
+    pub(crate) fn check_bounds(&mut self, slot: usize) {
+        let plan = &self.shared.plan;
+        let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
+        let cluster = &running.thread.node.cluster;
+        let counts = cluster.interests().counts();
+        let held_max = HELD_LEAST.max(2 * plan.exact_max);
+        let plain = cluster.outbox().bytes_of(Class::Plain);
+        let starts = self.shared.ledger().starts.len();
+        let is_bounded = counts.exact <= plan.exact_max
+            && counts.exact + counts.whole <= held_max
+            && counts.topics <= plan.topics.len()
+            && plain <= plan.plain_bytes
+            && cluster.peers().iter().count() < starts;
+        if !is_bounded {
+            let text = format!("start {}: {counts:?}, {plain} bytes, {starts}", running.start);
+            self.shared.ledger().fail("bounds", text);
+        }
+    }
+
+    pub(crate) fn end_all(&mut self) {
+        if !self.shared.has_failed() {
+            self.rest();
+        }
+        (0..self.clients.len()).for_each(|client| self.vanish(client));
+        let listening = std::mem::take(&mut self.listening);
+        listening.iter().for_each(|it| self.unlisten(it));
+        if self.shared.has_failed() {
+            return;
+        }
+        if self.shared.plan.alone.is_some() {
+            self.rest();
+            return self.check_left();
+        }
+        let plan = &self.shared.plan;
+        let lingers_ns = plan.linger_ns / 4 * 5 + plan.whole_for_ns;
+        let mut span_ns = REPEATS_NS + 2 * lingers_ns + 4 * plan.slack_ns();
+        if plan.history.is_some() {
+            span_ns += ROUND_NS;
+        }
+        self.quantum_ns = 20 * MILLISECOND;
+        self.pass(span_ns);
+        if !self.shared.has_failed() {
+            self.check_left();
+        }
+    }
+
+    /// Checks that nothing is left of what has ended.
+    pub(crate) fn check_left(&self) {
+        let mut found = Vec::new();
+        for running in self.running_nodes() {
+            let cluster = &running.thread.node.cluster;
+            let counts = cluster.interests().counts();
+            let outbox = (cluster.outbox().len(), cluster.adapter().in_flight() <= BEATS);
+            let left = [
+                self.network.wanted_topics(running.link),
+                cluster.followed(),
+                cluster.store_bytes(),
+            ];
+            let is_covered = self.shared.plan.topics.iter().any(|it| {
+                let of = |space| cluster.interests().covering(space, it);
+                of(Space::Broadcast).is_some() || of(Space::Presence).is_some()
+            });
+            if counts != Default::default() || left != [0; 3] || outbox != (0, true) || is_covered {
+                found.push(format!("start {}: {counts:?}, {left:?}, {outbox:?}", running.start));
+            }
+            found.extend(running.left_on_shards());
+        }
+        let mut ledger = self.shared.ledger();
+        if self.is_single() {
+            let state = self.nodes[0].as_ref().map(|it| it.node.state());
+            let ended = state.as_ref().map_or(&[][..], |it| &it.ended);
+            let left = [
+                ledger.sessions.alive,
+                self.shared.ready.load(Relaxed),
+                self.shared.assigned.load(Relaxed),
+                ledger.listeners_left(|shard| ended[shard]) as i64,
+                ledger.sessions.tasks_left() as i64,
+            ];
+            if left != [0; 5] {
+                let names = "channels, prepared, assigned, listeners, linked works";
+                found.push(format!("{names}: {left:?}"));
+            }
+        }
+        if !found.is_empty() {
+            ledger.fail("left", found.join("; "));
+        }
+    }
+}
+
+impl RunningNode {
+    /// What is left of sockets and channels on its shards, if anything.
+    fn left_on_shards(&self) -> Vec<String> {
+        let plan = &self.node.shared.plan;
+        let mut found = Vec::new();
+        // Homes that end notify no shard: answers that others keep end with the server.
+        let is_whole = self.shards.iter().all(|server| !server.has_ended);
+        let state = self.node.state();
+        for (shard, server) in self.shards.iter().enumerate().filter(|(_, it)| !it.has_ended) {
+            let it = &server.metrics;
+            let presences = server.core.presences();
+            let mut left = vec![
+                it.sockets.value(),
+                it.channels.value(),
+                it.fanout_topics.value(),
+                it.channels_hibernating.value(),
+                it.presences.value() + u64::from(presences.topics > 0),
+                server.core.history_waits() as u64,
+                state.charged[shard] as u64,
+                server.net.frames.get().unsigned_abs(),
+            ];
+            // The listeners that tell the order of histories stay.
+            if plan.alone.is_none() {
+                left.extend([it.subscriptions.value(), it.topics.value()]);
+                left.push(presences.answers as u64 * u64::from(is_whole));
+            }
+            if left.iter().any(|it| *it != 0) {
+                found.push(format!("shard {shard} of start {}: {left:?}", self.start));
+            }
+        }
+        let seats = self.node.seats.load(Relaxed);
+        if seats != 0 || state.member_counts.iter().any(|it| *it != 0) {
+            found.push(format!("{seats} seats, members {:?}", state.member_counts));
+        }
+        found
+    }
+}

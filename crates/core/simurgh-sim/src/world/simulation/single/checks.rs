@@ -1,0 +1,185 @@
+//! Checks after each step of a core: bounds, waits, permits and counters.
+
+use simurgh_core::{Mail, NETWORK, Node, Phase, PresenceMail, Publisher};
+use simurgh_data::Key;
+
+use super::Simulation;
+use crate::world::Shard;
+use crate::world::ledger::sessions::{Input, Life, ticks};
+use crate::world::node::SimNode;
+
+/// Publishers that are read again in one turn at most.
+const RELEASED_MAX: usize = 16;
+
+impl Simulation {
+    pub(crate) fn check_step(&mut self, shard: usize, input: Input) {
+        let shared = std::sync::Arc::clone(&self.shared);
+        let Some(running) = self.nodes[0].as_mut() else { return };
+        let Some(server) = running.shards.get_mut(shard) else { return };
+        let mut ledger = shared.ledger();
+        ledger.running = None;
+        let tick = server.net.now.tick;
+        if input == Input::Tick && ledger.sessions.has_waiting() {
+            let clients = self.clients.iter().filter_map(|client| client.connection.as_ref());
+            let keys: Vec<(u32, Key)> =
+                clients.filter(|it| it.shard == shard).map(|it| (it.number, it.key)).collect();
+            let net = &server.net;
+            ledger.check_waiting(|conn| {
+                let key = keys.iter().find(|(number, _)| *number == conn)?.1;
+                let phase = net.peer(key)?.socket.phase();
+                let is_closed = matches!(phase, Phase::Closing | Phase::Ending);
+                Some((phase == Phase::Waiting, is_closed))
+            });
+        }
+        let idle = shared.setup.config.idle_timeout.map(ticks);
+        while let Some(key) = server.net.touched.pop() {
+            let Some(peer) = server.net.peer(key) else { continue };
+            if matches!(peer.socket.phase(), Phase::Closing | Phase::Ending) {
+                let silent = tick.wrapping_sub(peer.heard_tick);
+                ledger.over(peer.conn, idle.is_some_and(|idle| silent > idle));
+            }
+        }
+        if let Input::Ended(conn) = input {
+            ledger.over(conn, false);
+        }
+        let net = &server.net;
+        ledger.sync_holds(|conn| {
+            let peer = net.peers().find(|peer| peer.conn == conn)?;
+            Some(peer.socket.phase() == Phase::Waiting)
+        });
+        let publisher = ledger.end_step(shard);
+        ledger.check_counters(shard, &server.metrics);
+        let (seats, open) = (
+            running.node.seats.load(std::sync::atomic::Ordering::Relaxed),
+            ledger.sessions.open_sockets(),
+        );
+        if seats != open as i64 {
+            ledger.fail("seats", format!("{seats} seats are taken, {open} sockets open"));
+        }
+        drop(ledger);
+        let wrong = match input {
+            Input::Settle => {
+                server.wrong_settled(&running.node).or_else(|| wrong_charges(&running.node))
+            }
+            Input::FanOut => {
+                let late = server.net.sent_late.get();
+                (late > 0).then(|| ("slice", format!("{shard} sends {late} times after its time")))
+            }
+            _ => None,
+        };
+        let wrong = wrong.or_else(|| server.wrong_closing()).or_else(|| {
+            let is_jammed = running.node.is_jammed() && !running.node.state().has_spoken;
+            let conn = publisher.filter(|_| is_jammed)?;
+            let peer = server.net.peers().find(|peer| peer.conn == conn)?;
+            let is_read = peer.socket.is_open() && !peer.is_held;
+            is_read.then(|| ("held", format!("socket {conn} publishes and is read")))
+        });
+        let wrong = wrong.or_else(|| wrong_permits(&running.node, &running.shards));
+        if let Some((rule, text)) = wrong {
+            shared.ledger().fail(rule, text);
+        }
+    }
+
+    /// The clients that are present in each topic are counted.
+    pub(super) fn check_census(&self) {
+        let Some(node) = self.node(0).filter(|_| self.single().counts_members) else { return };
+        let mut ledger = self.shared.ledger();
+        let mut counts = vec![0_i64; self.shared.setup.topics.names.len()];
+        for chan in ledger.sessions.chans.iter().filter(|chan| chan.life == Life::Live) {
+            counts[usize::from(chan.topic)] += 1;
+        }
+        let counted = node.state().member_counts.clone();
+        if counts != counted {
+            ledger.fail(
+                "census",
+                format!("the counts of members are {counted:?}, there are {counts:?}"),
+            );
+        }
+    }
+}
+
+type Wrong = Option<(&'static str, String)>;
+
+/// All mail in a mailbox is charged to its shard, and calls of presence also to their topics.
+fn wrong_charges(node: &SimNode) -> Wrong {
+    let state = node.state();
+    for (shard, (mailbox, charged)) in state.mailboxes.iter().zip(&state.charged).enumerate() {
+        let present: usize = mailbox.iter().map(weight).sum();
+        if present > *charged {
+            let text = format!("{present} bytes wait for shard {shard}, {charged} charged");
+            return Some(("bytes", text));
+        }
+        if let Some(mail) = mailbox.iter().find(|mail| is_uncharged(mail)) {
+            return Some(("bytes", format!("{mail:?} is not charged to its topic")));
+        }
+    }
+    None
+}
+
+/// The bytes that a mail takes in a mailbox, at least.
+fn weight(mail: &Mail) -> usize {
+    match mail {
+        Mail::Broadcast(posted) => posted.broadcast().weight(),
+        Mail::Presence(_, mail, _) => mail.weight(),
+        Mail::Push(push) => push.weight(),
+        Mail::ToChannel(_, what) => what.weight(),
+        _ => 0,
+    }
+}
+
+fn is_uncharged(mail: &Mail) -> bool {
+    let Mail::Presence(_, call @ PresenceMail::Call(..), charge) = mail else { return false };
+    charge.as_ref().is_none_or(|charge| charge.bytes() < call.weight())
+}
+
+/// Every permit is free, in transit, or with a shard that has something to fan out.
+fn wrong_permits(node: &SimNode, shards: &[Shard]) -> Wrong {
+    let (left, all) = node.permits().left().zip(node.permits_all)?;
+    let posted = node.permits_posted.load(std::sync::atomic::Ordering::Relaxed);
+    let is_busy = |it: &&Shard| !it.has_ended && it.metrics.fanout_topics.value() > 0;
+    let busy = shards.iter().filter(is_busy).count();
+    let is_right = (left + posted..=left + posted + busy).contains(&all);
+    let text = || format!("{left} of {all} left, {posted} on the way, {busy} shards busy");
+    (!is_right).then(|| ("permits", text()))
+}
+
+impl Shard {
+    /// Checks the end of a turn: exactly the sockets that must be held are held, and no socket has
+    /// more queued than it may.
+    fn wrong_settled(&self, node: &SimNode) -> Wrong {
+        let released = self.net.released.len();
+        if released > RELEASED_MAX || (released > 0 && node.is_jammed()) {
+            return Some(("bounds", format!("{released} publishers are read again")));
+        }
+        let ledger = node.shared.ledger();
+        for peer in self.net.peers().filter(|peer| peer.socket.is_open()) {
+            let (conn, queued) = (peer.conn, peer.queue.len());
+            let waits = peer.socket.phase() == Phase::Waiting;
+            if waits != ledger.sessions.waits(conn) {
+                let text =
+                    format!("socket {conn} waits: {waits}, {:?}", ledger.sessions.conn(conn));
+                return Some(("held", text));
+            }
+            if peer.is_held != (waits || self.core.is_held_back(peer.key)) {
+                return Some(("bounds", format!("socket {conn} is held: {}", peer.is_held)));
+            }
+            if queued > node.config().outbound_bytes_max && !peer.is_mute {
+                return Some(("bounds", format!("{queued} bytes wait for socket {conn}")));
+            }
+        }
+        None
+    }
+
+    /// A closing socket is read, so that the answer to its close arrives.
+    fn wrong_closing(&self) -> Wrong {
+        let is_deaf = |key: &&Key| {
+            self.net.peer(**key).is_some_and(|peer| {
+                peer.socket.phase() == Phase::Closing
+                    && peer.socket.transport == NETWORK
+                    && peer.is_held
+            })
+        };
+        let key = self.net.holds.iter().find(is_deaf)?;
+        Some(("deaf", format!("{key:?} closes, and its answer is not read")))
+    }
+}

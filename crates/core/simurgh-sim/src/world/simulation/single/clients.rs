@@ -1,0 +1,352 @@
+//! What clients of one node send, and how they take what they are sent.
+
+use simurgh_core::{Phase, Received, Wire};
+use simurgh_data::{Key, Now};
+use simurgh_proto::message::{Message, Payload, events};
+use simurgh_proto::serializer::{Frame, Kind as FrameKind, Serializer};
+use simurgh_proto::ws::CloseCode;
+
+use super::Simulation;
+use crate::kit::delivery::{Request, RequestKind};
+use crate::kit::fault::Fault;
+use crate::kit::peer::{ClientMessage, Content, Value};
+use crate::kit::{NONE, refs};
+use crate::world::ledger::BroadcastInfo;
+use crate::world::ledger::sessions::{Input, Size, code_bit};
+
+/// A session that is not polled for this long ends.
+const UNPOLLED_NS: u64 = 15_000_000_000;
+/// Of this many answers to polls one is lost.
+const LOST: u32 = 64;
+const ODD_REFS: u32 = 1_000_000;
+
+impl Simulation {
+    pub(super) fn heartbeat(&mut self, client: usize) {
+        let topic = self.shared.setup.topics.phoenix();
+        self.send_asked(client, RequestKind::Heartbeat, topic, 0, false);
+    }
+
+    /// A client sends a message of its session.
+    pub(super) fn send_asked(
+        &mut self,
+        client: usize,
+        kind: RequestKind,
+        topic: u8,
+        word: u32,
+        is_binary: bool,
+    ) {
+        let pad = self.message_pad(kind, word);
+        let it = &mut self.clients[client];
+        if it.connection.is_none() || (it.wire == Wire::Plain && kind != RequestKind::Event) {
+            return;
+        }
+        it.refs += 1;
+        let msg_ref = it.refs;
+        let join = it.session.joins.get_mut(usize::from(topic));
+        let join_ref = match (kind, join) {
+            (RequestKind::Heartbeat, _) | (_, None) => 0,
+            (RequestKind::Join, Some(join)) => std::mem::replace(join, msg_ref).max(msg_ref),
+            (RequestKind::Leave, Some(join)) => std::mem::take(join),
+            (RequestKind::Event, Some(join)) => *join,
+        };
+        let is_binary = is_binary && it.wire != Wire::V1;
+        let made = BroadcastInfo { is_binary, ..BroadcastInfo::new(usize::from(topic), 0) };
+        let (id, payload) = self.shared.ledger().payload(made, word, pad);
+        let asked = Request { kind, topic, join_ref, msg_ref, id };
+        self.send_request(client, asked, payload);
+    }
+
+    /// Bytes more of a message's payload: some messages are read away from their shard.
+    fn message_pad(&self, kind: RequestKind, word: u32) -> usize {
+        let above = self.single().prepare_above as usize;
+        match word >> 20 & 7 {
+            0..2 if above > 0 && matches!(kind, RequestKind::Join | RequestKind::Event) => above,
+            2 if above > 0 => above / 2,
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn send_request(
+        &mut self,
+        client: usize,
+        asked: Request,
+        payload: Payload<'static>,
+    ) {
+        let Request { kind, topic, join_ref, msg_ref, id } = asked;
+        let wire = self.clients[client].wire;
+        let name = self.shared.setup.topics.name(topic).to_owned();
+        self.shared.note(|| {
+            format!("client {client} sends {kind:?} #{id} to {topic} ({join_ref}, {msg_ref})")
+        });
+        let Some(serializer) =
+            wire.serializer().or((wire == Wire::Values).then_some(Serializer::V2))
+        else {
+            let kind = if payload.binary().is_some() { FrameKind::Binary } else { FrameKind::Text };
+            let (bytes, content) = (payload.data().to_vec(), Content::Plain(id));
+            return self.send_message(client, ClientMessage { kind, bytes, content });
+        };
+        let event = match kind {
+            RequestKind::Heartbeat => events::HEARTBEAT,
+            RequestKind::Join => events::JOIN,
+            RequestKind::Leave => events::LEAVE,
+            RequestKind::Event => "x",
+        };
+        let message = Message {
+            join_ref: refs::of(join_ref),
+            msg_ref: refs::of(msg_ref),
+            topic: (&*name).into(),
+            event: event.into(),
+            payload,
+        };
+        let mut bytes = Vec::with_capacity(96);
+        if let Ok(kind) = serializer.message(&mut bytes, &message) {
+            let content = Content::Request(asked);
+            self.send_message(client, ClientMessage { kind, bytes, content });
+        }
+    }
+
+    /// Sends a message with refs outside of the session: none, or those of an old join.
+    pub(super) fn send_oddly(&mut self, client: usize, topic: u8, word: u32) {
+        let has_odd_refs = self.single().has_odd_refs;
+        let it = &mut self.clients[client];
+        if it.connection.is_none() || it.wire == Wire::Plain {
+            return;
+        }
+        it.session.odd += 1;
+        let odd = it.session.odd;
+        let kind = match word & 7 {
+            0 | 1 => RequestKind::Join,
+            2 => RequestKind::Leave,
+            _ => RequestKind::Event,
+        };
+        let msg_ref = ODD_REFS + odd;
+        let join_ref = match word >> 8 & 7 {
+            0..4 => 0,
+            4 if kind != RequestKind::Join => ODD_REFS + (word >> 12) % odd,
+            _ => (word >> 12) % 24 + 1,
+        };
+        // Refs of every form. The join_ref of a join is used later, or never.
+        let is_join = kind == RequestKind::Join;
+        let forms = if is_join && join_ref > 0 { word >> 17 & 3 } else { word >> 17 };
+        let (join_ref, msg_ref) = match has_odd_refs {
+            true if join_ref == 0 => (0, refs::in_form(msg_ref, forms)),
+            true => (refs::in_form(join_ref, word >> 20), refs::in_form(msg_ref, forms)),
+            false => (join_ref, msg_ref),
+        };
+        let made = BroadcastInfo::new(usize::from(topic), 0);
+        let (id, payload) = self.shared.ledger().payload(made, word, 0);
+        self.send_request(client, Request { kind, topic, join_ref, msg_ref, id }, payload);
+    }
+
+    pub(crate) fn send_close(&mut self, client: usize, code: Option<u16>) {
+        let (kind, bytes) = (FrameKind::Binary, Vec::new());
+        self.send_message(client, ClientMessage { kind, bytes, content: Content::Close(code) });
+    }
+
+    /// A client sends the same message several times, and all are read.
+    pub(super) fn burst(&mut self, client: usize, topic: u8, c: u32) {
+        let kind = match c % 16 {
+            0..3 => RequestKind::Join,
+            3 => return (0..2 + c / 16 % 9).for_each(|_| self.heartbeat(client)),
+            4 => RequestKind::Leave,
+            _ => RequestKind::Event,
+        };
+        for n in 0..2 + c / 16 % 9 {
+            self.send_asked(client, kind, topic, c.rotate_left(n), false);
+        }
+        self.read(client, usize::MAX);
+    }
+
+    pub(super) fn half_close(&mut self, client: usize) {
+        // The requests of a long-poll session end by themselves.
+        if self.clients[client].session.polled_ns.is_some() {
+            return;
+        }
+        let Some((number, shard, key)) = self.line(client) else { return };
+        let peer = self.peer(0, shard, key);
+        peer.into_iter().for_each(|peer| peer.has_shut = true);
+        let mut ledger = self.shared.ledger();
+        ledger.sessions.conn_mut(number).into_iter().for_each(|conn| conn.has_shut = true);
+    }
+
+    /// A message that its shard hands in next, if its socket does not wait for something.
+    pub(crate) fn next_stashed(
+        &mut self,
+        slot: usize,
+        shard: usize,
+        key: Key,
+    ) -> Option<ClientMessage> {
+        let it = self.nodes[slot].as_mut()?.shards.get_mut(shard).filter(|it| !it.has_ended)?;
+        let peer = it.net.peer_mut(key)?;
+        let hastens = || self.shared.setup.faults.happens(Fault::Hasten);
+        match peer.socket.phase() {
+            Phase::Open | Phase::Closing => peer.stash.pop_front(),
+            Phase::Waiting if !peer.stash.is_empty() && hastens() => peer.stash.pop_front(),
+            Phase::Waiting => None,
+            _ => {
+                peer.stash.clear();
+                None
+            }
+        }
+    }
+
+    pub(crate) fn hand_in(&mut self, slot: usize, shard: usize, key: Key, sent: ClientMessage) {
+        let (clock_ns, is_single) = (self.local_ns(slot), self.is_single());
+        let config_max = self.shared.setup.config.broadcast_bytes_max();
+        let above = self.shared.plan.single.as_ref().map_or(0, |it| it.prepare_above as usize);
+        let Some(it) = self.shard(slot, shard) else { return };
+        let now_ns = if it.is_in_turn { it.net.now.ns } else { clock_ns };
+        let Some(peer) = it.net.peer_mut(key) else { return };
+        let (number, is_open) = (peer.conn, peer.socket.is_open());
+        if let Content::Close(code) = sent.content {
+            if let Some(conn) = self.shared.ledger().sessions.conn_mut(number) {
+                conn.codes |= code.map_or(0, code_bit);
+            }
+            return self.step(0, shard, Input::Ended(number), |core, net| {
+                core.peer_closed(net, key, code.map(CloseCode));
+            });
+        }
+        if !is_open {
+            return;
+        }
+        let tick = Now::from_ns(now_ns).tick;
+        peer.socket.heard(tick);
+        peer.heard_tick = tick;
+        // A message that cannot be passed on is refused.
+        if sent.bytes.len() > config_max {
+            self.shared.ledger().counts.count("messages too big", 1);
+            return self.fail_socket(shard, key, CloseCode::TOO_BIG);
+        }
+        let has_serializer = peer.socket.wire().serializer().is_some();
+        let is_text = sent.kind == FrameKind::Text;
+        if above > 0 && has_serializer && is_text && sent.bytes.len() > above {
+            return self.read_elsewhere(shard, key, sent);
+        }
+        let serializer = peer.socket.wire().serializer().unwrap_or(Serializer::V2);
+        let text = String::from_utf8_lossy(&sent.bytes);
+        let frame = if is_text { Frame::Text(&text) } else { Frame::Binary(&sent.bytes) };
+        let shared = std::sync::Arc::clone(&self.shared);
+        let Content::Request(asked) = sent.content else {
+            let Content::Plain(id) = sent.content else { return };
+            let length = sent.bytes.len();
+            return self.step(0, shard, Input::Other, |core, net| {
+                let mut ledger = shared.ledger();
+                let topic = shared.setup.topics.plain();
+                if ledger.sessions.joined(number, topic).is_some() {
+                    let kind = RequestKind::Event;
+                    // It has no refs, topic or event.
+                    let size = Size { bytes: length as u64, payload: length };
+                    let asked = Request { kind, topic, join_ref: 0, msg_ref: 0, id };
+                    ledger.hand_in(number, asked, size);
+                }
+                drop(ledger);
+                core.plain_message(net, key, frame);
+            });
+        };
+        let Ok(message) = serializer.decode(frame) else { return };
+        let (join_ref, size) = (join_ref(&message), size(&message));
+        self.step(slot, shard, Input::Other, |core, net| {
+            if is_single {
+                shared.ledger().hand_in(number, Request { join_ref, ..asked }, size);
+            }
+            if shared.setup.faults.happens(Fault::Repeat) {
+                core.message(net, key, Received::from(message.clone()));
+            }
+            core.message(net, key, Received::from(message));
+        });
+    }
+
+    /// A client takes what has come, up to some bytes of it; one that polls, all of it.
+    pub(super) fn take_some(&mut self, client: usize, c: u32) {
+        if self.clients[client].session.polled_ns.is_some() {
+            return self.poll(client, c >> 8);
+        }
+        let most = if c.is_multiple_of(4) { (c >> 8) as usize % 400 } else { usize::MAX };
+        self.receive(client, most);
+    }
+
+    /// A client polls: it gets all that waits, or the answer is lost on its way.
+    pub(super) fn poll(&mut self, client: usize, c: u32) {
+        let Some((_, shard, key)) = self.line(client) else { return };
+        let peer = self.peer(0, shard, key);
+        let is_lost = c.is_multiple_of(LOST)
+            && peer.is_some_and(|peer| !peer.pipe.is_empty() && peer.socket.is_open());
+        self.clients[client].session.polled_ns = Some(self.clock_ns);
+        if is_lost {
+            return self.lose_answer(client);
+        }
+        if self.receive(client, usize::MAX) {
+            self.shared.ledger().counts.count("polls", 1);
+        }
+    }
+
+    /// Its next poll names an earlier answer than the server's last, which ends the session.
+    fn lose_answer(&mut self, client: usize) {
+        let Some((number, shard, key)) = self.line(client) else { return };
+        if let Some(peer) = self.peer(0, shard, key) {
+            peer.pipe.clear();
+        }
+        let mut ledger = self.shared.ledger();
+        ledger.note(|| format!("an answer to client {client} is lost"));
+        ledger.counts.count("answers to polls lost", 1);
+        ledger.sessions.conns[number as usize].is_lost = true;
+        drop(ledger);
+        self.clients[client].connection = None;
+        self.step(0, shard, Input::Ended(number), |core, net| core.peer_closed(net, key, None));
+    }
+
+    /// Ends the sessions of a shard that were not polled in time.
+    pub(super) fn end_unpolled(&mut self, shard: usize) {
+        for client in 0..self.clients.len() {
+            let polled_ns = self.clients[client].session.polled_ns;
+            let is_over = polled_ns.is_some_and(|at_ns| at_ns + UNPOLLED_NS <= self.clock_ns);
+            if is_over && self.line(client).is_some_and(|line| line.1 == shard) {
+                self.shared.note(|| format!("client {client} has not polled for too long"));
+                self.shared.ledger().counts.count("sessions not polled", 1);
+                self.vanish(client);
+            }
+        }
+    }
+
+    /// A client takes values that its socket was sent.
+    pub(crate) fn receive_values(&mut self, client: usize, heard: Vec<Value>) {
+        let Some((number, ..)) = self.line(client) else { return };
+        let mut ledger = self.shared.ledger();
+        for it in heard {
+            match it {
+                Value::Delivery(topic, line, sum) => {
+                    ledger.receive_delivery(number, topic, line, sum)
+                }
+                Value::Close(code) => ledger.receive_close(number, code, ""),
+            }
+        }
+    }
+
+    /// Connections were cut because they read too slowly.
+    pub(crate) fn note_cut(&mut self, cut: &[u32]) {
+        if cut.is_empty() || !self.is_single() {
+            return;
+        }
+        let mut ledger = self.shared.ledger();
+        for number in cut {
+            ledger.counts.count("slow cuts", 1);
+            ledger.sessions.conns[*number as usize].is_lost = true;
+        }
+    }
+}
+
+/// The size of a message, as PROTOCOL §6.7 counts.
+pub(super) fn size(message: &Message<'_>) -> Size {
+    let Message { join_ref, msg_ref, topic, event, payload } = message;
+    let texts = [join_ref.raw(), msg_ref.raw(), topic, event];
+    let bytes = texts.iter().map(|text| text.len()).sum::<usize>() + payload.len();
+    Size { bytes: bytes as u64, payload: payload.len() }
+}
+
+/// The number of a message's join_ref. Binary frames have an empty string for null.
+pub(super) fn join_ref(message: &Message<'_>) -> u32 {
+    match message.join_ref.raw() {
+        "\"\"" => NONE,
+        raw => refs::number(raw, false),
+    }
+}

@@ -1,0 +1,339 @@
+//! Shards with their transport, and their turns: what is read, handled, sent and taken.
+
+use std::mem;
+use std::sync::Arc;
+
+use simurgh_core::metrics::ShardMetrics;
+use simurgh_core::{Core, Mail};
+use simurgh_data::{Key, Next, Now};
+
+use super::Simulation;
+use crate::kit::client::{self, Read};
+use crate::kit::payload;
+use crate::kit::peer::{ClientMessage, Peer};
+use crate::kit::transport::Transport;
+use crate::world::SimNode;
+use crate::world::ledger::sessions::Input;
+
+pub(crate) struct Shard {
+    pub(crate) core: Core<SimNode>,
+    pub(crate) net: Transport,
+    pub(crate) metrics: Arc<ShardMetrics>,
+    /// Whether it is within a turn, in which time does not move.
+    pub(crate) is_in_turn: bool,
+    pub(crate) has_ended: bool,
+    /// The latest time of its next turn, by its node's clock.
+    pub(crate) next_ns: u64,
+}
+
+impl Shard {
+    /// A shard of a node; `metrics` may have the counters of an earlier core.
+    pub(crate) fn new(
+        node: &Arc<SimNode>,
+        shard: usize,
+        metrics: Arc<ShardMetrics>,
+        seed: u64,
+    ) -> Self {
+        let core = Core::new(Arc::clone(node), shard as u16, Arc::clone(&metrics), seed);
+        let net = Transport::new(Arc::clone(&node.shared.setup));
+        Self { core, net, metrics, is_in_turn: false, has_ended: false, next_ns: 0 }
+    }
+}
+
+impl Simulation {
+    pub(crate) fn node(&self, slot: usize) -> Option<&Arc<SimNode>> {
+        self.nodes[slot].as_ref().map(|server| &server.node)
+    }
+
+    pub(crate) fn shard(&mut self, slot: usize, shard: usize) -> Option<&mut Shard> {
+        self.nodes[slot].as_mut()?.shards.get_mut(shard)
+    }
+
+    pub(crate) fn peer(&mut self, slot: usize, shard: usize, key: Key) -> Option<&mut Peer> {
+        self.shard(slot, shard)?.net.peer_mut(key)
+    }
+
+    /// The time on the clock of a slot.
+    pub(crate) fn local_ns(&self, slot: usize) -> u64 {
+        self.nodes[slot].as_ref().map_or(0, |server| server.local_ns(self.clock_ns))
+    }
+
+    /// Whether it is frozen: it has no turns.
+    pub(crate) fn is_frozen(&self, slot: usize) -> bool {
+        self.nodes[slot].as_ref().is_some_and(|server| server.is_frozen)
+    }
+
+    pub(crate) fn is_single(&self) -> bool {
+        self.shared.plan.single.is_some()
+    }
+
+    /// A core gets an input.
+    pub(crate) fn step(
+        &mut self,
+        slot: usize,
+        shard: usize,
+        input: Input,
+        act: impl FnOnce(&mut Core<SimNode>, &mut Transport),
+    ) {
+        let (local_ns, is_single) = (self.local_ns(slot), self.is_single());
+        let Some(it) = self.shard(slot, shard).filter(|it| !it.has_ended) else { return };
+        let now_ns = if it.is_in_turn { it.net.now.ns } else { local_ns };
+        (it.is_in_turn, it.next_ns) = (true, 0);
+        let jumps = self.begin_step(slot, shard, input, now_ns);
+        let Some(it) = self.shard(slot, shard) else { return };
+        it.net.at(now_ns, jumps);
+        act(&mut it.core, &mut it.net);
+        match is_single {
+            true => self.check_step(shard, input),
+            false => {
+                it.net.touched.clear();
+                self.shared.ledger().running = None;
+            }
+        }
+        if let Some(it) = self.shard(slot, shard) {
+            it.net.holds.clear();
+        }
+        while let Some(key) = self.shard(slot, shard).and_then(|it| it.net.released.pop()) {
+            self.feed(slot, shard, key);
+        }
+    }
+
+    /// Called before a core gets an input; returns the seed of its clock's steps.
+    fn begin_step(&mut self, slot: usize, shard: usize, input: Input, now_ns: u64) -> u64 {
+        let running = self.nodes[slot].as_ref();
+        let start = running.map(|running| running.start);
+        let mut ledger = self.shared.ledger();
+        (ledger.running, ledger.now_ns) = (start.map(|start| (start, shard)), now_ns);
+        ledger.clock_ns = ledger.clock_ns.max(self.clock_ns).max(now_ns);
+        if self.shared.plan.single.is_none() {
+            return now_ns ^ self.clock_ns;
+        }
+        ledger.begin_step(input, Now::from_ns(now_ns).tick);
+        let step = u64::from(ledger.step);
+        drop(ledger);
+        if let Some(running) = running {
+            running.node.state().has_spoken = false;
+        }
+        self.shared.plan.seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// A shard takes a mail; returns whether there was one.
+    pub(crate) fn take_mail(&mut self, slot: usize, shard: usize) -> bool {
+        let node = self.node(slot).filter(|_| !self.is_frozen(slot));
+        let Some(mail) = node.and_then(|node| node.take(shard)) else { return false };
+        if !self.is_single() {
+            self.notice_mail(slot, shard, &mail);
+            self.step(slot, shard, Input::Other, |core, net| core.mail(net, mail));
+            return true;
+        }
+        let Some(node) = self.node(slot).cloned() else { return false };
+        let shared = Arc::clone(&self.shared);
+        self.step(slot, shard, Input::Other, |core, net| {
+            shared.note(|| format!("core {shard} takes {mail:.100?}"));
+            match &mail {
+                Mail::Broadcast(posted) => {
+                    let it = posted.broadcast();
+                    let id = crate::world::ledger::sessions::number_of(it);
+                    let topic = shared.setup.topics.number(it.topic()).unwrap_or_default();
+                    match crate::kit::presence::letter_of(it.event()) {
+                        Some(word) => shared.ledger().accepts_presence(shard, topic, word, id),
+                        None => shared.ledger().accepts(shard, id),
+                    }
+                }
+                Mail::Joined(key, ticket, _) => {
+                    // The answer to a socket that is gone is dropped.
+                    if let Some(conn) = net.peer(*key).map(|peer| peer.conn)
+                        && let Some(answer) = node.take_decided(conn, *ticket)
+                    {
+                        shared.ledger().decided(conn, *ticket, answer);
+                    }
+                }
+                mail => shared.ledger().take_mail(shard, mail),
+            }
+            core.mail(net, mail);
+        });
+        true
+    }
+
+    fn notice_mail(&mut self, slot: usize, shard: usize, mail: &Mail) {
+        let (Mail::Broadcast(posted), Some(node)) = (mail, &self.nodes[slot]) else { return };
+        let it = posted.broadcast();
+        let is_plain = !it.event().starts_with("presence_") && it.position().is_none();
+        let topic = self.shared.plan.topic_of(it.topic());
+        if let Some(topic) = topic.filter(|_| is_plain) {
+            let id = payload::parse(it.payload()).0;
+            self.shared.ledger().accept(node.start, shard, topic, id);
+        }
+    }
+
+    /// Ends a shard's turn; returns whether it has more to fan out.
+    pub(crate) fn finish_turn(&mut self, slot: usize, shard: usize) -> bool {
+        let is_frozen = self.is_frozen(slot);
+        let it = self.shard(slot, shard).filter(|it| !it.has_ended && !is_frozen);
+        let Some(it) = it else { return false };
+        it.net.judge();
+        it.net.flush();
+        self.remove_connections(slot, shard);
+        let mut nexts = [Next::Idle; 3];
+        let shared = Arc::clone(&self.shared);
+        self.step(slot, shard, Input::Tick, |core, net| {
+            nexts[0] = core.tick(net);
+            shared.ledger().sessions.has_more = nexts[0] == Next::Now;
+        });
+        self.step(slot, shard, Input::FanOut, |core, net| nexts[1] = core.fan_out(net));
+        self.step(slot, shard, Input::Settle, |core, net| nexts[2] = core.settle(net));
+        let Some(it) = self.shard(slot, shard) else { return false };
+        it.net.flush();
+        it.is_in_turn = false;
+        self.end_turn(slot, shard, nexts);
+        self.remove_connections(slot, shard);
+        nexts[1] == Next::Now
+    }
+
+    fn end_turn(&mut self, slot: usize, shard: usize, nexts: [Next; 3]) {
+        let now_ns = self.local_ns(slot);
+        let Some(it) = self.shard(slot, shard) else { return };
+        let at_ns = |next| match next {
+            Next::Now => now_ns,
+            Next::After(span) => now_ns.saturating_add(span.as_nanos() as u64),
+            Next::At(at_ns) => at_ns,
+            Next::Idle => u64::MAX,
+        };
+        it.next_ns = nexts.map(at_ns).into_iter().min().unwrap_or(u64::MAX);
+        let clock_ns = it.net.clock.get();
+        if self.shared.plan.is_one_node() {
+            self.clock_ns = self.clock_ns.max(clock_ns);
+        }
+    }
+
+    /// Removes connections that are over. Their clients have received all that was sent.
+    pub(crate) fn remove_connections(&mut self, slot: usize, shard: usize) {
+        loop {
+            let Some(it) = self.shard(slot, shard) else { return };
+            let cut = mem::take(&mut it.net.cut);
+            let key = it.net.removals.pop();
+            self.note_cut(&cut);
+            let Some(key) = key else { return };
+            self.end_connection(slot, shard, key);
+        }
+    }
+
+    pub(crate) fn end_connection(&mut self, slot: usize, shard: usize, key: Key) {
+        let it = self.shard(slot, shard);
+        let Some(mut peer) = it.and_then(|it| it.net.remove(key)) else { return };
+        let client = self.clients.iter_mut().position(|it| {
+            let line = it.connection.as_ref().filter(|client| client.number == peer.conn);
+            line.is_some_and(|line| (line.slot, line.shard, line.key) == (slot, shard, key))
+        });
+        if let Some(client) = client {
+            self.read_bytes(client, &mut peer.pipe);
+            self.receive_values(client, mem::take(&mut peer.heard));
+            self.shared.note(|| format!("client {client}'s connection is over"));
+            self.clients[client].disconnected();
+        }
+        let (socket, input) = (peer.socket, Input::Ended(peer.conn));
+        self.step(slot, shard, input, |core, net| core.closed(net, key, socket));
+        // Its turn may be over already: what this produced is still to be sent.
+        if let Some(it) = self.shard(slot, shard) {
+            it.net.flush();
+        }
+    }
+
+    /// Hands in what was read of a socket, until it waits for something.
+    pub(crate) fn feed(&mut self, slot: usize, shard: usize, key: Key) {
+        while let Some(sent) = self.next_stashed(slot, shard, key) {
+            self.hand_in(slot, shard, key, sent);
+        }
+    }
+
+    /// The slot, shard and key of a client's connection.
+    pub(crate) fn place_of(&mut self, client: usize) -> Option<(usize, usize, Key)> {
+        let line = self.clients.get_mut(client)?.connection.as_ref();
+        line.map(|line| (line.slot, line.shard, line.key))
+    }
+
+    /// A shard reads some messages of a client; returns whether there were any.
+    pub(crate) fn read(&mut self, client: usize, most: usize) -> bool {
+        let Some((slot, shard, key)) = self.place_of(client) else { return false };
+        let is_frozen = self.is_frozen(slot);
+        let it = self.shard(slot, shard).filter(|_| !is_frozen);
+        let Some(peer) = it.and_then(|it| it.net.peer_mut(key)).filter(|it| !it.is_held) else {
+            return false;
+        };
+        if peer.inbound.is_empty() {
+            let is_over = peer.has_shut && peer.stash.is_empty();
+            if is_over && let Some(it) = self.shard(slot, shard) {
+                it.net.removals.push(key);
+                self.remove_connections(slot, shard);
+            }
+            return is_over;
+        }
+        let count = most.min(peer.inbound.len());
+        peer.stash.extend(peer.inbound.drain(..count));
+        self.feed(slot, shard, key);
+        true
+    }
+
+    /// A client takes at most this many bytes, and more is written; returns whether there were any.
+    pub(crate) fn receive(&mut self, client: usize, most: usize) -> bool {
+        let Some((slot, shard, key)) = self.place_of(client) else { return false };
+        let Some(it) = self.shard(slot, shard) else { return false };
+        it.net.write_more(key);
+        let Some(peer) = it.net.peer_mut(key) else { return false };
+        let most = most.min(peer.pipe.len());
+        let mut bytes: Vec<u8> = peer.pipe.drain(..most).collect();
+        let heard = mem::take(&mut peer.heard);
+        let is_some = !bytes.is_empty() || !heard.is_empty();
+        self.read_bytes(client, &mut bytes);
+        self.receive_values(client, heard);
+        while let Some(key) = self.shard(slot, shard).and_then(|it| it.net.drained.pop()) {
+            self.step(slot, shard, Input::Other, |core, net| core.drained(net, key));
+        }
+        is_some
+    }
+
+    fn read_bytes(&mut self, client: usize, bytes: &mut [u8]) {
+        let it = &mut self.clients[client];
+        let (wire, line) = (it.wire, it.connection.as_mut());
+        let Some(line) = line else { return };
+        let (mut decoder, number) = (mem::take(&mut line.decoder), line.number);
+        let (is_single, mut closed) = (self.is_single(), None);
+        client::read(&mut decoder, wire, bytes, |read| match read {
+            Read::Message(message) if is_single => {
+                let mut ledger = self.shared.ledger();
+                ledger.receive_message(number, &message);
+            }
+            Read::Message(message) => {
+                let mut ledger = self.shared.ledger();
+                self.clients[client].receive(&self.shared.plan, &mut ledger, &message);
+            }
+            Read::Close(frame) => {
+                let code = frame.as_ref().map(|frame| frame.code.0);
+                closed = Some(code);
+                if is_single {
+                    let reason = frame.map(|frame| frame.reason).unwrap_or_default();
+                    self.shared.ledger().receive_close(number, code, &reason);
+                }
+            }
+            Read::Plain(payload) => self.shared.ledger().receive_plain(number, &payload),
+            Read::Wrong(wrong) => self.shared.ledger().fail("frame", wrong),
+        });
+        if let Some(line) = &mut self.clients[client].connection {
+            line.decoder = decoder;
+        }
+        match closed {
+            Some(code) if is_single => self.send_close(client, code),
+            // As a browser does.
+            Some(_) => self.vanish(client),
+            None => {}
+        }
+    }
+
+    pub(crate) fn send_message(&mut self, client: usize, sent: ClientMessage) {
+        let Some((slot, shard, key)) = self.place_of(client) else { return };
+        let peer = self.peer(slot, shard, key);
+        if let Some(peer) = peer.filter(|peer| !peer.has_shut) {
+            peer.inbound.push_back(sent);
+        }
+    }
+}

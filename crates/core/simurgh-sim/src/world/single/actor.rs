@@ -1,0 +1,315 @@
+//! The channels of one node: they draw effects from words of messages, and tell the ledger.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use simurgh_core::{
+    Broadcast, Join, JoinFn, Outcome, Reason, Reply, ShardChannel, ShardContext, ShardHandleInfo,
+    Stop,
+};
+use simurgh_proto::message::Payload;
+
+use super::effects::Draw;
+use super::is;
+use super::ready::{self, Ready};
+use crate::kit::fault::Fault;
+use crate::world::Shared;
+use crate::world::ledger::sessions::{
+    Answer, Call, CallEnd, INTERCEPTS_DIFF, INTERCEPTS_STATE, Joining,
+};
+use crate::world::ledger::{BroadcastInfo, Ledger};
+
+/// What interceptors may intercept: of broadcasts, and of presence by its bits.
+const INTERCEPTS: [&[&str]; 16] = [
+    &[],
+    &["a"],
+    &["a", "b"],
+    &[],
+    &["presence_diff"],
+    &["a", "presence_diff"],
+    &["a", "b", "presence_diff"],
+    &[],
+    &["presence_state"],
+    &["a", "presence_state"],
+    &["a", "b", "presence_state"],
+    &[],
+    &["presence_diff", "presence_state"],
+    &["a", "presence_diff", "presence_state"],
+    &["a", "b", "presence_diff", "presence_state"],
+    &[],
+];
+
+pub(crate) struct Actor {
+    shared: Arc<Shared>,
+    chan: u32,
+    word: u32,
+    intercepts: u8,
+    intercept_panics: Cell<bool>,
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        self.shared.ledger().dropped(self.chan);
+    }
+}
+
+#[derive(Default)]
+struct Given<'a> {
+    /// What an interceptor may pass on.
+    passed: Option<(&'a str, &'a Payload<'a>)>,
+    ready: Option<Ready>,
+}
+
+fn mixed(one: u32, two: u32) -> u64 {
+    (u64::from(one) << 32 | u64::from(two)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Panics as the application does, on purpose and without the hook.
+pub(super) fn give_up() -> ! {
+    std::panic::resume_unwind(Box::new("meant"))
+}
+
+impl Actor {
+    /// Runs a callback: draws its effects, carries them out, and tells the ledger.
+    fn act(&self, ctx: &mut ShardContext<'_>, call: Call, word: u32, given: Given<'_>) -> Outcome {
+        let shared = &self.shared;
+        let Some(plan) = &shared.plan.single else { return Outcome::NoReply };
+        let Given { passed, mut ready } = given;
+        // Only the message that was prepared has a value here.
+        if ready.is_none() {
+            drop(ready::taken(shared, ctx, None));
+        }
+        let mut ledger = shared.ledger();
+        let rng = Rng::with_seed(mixed(self.word, word));
+        let mut draw = Draw::begin(shared, &mut ledger, ctx, (self.chan, call), rng);
+        if let Some(passed) = passed {
+            draw.pass(ctx, passed);
+        }
+        if call == Call::AfterJoin {
+            draw.begin_channel(ctx);
+        }
+        // Callbacks that run for each member do little, so that broadcasts end.
+        let is_each = matches!(call, Call::HandleOut(_) | Call::HandleBroadcast(..));
+        let most = if is_each && draw.rng.u8(..) < 200 { 0 } else { plan.effects_max };
+        for _ in 0..draw.rng.u8(..=most) {
+            draw.effect(ctx);
+        }
+        if let Some(it) = &mut ready
+            && let Some(payload) = it.payload.take()
+            && draw.rng.bool()
+        {
+            draw.echo(ctx, it.id, payload);
+        }
+        if shared.setup.faults.happens(Fault::Lie) {
+            ctx.push("p", Payload::NULL);
+        }
+        let answer = ready.as_mut().and_then(|ready| ready.answer.take());
+        let (outcome, end) = self.outcome(&mut draw, ctx, call, answer);
+        draw.end(call, end);
+        drop(ledger);
+        if end == CallEnd::Panic {
+            give_up();
+        }
+        outcome
+    }
+
+    /// Draws how a callback ends; `answer` was prepared for that.
+    fn outcome(
+        &self,
+        draw: &mut Draw<'_>,
+        ctx: &ShardContext<'_>,
+        call: Call,
+        answer: Option<(u32, Payload<'static>)>,
+    ) -> (Outcome, CallEnd) {
+        let Some(plan) = &self.shared.plan.single else {
+            return (Outcome::NoReply, CallEnd::Nothing);
+        };
+        if is(&mut draw.rng, plan.panics) {
+            return (Outcome::NoReply, CallEnd::Panic);
+        }
+        let is_stop = is(&mut draw.rng, plan.stops);
+        let how =
+            [Stop::Normal, Stop::Shutdown, Stop::Abnormal, Stop::Expired][draw.rng.usize(..4)];
+        if matches!(call, Call::AfterJoin | Call::Terminate(_)) {
+            return (Outcome::NoReply, CallEnd::Nothing);
+        }
+        let is_reply = matches!(call, Call::HandleIn(_)) && draw.rng.u8(..) < 150;
+        if is_reply
+            && draw.rng.u8(..) < 30
+            && let Some(to) = ctx.reply_ref()
+        {
+            draw.answer_later(ctx, to);
+            return (Outcome::NoReply, CallEnd::Nothing);
+        }
+        if !is_reply {
+            return match is_stop {
+                true => (Outcome::Stop(how), CallEnd::Stop(how)),
+                false => (Outcome::NoReply, CallEnd::Nothing),
+            };
+        }
+        let (id, payload) = answer.unwrap_or_else(|| draw.payload(draw.plain()));
+        let word = ["ok", "error", "weird"][draw.rng.usize(..3)];
+        let letter = word.as_bytes().first().copied().unwrap_or_default();
+        let reply = Reply::new(word, payload);
+        match is_stop {
+            true => (Outcome::ReplyAndStop(reply, how), CallEnd::ReplyAndStop(letter, id, how)),
+            false => (Outcome::Reply(reply), CallEnd::Reply(letter, id)),
+        }
+    }
+
+    /// Lets its client's messages be read again, if it holds its socket.
+    pub(crate) fn proceed(&mut self, ctx: &mut ShardContext<'_>, id: u32, word: u32) -> Outcome {
+        let shared = Arc::clone(&self.shared);
+        let mut ledger = shared.ledger();
+        let call = Call::HandleInfo(id);
+        let rng = Rng::with_seed(mixed(self.word, word));
+        let mut draw = Draw::begin(&shared, &mut ledger, ctx, (self.chan, call), rng);
+        draw.proceed(ctx);
+        draw.end(call, CallEnd::Nothing);
+        Outcome::NoReply
+    }
+}
+
+impl ShardHandleInfo<u32> for Actor {
+    fn handle_info(&mut self, ctx: &mut ShardContext<'_>, id: u32) -> Outcome {
+        self.act(ctx, Call::HandleInfo(id), id, Given::default())
+    }
+}
+
+impl ShardChannel for Actor {
+    fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
+        let _ = self.act(ctx, Call::AfterJoin, 1, Given::default());
+    }
+
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        _event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
+        let ready = ready::taken(&self.shared, ctx, Some(&payload));
+        let (id, word) = match &ready {
+            Some(it) => (it.id, it.word),
+            None => self.shared.ledger().given(&payload),
+        };
+        self.act(ctx, Call::HandleIn(id), word, Given { ready, passed: None })
+    }
+
+    fn intercept(&self) -> &'static [&'static str] {
+        if self.intercept_panics.take() {
+            give_up();
+        }
+        INTERCEPTS.get(usize::from(self.intercepts)).copied().unwrap_or_default()
+    }
+
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
+        let (id, word) = self.shared.ledger().given(payload);
+        let given = Given { passed: Some((event, payload)), ready: None };
+        self.act(ctx, Call::HandleOut(id), word, given)
+    }
+
+    fn handle_broadcast(&mut self, ctx: &mut ShardContext<'_>, broadcast: &Broadcast) -> Outcome {
+        let topic = self.shared.setup.topics.number(broadcast.topic());
+        let (id, word) = self.shared.ledger().given(broadcast.payload());
+        self.act(ctx, Call::HandleBroadcast(id, topic), word, Given::default())
+    }
+
+    fn hibernate(&mut self) {
+        let mut ledger = self.shared.ledger();
+        ledger.begin(self.chan, Call::Hibernate);
+        let mut rng = Rng::with_seed(mixed(self.word, 3));
+        let panics = self.shared.plan.single.as_ref().map_or(0, |plan| plan.panics);
+        let is_panic = is(&mut rng, panics);
+        if is_panic {
+            ledger.must_end(self.chan, Reason::Crashed, false);
+        }
+        drop(ledger);
+        if is_panic {
+            give_up();
+        }
+    }
+
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, reason: &Reason) {
+        let _ = self.act(ctx, Call::Terminate(*reason), 2, Given::default());
+    }
+}
+
+pub(crate) fn join(shared: &Arc<Shared>) -> JoinFn {
+    let shared = Arc::downgrade(shared);
+    Arc::new(move |ctx, payload| {
+        let Some(shared) = shared.upgrade() else { return Join::error(Payload::NULL) };
+        ask(&shared, ctx, &payload)
+    })
+}
+
+fn ask(shared: &Arc<Shared>, ctx: &mut ShardContext<'_>, payload: &Payload<'_>) -> Join {
+    let mut ready = ready::taken(shared, ctx, Some(payload));
+    let mut ledger = shared.ledger();
+    let (id, word) = ledger.given(payload);
+    let Some(joining) = ledger.asked(id) else { return Join::error(Payload::NULL) };
+    let rng = Rng::with_seed(mixed(word, joining.conn));
+    let mut draw = Draw::join(shared, &mut ledger, joining, rng);
+    if draw.rng.u8(..) < 60 {
+        draw.effect(ctx);
+    }
+    let prepared = ready.as_mut().and_then(|ready| ready.answer.take());
+    let Draw { mut rng, acts, .. } = draw;
+    let (join, answer) = decide(shared, &mut rng, &mut ledger, joining, Some(prepared));
+    ledger.answer(joining, answer, acts);
+    drop(ledger);
+    join.unwrap_or_else(|| give_up())
+}
+
+/// Decides about a join; `None` if it panics. `first`: the value prepared for the first decision.
+fn decide(
+    shared: &Arc<Shared>,
+    rng: &mut Rng,
+    ledger: &mut Ledger,
+    joining: Joining,
+    first: Option<Option<(u32, Payload<'static>)>>,
+) -> (Option<Join>, Answer) {
+    let Some(plan) = &shared.plan.single else { return (None, Answer::Panic) };
+    if is(rng, plan.panics) {
+        return (None, Answer::Panic);
+    }
+    let later = if first.is_some() { plan.later } else { plan.later / 8 };
+    if is(rng, later) {
+        let word = rng.u32(..);
+        return (Some(Join::later(decide_later(Arc::clone(shared), joining, word))), Answer::Later);
+    }
+    let Joining { conn, topic, .. } = joining;
+    let made = BroadcastInfo::new(usize::from(topic), 0);
+    let (reply, response) = first.flatten().unwrap_or_else(|| ledger.payload(made, 0, 0));
+    if is(rng, plan.refused) {
+        return (Some(Join::error(response)), Answer::Error(reply));
+    }
+    let mut intercepts = if is(rng, plan.intercepts) { rng.u8(1..=2) } else { 0 };
+    if plan.is_present && rng.u8(..) < 30 {
+        intercepts |= [INTERCEPTS_DIFF, INTERCEPTS_STATE, 12][rng.usize(..3)];
+    }
+    let intercept_panics = is(rng, plan.panics / 2);
+    let chan = ledger.sessions.new_chan(conn, topic, intercepts);
+    let actor = Actor {
+        shared: Arc::clone(shared),
+        chan,
+        word: rng.u32(..),
+        intercepts,
+        intercept_panics: Cell::new(intercept_panics),
+    };
+    (Some(Join::ok(actor).reply(response)), Answer::Ok { chan, reply, intercept_panics })
+}
+
+async fn decide_later(shared: Arc<Shared>, joining: Joining, word: u32) -> Join {
+    let mut ledger = shared.ledger();
+    let mut rng = Rng::with_seed(u64::from(word));
+    let (join, answer) = decide(&shared, &mut rng, &mut ledger, joining, None);
+    ledger.decided = Some(answer);
+    drop(ledger);
+    join.unwrap_or_else(|| give_up())
+}

@@ -1,0 +1,413 @@
+//! The effects that a callback or a join draws, for the shard and for the ledger.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use fastrand::Rng;
+use simurgh_core::{
+    Assigns, BroadcastError, Effect, LinkedWork, PresenceConfig, PresenceError, ReplyRef,
+    ShardContext,
+};
+use simurgh_proto::message::Payload;
+use simurgh_proto::ws::CloseCode;
+
+use super::{Actor, Habit, is};
+use crate::kit::presence::{KEYS, letter_of};
+use crate::kit::setup::locked;
+use crate::kit::topics::IDS;
+use crate::kit::{EVENTS, NONE, payload};
+use crate::limits::lifetime;
+use crate::world::Shared;
+use crate::world::ledger::sessions::{Act, Call, CallEnd, Called, JOINER, Joining};
+use crate::world::ledger::{BroadcastInfo, Ledger};
+
+/// How many broadcasts may lead to each other, so that they end.
+const DEPTH_MAX: u8 = 2;
+/// Words of broadcasts have ten digits, so that only the numbers decide their lengths.
+const LONG_WORD: u32 = 1 << 30;
+
+struct Assigned(u32, Arc<Shared>);
+
+impl Drop for Assigned {
+    fn drop(&mut self) {
+        self.1.assigned.fetch_sub(1, Relaxed);
+    }
+}
+
+fn new_assigned(shared: &Arc<Shared>, number: u32) -> Assigned {
+    shared.assigned.fetch_add(1, Relaxed);
+    Assigned(number, Arc::clone(shared))
+}
+
+pub(crate) fn first_assigned(shared: &Arc<Shared>, number: u32) -> Assigns {
+    Arc::new(new_assigned(shared, number))
+}
+
+/// Linked work: it learns of its end by being dropped.
+struct Linked(u32, Arc<Shared>);
+
+impl LinkedWork for Linked {
+    fn is_finished(&self) -> bool {
+        self.1.ledger().is_finished(self.0)
+    }
+}
+
+impl Drop for Linked {
+    fn drop(&mut self) {
+        self.1.ledger().task_notified(self.0);
+    }
+}
+
+pub(super) struct Draw<'a> {
+    shared: &'a Arc<Shared>,
+    ledger: &'a mut Ledger,
+    pub(super) rng: Rng,
+    depth: u8,
+    chan: u32,
+    conn: u32,
+    topic: u8,
+    pub(super) acts: Vec<Act>,
+    /// The ref of its message, and the place of its broadcast.
+    msg_ref: u32,
+    place: usize,
+}
+
+impl<'a> Draw<'a> {
+    /// A join has no channel yet.
+    pub(super) fn join(
+        shared: &'a Arc<Shared>,
+        ledger: &'a mut Ledger,
+        joining: Joining,
+        rng: Rng,
+    ) -> Self {
+        let Joining { conn, topic, .. } = joining;
+        let (depth, chan, msg_ref, place, acts) = (0, NONE, 0, 0, Vec::new());
+        Self { shared, ledger, rng, depth, chan, conn, topic, acts, msg_ref, place }
+    }
+
+    pub(super) fn begin(
+        shared: &'a Arc<Shared>,
+        ledger: &'a mut Ledger,
+        ctx: &ShardContext<'_>,
+        (chan, call): (u32, Call),
+        rng: Rng,
+    ) -> Self {
+        let (msg_ref, place) = ledger.begin(chan, call);
+        let at = ledger.sessions.chan(chan).map(|chan| (chan.conn, chan.topic));
+        let (conn, topic) = at.unwrap_or((NONE, 0));
+        ledger.reads(conn, ctx.assigns::<Assigned>().map(|it| it.0));
+        let depth = match call {
+            Call::HandleOut(id) | Call::HandleBroadcast(id, _) | Call::HandleInfo(id) => {
+                ledger.broadcasts.get(id as usize).map_or(DEPTH_MAX, |made| made.depth)
+            }
+            Call::Terminate(_) => 1,
+            _ => 0,
+        };
+        let acts = ledger.spare.take().unwrap_or_default();
+        Self { shared, ledger, rng, depth, chan, conn, topic, acts, msg_ref, place }
+    }
+
+    pub(super) fn end(self, call: Call, end: CallEnd) {
+        let Self { ledger, chan, conn, acts, msg_ref, place, .. } = self;
+        let spare = ledger.end(Called { chan, conn, call, acts, end, msg_ref, place });
+        ledger.spare = Some(spare);
+    }
+
+    pub(super) fn begin_channel(&mut self, ctx: &mut ShardContext<'_>) {
+        let handle = ctx.handle::<Actor>();
+        self.ledger.sessions.name_channel(handle.id(), self.chan);
+        // Most clients with a view of presences ask for the list as soon as they have joined.
+        if self.shared.plan.single.as_ref().is_some_and(|plan| plan.is_present) && self.rng.bool() {
+            self.present(ctx, Habit::AskState);
+        }
+    }
+
+    pub(super) fn plain(&self) -> BroadcastInfo {
+        BroadcastInfo { depth: self.depth, ..BroadcastInfo::new(usize::from(self.topic), 0) }
+    }
+
+    pub(super) fn payload(&mut self, made: BroadcastInfo) -> (u32, Payload<'static>) {
+        let word = LONG_WORD | self.rng.u32(..);
+        let (binary, long, pad) = self
+            .shared
+            .plan
+            .single
+            .as_ref()
+            .map_or((0, 0, 0), |plan| (plan.binary, plan.long, plan.pad));
+        let is_binary = is(&mut self.rng, binary);
+        let pad = if is(&mut self.rng, long) { pad } else { 0 };
+        // Lengths tell the broadcasts of a step apart.
+        let pad = pad + self.ledger.broadcasts.len() % 8;
+        self.ledger.payload(BroadcastInfo { is_binary, ..made }, word, pad)
+    }
+
+    fn push(&mut self, ctx: &mut ShardContext<'_>) {
+        let (id, payload) = self.payload(self.plain());
+        ctx.push("p", payload);
+        self.acts.push(Act::Push(id));
+    }
+
+    /// Broadcasts a message as it came in, without a copy of its payload.
+    pub(super) fn echo(&mut self, ctx: &mut ShardContext<'_>, id: u32, payload: Payload<'static>) {
+        let name = EVENTS[self.rng.usize(..EVENTS.len())];
+        let is_for_others = self.rng.bool();
+        let weight = self.ledger.weight(self.topic, name, payload.len());
+        let made = &mut self.ledger.broadcasts[id as usize];
+        (made.event, made.depth, made.weight) = (name, 1, weight);
+        made.except = if is_for_others { self.chan } else { NONE };
+        match is_for_others {
+            true => ctx.broadcast_from(name, payload),
+            false => ctx.broadcast(name, payload),
+        }
+        self.acts.push(Act::Broadcast(id));
+    }
+
+    pub(super) fn effect(&mut self, ctx: &mut ShardContext<'_>) {
+        let habits = self.shared.plan.single.as_ref().map(|plan| plan.habits());
+        let Some(habit) = habits.and_then(|habits| pick(&mut self.rng, habits)) else { return };
+        let topics = &self.shared.setup.topics;
+        let some_topic = self.rng.usize(..topics.rooms) as u8;
+        let has_channel = self.chan != NONE;
+        match habit {
+            Habit::Push => self.push(ctx),
+            Habit::Broadcast | Habit::BroadcastFrom | Habit::BroadcastTo => {
+                self.broadcast(ctx, habit, some_topic);
+            }
+            Habit::Disconnect => {
+                let which = self.rng.usize(..IDS);
+                self.acts.push(Act::Broadcast(which as u32));
+                ctx.disconnect(topics.name(topics.id(which)));
+            }
+            Habit::Subscribe => {
+                ctx.subscribe(topics.name(some_topic));
+                self.acts.push(Act::Subscribe(some_topic));
+            }
+            Habit::Unsubscribe => {
+                ctx.unsubscribe(topics.name(some_topic));
+                self.acts.push(Act::Unsubscribe(some_topic));
+            }
+            // Rare, or sockets would close too soon.
+            Habit::CloseSocket if self.rng.u8(..) < 80 => {
+                ctx.close_socket(CloseCode::RESTART);
+                self.acts.push(Act::Close(1012));
+            }
+            Habit::Tell if has_channel && self.depth < DEPTH_MAX => {
+                let depth = self.depth + 1;
+                let id = self.ledger.add(BroadcastInfo { depth, ..self.plain() });
+                self.ledger.tells(self.chan, id);
+                ctx.handle::<Actor>().send(id);
+            }
+            Habit::CloseSocket | Habit::Tell => {}
+            Habit::Expire => {
+                let word = self.rng.u32(..);
+                ctx.expire_in(lifetime(word));
+                self.acts.push(Act::Expire(word));
+            }
+            Habit::Keep if has_channel => self.keep(ctx),
+            Habit::Track | Habit::Update | Habit::Untrack | Habit::AskState => {
+                self.present(ctx, habit);
+            }
+            Habit::Assign => {
+                let number = self.ledger.sessions.next_assigned();
+                ctx.assign(new_assigned(self.shared, number));
+                self.acts.push(Act::Assign(number));
+            }
+            Habit::Link if has_channel => self.link(ctx),
+            Habit::Hold if has_channel => {
+                ctx.carry_out([Effect::Hold]);
+                self.acts.push(Act::Hold);
+                self.keep(ctx);
+            }
+            Habit::Proceed => self.proceed(ctx),
+            Habit::Speak if has_channel => self.speak(ctx),
+            _ => {}
+        }
+    }
+
+    fn keep(&mut self, ctx: &ShardContext<'_>) {
+        self.ledger.sessions.handles.insert(self.chan, ctx.handle());
+    }
+
+    pub(super) fn answer_later(&mut self, ctx: &ShardContext<'_>, to: ReplyRef) {
+        let msg_ref = self.msg_ref;
+        if let Some(chan) = self.ledger.sessions.chans.get_mut(self.chan as usize) {
+            chan.refs.push((to, msg_ref));
+            self.keep(ctx);
+        }
+    }
+
+    fn link(&mut self, ctx: &mut ShardContext<'_>) {
+        let task = self.ledger.new_task(self.chan);
+        let work = Box::new(Linked(task, Arc::clone(self.shared)));
+        *locked(&self.shared.linking) = Some(work);
+        ctx.spawn_linked(std::future::pending());
+        self.acts.push(Act::Link(task));
+    }
+
+    pub(super) fn proceed(&mut self, ctx: &mut ShardContext<'_>) {
+        ctx.carry_out([Effect::Proceed]);
+        self.acts.push(Act::Proceed);
+    }
+
+    fn broadcast(&mut self, ctx: &mut ShardContext<'_>, how: Habit, other: u8) {
+        if self.depth >= DEPTH_MAX {
+            return;
+        }
+        let event = EVENTS[self.rng.usize(..EVENTS.len())];
+        let topic = if how == Habit::BroadcastTo { other } else { self.topic };
+        let except = match how {
+            Habit::BroadcastFrom if self.chan == NONE => JOINER,
+            Habit::BroadcastFrom => self.chan,
+            _ => NONE,
+        };
+        let topic = usize::from(topic);
+        let depth = self.depth + 1;
+        let made = BroadcastInfo { topic, event, except, depth, ..self.plain() };
+        let (id, payload) = self.payload(made);
+        match how {
+            Habit::BroadcastTo => {
+                ctx.broadcast_to(self.shared.setup.topics.name(topic as u8), event, payload);
+            }
+            Habit::BroadcastFrom => ctx.broadcast_from(event, payload),
+            _ => ctx.broadcast(event, payload),
+        }
+        self.acts.push(Act::Broadcast(id));
+    }
+
+    /// Broadcasts by the handle of its channel.
+    fn speak(&mut self, ctx: &ShardContext<'_>) {
+        if self.depth >= DEPTH_MAX {
+            return;
+        }
+        let word = self.rng.u32(..);
+        let is_others = word & 64 == 0;
+        let (id, payload) = speech(self.shared, self.ledger, self.chan, self.depth + 1, word);
+        let (event, bytes) = (self.ledger.broadcasts[id as usize].event, payload.len());
+        let handle = ctx.handle::<Actor>();
+        let done = match is_others {
+            true => handle.broadcast_from(event, payload),
+            false => handle.broadcast(event, payload),
+        };
+        let is_too_large = bytes > self.ledger.sessions.bytes_max();
+        if matches!(done, Err(BroadcastError::TooLarge { .. })) != is_too_large {
+            self.ledger.fail("bounds", format!("{done:?} by the handle of {}", self.chan));
+        }
+    }
+
+    /// Draws whether an interceptor drops a broadcast, replaces it or passes it on.
+    pub(super) fn pass(&mut self, ctx: &mut ShardContext<'_>, (event, it): (&str, &Payload<'_>)) {
+        let id = payload::parse(it).0;
+        match self.rng.u8(..4) {
+            0 => {}
+            1 => self.push(ctx),
+            _ => {
+                ctx.push(event, it);
+                self.acts.push(match letter_of(event) {
+                    Some(word) => Act::Pass(word, id),
+                    None => Act::Push(id),
+                });
+            }
+        }
+    }
+
+    fn present(&mut self, ctx: &mut ShardContext<'_>, habit: Habit) {
+        let (place, word) = (self.rng.u8(..KEYS.len() as u8), self.rng.u32(..));
+        let key = KEYS.get(usize::from(place)).copied().unwrap_or_default();
+        // Its events may call this again, without end.
+        if self.depth >= DEPTH_MAX || self.chan == NONE {
+            return;
+        }
+        match habit {
+            Habit::Untrack => {
+                ctx.presence().untrack(key);
+                return self.acts.push(Act::Untrack(place));
+            }
+            Habit::AskState => {
+                ctx.presence().push_state();
+                return self.acts.push(Act::AskState);
+            }
+            _ => {}
+        }
+        let presences = &mut self.ledger.presences;
+        let number = presences.make(0, usize::from(self.topic), self.chan, place);
+        let config = &self.shared.setup.config.presence;
+        let text = meta(number, meta_pad(config, word));
+        presences.weigh(number, text.len());
+        let expected = may_be_tracked(config, key, &text);
+        let meta = Payload::from_json(text);
+        let (done, act) = match habit {
+            Habit::Track => (ctx.presence().track(key, meta), Act::Track(number)),
+            _ => (ctx.presence().update(key, meta), Act::Update(number)),
+        };
+        if done != expected {
+            self.ledger.fail("presence", format!("{act:?}: {done:?}, not {expected:?}"));
+        }
+        if done.is_ok() {
+            self.acts.push(act);
+        }
+    }
+}
+
+/// Makes the payload of a broadcast by a channel's handle.
+pub(crate) fn speech(
+    shared: &Shared,
+    ledger: &mut Ledger,
+    chan: u32,
+    depth: u8,
+    word: u32,
+) -> (u32, Payload<'static>) {
+    let (binary, long, pad) =
+        shared.plan.single.as_ref().map_or((0, 0, 0), |plan| (plan.binary, plan.long, plan.pad));
+    let topic = ledger.sessions.chan(chan).map_or(0, |chan| usize::from(chan.topic));
+    let made = BroadcastInfo {
+        event: EVENTS[word as usize % EVENTS.len()],
+        except: if word & 64 == 0 { chan } else { NONE },
+        is_binary: binary > 0 && word >> 8 & 7 == 0,
+        depth,
+        ..BroadcastInfo::new(topic, 0)
+    };
+    let is_long = long > 0 && word >> 12 & 3 == 0;
+    let pad = if is_long { pad } else { 0 } + ledger.broadcasts.len() % 8;
+    ledger.payload(made, LONG_WORD | word, pad)
+}
+
+/// Draws one of several in proportion to their weights; `None` if the sum of the weights is 0.
+fn pick<K>(rng: &mut Rng, weights: impl Iterator<Item = (K, u32)> + Clone) -> Option<K> {
+    let all: u32 = weights.clone().map(|(_, weight)| weight).sum();
+    let mut at = rng.u32(..all.max(1));
+    weights.into_iter().find_map(|(kind, weight)| {
+        let is_it = at < weight;
+        at = at.saturating_sub(weight);
+        is_it.then_some(kind)
+    })
+}
+
+/// The text of a meta, which begins with its number.
+fn meta(number: u32, pad: usize) -> String {
+    match pad {
+        // The table drops members that only it may set.
+        0 if number % 8 == 3 => format!("{{\"i\":{number},\"phx_ref\":\"mine\"}}"),
+        0 => format!("{{ \"i\":{number}}}"),
+        _ => format!("{{\"i\":{number},\"p\":\"{}\"}}", "p".repeat(pad)),
+    }
+}
+
+fn meta_pad(config: &PresenceConfig, word: u32) -> usize {
+    match word % 32 {
+        0..2 => 40,
+        2 if config.meta_bytes_max > 4096 => config.meta_bytes_max - 60,
+        _ => 0,
+    }
+}
+
+fn may_be_tracked(config: &PresenceConfig, key: &str, meta: &str) -> Result<(), PresenceError> {
+    let PresenceConfig { key_bytes_max, meta_bytes_max, .. } = *config;
+    match (key.len(), meta.len()) {
+        (bytes, _) if bytes > key_bytes_max => {
+            Err(PresenceError::KeyTooLong { bytes, bytes_max: key_bytes_max })
+        }
+        (_, bytes) if bytes > meta_bytes_max => {
+            Err(PresenceError::MetaTooLong { bytes, bytes_max: meta_bytes_max })
+        }
+        _ => Ok(()),
+    }
+}

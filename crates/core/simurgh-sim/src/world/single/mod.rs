@@ -1,0 +1,361 @@
+//! One node without a broker and without histories: its plan, its application, and the operations
+//! that only it has. Each seed switches some features off altogether (swarm testing), so that rare
+//! ones meet undisturbed.
+
+mod actor;
+mod effects;
+pub(crate) mod ready;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use fastrand::Rng;
+use simurgh_core::{Config, FanoutPermits, PresenceConfig};
+
+pub(crate) use self::actor::{Actor, join};
+pub(crate) use self::effects::{first_assigned, speech};
+use crate::kit::topics::Topics;
+use crate::limits::Limits;
+use crate::world::plan::{Kind, Plan};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Habit {
+    Push,
+    Broadcast,
+    BroadcastFrom,
+    BroadcastTo,
+    Disconnect,
+    Subscribe,
+    Unsubscribe,
+    CloseSocket,
+    Tell,
+    Keep,
+    Assign,
+    Link,
+    Hold,
+    Proceed,
+    Speak,
+    Track,
+    Update,
+    Untrack,
+    AskState,
+    Expire,
+}
+
+/// With their weights.
+const HABITS: [(Habit, u8); 20] = [
+    (Habit::Push, 12),
+    (Habit::Broadcast, 10),
+    (Habit::BroadcastFrom, 4),
+    (Habit::BroadcastTo, 4),
+    (Habit::Disconnect, 1),
+    (Habit::Subscribe, 2),
+    (Habit::Unsubscribe, 1),
+    (Habit::CloseSocket, 1),
+    (Habit::Tell, 3),
+    (Habit::Keep, 2),
+    (Habit::Assign, 2),
+    (Habit::Link, 2),
+    (Habit::Hold, 3),
+    (Habit::Proceed, 2),
+    (Habit::Speak, 3),
+    (Habit::Track, 12),
+    (Habit::Update, 5),
+    (Habit::Untrack, 3),
+    (Habit::AskState, 6),
+    (Habit::Expire, 4),
+];
+const USUAL: Range<usize> = 0..10;
+const REACHING: Range<usize> = 10..15;
+const PRESENT: Range<usize> = 15..19;
+const EXPIRING: Range<usize> = 19..20;
+
+/// The kinds of operations, with their weights.
+pub(crate) const KINDS: [(Kind, u32); 30] = [
+    (Kind::Connect, 24),
+    (Kind::Join, 50),
+    (Kind::Read, 200),
+    (Kind::Turn, 80),
+    (Kind::Mail, 90),
+    (Kind::Push, 140),
+    (Kind::Leave, 16),
+    (Kind::Heartbeat, 6),
+    (Kind::Odd, 20),
+    (Kind::Take, 120),
+    (Kind::Vanish, 3),
+    (Kind::Close, 2),
+    (Kind::HalfClose, 2),
+    (Kind::Decide, 40),
+    (Kind::Publish, 20),
+    (Kind::Handle, 30),
+    (Kind::Disconnect, 1),
+    (Kind::Wait, 30),
+    (Kind::Fail, 1),
+    (Kind::Kick, 2),
+    (Kind::Reading, 40),
+    (Kind::Restart, 20),
+    (Kind::Proceed, 40),
+    (Kind::Finish, 5),
+    (Kind::Speak, 12),
+    (Kind::Listen, 7),
+    (Kind::Who, 10),
+    (Kind::Burst, 20),
+    (Kind::Drain, 0),
+    (Kind::Rest, 0),
+];
+/// Without the first operations nothing happens at all.
+const NEEDED: usize = 5;
+
+#[derive(Clone, Debug)]
+pub(crate) struct SinglePlan {
+    /// The number of topics that can be joined.
+    rooms: usize,
+    /// Cores of the machine, from which permits are counted; 0: no permits.
+    cores: usize,
+    /// How many shards may fan out at once; `None` leaves that to the number of cores.
+    permits: Option<u8>,
+    pub(crate) channels_max: u16,
+    pub(crate) counts_members: bool,
+    habits: [u8; HABITS.len()],
+    pub(crate) effects_max: u8,
+    /// How many of 256 callbacks panic, or stop their channel.
+    pub(crate) panics: u8,
+    pub(crate) stops: u8,
+    /// How many of 256 joins are refused, decided later, or intercept.
+    pub(crate) refused: u8,
+    pub(crate) later: u8,
+    pub(crate) intercepts: u8,
+    /// How many of 256 payloads are binary, or long.
+    pub(crate) binary: u8,
+    pub(crate) long: u8,
+    pub(crate) pad: usize,
+    /// Texts of clients longer than this are read and prepared away from their shard; 0: none.
+    pub(crate) prepare_above: u32,
+    /// Topic names about as long as fits a binary frame (1), or as can be joined (2).
+    long_names: u8,
+    pub(crate) has_odd_refs: bool,
+    /// Servers drain more often and start again.
+    restarts: bool,
+    pub(crate) is_present: bool,
+    /// Channels hold their sockets, keep something with them, link work and broadcast by their
+    /// handles.
+    pub(crate) reaches: bool,
+    /// Sockets have a lifetime, which channels may change.
+    pub(crate) expires: bool,
+    pub(crate) limits: Option<Limits>,
+}
+
+impl Plan {
+    /// The plan of one node without a broker and without histories.
+    pub(super) fn single(seed: u64, steps: usize) -> Self {
+        let mut plan = Self::of_several(seed);
+        plan.steps = steps;
+        let mut rng = Rng::with_seed(seed ^ 0x51_4d_55_52);
+        let is_large = rng.u8(..) < 8;
+        let is_crowded = rng.u8(..) < 3;
+        let shards = match rng.u8(..) {
+            _ if is_crowded => rng.usize(2..=3),
+            0..90 => 1,
+            90..170 => 2,
+            170..245 => rng.usize(3..=5),
+            _ => 8,
+        };
+        plan.nodes = vec![shards];
+        plan.clients = match (is_crowded, is_large) {
+            (true, _) => 100 + rng.usize(..7) * 10,
+            (false, true) => rng.usize(20..90),
+            (false, false) => rng.usize(1..=7),
+        };
+        let mut factors = KINDS.map(|_| swarm(&mut rng));
+        let mut single = SinglePlan::of(&mut plan, &mut rng, is_large || is_crowded);
+        if is_crowded {
+            single.permits = Some(1);
+            factors[..2].fill(60);
+        }
+        plan.weights = single.weights(factors);
+        plan.topics = single.topics().names;
+        plan.network = Default::default();
+        plan.single = Some(single);
+        plan
+    }
+
+    /// Plans that are each simpler in one way.
+    pub(crate) fn simpler(&self) -> Vec<Self> {
+        let text = format!("{self:?}");
+        let changed = CHANGES.iter().filter_map(|change| {
+            let mut plan = self.clone();
+            let single = plan.single.as_mut()?;
+            change(single, &mut plan.nodes[0], &mut plan.clients);
+            plan.topics = single.topics().names;
+            Some(plan)
+        });
+        changed.filter(|plan| format!("{plan:?}") != text).collect()
+    }
+}
+
+type Change = fn(&mut SinglePlan, &mut usize, &mut usize);
+
+/// What shrinking tries to make simpler: the plan, the number of shards, and that of clients.
+const CHANGES: [Change; 19] = [
+    |_, shards, _| *shards = 1,
+    |_, shards, _| *shards = (*shards).min(2),
+    |_, _, clients| *clients = clients.div_ceil(2),
+    |plan, _, _| plan.rooms = 1,
+    |plan, _, _| plan.panics = 0,
+    |plan, _, _| plan.stops = 0,
+    |plan, _, _| plan.intercepts = 0,
+    |plan, _, _| plan.later = 0,
+    |plan, _, _| (plan.binary, plan.long) = (0, 0),
+    |plan, _, _| plan.effects_max = plan.effects_max.saturating_sub(1),
+    |plan, _, _| plan.permits = None,
+    |plan, _, _| plan.prepare_above = 0,
+    |plan, _, _| plan.long_names = 0,
+    |plan, _, _| plan.has_odd_refs = false,
+    |plan, _, _| plan.restarts = false,
+    |plan, _, _| plan.reaches = false,
+    |plan, _, _| plan.is_present = false,
+    |plan, _, _| plan.limits = None,
+    |plan, _, _| plan.expires = false,
+];
+
+impl SinglePlan {
+    fn of(plan: &mut Plan, rng: &mut Rng, has_one_topic: bool) -> Self {
+        let mut habits = [0; HABITS.len()];
+        for (range, of_256) in [(USUAL, 170), (REACHING, 170), (PRESENT, 210), (EXPIRING, 210)] {
+            for at in range {
+                habits[at] = if rng.u8(..) < of_256 { HABITS[at].1 } else { 0 };
+            }
+        }
+        plan.config = config(rng);
+        plan.config.presence = presence(rng, plan.config.broadcast_bytes_max());
+        plan.jump_ns = [50, 5_000, 300_000, 600_000][rng.usize(..4)];
+        plan.window = [1 << 20, 4_000, 300][rng.usize(..3)];
+        let limits = Limits::of(rng);
+        Self {
+            rooms: if has_one_topic { 1 } else { rng.usize(1..=4) },
+            // Without any permit, topics with many members are never served.
+            cores: usize::from(has_one_topic || rng.u8(..) < 240),
+            permits: Some(rng.usize(1..=plan.nodes[0]) as u8).filter(|_| rng.u8(..) < 150),
+            channels_max: if rng.u8(..) < 40 { rng.u16(1..=2) } else { 100 },
+            counts_members: rng.bool(),
+            habits,
+            effects_max: rng.u8(1..=4),
+            panics: some(rng, 128, 6),
+            stops: some(rng, 150, 12),
+            refused: some(rng, 128, 30),
+            later: some(rng, 110, 90),
+            intercepts: some(rng, 110, 110),
+            binary: some(rng, 90, 60),
+            long: some(rng, 40, 40),
+            pad: [200, 3_000, 70_000][rng.usize(..3)],
+            prepare_above: match rng.u8(..) {
+                0..80 => 200,
+                80..84 => 64 << 10,
+                _ => 0,
+            },
+            long_names: match rng.u8(..) {
+                0..40 => 1,
+                40..46 => 2,
+                _ => 0,
+            },
+            has_odd_refs: rng.u8(..) < 60,
+            restarts: rng.u8(..) < 40,
+            is_present: rng.u8(..) < 160,
+            reaches: rng.u8(..) < 110,
+            expires: rng.u8(..) < 80,
+            limits: Some(limits).filter(|_| rng.u8(..) < 80),
+        }
+    }
+
+    pub(crate) fn topics(&self) -> Topics {
+        Topics::new(self.rooms, self.long_names)
+    }
+
+    pub(crate) fn habits(&self) -> impl Iterator<Item = (Habit, u32)> + Clone {
+        let Self { reaches, is_present, expires, .. } = *self;
+        let all = HABITS.iter().zip(self.habits).enumerate();
+        let chosen = all.filter(move |(at, _)| match at {
+            at if REACHING.contains(at) => reaches,
+            at if PRESENT.contains(at) => is_present,
+            at => expires || !EXPIRING.contains(at),
+        });
+        chosen.map(|(_, (habit, weight))| (habit.0, u32::from(weight)))
+    }
+
+    pub(crate) fn permits(&self, shards: usize) -> FanoutPermits {
+        match self.permits {
+            Some(permits) => FanoutPermits::of(shards, usize::from(permits)),
+            None => FanoutPermits::new(shards, self.cores),
+        }
+    }
+
+    /// The weights of the kinds of operations, with the factors that a seed has drawn.
+    fn weights(&self, factors: [u32; KINDS.len()]) -> Vec<(Kind, u32)> {
+        let weigh = |at: usize, factor: u32| match KINDS[at].0 {
+            _ if at < NEEDED => factor.max(4),
+            Kind::Restart if self.restarts => 16,
+            Kind::Restart => 0,
+            Kind::Burst if self.limits.is_some() => factor.max(1),
+            Kind::Burst => 0,
+            Kind::Finish | Kind::Speak | Kind::Listen | Kind::Proceed if !self.reaches => 0,
+            Kind::Who if !self.is_present => 0,
+            _ => factor,
+        };
+        let all = KINDS.iter().zip(factors).enumerate();
+        let all = all.map(|(at, ((kind, weight), factor))| (*kind, weight * weigh(at, factor)));
+        let sum: u32 = all.clone().map(|(_, weight)| weight).sum();
+        // Rare operations, independent of the others' weights: how many in 40,000.
+        let drains = if self.restarts { 80 } else { 8 };
+        let rare = [(Kind::Drain, drains), (Kind::Rest, 52)];
+        let rare = rare.map(|(kind, count)| (kind, sum * count / 400));
+        all.map(|(kind, weight)| (kind, 100 * weight)).chain(rare).collect()
+    }
+}
+
+/// Draws an event with a chance of `of_256` in 256.
+pub(crate) fn is(rng: &mut Rng, of_256: u8) -> bool {
+    of_256 > 0 && rng.u8(..) < of_256
+}
+
+fn some(rng: &mut Rng, of_256: u8, value: u8) -> u8 {
+    if rng.u8(..) < of_256 { value } else { 0 }
+}
+
+/// A factor for the weight of an operation: most seeds switch some off.
+fn swarm(rng: &mut Rng) -> u32 {
+    match rng.u8(..) {
+        0..40 => 0,
+        40..200 => 4,
+        _ => 16,
+    }
+}
+
+fn config(rng: &mut Rng) -> Config {
+    let usual = Config::default();
+    Config {
+        idle_timeout: usual.idle_timeout.filter(|_| rng.bool()),
+        hibernate_after: usual.hibernate_after.filter(|_| rng.bool()),
+        outbound_bytes_max: [usual.outbound_bytes_max, 200_000, 20_000][rng.usize(..3)],
+        mailbox_bytes_max: [usual.mailbox_bytes_max, 100_000, 8_000][rng.usize(..3)],
+        ..usual
+    }
+}
+
+/// Mostly small bounds of presence, so that lists often become too long, and short again.
+fn presence(rng: &mut Rng, payload_bytes_max: usize) -> PresenceConfig {
+    let ms = Duration::from_millis(1);
+    let interval = [1, 30, 100, 700][rng.usize(..4)] * ms;
+    let longest = (400 << 10).min(payload_bytes_max);
+    PresenceConfig {
+        leave_delay: Duration::ZERO,
+        interval,
+        list_max: if rng.u8(..) < 200 { rng.usize(3..=20) } else { 1000 },
+        summary_interval: interval + [0, 50, 2_000][rng.usize(..3)] * ms,
+        sample: rng.usize(..=6),
+        key_bytes_max: [256, 256, 8][rng.usize(..3)],
+        // Some are so long that lists become too long.
+        meta_bytes_max: if rng.u8(..) < 24 { longest } else { [4096, 60][rng.usize(..2)] },
+        channel_entries_max: rng.usize(1..=3),
+        turn_bytes: [1 << 20, 1, 300, 2_000][rng.usize(..4)],
+    }
+}

@@ -1,0 +1,386 @@
+//! The cluster thread of a simulated node: the mailbox of what shards send it, and the node that
+//! [`NodeThread`] serves.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+
+use crate::kit::fault::Fault;
+use crate::kit::payload;
+use crate::kit::setup::locked;
+use simurgh_cluster::{
+    Adapter, Answer, BroadcastParts, CallNumber, Cluster, DisconnectReply, ENVELOPE_BYTES_MAX,
+    Except, GoneReason, HistoryEvent, HistoryItem, Item, LinkState, LocalNode, NodeId, NodeThread,
+    NotKept, Notice, PeerEvent, Shards, StoredAt, ThreadNode, Time,
+};
+use simurgh_core::{
+    Broadcast, ChannelId, Mail, Mailboxes, Posted, PresenceMail, Publisher, StoreRequest, ToCluster,
+};
+use simurgh_presence::{FromPeers, Owner};
+use simurgh_proto::message::{Payload, events};
+
+use crate::world::{Shared, SimNode};
+use simurgh_loopback::Loopback;
+
+/// As in `simurgh_shard::cluster_inbox`.
+const AROUND_BYTES: usize = 256;
+
+pub(crate) enum Command {
+    Core(ToCluster),
+    /// Close all sockets with an id on all other nodes; with its number in the ledger.
+    Disconnect(Box<str>, usize),
+    /// A join waits until the interest in its topic is in force, which sets the flag.
+    AwaitTopic(Box<str>, Arc<AtomicBool>),
+    Drain,
+    Bye,
+}
+
+pub(crate) struct Mailbox {
+    shared: Arc<Shared>,
+    start: usize,
+    queue: Mutex<Vec<Command>>,
+}
+
+impl Mailbox {
+    pub(crate) fn new(shared: &Arc<Shared>, start: usize) -> Self {
+        Self { shared: Arc::clone(shared), start, queue: Mutex::default() }
+    }
+
+    pub(crate) fn post(&self, command: Command) {
+        locked(&self.queue).push(command);
+    }
+
+    pub(crate) fn has_mail(&self) -> bool {
+        !locked(&self.queue).is_empty()
+    }
+
+    fn take(&self, empty: Vec<Command>) -> Vec<Command> {
+        std::mem::replace(&mut *locked(&self.queue), empty)
+    }
+}
+
+impl simurgh_core::Cluster for Mailbox {
+    fn send(&self, what: ToCluster) {
+        if let ToCluster::Broadcast(broadcast) = &what
+            && broadcast.event() != events::DISCONNECT
+        {
+            let id = payload::parse(broadcast.payload()).0;
+            self.shared.ledger().note_published(self.start, id);
+        }
+        self.post(Command::Core(what));
+    }
+
+    fn broadcast_bytes_max(&self) -> usize {
+        ENVELOPE_BYTES_MAX - AROUND_BYTES
+    }
+}
+
+pub(crate) struct LocalShards {
+    node: Arc<SimNode>,
+    mailbox: Arc<Mailbox>,
+    start: usize,
+    time: Time,
+    /// Broadcasts given to the cluster in this turn, and how many had been dropped by then.
+    published: Vec<(u32, u64)>,
+    /// A broadcast of another node that a planted fault holds back, and its shards.
+    held: Option<(Arc<Broadcast>, Vec<usize>)>,
+}
+
+type Thread<A> = NodeThread<A, LocalShards>;
+
+impl ThreadNode for LocalShards {
+    type Mail = Command;
+    type Broadcast = Broadcast;
+    type Awaiting = Arc<AtomicBool>;
+
+    fn time(&self) -> Time {
+        self.time
+    }
+
+    fn take_mail(&mut self, empty: Vec<Command>) -> Vec<Command> {
+        self.mailbox.take(empty)
+    }
+
+    fn handle<A: Adapter + ?Sized>(thread: &mut Thread<A>, command: Command, time: Time) {
+        match command {
+            Command::Core(what) => take_from_core(thread, what, time),
+            Command::Disconnect(socket_id, number) => {
+                disconnect(thread, &socket_id, Some(number), time);
+            }
+            Command::AwaitTopic(topic, told) => thread.await_topic(&topic, told, time),
+            Command::Drain => thread.cluster.drain(time),
+            Command::Bye => thread.bye(time),
+        }
+    }
+
+    fn parts(broadcast: &Broadcast) -> BroadcastParts<'_> {
+        let (topic, event, payload) = (broadcast.topic(), broadcast.event(), broadcast.payload());
+        let except = broadcast.except().map(|it| {
+            let ChannelId { shard, membership, generation } = it;
+            Except { shard, membership, generation }
+        });
+        BroadcastParts { topic, event, payload, except }
+    }
+
+    fn subscribed(&mut self, told: Arc<AtomicBool>) {
+        self.node.shared.ledger().counts.count("waited until heard", 1);
+        told.store(true, Relaxed);
+    }
+
+    fn broadcast_here(&mut self, broadcast: Broadcast) {
+        let id = payload::parse(broadcast.payload()).0;
+        let mut ledger = self.node.shared.ledger();
+        ledger.counts.count("heard here only", 1);
+        ledger.note_published(self.start, id);
+        drop(ledger);
+        self.node.broadcast_here(Arc::new(broadcast));
+    }
+}
+
+fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, time: Time) {
+    let NodeThread { cluster, local, .. } = thread;
+    let (shared, start) = (Arc::clone(&local.node.shared), local.start);
+    match what {
+        ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
+            disconnect(thread, it.topic(), None, time);
+        }
+        ToCluster::Broadcast(broadcast) => publish(thread, &broadcast, time),
+        ToCluster::TopicBegins(topic, shard, wanted) => {
+            cluster.topic_begins(&topic, shard, wanted, time);
+        }
+        ToCluster::TopicEnds(topic, shard) => {
+            if let Some(number) = shared.plan.topic_of(&topic) {
+                shared.ledger().forget_deliveries(start, usize::from(shard), number);
+            }
+            cluster.topic_ends(&topic, shard, time);
+        }
+        ToCluster::Presence(topic, what) => {
+            shared.note(|| format!("start {start} says of presences of {topic}: {what:?}"));
+            cluster.presence(&topic, what, time, local);
+        }
+        ToCluster::Store(store) => {
+            let StoreRequest { number, broadcast, sender, id, age } = *store;
+            thread.store(broadcast, number, sender, id.as_deref(), age, time);
+        }
+        ToCluster::Follow(topic, wanted) => cluster.follow(&topic, wanted, time, local),
+        ToCluster::CheckTopic(topic) => cluster.check_topic(&topic),
+        ToCluster::Forget(topic, number) => cluster.forget(&topic, number, time, local),
+    }
+}
+
+fn publish<A: Adapter + ?Sized>(thread: &mut Thread<A>, broadcast: &Broadcast, time: Time) {
+    let id = payload::parse(broadcast.payload()).0;
+    let before = dropped(&thread.cluster);
+    if thread.publish(broadcast, None, time).is_ok() {
+        thread.local.published.push((id, before));
+    }
+}
+
+fn disconnect<A: Adapter + ?Sized>(
+    thread: &mut Thread<A>,
+    socket_id: &str,
+    number: Option<usize>,
+    time: Time,
+) {
+    let shared = Arc::clone(&thread.local.node.shared);
+    let reply = number.map(|number| check_outcome(&shared, number));
+    if let Err(error) = thread.disconnect(socket_id, reply, time) {
+        shared.ledger().fail("outcome", error.to_string());
+    }
+}
+
+fn check_outcome(shared: &Arc<Shared>, number: usize) -> DisconnectReply {
+    let shared = Arc::clone(shared);
+    Box::new(move |_, outcome| {
+        let mut ledger = shared.ledger();
+        ledger.note(|| format!("disconnect {number}: {outcome:?}"));
+        if let Some(outcome) = outcome {
+            ledger.check_outcome(number, &outcome);
+        }
+    })
+}
+
+impl LocalNode for LocalShards {
+    fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
+        let payload = item.payload.to_payload().into_owned();
+        let broadcast = Arc::new(Broadcast::new(topic, item.event, payload));
+        let faults = &self.node.shared.setup.faults;
+        if faults.happens(Fault::LoseEnvelope) {
+            return;
+        }
+        let posted = (broadcast, shards.map(usize::from).collect());
+        if faults.happens(Fault::SwapEnvelopes) {
+            self.held = Some(posted);
+            return;
+        }
+        for (broadcast, shards) in [Some(posted), self.held.take()].into_iter().flatten() {
+            for shard in shards {
+                self.node.post_charged(shard, Posted::new(Arc::clone(&broadcast), None));
+            }
+        }
+    }
+
+    fn disconnect(&mut self, socket_id: &str) {
+        let id = payload::number(socket_id.as_bytes().get(5..).unwrap_or_default()).0;
+        let mut ledger = self.node.shared.ledger();
+        ledger.note(|| format!("start {} closes sockets of {socket_id}", self.start));
+        ledger.note_closed(self.start, id as usize);
+        drop(ledger);
+        let disconnect = Broadcast::new(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT);
+        self.node.broadcast_here(Arc::new(disconnect));
+    }
+
+    fn presence(&mut self, topic: &str, what: FromPeers) {
+        let (start, mut ledger) = (self.start, self.node.shared.ledger());
+        ledger.note(|| format!("start {start} receives presences of {topic}: {what:?}"));
+        drop(ledger);
+        self.node.post_home(topic, PresenceMail::Peers(what), None);
+    }
+
+    fn gone(&mut self, node: NodeId) {
+        for shard in 0..self.node.shards() {
+            self.node.post(shard, Mail::NodeGone(Owner(node.0)));
+        }
+    }
+
+    // No call to another node is made here.
+
+    fn called(&mut self, _by: NodeId, _number: u64, _service: u16, _body: Vec<u8>) {}
+
+    fn hung_up(&mut self, _by: NodeId, _number: u64) {}
+
+    fn answered(&mut self, _number: CallNumber, _answer: Option<Answer>) {}
+
+    fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
+        let (start, mut ledger) = (self.start, self.node.shared.ledger());
+        ledger.note(|| format!("start {start} receives, of {topic}: {what:?}"));
+        drop(ledger);
+        let setup = &self.node.shared.setup;
+        let is_lost = match what {
+            HistoryEvent::Next(_) => setup.faults.happens(Fault::LoseKept),
+            HistoryEvent::Gap { .. } => setup.faults.happens(Fault::HideGap),
+            _ => false,
+        };
+        if is_lost {
+            return;
+        }
+        self.node.post_kept(topic, what.map(|it| kept_item(topic, &it)));
+    }
+
+    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
+        let (start, mut ledger) = (self.start, self.node.shared.ledger());
+        ledger.note(|| format!("start {start} receives, of {topic}, {number}: {outcome:?}"));
+        drop(ledger);
+        let is_promised = outcome.is_err() && self.node.shared.setup.faults.happens(Fault::Promise);
+        let outcome = match is_promised {
+            true => Ok(StoredAt { epoch: 1, seq: 1, index: 0, is_duplicate: false }),
+            false => outcome,
+        };
+        self.node.post_stored(number, outcome);
+    }
+}
+
+fn kept_item(topic: &str, kept: &HistoryItem<'_>) -> simurgh_core::KeptItem {
+    let HistoryItem { seq, index, at_ms, mine, item } = *kept;
+    let payload = item.payload.to_payload().into_owned();
+    let mut broadcast = Broadcast::new(topic, item.event, payload);
+    if let (Some(_), Some(Except { shard, membership, generation })) = (mine, item.except) {
+        broadcast = broadcast.but_for(ChannelId { shard, membership, generation });
+    }
+    let sender = item.exclusion.unwrap_or(0);
+    simurgh_core::KeptItem { seq, index, at_ms, mine, sender, broadcast }
+}
+
+#[derive(Default)]
+struct WakeFlag(AtomicBool);
+
+impl Wake for WakeFlag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+pub(crate) struct ClusterThread {
+    pub(crate) node: NodeThread<Loopback, LocalShards>,
+    woken: Arc<WakeFlag>,
+    pub(crate) next_ns: u64,
+    pub(crate) gone: Vec<(NodeId, GoneReason)>,
+    losses: u64,
+}
+
+impl ClusterThread {
+    pub(crate) fn new(
+        cluster: Cluster<Loopback>,
+        node: &Arc<SimNode>,
+        mailbox: &Arc<Mailbox>,
+        start: usize,
+    ) -> Self {
+        let is_local_when_away = node.shared.plan.is_local_when_away();
+        let (node, mailbox) = (Arc::clone(node), Arc::clone(mailbox));
+        let (time, published, held) = (Time::default(), Vec::new(), None);
+        let local = LocalShards { node, mailbox, start, time, published, held };
+        Self {
+            node: NodeThread::new(cluster, local, is_local_when_away),
+            woken: Arc::new(WakeFlag(AtomicBool::new(true))),
+            next_ns: 0,
+            gone: Vec::new(),
+            losses: 0,
+        }
+    }
+
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        let has_mail = self.node.local.mailbox.has_mail();
+        self.next_ns <= now_ns || self.woken.0.load(Relaxed) || has_mail
+    }
+
+    /// Runs one turn; returns whether the node has sent its last message.
+    pub(crate) fn turn(&mut self, time: Time, sockets: u64) -> bool {
+        self.woken.0.store(false, Relaxed);
+        let waker = Waker::from(Arc::clone(&self.woken));
+        self.node.local.time = time;
+        let has_ended = self.node.turn(&mut Context::from_waker(&waker)).is_ready();
+        self.node.cluster.set_sockets(sockets);
+        self.report();
+        self.next_ns = self.node.next_ns();
+        has_ended
+    }
+
+    /// What was given to the cluster since the last call.
+    pub(crate) fn take_published(&mut self) -> Vec<(u32, u64)> {
+        std::mem::take(&mut self.node.local.published)
+    }
+
+    fn report(&mut self) {
+        let NodeThread { cluster, local, .. } = &mut self.node;
+        let shared = Arc::clone(&local.node.shared);
+        let mut ledger = shared.ledger();
+        let start = local.start;
+        while let Some(notice) = cluster.poll_notice() {
+            ledger.note(|| format!("start {start} is told {notice:?}"));
+            match notice {
+                Notice::State(LinkState::Away) | Notice::Down(_) | Notice::Lost(_) => {
+                    self.losses += 1
+                }
+                Notice::Peer(PeerEvent::Gone(node, why)) => self.gone.push((node, why)),
+                Notice::State(_) | Notice::Peer(_) | Notice::History(_) => {}
+            }
+        }
+        let dropped = dropped(cluster);
+        if let Some(it) = ledger.starts.get_mut(start) {
+            it.losses = self.losses;
+            it.dropped = dropped;
+        }
+    }
+
+    pub(crate) fn shards(&self, topic: &str) -> BTreeSet<usize> {
+        let shards = self.node.cluster.interests().shards(topic);
+        shards.into_iter().flatten().map(usize::from).collect()
+    }
+}
+
+/// How many broadcasts a node dropped, by its counters.
+fn dropped<A: ?Sized + Adapter>(node: &Cluster<A>) -> u64 {
+    let counts = node.counts();
+    counts.dropped.by_age + counts.dropped.by_bytes
+}
