@@ -3,7 +3,8 @@
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// The source of [`Now`](simurgh_data::Now): the monotonic clock of the system, which the kernel's timers use, too.
+/// The source of [`Now`](simurgh_data::Now): the monotonic clock of the system, which the kernel's
+/// timers use, too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start_ns: u64,
