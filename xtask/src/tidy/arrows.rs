@@ -5,12 +5,13 @@ use super::{File, Finding};
 /// Each folder under `crates/`, and the folders whose crates its own may depend on. Tests may use
 /// more. Those of the load generator know nothing of the server.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("ground", &["ground"]),
-    ("core", &["core", "ground"]),
-    ("load", &["load", "ground"]),
-    ("server", &["server", "core", "ground"]),
+    ("data", &[]),
+    ("ground", &["data"]),
+    ("core", &["core", "ground", "data"]),
+    ("load", &["load", "ground", "data"]),
+    ("server", &["server", "core", "ground", "data"]),
     // The binary includes everything, with the examples it serves.
-    ("tools", &["tools", "server", "load", "core", "ground", ""]),
+    ("tools", &["tools", "server", "load", "core", "ground", "data", ""]),
 ];
 
 struct Manifest<'a> {
@@ -86,28 +87,28 @@ mod tests {
     fn texts(proto: &str) -> Vec<String> {
         let files = [
             package("crates/ground/simurgh-proto/Cargo.toml", "simurgh-proto", proto),
-            package("crates/core/simurgh-core/Cargo.toml", "simurgh-core", ""),
+            package("crates/ground/simurgh-reactor/Cargo.toml", "simurgh-reactor", ""),
         ];
         check(&files).unwrap().into_iter().map(|found| found.text).collect()
     }
 
     #[test]
-    fn layer_depends_only_on_lower_layers() {
-        let wrong = ["simurgh-proto may not depend on simurgh-core"];
-        assert_eq!(texts("[dependencies]\nsimurgh-core.workspace = true"), wrong);
-        assert_eq!(texts("[dependencies]\nr = { package = \"simurgh-core\" }"), wrong);
-        assert_eq!(texts("[target.'cfg(unix)'.dependencies]\nsimurgh-core = \"1\""), wrong);
-        assert_eq!(texts("[build-dependencies]\nsimurgh-core = \"1\""), wrong);
+    fn a_layer_is_built_on_lower_ones_only() {
+        let wrong = ["simurgh-proto may not depend on simurgh-reactor"];
+        assert_eq!(texts("[dependencies]\nsimurgh-reactor.workspace = true"), wrong);
+        assert_eq!(texts("[dependencies]\nr = { package = \"simurgh-reactor\" }"), wrong);
+        assert_eq!(texts("[target.'cfg(unix)'.dependencies]\nsimurgh-reactor = \"1\""), wrong);
+        assert_eq!(texts("[build-dependencies]\nsimurgh-reactor = \"1\""), wrong);
     }
 
     #[test]
-    fn tests_and_external_crates_are_exempt_from_layer_rules() {
-        assert_eq!(texts("[dev-dependencies]\nsimurgh-core = \"1\""), [""; 0]);
+    fn tests_and_foreign_crates_are_free() {
+        assert_eq!(texts("[dev-dependencies]\nsimurgh-reactor = \"1\""), [""; 0]);
         assert_eq!(texts("[dependencies]\nserde = \"1\""), [""; 0]);
     }
 
     #[test]
-    fn new_folder_must_be_assigned_to_a_layer() {
+    fn a_new_folder_must_be_given_its_place() {
         let found = check(&[package("crates/new/a/Cargo.toml", "a", "")]).unwrap();
         assert!(found[0].text.starts_with("new has no place among the layers"));
         assert_eq!(check(&[package("examples/new/Cargo.toml", "new", "")]).unwrap(), []);

@@ -6,7 +6,7 @@ use simurgh_proto::message::Payload;
 use thiserror::Error;
 
 use crate::id::{ChannelId, NOBODY_PLAIN};
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// A message to all members of a topic, on every shard.
 #[derive(Debug)]

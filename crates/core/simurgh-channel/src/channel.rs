@@ -13,7 +13,7 @@ use simurgh_proto::message::Payload;
 use crate::broadcast::Broadcast;
 use crate::context::ShardContext;
 use crate::outcome::{Outcome, Reason};
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// One membership of a socket in a topic, with the state that the application keeps for it.
 ///

@@ -5,7 +5,7 @@ use core::fmt;
 use simurgh_presence::ToPeers;
 
 use crate::broadcast::Broadcast;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 use simurgh_history::Retention;
 
 use crate::history::engine::StoreRequest;

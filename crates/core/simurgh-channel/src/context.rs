@@ -16,8 +16,8 @@ use crate::limit::Limit;
 use crate::metrics::ShardMetrics;
 use crate::node_handle::{Audience, LinkedWork, NodeHandle};
 use crate::outcome::{Reply, ReplyRef};
-use crate::prelude::*;
 use crate::presence::PresenceCall;
+use simurgh_data::prelude::*;
 
 /// A value that an application keeps with a socket.
 pub type Assigns = Arc<dyn Any + Send + Sync>;

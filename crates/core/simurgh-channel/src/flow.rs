@@ -9,7 +9,7 @@ use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::broadcast::Broadcast;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// Bytes of one topic's broadcasts from one shard that are in flight.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use crate::context::{OnShard, ShardContext};
 use crate::id::ChannelId;
 use crate::node_handle::{Audience, NodeHandle, ToChannel};
 use crate::outcome::{Outcome, Reply, ReplyRef, Stop};
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// Reaches one channel, of type `C`, from any thread. It does not keep the channel alive: messages
 /// to a channel or server that has ended are dropped, and a broadcast is `Ok`.

@@ -36,7 +36,6 @@ mod node;
 mod node_handle;
 mod outcome;
 mod permits;
-mod prelude;
 mod presence;
 mod presences;
 mod publisher;

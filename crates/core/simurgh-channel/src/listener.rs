@@ -2,7 +2,7 @@
 
 use crate::broadcast::Broadcast;
 use crate::id::{ChannelId, LISTENS};
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// Receives a broadcast; must not block.
 pub type OnBroadcast = dyn Fn(&Arc<Broadcast>) + Send;

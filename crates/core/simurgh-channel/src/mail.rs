@@ -11,8 +11,8 @@ use crate::history::HistoryMail;
 use crate::id::ChannelId;
 use crate::listener::Listener;
 use crate::node_handle::ToChannel;
-use crate::prelude::*;
 use crate::presence::{PresenceMail, SharedPush};
+use simurgh_data::prelude::*;
 
 /// Everything that other threads may send to a core.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use crate::flow::{Charge, Posted};
 use crate::history::engine::{self, NotKept};
 use crate::history::{HistoryMail, HistoryRequest};
 use crate::mail::Mail;
-use crate::prelude::*;
 use crate::presence::{PresenceCallback, PresenceMail, home_shard};
+use simurgh_data::prelude::*;
 
 /// Mail for each shard of a node. Bytes of broadcasts in flight are charged to the shard that they
 /// are sent to.

@@ -10,9 +10,9 @@ use crate::config::Config;
 use crate::mailboxes::Mailboxes;
 use crate::node_handle::NodeHandle;
 use crate::permits::FanoutPermits;
-use crate::prelude::*;
 use crate::user_socket::UserSocket;
 use crate::watch::CallbackWatch;
+use simurgh_data::prelude::*;
 
 /// The node that a core is a shard of: what all its shards share.
 pub trait Node:

@@ -10,8 +10,8 @@ use simurgh_proto::message::Payload;
 use crate::broadcast::{Broadcast, BroadcastError};
 use crate::id::ChannelId;
 use crate::outcome::{Reply, ReplyRef, Stop};
-use crate::prelude::*;
 use crate::presence::{PresenceCallback, PresenceConfig};
+use simurgh_data::prelude::*;
 
 /// Work that runs away from the shards.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -13,7 +13,7 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::time::Duration;
 
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// How long a shard keeps a permit while others are queued.
 const HOLD: Duration = Duration::from_millis(4);

@@ -7,7 +7,7 @@ use simurgh_proto::message::Payload;
 use thiserror::Error;
 
 use crate::id::ChannelId;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// Limits and times of presence (PROTOCOL §10).
 #[derive(Debug, Clone)]

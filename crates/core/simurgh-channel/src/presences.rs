@@ -5,8 +5,8 @@ use simurgh_proto::message::Payload;
 
 use crate::context::{Context, Effect, Effects, Scope};
 use crate::node_handle::NodeHandle;
-use crate::prelude::*;
 use crate::presence::{PresenceCall, PresenceError, PresenceList};
+use simurgh_data::prelude::*;
 
 /// The presences of a channel, and of all members of its topic:
 /// [`Context::presence`].

@@ -12,8 +12,8 @@ use crate::id::ChannelId;
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::node_handle::{Audience, ToChannel};
-use crate::prelude::*;
 use crate::presence::home_shard;
+use simurgh_data::prelude::*;
 
 /// Where a broadcast goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::context::{Prepared, ShardContext};
 use crate::history::HistoryRule;
 use crate::limit::{ChannelLimits, Rate, SocketLimits};
 use crate::outcome::Outcome;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// Prepares a message on the thread that reads it; it may take the payload.
 pub type PrepareFn = Arc<dyn Fn(&mut Message<'static>) -> Prepared + Send + Sync>;

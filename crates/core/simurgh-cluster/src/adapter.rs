@@ -12,8 +12,8 @@ use bytes::Bytes;
 
 use crate::durations::Durations;
 use crate::node_id::NodeId;
-use crate::prelude::*;
 use crate::subject::{Interest, Space, Subject};
+use simurgh_data::prelude::*;
 
 /// The most unconfirmed published envelopes; one more is [`QueueFull`].
 pub const IN_FLIGHT_MAX: usize = 1_024;

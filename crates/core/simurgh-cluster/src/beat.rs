@@ -1,7 +1,7 @@
 //! Self-descriptions of nodes.
 
 use crate::node_id::NodeId;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// A heartbeat of a node, which is all that others know of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

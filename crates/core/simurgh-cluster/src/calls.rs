@@ -16,8 +16,8 @@ use alloc::collections::BTreeMap;
 
 use crate::envelope::{Draft, EncodeError, EnvelopeError, Kind};
 use crate::node_id::NodeId;
-use crate::prelude::*;
 use crate::wire::Reader;
+use simurgh_data::prelude::*;
 
 #[cfg(test)]
 mod tests;

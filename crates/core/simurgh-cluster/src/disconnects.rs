@@ -26,8 +26,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::node_id::NodeId;
 use crate::peers::GoneReason;
-use crate::prelude::*;
 use crate::time::SECOND;
+use simurgh_data::prelude::*;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! Filters broadcasts of a peer that were received before.
 
-use crate::prelude::*;
 use crate::subject::{BUCKETS, Bucket};
+use simurgh_data::prelude::*;
 
 /// The place of messages for this node alone.
 const ALONE: usize = BUCKETS;

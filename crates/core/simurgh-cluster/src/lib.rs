@@ -23,7 +23,6 @@ mod message;
 mod node_id;
 mod outbox;
 mod peers;
-mod prelude;
 mod presence;
 mod split_mix;
 mod subject;

@@ -26,9 +26,9 @@ use crate::beat::{Beat, Hello};
 use crate::calls::Piece;
 use crate::envelope::{Draft, EncodeError, Envelope, EnvelopeError, Items, Kind};
 use crate::node_id::NodeId;
-use crate::prelude::*;
 use crate::presence::{Part, asked};
 use crate::wire::{self, Reader};
+use simurgh_data::prelude::*;
 
 /// The longest name of a node, and the longest pattern among its settings, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;

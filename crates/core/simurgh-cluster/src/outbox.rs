@@ -10,8 +10,8 @@ use core::ops::AddAssign;
 use bytes::Bytes;
 
 use crate::envelope::resent;
-use crate::prelude::*;
 use crate::subject::Subject;
+use simurgh_data::prelude::*;
 
 #[cfg(test)]
 mod tests;

@@ -23,9 +23,9 @@ use simurgh_presence::{Delta, Extra, Meta, Owner, PhxRef, Shared, Snapshot};
 
 use crate::envelope::{Draft, ENVELOPE_BYTES_MAX, EncodeError, Envelope, EnvelopeError, Kind};
 use crate::node_id::NodeId;
-use crate::prelude::*;
 use crate::subject::TOPIC_BYTES_MAX;
 use crate::wire::{self, Reader};
+use simurgh_data::prelude::*;
 
 pub use parts::{PresenceParts, UNFINISHED_MAX};
 

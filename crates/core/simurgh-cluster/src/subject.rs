@@ -9,7 +9,7 @@ use core::fmt;
 use twox_hash::XxHash3_128;
 
 use crate::node_id::NodeId;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// The longest token of a name that is written out; a longer one is replaced by a hash. A subject
 /// then has at most 192 bytes: brokers close the link over one that is longer than 4 kB.

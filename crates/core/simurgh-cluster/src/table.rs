@@ -6,7 +6,7 @@ use core::mem;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// In place of a number: no record.
 pub(crate) const NIL: u32 = u32::MAX;

@@ -15,8 +15,8 @@ use crate::envelope::{EncodeError, Except, Item, ItemPayload};
 use crate::history::StoreItem;
 use crate::node_id::NodeId;
 use crate::peers::Peers;
-use crate::prelude::*;
 use crate::time::Time;
+use simurgh_data::prelude::*;
 
 /// Rounds of mail, broker and time in one turn, before other work of the same thread runs.
 const ROUNDS_MAX: usize = 16;

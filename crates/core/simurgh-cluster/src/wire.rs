@@ -4,7 +4,7 @@ use simurgh_presence::MetaError;
 use simurgh_proto::serializer::DecodeError;
 use simurgh_proto::serializer::json::JsonError;
 
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// The version of envelopes that this program writes and understands.
 pub const ENVELOPE_VERSION: u8 = 1;

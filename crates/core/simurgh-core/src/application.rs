@@ -2,8 +2,8 @@
 //! of the core: it fills a list of effects, which the caller gets whether the callback returned or
 //! panicked.
 
-use crate::prelude::*;
 use crate::seeded_state::HashMap;
+use simurgh_data::prelude::*;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{

@@ -2,9 +2,9 @@
 //! Their effects meanwhile are queued, so an `ok` means that the broadcast is kept
 //! (docs/HISTORY.md). Their sockets are not read.
 
-use crate::prelude::*;
 use crate::seeded_state::HashMap;
 use hashbrown::hash_map::Entry;
+use simurgh_data::prelude::*;
 
 use simurgh_channel::{Broadcast, ChannelId, Effect, Reason, Reply, ReplyRef};
 use simurgh_data::Key;

@@ -1,10 +1,10 @@
 //! Flows of topics without members here, and broadcasts whose bytes stay counted for a while.
 
-use crate::prelude::*;
 use crate::seeded_state::{HashMap, SeededState};
 use alloc::sync::Weak;
 use core::hash::BuildHasher as _;
 use core::time::Duration;
+use simurgh_data::prelude::*;
 
 use simurgh_channel::{Charge, Flow, Posted};
 

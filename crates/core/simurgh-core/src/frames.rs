@@ -13,9 +13,9 @@ use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::{EncodeError, Kind, Serializer, ServerMessage};
 use simurgh_proto::ws::{self, CloseCode, OpCode};
 
-use crate::prelude::*;
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire, op_code};
+use simurgh_data::prelude::*;
 
 /// Longer payloads are not copied into their frames.
 pub(crate) const LONG_BYTES: usize = 64 << 10;

@@ -51,7 +51,6 @@ mod history;
 mod metering;
 mod meters;
 mod name_table;
-mod prelude;
 mod presence;
 mod registry;
 mod seeded_state;

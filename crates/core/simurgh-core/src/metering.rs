@@ -9,9 +9,9 @@ use simurgh_proto::message::Message;
 use simurgh_proto::session::server::MessageKind;
 
 use crate::meters::{Charge, Exceeded, Meters, Scope};
-use crate::prelude::*;
 use crate::socket::Speaker;
 use crate::wire::Wire;
+use simurgh_data::prelude::*;
 
 impl Meters {
     /// Charges a message to its socket, and to the channel of its topic if it is a push for that.

@@ -5,10 +5,10 @@
 //! bucket fills up, which is equivalent to no meter. So nothing is swept, and the end of a channel
 //! or a socket needs no work.
 
-use crate::prelude::*;
 use crate::seeded_state::HashMap;
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
+use simurgh_data::prelude::*;
 use siphasher::sip::SipHasher13 as DefaultHasher;
 
 use simurgh_channel::metrics::ShardMetrics;

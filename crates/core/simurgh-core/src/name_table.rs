@@ -7,8 +7,8 @@ use core::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
-use crate::prelude::*;
 use crate::seeded_state::SeededState;
+use simurgh_data::prelude::*;
 
 /// With four million names, a part has 16,000: growing takes a millisecond.
 const PARTS: usize = 256;

@@ -6,9 +6,9 @@ use simurgh_history::Resume;
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::serializer::ServerMessage;
 
-use crate::prelude::*;
 use crate::registry::List;
 use crate::wire::Wire;
+use simurgh_data::prelude::*;
 
 /// Ticks of the coarse clock in a unit of a socket's age: 10 s. With the two bytes of the record's
 /// budget an age is known to 10 s, for 7 days.

@@ -5,8 +5,8 @@ use simurgh_data::{Key, Now, Run, Shared};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::CloseCode;
 
-use crate::prelude::*;
 use crate::socket::Socket;
+use simurgh_data::prelude::*;
 
 /// Why a core returns a connection without a session to its transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

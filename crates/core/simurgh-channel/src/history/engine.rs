@@ -8,7 +8,7 @@ pub use simurgh_history::NotKept;
 use simurgh_history::{EngineEvent, Place};
 
 use crate::broadcast::Broadcast;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// Bytes that an item is charged on its way to its home, in addition to its broadcast.
 const ITEM_BYTES: usize = 64;

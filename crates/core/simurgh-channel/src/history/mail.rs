@@ -8,7 +8,7 @@ use super::engine::{FromEngine, NotKept};
 use crate::broadcast::Broadcast;
 use crate::flow::{Charge, Posted};
 use crate::id::ChannelId;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// Where a broadcast is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

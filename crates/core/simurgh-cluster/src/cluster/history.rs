@@ -8,8 +8,8 @@ use super::{Cluster, LinkState, LocalNode, Notice, Time};
 use crate::adapter::{Adapter, Event, Number};
 use crate::envelope::{Envelope, Kind};
 use crate::history::{HistoryCounts, HistoryEvent, HistorySink, Next, StoreItem, Storing, TopicId};
-use crate::prelude::*;
 use crate::subject::{Interest, Space};
+use simurgh_data::prelude::*;
 
 /// If more topics than this may have lost something, all are checked.
 const LOST_MAX: usize = 4_096;

@@ -1,7 +1,7 @@
 //! Callers that wait until an interest is in force.
 
 use crate::adapter::Generation;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 #[derive(Debug, Default)]
 pub(super) struct InterestWaiters {

@@ -31,10 +31,10 @@ use crate::interests::{Interests, InterestsConfig, Shards};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, Outbox, OutboxConfig};
 use crate::peers::{PeerEvent, Peers, PeersConfig};
-use crate::prelude::*;
 use crate::presence::PresenceParts;
 use crate::subject::{Interest, Prefix, Subject};
 use crate::time::Time;
+use simurgh_data::prelude::*;
 
 /// The most events of the broker in one [`Cluster::poll`].
 const EVENTS_MAX: usize = 256;

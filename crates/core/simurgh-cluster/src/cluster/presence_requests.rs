@@ -3,8 +3,8 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::node_id::NodeId;
-use crate::prelude::*;
 use crate::time::MILLISECOND;
+use simurgh_data::prelude::*;
 
 const GATHERED_NS: u64 = 10 * MILLISECOND;
 /// After a lost link all topics are requested again: so many at a time,

@@ -12,9 +12,9 @@ use crate::message::Message;
 use crate::node_id::NodeId;
 use crate::outbox::Class;
 use crate::peers::PeerEvent;
-use crate::prelude::*;
 use crate::presence::{Part, PresenceUpdate};
 use crate::subject::{Bucket, Interest, Space};
+use simurgh_data::prelude::*;
 
 /// How long after a node is gone it may repeat envelopes that the broker may not have: it returns,
 /// or does not know that the broker has its bye.

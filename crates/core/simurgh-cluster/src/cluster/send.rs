@@ -12,9 +12,9 @@ use crate::disconnects::{DisconnectNumber, TooManyDisconnects};
 use crate::envelope::{Draft, EncodeError, Header, Item, Kind, resent, stamped};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, OUTBOX_ENTRY_BYTES};
-use crate::prelude::*;
 use crate::presence::{ask_drafts, delta_drafts, state_drafts};
 use crate::subject::{Space, Subject, TOKEN_BYTES_MAX};
+use simurgh_data::prelude::*;
 
 /// How long after a link is made the other nodes are still unknown.
 const UNKNOWN_NS: u64 = 300_000_000;

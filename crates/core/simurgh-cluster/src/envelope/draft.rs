@@ -6,9 +6,9 @@ use simurgh_proto::message::events::is_reserved;
 use super::item::{Item, ItemPayload};
 use super::{ENVELOPE_BYTES_MAX, ENVELOPE_VERSION, FLAGS_AT, Flags, HEADER_BYTES, Kind, N_AT};
 use crate::node_id::NodeId;
-use crate::prelude::*;
 use crate::subject::TOPIC_BYTES_MAX;
 use crate::wire;
+use simurgh_data::prelude::*;
 
 /// An envelope that lacks only its number.
 ///

@@ -6,8 +6,8 @@ use simurgh_proto::message::{Message, Payload, events, events::is_reserved};
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage, json};
 
 use super::EnvelopeError;
-use crate::prelude::*;
 use crate::wire::{self, Reader};
+use simurgh_data::prelude::*;
 
 /// Bytes that every item has: its flags, and two lengths.
 pub(super) const BYTES_LEAST: usize = 6;

@@ -9,8 +9,8 @@ use super::topic::{Phase, Stage, TopicId};
 use super::topics::{LATE_NS, ShardContext, Topics};
 use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
-use crate::prelude::*;
 use crate::time::SECOND;
+use simurgh_data::prelude::*;
 
 /// The most topics that are looked at for one request.
 const CHECKED_MAX: u32 = 4_096;

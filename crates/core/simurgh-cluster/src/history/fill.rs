@@ -8,7 +8,7 @@ use super::topic::{Reported, Stage};
 use super::topics::{ShardContext, Topics};
 use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 impl Topics {
     pub(super) fn filled(

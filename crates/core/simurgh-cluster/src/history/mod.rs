@@ -86,9 +86,9 @@ use self::topics::{ShardContext, Topics};
 use crate::adapter::{Fetch, Fetched, NotStored, Number, Ticket};
 use crate::envelope::Envelope;
 use crate::node_id::NodeId;
-use crate::prelude::*;
 use crate::subject::{Prefix, Space, Subject};
 use crate::time::{SECOND, Time};
+use simurgh_data::prelude::*;
 
 /// The most purges that wait; the broker removes the rest by its own limits.
 const PURGES_MAX: usize = 1_024;

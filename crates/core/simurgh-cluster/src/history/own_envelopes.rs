@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// How long an envelope that was not received is remembered after its answer.
 const UNHEARD_NS: u64 = 10_000_000_000;

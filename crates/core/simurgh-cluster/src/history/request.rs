@@ -1,8 +1,8 @@
 //! Requests to the broker about topics.
 
 use super::topic::TopicId;
-use crate::prelude::*;
 use crate::subject::Subject;
+use simurgh_data::prelude::*;
 
 #[derive(Debug)]
 pub(super) enum Request {

@@ -19,9 +19,9 @@ use super::own_envelopes::OwnEnvelopes;
 use crate::adapter::Ticket;
 use crate::envelope::{Draft, EncodeError};
 use crate::node_id::NodeId;
-use crate::prelude::*;
 use crate::subject::{Prefix, Space, Subject, push_token};
 use crate::table::{Named, Table};
+use simurgh_data::prelude::*;
 
 pub(super) const ITEMS_MAX: usize = 64;
 /// The most bytes of an envelope with several broadcasts.

@@ -4,9 +4,9 @@ use bytes::Bytes;
 
 use crate::adapter::{Number, Received, Ticket};
 use crate::envelope::{Envelope, Header, Kind};
-use crate::prelude::*;
 use crate::subject::Bucket;
 use crate::table::{Named, Slot};
+use simurgh_data::prelude::*;
 
 /// The most streams of a broker, each with its own numbers: by the first digit of buckets.
 pub(super) const STREAMS: usize = 16;

@@ -15,10 +15,10 @@ use super::topic::{Job, Phase, Reported, STREAMS, Stage, Topic, TopicId};
 use super::watermarks::Watermarks;
 use crate::adapter::Ticket;
 use crate::node_id::NodeId;
-use crate::prelude::*;
 use crate::subject::Prefix;
 use crate::table::Table;
 use crate::time::{SECOND, Time};
+use simurgh_data::prelude::*;
 
 pub(super) const CHECKS_MAX: usize = 4;
 /// How long a link may be dead before that is noticed, and how long received messages wait at most

@@ -18,9 +18,9 @@
 use core::time::Duration;
 
 use super::topic::TopicId;
-use crate::prelude::*;
 use crate::subject::Subject;
 use crate::time::{MILLISECOND, SECOND, Time};
+use simurgh_data::prelude::*;
 
 /// The margin below a topic's age, unless half of the age is less.
 const MARGIN_MS: u64 = 60_000;

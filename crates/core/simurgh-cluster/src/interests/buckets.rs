@@ -5,8 +5,8 @@ use core::iter;
 
 use super::InterestsConfig;
 use super::topics::NIL;
-use crate::prelude::*;
 use crate::subject::{BUCKETS, Bucket};
+use simurgh_data::prelude::*;
 
 /// One bucket. Arrays of two are by space: broadcasts, presences.
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@ use core::mem;
 use super::topics::{NIL, Topic, Want};
 use super::{InterestChanges, Interests, SPACES};
 use crate::adapter::Wanted;
-use crate::prelude::*;
 use crate::subject::{Bucket, Interest};
+use simurgh_data::prelude::*;
 
 /// Changes, and the number of subscriptions that they add.
 type Sized = (isize, InterestChanges);

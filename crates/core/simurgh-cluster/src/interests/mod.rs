@@ -34,10 +34,10 @@ use self::buckets::Buckets;
 use self::topics::{Topics, Want};
 use self::unwanted::Unwanted;
 use crate::adapter::Wanted;
-use crate::prelude::*;
 use crate::split_mix::SplitMix64;
 use crate::subject::{Bucket, Interest, Space, TOPIC_BYTES_MAX};
 use crate::time::SECOND;
+use simurgh_data::prelude::*;
 
 /// Changes for one call of [`Adapter::interest`](crate::Adapter::interest).
 pub type InterestChanges = Vec<(Interest, Wanted)>;

@@ -2,7 +2,7 @@
 
 use core::slice;
 
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// A set of shards' numbers: eight bytes while all are below 64, a bitmap otherwise.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! The table of topics, with a list of the topics of each bucket.
 
 use super::shards::Mask;
-use crate::prelude::*;
 use crate::subject::Bucket;
 use crate::table::{Named, Slot, Table};
+use simurgh_data::prelude::*;
 
 pub(super) use crate::table::NIL;
 

@@ -1,7 +1,7 @@
 //! Counts of messages received for topics without members here, by bucket.
 
-use crate::prelude::*;
 use crate::subject::{BUCKETS, Bucket};
+use simurgh_data::prelude::*;
 
 const WORST: usize = 10;
 

@@ -2,7 +2,7 @@
 
 use super::GoneReason;
 use crate::node_id::NodeId;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// The most remembered nodes; the oldest are forgotten for newer ones.
 const DEPARTED_MAX: usize = 1024;

@@ -54,9 +54,9 @@ use self::peer::Age;
 use crate::beat::{Beat, Hello};
 use crate::durations::Durations;
 use crate::node_id::NodeId;
-use crate::prelude::*;
 use crate::split_mix::SplitMix64;
 use crate::time::{MILLISECOND, SECOND};
+use simurgh_data::prelude::*;
 
 /// The longest name and version of a node, in bytes; a beat with a longer one is invalid.
 const NAME_BYTES_MAX: usize = 255;

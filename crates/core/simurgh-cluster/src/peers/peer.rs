@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::PeersConfig;
 use crate::beat::Beat;
 use crate::node_id::NodeId;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// The number of clock differences compared: that of the fastest beat is nearest to the truth.
 const OFFSETS: usize = 8;

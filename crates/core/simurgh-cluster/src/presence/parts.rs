@@ -3,7 +3,7 @@
 use super::{Part, PresenceUpdate};
 use crate::envelope::EnvelopeError;
 use crate::node_id::NodeId;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// The most incomplete wholes. Nodes send the parts of a whole one after the other, so there is
 /// hardly more than one of each node.

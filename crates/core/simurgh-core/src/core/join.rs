@@ -14,11 +14,11 @@ use crate::application::Subject;
 use crate::core::{Core, Received};
 use crate::frames::send;
 use crate::history::{Recovery, Resumption};
-use crate::prelude::*;
 use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
 use crate::socket::{Granted, Resuming, Socket};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
+use simurgh_data::prelude::*;
 
 /// Longest ref of a join, bytes. The protocol sets no limit to it or to a topic, but a membership
 /// keeps both: without limits a socket could pin a whole message for each of its channels.

@@ -10,10 +10,10 @@ use simurgh_proto::ws::CloseCode;
 
 use crate::core::Core;
 use crate::frames::send;
-use crate::prelude::*;
 use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Resuming, Socket, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
+use simurgh_data::prelude::*;
 
 pub(super) struct Joining<'a> {
     pub(super) key: Key,

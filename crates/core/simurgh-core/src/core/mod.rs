@@ -19,8 +19,8 @@ use self::channels::Channels;
 pub use self::view::{SUBSCRIPTION_BYTES, TOPIC_BYTES, TopicView};
 use crate::deadlines::Deadlines;
 use crate::history::SavedHistory;
-use crate::prelude::*;
 use crate::presence::PresenceCounts;
+use simurgh_data::prelude::*;
 
 /// One shard of a node: its sessions, its topics and the broadcasts that are to be sent. The
 /// crate's page lists the kinds of its methods and their order.

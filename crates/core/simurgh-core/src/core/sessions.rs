@@ -13,11 +13,11 @@ use simurgh_proto::ws::CloseCode;
 use super::channels::CurrentMessage;
 use crate::core::{Core, Received};
 use crate::frames::{close_reason, send, send_close};
-use crate::prelude::*;
 use crate::registry::{Holds, SOCKET_ID, Subscriber};
 use crate::socket::{Phase, Socket};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
+use simurgh_data::prelude::*;
 
 impl<N: Node> Core<N> {
     /// A socket was admitted, and its session begins: its record has the user socket and the wire.

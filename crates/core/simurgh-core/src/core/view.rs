@@ -7,9 +7,9 @@ use simurgh_proto::message::OwnedRef;
 use crate::core::Core;
 use crate::fanout::Delivery;
 use crate::history::KeptTopics;
-use crate::prelude::*;
 use crate::registry::{Membership, POSITIONS, Topic, TopicId};
 use crate::socket::Socket;
+use simurgh_data::prelude::*;
 
 /// Of a membership with its entry in the topic's table.
 pub const SUBSCRIPTION_BYTES: usize =

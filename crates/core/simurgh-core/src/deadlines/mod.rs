@@ -20,9 +20,9 @@ use self::hibernation::{Cursor, Hibernation};
 use self::sweep::Sweep;
 use crate::application::Application;
 use crate::fanout::Registry;
-use crate::prelude::*;
 use crate::socket::{Phase, Socket};
 use crate::sockets::{AbandonReason, Sockets};
+use simurgh_data::prelude::*;
 
 /// Records visited in one turn.
 const SWEEP_RECORDS: usize = 2048;

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use simurgh_channel::{TICK, nanoseconds, until};
 
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 const ROUND_MAX: Duration = Duration::from_secs(5);
 

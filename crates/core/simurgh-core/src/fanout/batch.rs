@@ -5,10 +5,10 @@ use simurgh_data::{Run, Shared};
 
 use super::delivery::Delivery;
 use crate::frames::broadcast_frame;
-use crate::prelude::*;
 use crate::registry::{Members, Topic};
 use crate::sockets::Sockets;
 use crate::wire::Form;
+use simurgh_data::prelude::*;
 
 /// Largest burst that is copied together for single writes; the system gathers larger ones.
 const WHOLE_BYTES_MAX: usize = 64 << 10;

@@ -10,10 +10,10 @@ use super::delivery::{Delivery, Registry};
 use super::log::Log;
 use super::state::Fanout;
 use crate::frames::{LONG_BYTES, broadcast_frame, encode_broadcast, kept};
-use crate::prelude::*;
 use crate::registry::{DELIVERING, Member, Members, Topic, TopicId};
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire};
+use simurgh_data::prelude::*;
 
 const STRIDE: usize = 16;
 const CLOCK_CHECK_BYTES: usize = 16 << 10;

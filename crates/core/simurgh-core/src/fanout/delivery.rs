@@ -5,8 +5,8 @@ use simurgh_history::Position;
 
 use super::log::Log;
 use crate::flow::Withheld;
-use crate::prelude::*;
 use crate::registry::{self, Deliveries};
+use simurgh_data::prelude::*;
 
 pub(crate) type Registry = registry::Registry<Delivery>;
 

@@ -10,8 +10,8 @@ use simurgh_history::Retention;
 
 use super::delivery::Registry;
 use super::state::Fanout;
-use crate::prelude::*;
 use crate::registry::{SOCKET_ID, TopicId};
+use simurgh_data::prelude::*;
 
 /// By topic. A topic without listeners has no entry.
 #[derive(Default)]

@@ -3,8 +3,8 @@
 use simurgh_channel::{Broadcast, Posted};
 use simurgh_data::{Run, Shared};
 
-use crate::prelude::*;
 use crate::wire::{FORMS, Form, WIRES};
+use simurgh_data::prelude::*;
 
 /// A frame of one form, made when it is first needed.
 enum Frame {

@@ -8,9 +8,9 @@ use simurgh_history::{GAP, Position};
 
 use super::delivery::Registry;
 use super::state::{Fanout, Held, Publishers};
-use crate::prelude::*;
 use crate::socket::Socket;
 use crate::sockets::Sockets;
+use simurgh_data::prelude::*;
 
 /// How often held publishers are checked while nothing else happens.
 const HELD_POLL_INTERVAL: Duration = Duration::from_millis(5);

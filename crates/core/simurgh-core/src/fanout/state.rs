@@ -7,10 +7,10 @@ use simurgh_data::Key;
 use super::batch::Batch;
 use super::interest::Listeners;
 use crate::flow::MemberlessFlows;
-use crate::prelude::*;
 use crate::registry::TopicId;
 use crate::seeded_state::HashSet;
 use crate::wire::{FORMS, WIRES};
+use simurgh_data::prelude::*;
 
 pub(crate) struct Fanout<N: Node> {
     pub(super) node: Arc<N>,

@@ -8,9 +8,9 @@ use simurgh_proto::message::{Message, Payload, Ref};
 use simurgh_proto::serializer::{EncodeError, Serializer, ServerMessage};
 use simurgh_proto::ws::{self, OpCode};
 
-use crate::prelude::*;
 use crate::socket::Speaker;
 use crate::wire::{Wire, op_code};
+use simurgh_data::prelude::*;
 
 pub(crate) fn ref_of(position: Position) -> Ref<'static> {
     Ref::Json(Cow::Owned(format!("\"{position}\"")))

@@ -5,7 +5,7 @@ use simurgh_channel::{
 };
 use simurgh_history::{Entry, GapReason, Place, Position, ReplayLimits, Ring, Since};
 
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// Answers that are remembered: clients that missed the same request one part after another.
 pub(super) const ANSWERS_MAX: usize = 4;

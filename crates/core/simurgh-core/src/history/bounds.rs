@@ -8,7 +8,7 @@ use simurgh_channel::{HistoryMail, Mail, Node};
 use simurgh_data::{Next, Now};
 
 use super::{Histories, SavedHistory};
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// Topics and dropped messages of a sweep in one turn: some hundred microseconds.
 pub(super) const SWEEP_STEPS: usize = 1024;

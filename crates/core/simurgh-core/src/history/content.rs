@@ -1,7 +1,7 @@
 //! A broadcast as it is kept.
 
-use crate::prelude::*;
 use crate::seeded_state::{HashSet, SeededState};
+use simurgh_data::prelude::*;
 
 use simurgh_channel::{Broadcast, KeptContent};
 use simurgh_proto::message::Payload;

@@ -1,9 +1,9 @@
 //! Positions of clients on kept topics that they left: a client that joins again on the same
 //! connection has received what was sent on it, whatever its join states.
 
-use crate::prelude::*;
 use crate::seeded_state::HashMap;
 use core::hash::BuildHasher;
+use simurgh_data::prelude::*;
 
 use simurgh_channel::TICK;
 use simurgh_data::Key;

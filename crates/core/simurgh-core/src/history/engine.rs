@@ -16,7 +16,7 @@ use super::Histories;
 use super::followed::{StrayPositions, TopicState};
 use super::stores::Pending;
 use crate::application::ask;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 struct Begun {
     epoch: u64,

@@ -5,7 +5,7 @@ use simurgh_history::{Epoch, GapReason, Ids, KeptTopic, Marks, Place, Position, 
 
 use super::content::value;
 use super::kept_topics::{KeptTopics, Slot};
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 impl KeptTopics {
     fn slot(&self, topic: &str) -> Option<&Slot> {

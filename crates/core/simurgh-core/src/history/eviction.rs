@@ -6,7 +6,7 @@ use simurgh_history::Dropped;
 
 use super::holdings::user;
 use super::kept_topics::{KeptTopics, Slot, hash_at, own_bytes};
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// Topics that are compared to find the least recently used, and that are looked at to find as many
 /// of the client that holds most.

@@ -10,7 +10,7 @@ use simurgh_history::{Epoch, GapReason, Place, Position, Since};
 
 use super::stores::Stores;
 use crate::name_table::NameMap;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// How long requests wait for a topic to be known, or to reach a client's position from elsewhere;
 /// and kept broadcasts for their delivery.

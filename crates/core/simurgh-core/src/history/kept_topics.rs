@@ -1,10 +1,10 @@
 //! The topics whose histories a shard keeps.
 
-use crate::prelude::*;
 use crate::seeded_state::HashSet;
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 use core::hash::BuildHasher;
+use simurgh_data::prelude::*;
 
 use simurgh_channel::{
     Broadcast, HistoryConfig, HistoryPage, HistoryRule, HistoryTopic, HistoryTopics, Kept,

@@ -1,9 +1,9 @@
 //! The last positions of topics without messages: without them a client that returns to a quiet
 //! topic could not be told that it has missed nothing.
 
-use crate::prelude::*;
 use crate::seeded_state::HashMap;
 use core::hash::BuildHasher;
+use simurgh_data::prelude::*;
 
 use simurgh_history::{Epoch, Place, Position};
 

@@ -48,7 +48,7 @@ pub use self::save::SavedHistory;
 pub use self::view::KeptView;
 use crate::application::ask;
 use crate::fanout::Spread;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// The histories of topics with their home on this shard, and its channels that wait for one.
 pub(crate) struct Histories<N: Node> {

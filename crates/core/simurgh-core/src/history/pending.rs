@@ -11,7 +11,7 @@ use simurgh_history::{GapReason, Position, Since};
 use super::Histories;
 use super::followed::{Deadline, PendingRequest, Readiness, TopicState};
 use crate::application::ask;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 const ANSWERS_MAX: usize = 1 << 12;
 

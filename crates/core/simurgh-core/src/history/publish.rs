@@ -6,7 +6,7 @@ use simurgh_data::Now;
 use super::Histories;
 use crate::application::ask;
 use crate::fanout::Spread;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 impl<N: Node> Histories<N> {
     /// Whether a channel that broadcasts waits until this home of the topic, or a broker, confirms

@@ -16,10 +16,10 @@ use super::Histories;
 use super::resume::Resumption;
 use crate::barrier::Barriers;
 use crate::fanout::Registry;
-use crate::prelude::*;
 use crate::seeded_state::HashMap;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
+use simurgh_data::prelude::*;
 
 /// Members in one turn.
 const VISITED_MAX: usize = 1024;

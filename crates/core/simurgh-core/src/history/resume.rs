@@ -14,11 +14,11 @@ use super::answer::ANSWERS_MAX;
 use super::departures::{Left, Rejoin};
 use crate::fanout::Registry;
 use crate::frames::{kept, send};
-use crate::prelude::*;
 use crate::registry::{POSITIONS, VIA_CHANNEL};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
+use simurgh_data::prelude::*;
 
 /// Fixed, so that clients keep their numbers over a restart. Finding an id with another client's
 /// number only keeps the finder's own broadcasts from that client.

@@ -4,7 +4,7 @@ use simurgh_channel::{Kept, KeptContent, home_shard};
 use simurgh_history::{KeptTopic, SaveError, Saver, saved};
 
 use super::kept_topics::KeptTopics;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// The histories that a shard has kept.
 #[derive(Debug, Default)]

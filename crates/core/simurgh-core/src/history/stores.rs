@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use simurgh_channel::engine::NUMBERS_APART;
 use simurgh_channel::{Charge, KeptFor};
 
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 const STORES_MAX: usize = 1 << 16;
 

@@ -131,12 +131,7 @@ impl Node {
     }
 
     fn advances(&mut self, time: Duration) {
-        self.test_shard.advances(time);
-        self.out.turn_ns = self.test_shard.out.turn_ns;
-        for _ in 0..4 {
-            self.test_shard.core.tick(&mut self.test_shard.out);
-            self.other.tick(&mut self.out);
-        }
+        advance_both(&mut self.test_shard, &mut self.other, &mut self.out, time);
     }
 }
 

@@ -1,10 +1,10 @@
 //! The topics whose home this shard is, their deadlines, and the answers that the shard gives to
 //! members by itself.
 
-use crate::prelude::*;
 use crate::seeded_state::{HashMap, SeededState};
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
+use simurgh_data::prelude::*;
 
 use simurgh_channel::{
     ChannelId, Charge, PresenceCall, PresenceCallback, PresenceConfig, PresenceList, SharedEvent,

@@ -4,7 +4,7 @@ use simurgh_channel::{PresenceConfig, nanoseconds};
 
 use super::home::Home;
 use super::topic::Topic;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// Bytes of a topic whose leaves wait, besides its name and those.
 const TOPIC_BYTES: usize = size_of::<Topic>() + 128;

@@ -27,10 +27,10 @@ use self::home::{Home, MemberCall};
 use self::output::Output;
 use crate::application::ask;
 use crate::fanout::{Fanout, Registry};
-use crate::prelude::*;
 use crate::registry::TRACKS;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
+use simurgh_data::prelude::*;
 
 /// The cost of checking a topic, in bytes; so one turn checks 128 topics.
 const TOPIC_BYTES: usize = 8 << 10;

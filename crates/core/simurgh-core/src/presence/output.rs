@@ -2,7 +2,7 @@
 
 use simurgh_channel::{ChannelId, PresenceCallback, PresenceList, SharedEvent};
 
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 #[derive(derive_more::Debug)]
 pub(super) enum Output {

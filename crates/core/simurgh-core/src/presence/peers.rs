@@ -5,7 +5,7 @@ use simurgh_presence::Owner;
 
 use simurgh_presence::ToPeers;
 
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// How long members wait for the first list while other nodes have not answered.
 const ANSWERS_NS: u64 = 300_000_000;

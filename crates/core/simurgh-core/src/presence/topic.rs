@@ -12,7 +12,7 @@ use simurgh_presence::{Diff, HeldLeaves, Owner, Table};
 
 use super::output::Output;
 use super::peers::Peers;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// Bytes of an entry in a list in addition to its key and meta.
 const ENTRY_BYTES: usize = 96;

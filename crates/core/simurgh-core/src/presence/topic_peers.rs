@@ -5,7 +5,7 @@ use simurgh_presence::{Applied, Owner};
 
 use super::output::Output;
 use super::topic::{NOBODY, Topic, encoded};
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 use simurgh_presence::{FromPeers, ToPeers};
 
 impl Topic {

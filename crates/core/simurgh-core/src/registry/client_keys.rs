@@ -1,6 +1,6 @@
 //! Ids with which clients have joined, by membership: 8 bytes each, in pages.
 
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 const PAGE: usize = 512;
 
 /// Hashes of the clients' own ids; 0: none.

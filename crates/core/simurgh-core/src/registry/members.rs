@@ -5,7 +5,7 @@ use simurgh_data::{Key, PAGE_SLOTS, Page, SlotAllocator};
 use simurgh_proto::message::OwnedRef;
 
 use super::topics::TopicId;
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 
 /// One joined channel. An idle one costs this record, its 16 bytes in the topic's table, and the
 /// application's channel.

@@ -31,7 +31,7 @@ pub use topics::TopicId;
 use topics::Topics;
 use topics::{APART, PLACED};
 
-use crate::prelude::*;
+use simurgh_data::prelude::*;
 pub(crate) use topics::{Deliveries, Member, Topic};
 
 pub(crate) struct Registry<D> {

@@ -9,8 +9,8 @@ use core::hash::BuildHasher;
 use simurgh_data::{Key, Pages};
 
 use crate::name_table::NameTable;
-use crate::prelude::*;
 use crate::seeded_state::SeededState;
+use simurgh_data::prelude::*;
 
 /// Index of a topic in its shard's table.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -61,3 +61,18 @@ pub(crate) fn talking() -> Scripted {
         other => standard(ctx, other),
     })
 }
+
+/// Time passes on both shards of a node, which then have four turns each.
+pub(crate) fn advance_both(
+    shard: &mut TestShard,
+    other: &mut Core<TestNode>,
+    out: &mut TestSockets,
+    time: Duration,
+) {
+    shard.advances(time);
+    out.turn_ns = shard.out.turn_ns;
+    for _ in 0..4 {
+        shard.core.tick(&mut shard.out);
+        other.tick(out);
+    }
+}

@@ -9,11 +9,11 @@ use simurgh_proto::ws::CloseCode;
 use super::Channels;
 use crate::barrier::Queued;
 use crate::frames::{close_reason, send, send_close};
-use crate::prelude::*;
 use crate::registry::{DELIVERING, List, TRACKS};
 use crate::socket::{Own, Phase, Speaker};
 use crate::sockets::{AbandonReason, Sockets};
 use crate::wire::Wire;
+use simurgh_data::prelude::*;
 
 impl<N: Node> Channels<N> {
     /// Ends a channel once it has got what was broadcast before. If it is being brought up to date,

@@ -28,10 +28,10 @@ use crate::application::Subject;
 use crate::barrier::Queued;
 use crate::fanout::ChannelDelivery;
 use crate::frames::{kept, send};
-use crate::prelude::*;
 use crate::registry::{CATCHING_UP, DELIVERING, POSITIONS, RELAY, SOCKET_ID};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
+use simurgh_data::prelude::*;
 
 #[derive(Default)]
 pub(crate) struct CurrentMessage<'a> {

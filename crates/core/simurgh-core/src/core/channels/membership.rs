@@ -7,11 +7,11 @@ use simurgh_channel::{
 use simurgh_proto::message::Payload;
 
 use super::Channels;
-use crate::prelude::*;
 use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber, TRACKS};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
+use simurgh_data::prelude::*;
 
 impl<N: Node> Channels<N> {
     pub(crate) fn speaker(&self, out: &impl Sockets, membership: u32) -> Option<Speaker> {

@@ -19,8 +19,8 @@ use crate::deadlines::Expiry;
 use crate::fanout::{Fanout, Registry};
 use crate::history::Histories;
 use crate::meters::Meters;
-use crate::prelude::*;
 use crate::presence::Presences;
+use simurgh_data::prelude::*;
 
 /// The components of a shard, between which only the core routes.
 pub(crate) struct Channels<N: Node> {

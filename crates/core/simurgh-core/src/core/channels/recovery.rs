@@ -10,10 +10,10 @@ use simurgh_proto::message::Payload;
 use super::Channels;
 use crate::barrier::{Barrier, Queued};
 use crate::history::{Action, Resumption};
-use crate::prelude::*;
 use crate::registry::VIA_CHANNEL;
 use crate::socket::{Phase, Speaker};
 use crate::sockets::Sockets;
+use simurgh_data::prelude::*;
 
 /// The reply to a message whose broadcast may be kept or not.
 const UNCONFIRMED: &str = r#"{"reason":"unconfirmed"}"#;

@@ -5,8 +5,8 @@ use simurgh_channel::{BroadcastError, Effect, Outcome, Publisher, Reply};
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::json;
 
-use crate::prelude::*;
 use crate::socket::Speaker;
+use simurgh_data::prelude::*;
 
 /// Takes out broadcasts that cannot be sent, and replaces the answer to the message.
 #[inline]

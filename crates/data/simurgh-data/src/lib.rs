@@ -10,6 +10,7 @@ extern crate std;
 mod key;
 mod page;
 mod pages;
+pub mod prelude;
 mod shared;
 mod slot_allocator;
 mod time;

@@ -1,9 +1,0 @@
-//! What a crate with `std` has in its prelude, and the types that most modules use.
-
-pub(crate) use alloc::boxed::Box;
-pub(crate) use alloc::collections::VecDeque;
-pub(crate) use alloc::format;
-pub(crate) use alloc::string::{String, ToString};
-pub(crate) use alloc::sync::Arc;
-pub(crate) use alloc::vec;
-pub(crate) use alloc::vec::Vec;
