@@ -4,6 +4,7 @@
 //! shard ─► server ─┬─► mail ─► view
 //!                  ├─► connections, peer_limits ─► config
 //!                  └─► cluster_inbox, member_counts, saved, callback_watch
+//!                  ├─► connection_id
 //! ```
 //!
 //! A [`Shard`](shard::Shard) is `simurgh-core`'s shard on the event loop of `simurgh-reactor`: the
@@ -20,6 +21,7 @@
 pub mod callback_watch;
 pub mod cluster_inbox;
 pub mod config;
+pub mod connection_id;
 pub mod connections;
 pub mod mail;
 pub mod member_counts;
