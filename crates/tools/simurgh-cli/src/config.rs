@@ -6,7 +6,7 @@ use simurgh_text::wrapped;
 
 #[cfg(feature = "nats")]
 use crate::settings::cluster;
-use crate::settings::{CHAT, Channels, Key, keys, token};
+use crate::settings::{CHAT, Channels, Key, hook, keys, token};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
@@ -56,6 +56,8 @@ pub(crate) fn text(channels: Channels) -> String {
         out.push_str(LIMITS);
         out.push('\n');
         out.push_str(token::TEXT);
+        out.push('\n');
+        out.push_str(hook::TEXT);
     }
     #[cfg(feature = "nats")]
     {

@@ -63,6 +63,8 @@ pub struct Parts {
     pub auth_token: bool,
     pub subprotocols: Vec<String>,
     pub limits: Option<FrameLimits>,
+    /// Whether its application is asked, so that connections need names.
+    pub asks: bool,
 }
 
 impl UserSocket {
@@ -95,6 +97,7 @@ impl UserSocket {
             auth_token: false,
             subprotocols: Vec::new(),
             limits: None,
+            asks: false,
         };
         Self {
             parts,
@@ -200,6 +203,22 @@ impl UserSocket {
         let policy = Arc::new(policy);
         self.tokens = Some(Arc::clone(&policy));
         self.auth_token(true).connect_on_shard(move |info| policy.connect(info))
+    }
+
+    /// Has an application decide who connects, where no token of `tokens` does.
+    #[cfg(feature = "hooks")]
+    pub(crate) fn hooks(
+        self,
+        set: Arc<crate::hooks::HookSet>,
+        tokens: Option<crate::token::TokenPolicy>,
+    ) -> Self {
+        let connects = Arc::new(crate::hooks::Connects::new(set, tokens.clone().map(Arc::new)));
+        let mut this = match tokens {
+            Some(policy) => self.tokens(policy),
+            None => self,
+        };
+        this.parts.asks = true;
+        this.connect_on_shard(move |info| connects.decide(info))
     }
 
     /// The patterns of its channels' topics.
@@ -321,9 +340,19 @@ impl UserSocket {
         auth_token: Option<&'a str>,
         peer: SocketAddr,
         transport: Transport,
+        connection: Option<String>,
     ) -> ConnectInfo<'a> {
         let (path, takes_api_keys) = (&self.parts.path, self.speaks_supabase());
-        ConnectInfo { path, takes_api_keys, request, params, auth_token, peer, transport }
+        ConnectInfo {
+            path,
+            takes_api_keys,
+            request,
+            params,
+            auth_token,
+            peer,
+            transport,
+            connection,
+        }
     }
 }
 

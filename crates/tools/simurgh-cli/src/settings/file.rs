@@ -13,6 +13,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 #[cfg(feature = "nats")]
 use super::cluster::ClusterSpec;
+use super::hook::HookTable;
 use super::keys::{self, PartialSettings};
 use super::mistakes::Refusal;
 use super::table::{Channels, Value};
@@ -30,6 +31,8 @@ pub(crate) struct File {
     pub(crate) limits: SocketLimitsSpec,
     /// The table `[token]`, if there is one; `Some(None)` if any part cannot be read.
     pub(crate) token: Option<Option<TokenSpec>>,
+    /// The readable `[[hook]]` tables.
+    pub(crate) hooks: Vec<HookTable>,
     /// The table `[cluster]`, likewise.
     #[cfg(feature = "nats")]
     pub(crate) cluster: Option<Option<ClusterSpec>>,
@@ -132,6 +135,7 @@ impl File {
             self.spans.insert(name.to_owned(), key.span());
             match name {
                 "channel" if is_declared => self.read_channels(value),
+                "hook" if is_declared => self.read_hooks(value),
                 "limits" if is_declared => self.limits = self.table(LIMITS, name, value),
                 "token" if is_declared => self.token = Some(self.whole_table(TOKEN, name, value)),
                 #[cfg(feature = "nats")]
@@ -147,6 +151,7 @@ impl File {
                 "channel" => format!("{CHANNEL}: {IN_RUST}"),
                 "limits" => format!("{LIMITS}: {IN_RUST}"),
                 "token" => format!("{TOKEN}: {IN_RUST}"),
+                "hook" => format!("{HOOK}: {IN_RUST}"),
                 "cluster" => {
                     format!("{CLUSTER}: this program was built without the feature `nats`")
                 }
@@ -195,6 +200,14 @@ impl File {
             specs.push(spec);
         }
         self.channels = Some(specs);
+    }
+
+    fn read_hooks(&mut self, value: &Value<'_>) {
+        let why = "hook: write each hook as its own table, ";
+        for (index, table) in self.tables(value, why, HOOK).iter().enumerate() {
+            let hook = self.table(HOOK, &format!("hook[{index}]"), table);
+            self.hooks.push(hook);
+        }
     }
 
     fn tables<'v, 'i>(&mut self, value: &'v Value<'i>, why: &str, label: &str) -> &'v [Value<'i>] {
@@ -246,6 +259,7 @@ impl File {
 
 const CHANNEL: &str = "[[channel]]";
 const EVENT: &str = "[[channel.event]]";
+const HOOK: &str = "[[hook]]";
 const LIMITS: &str = "[limits]";
 const TOKEN: &str = "[token]";
 const CLUSTER: &str = "[cluster]";
@@ -293,7 +307,7 @@ fn deserialize<'i, T: Deserialize<'i>>(
 fn names(channels: Channels) -> Vec<&'static str> {
     let keys = keys::ALL.iter().filter(|key| key.is_for(channels)).map(|key| key.name);
     let tables =
-        ["channel", "limits", "token"].into_iter().filter(|_| channels == Channels::Declared);
+        ["channel", "hook", "limits", "token"].into_iter().filter(|_| channels == Channels::Declared);
     let cluster = cfg!(feature = "nats").then_some("cluster");
     keys.chain(tables).chain(cluster).collect()
 }
@@ -306,7 +320,7 @@ fn hint(name: &str, known: &[&str]) -> String {
 /// The same for a table, which in TOML also gets keys of the file that are written below it.
 fn hint_within(label: &str, name: &str, known: &[&str]) -> String {
     if keys::ALL.iter().any(|key| key.name == name) {
-        let is_table = [TOKEN, LIMITS, CLUSTER].contains(&label);
+        let is_table = [TOKEN, LIMITS, CLUSTER, HOOK].contains(&label);
         let table = if is_table { label } else { CHANNEL };
         format!("move it above the first {table}")
     } else {

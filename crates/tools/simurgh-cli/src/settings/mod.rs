@@ -7,6 +7,7 @@
 pub(crate) mod cluster;
 mod file;
 mod front;
+pub(crate) mod hook;
 pub(crate) mod keys;
 mod mistakes;
 mod table;
@@ -16,11 +17,13 @@ pub(crate) mod values;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::json;
 use simurgh::axum::Router;
 use simurgh::axum::http::HeaderValue;
 use simurgh::declared::{self, ChannelSpec, Defaults};
+use simurgh::hooks::HookSet;
 use simurgh::{Cluster, Config, LongPoll, UserSocket};
 use simurgh_text::Choice;
 use tracing_subscriber::filter::LevelFilter;
@@ -40,6 +43,8 @@ pub(crate) struct Settings {
     /// The declared channels and their page, unless the application has its own.
     pub(crate) declared: Option<Declared>,
     pub(crate) cluster: Option<Cluster>,
+    /// The applications that are asked; `serve` starts their thread before the server.
+    pub(crate) hooks: Option<Arc<HookSet>>,
     pub(crate) log: LevelFilter,
     pub(crate) log_format: LogFormat,
     pub(crate) source: Source,
@@ -113,12 +118,13 @@ impl Settings {
             found.push(("history_save", text));
         }
         let (cluster, secret) = cluster.flatten().unzip();
+        let hooks = hook::hooks(&mut file, settings.check_origin.as_ref());
         let declared = match channels {
             Channels::Declared => {
                 let front = front(&settings, &file);
                 let page = page(&settings, front.is_none())
                     .map_err(|text| found.push(("static_files", text)));
-                let user_socket = user_socket(&settings, &mut file);
+                let user_socket = user_socket(&settings, &mut file, hooks.as_ref());
                 let both = user_socket.zip(page.ok());
                 both.map(|(user_socket, page)| Declared { user_socket, page, front })
             }
@@ -143,7 +149,7 @@ impl Settings {
         config.commit = version::COMMIT.to_owned();
         config.secret_key_base = secret.flatten();
         settings.fill(&mut config);
-        Ok(Self { declared, cluster, log, log_format, config, source, warnings })
+        Ok(Self { declared, cluster, hooks, log, log_format, config, source, warnings })
     }
 }
 
@@ -249,7 +255,11 @@ fn page(settings: &PartialSettings, is_chat: bool) -> Result<Router, String> {
 }
 
 /// The declared channels, or the built-in chat if there are none.
-fn user_socket(settings: &PartialSettings, file: &mut File) -> Option<UserSocket> {
+fn user_socket(
+    settings: &PartialSettings,
+    file: &mut File,
+    hooks: Option<&Arc<HookSet>>,
+) -> Option<UserSocket> {
     let is_chat = file.channels.is_none();
     let by_token = file.token.is_some();
     let specs = match file.channels.take() {
@@ -273,10 +283,19 @@ fn user_socket(settings: &PartialSettings, file: &mut File) -> Option<UserSocket
             return None;
         }
     };
-    declared::traps(&specs, defaults, by_token).iter().for_each(|trap| file.warn_of(trap));
-    let user_socket = match tokens {
-        Some(policy) => declared::user_socket_with_tokens(SOCKET_PATH, &specs, defaults, policy),
-        None => declared::user_socket(SOCKET_PATH, &specs, defaults),
+    let names = hooks.map(|hooks| hooks.names()).unwrap_or_default();
+    let has_users = by_token || hooks.is_some_and(|hooks| hooks.asks_connect());
+    let traps = declared::traps(&specs, defaults, has_users, &names);
+    traps.iter().for_each(|trap| file.warn_of(trap));
+    let user_socket = match (hooks, tokens) {
+        (Some(hooks), tokens) => {
+            let hooks = Arc::clone(hooks);
+            declared::user_socket_with_hooks(SOCKET_PATH, &specs, defaults, tokens, hooks)
+        }
+        (None, Some(policy)) => {
+            declared::user_socket_with_tokens(SOCKET_PATH, &specs, defaults, policy)
+        }
+        (None, None) => declared::user_socket(SOCKET_PATH, &specs, defaults),
     };
     match user_socket {
         Ok(user_socket) => {
