@@ -47,10 +47,7 @@ pub fn user_of(assigns: &Assigns) -> Option<&str> {
 pub(crate) fn assign(ctx: &mut ShardContext<'_>, claims: OwnClaims) {
     #[cfg(feature = "hooks")]
     if let Some(socket) = ctx.assigns::<crate::hooks::HookedSocket>() {
-        let socket = crate::hooks::HookedSocket {
-            claims: Some(std::sync::Arc::new(claims)),
-            ..socket.clone()
-        };
+        let socket = socket.with_claims(claims);
         return ctx.assign(socket);
     }
     ctx.assign(claims);

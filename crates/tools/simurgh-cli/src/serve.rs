@@ -10,7 +10,7 @@ pub(crate) fn serve(
     settings: Settings,
     application: impl FnOnce(Builder, Option<Declared>) -> Builder,
 ) -> Result<(), String> {
-    let Settings { config, declared, cluster, hooks, log, log_format, source, warnings } = settings;
+    let Settings { config, declared, cluster, log, log_format, source, warnings } = settings;
     let signals = signals::block()?;
     let log = logging::start(log, log_format);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -18,9 +18,6 @@ pub(crate) fn serve(
     let mut builder = Endpoint::builder().config(config);
     if let Some(cluster) = cluster {
         builder = builder.cluster(cluster);
-    }
-    if let Some(hooks) = hooks {
-        builder = builder.hooks(hooks);
     }
     let builder = application(builder, declared);
     let sockets: Vec<_> = builder.user_sockets().iter().map(Served::of).collect();

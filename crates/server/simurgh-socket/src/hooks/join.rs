@@ -9,7 +9,7 @@ use simurgh_hooks::{
 use simurgh_proto::message::Payload;
 
 use super::question::{Data, Subject};
-use super::{HookedSocket, unavailable};
+use super::{HookedSocket, UNANSWERED, unavailable};
 use crate::declared::{Declared, Grant, Kept, Present, Publish, Refusal};
 
 /// Decides a join of a channel that has a hook for them.
@@ -78,7 +78,7 @@ fn decided(
     };
     match &*answer {
         Answer::Join(answer) => declared.join_allowed(ctx, payload, grant(declared, answer)),
-        _ => Join::error(unavailable(&simurgh_hooks::Failure::default())),
+        _ => Join::error(unavailable(&UNANSWERED)),
     }
 }
 

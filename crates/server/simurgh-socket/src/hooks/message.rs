@@ -5,11 +5,11 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use simurgh_channel::{Broadcast, Outcome, Reply};
-use simurgh_hooks::{Answer, Asked, Failure, Kind, MessageAnswer, Question, Verdict};
+use simurgh_hooks::{Answer, Asked, Kind, MessageAnswer, Question, Verdict};
 use simurgh_proto::message::{Payload, events};
 
 use super::question::{Data, Subject};
-use super::{HookedSocket, unavailable};
+use super::{HookedSocket, UNANSWERED, unavailable};
 use crate::asynchronous::{Channel, Context, Reject};
 use crate::declared::{self, Declared, Kept, Reach, Refusal};
 use crate::identity;
@@ -60,7 +60,7 @@ impl Channel for Asking {
         };
         match &*answer {
             Answer::Message(answer) => Ok(self.granted(ctx, who, event, payload, answer)),
-            _ => Ok(Outcome::error(unavailable(&Failure::default()))),
+            _ => Ok(Outcome::error(unavailable(&UNANSWERED))),
         }
     }
 

@@ -17,8 +17,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use simurgh_hooks::{Asked, Failure, Hook, HookConfig, Hooks, OnFailure, Question, Verdict};
-pub use simurgh_hooks::{HookFigures, StartError};
+pub use http;
+use simurgh_hooks::{Asked, Failure, FailureKind, Hooks, Question, Verdict};
+#[doc(hidden)]
+pub use simurgh_hooks::{BUCKETS_US, BreakerState, Hook, HookFigures, Kind, QuestionFigures};
+pub use simurgh_hooks::{HookConfig, OnFailure, Secret, SecretError, StartError};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
@@ -85,7 +88,7 @@ impl HookSet {
     fn ask(&self, index: usize, question: Question) -> Asked {
         match self.hook(index) {
             Some(hook) => hook.ask(question),
-            None => Asked::Now(Verdict::Failed(Failure::default())),
+            None => Asked::Now(Verdict::Failed(UNANSWERED)),
         }
     }
 
@@ -125,6 +128,11 @@ struct Client {
 }
 
 impl HookedSocket {
+    /// The same socket with the claims of a fresh token.
+    pub(crate) fn with_claims(&self, claims: Claims) -> Self {
+        Self { claims: Some(Arc::new(claims)), ..self.clone() }
+    }
+
     /// Whether the answer to its connect lets it join a topic.
     fn may_join(&self, topic: &str) -> bool {
         self.about.topics.iter().any(|pattern| pattern.matches(topic))
@@ -138,6 +146,9 @@ impl HookedSocket {
         self.claims.as_deref()?.subject()
     }
 }
+
+/// An answer that decides nothing.
+const UNANSWERED: Failure = Failure { kind: FailureKind::Failed, retry_after_ms: 1_000 };
 
 /// The error reply to a join or a message whose question was not answered.
 fn unavailable(failure: &Failure) -> Payload<'static> {

@@ -63,8 +63,19 @@ pub struct Parts {
     pub auth_token: bool,
     pub subprotocols: Vec<String>,
     pub limits: Option<FrameLimits>,
-    /// Whether its application is asked, so that connections need names.
-    pub asks: bool,
+    /// The applications that decide over HTTP.
+    #[cfg(feature = "hooks")]
+    pub hooks: Option<Arc<crate::hooks::HookSet>>,
+}
+
+impl Parts {
+    /// Whether an application is asked, so that connections need names.
+    pub fn asks(&self) -> bool {
+        #[cfg(feature = "hooks")]
+        return self.hooks.is_some();
+        #[cfg(not(feature = "hooks"))]
+        false
+    }
 }
 
 impl UserSocket {
@@ -97,7 +108,8 @@ impl UserSocket {
             auth_token: false,
             subprotocols: Vec::new(),
             limits: None,
-            asks: false,
+            #[cfg(feature = "hooks")]
+            hooks: None,
         };
         Self {
             parts,
@@ -212,12 +224,13 @@ impl UserSocket {
         set: Arc<crate::hooks::HookSet>,
         tokens: Option<crate::token::TokenPolicy>,
     ) -> Self {
-        let connects = Arc::new(crate::hooks::Connects::new(set, tokens.clone().map(Arc::new)));
+        let of_tokens = tokens.clone().map(Arc::new);
+        let connects = Arc::new(crate::hooks::Connects::new(Arc::clone(&set), of_tokens));
         let mut this = match tokens {
             Some(policy) => self.tokens(policy),
             None => self,
         };
-        this.parts.asks = true;
+        this.parts.hooks = Some(set);
         this.connect_on_shard(move |info| connects.decide(info))
     }
 

@@ -47,6 +47,8 @@ fn render(polls: &LongPolls) -> String {
         cluster_metrics::render(&mut out, &inbox.view());
         presence_entries(&mut out, server);
     }
+    #[cfg(feature = "hooks")]
+    crate::hooked::render(&mut out, server);
     whole(&mut out, server);
     out
 }
@@ -140,7 +142,7 @@ fn full_name(name: &str, kind: &str) -> String {
     format!("simurgh_{name}{suffix}")
 }
 
-fn family(out: &mut String, name: &str, kind: &str, help: &str) {
+pub(crate) fn family(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} {kind}", help.trim());
 }
 

@@ -43,8 +43,6 @@ pub(crate) struct Settings {
     /// The declared channels and their page, unless the application has its own.
     pub(crate) declared: Option<Declared>,
     pub(crate) cluster: Option<Cluster>,
-    /// The applications that are asked; `serve` starts their thread before the server.
-    pub(crate) hooks: Option<Arc<HookSet>>,
     pub(crate) log: LevelFilter,
     pub(crate) log_format: LogFormat,
     pub(crate) source: Source,
@@ -149,7 +147,7 @@ impl Settings {
         config.commit = version::COMMIT.to_owned();
         config.secret_key_base = secret.flatten();
         settings.fill(&mut config);
-        Ok(Self { declared, cluster, hooks, log, log_format, config, source, warnings })
+        Ok(Self { declared, cluster, log, log_format, config, source, warnings })
     }
 }
 

@@ -202,7 +202,7 @@ impl Shard {
     /// The name of a connection for the questions about it, if there are any.
     pub(crate) fn connection_name(&self, user_socket: &UserSocket, key: Key) -> Option<String> {
         let (node, shard) = (self.server.id, self.index);
-        user_socket.parts().asks.then(|| ConnectionId { node, shard, key }.to_string())
+        user_socket.parts().asks().then(|| ConnectionId { node, shard, key }.to_string())
     }
 
     /// Calls the application's connect; `None` if it panicked.
