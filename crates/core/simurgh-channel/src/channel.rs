@@ -195,9 +195,7 @@ impl Join {
 
     /// Decided by a function on the shard: the last part of a [`later`](Self::later) that needs the
     /// socket's context.
-    pub fn on_shard(
-        decide: impl FnOnce(&mut ShardContext<'_>) -> Self + Send + 'static,
-    ) -> Self {
+    pub fn on_shard(decide: impl FnOnce(&mut ShardContext<'_>) -> Self + Send + 'static) -> Self {
         Self(JoinKind::OnShard(Box::new(decide)))
     }
 

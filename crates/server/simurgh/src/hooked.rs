@@ -50,8 +50,7 @@ const OUTCOMES: [(&str, Count); 7] = [
     ("open", |it| it.open),
     ("stale", |it| it.stale),
 ];
-const RESULTS: [(&str, Count); 2] =
-    [("hit", |it| it.cache_hits), ("miss", |it| it.cache_misses)];
+const RESULTS: [(&str, Count); 2] = [("hit", |it| it.cache_hits), ("miss", |it| it.cache_misses)];
 
 /// Writes the metrics of all hooks.
 pub(crate) fn render(out: &mut String, server: &Server) {

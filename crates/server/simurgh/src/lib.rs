@@ -89,9 +89,9 @@ pub mod driver;
 mod endpoint;
 mod error;
 mod handle;
+pub mod history;
 #[cfg(feature = "hooks")]
 mod hooked;
-pub mod history;
 pub mod http;
 mod longpoll;
 pub mod metrics;

@@ -37,7 +37,13 @@ impl HistoryRule {
 
 impl Default for HistoryRule {
     fn default() -> Self {
-        Self { count: 100, bytes: 1 << 20, age: Duration::from_secs(300), only_own: false, on_join: 0 }
+        Self {
+            count: 100,
+            bytes: 1 << 20,
+            age: Duration::from_secs(300),
+            only_own: false,
+            on_join: 0,
+        }
     }
 }
 

@@ -359,7 +359,14 @@ impl Found<'_> {
         });
         let shape = spec.payload_shape.unwrap_or(shape);
         let hook = self.hook("hook", spec.hook.as_deref());
-        Event { name: spec.name.as_str().into(), shape, reach: spec.broadcast, payload, reply, hook }
+        Event {
+            name: spec.name.as_str().into(),
+            shape,
+            reach: spec.broadcast,
+            payload,
+            reply,
+            hook,
+        }
     }
 
     /// A template, or the default if it is missing or wrong.

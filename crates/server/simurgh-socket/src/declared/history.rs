@@ -86,7 +86,10 @@ mod tests {
         for (value, expected) in [
             (json!("yes"), TAKES),
             (json!(5), TAKES),
-            (json!({"size": 5}), "size: no such key; the keys are count, age, bytes, only_own and on_join"),
+            (
+                json!({"size": 5}),
+                "size: no such key; the keys are count, age, bytes, only_own and on_join",
+            ),
             (json!({"count": 0}), "count: 0 is not a whole number of 1 or more"),
             (json!({"count": "5"}), "count: \"5\" is not a whole number"),
             (json!({"age": 5}), "age: 5 is not a time such as \"5m\""),

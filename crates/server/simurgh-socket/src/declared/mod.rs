@@ -65,14 +65,12 @@ pub use crate::shape::PayloadShape;
 use crate::socket::{ChannelRoute, UserSocket};
 pub use check::Mistake;
 pub use limits::SocketLimitsSpec;
-#[cfg(feature = "hooks")]
-pub(crate) use member::{Grant, Kept, Publish, Refusal};
 pub(crate) use member::Declared;
 use member::{Announce, Event};
 #[cfg(feature = "hooks")]
-pub(crate) use presence::Present;
+pub(crate) use member::{Grant, Kept, Publish, Refusal};
 #[cfg(feature = "hooks")]
-pub(crate) use template::Identity;
+pub(crate) use presence::Present;
 #[cfg(feature = "token")]
 pub use rules::one_or_more;
 use simurgh_channel::{ChannelLimits, HistoryRule};
@@ -80,6 +78,8 @@ use size::limits;
 pub use size::parse_bytes;
 pub use supabase::{ChannelKind, hosted};
 use supabase::{Compiled, complete};
+#[cfg(feature = "hooks")]
+pub(crate) use template::Identity;
 use template::Template;
 
 /// One declared channel: a pattern of topics, and its behaviour.

@@ -135,10 +135,11 @@ impl Template {
                 }
                 Piece::Event => out.push_str(&quoted(from.event)),
                 Piece::Token(path) => {
-                    let found = from.identity.claims.and_then(|claims| match path.strip_prefix(CLAIMS) {
-                        None => claims.subject().map(quoted),
-                        Some(path) => claims.find(path).map(Value::to_string),
-                    });
+                    let found =
+                        from.identity.claims.and_then(|claims| match path.strip_prefix(CLAIMS) {
+                            None => claims.subject().map(quoted),
+                            Some(path) => claims.find(path).map(Value::to_string),
+                        });
                     out.push_str(found.as_deref().unwrap_or(NULL));
                 }
                 Piece::Assign(name) => {

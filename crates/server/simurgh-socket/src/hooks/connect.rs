@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use simurgh_channel::SocketState;
-use simurgh_hooks::{
-    Answer, Asked, CacheInputs, ConnectAnswer, Kind, Question, Refusal, Verdict,
-};
+use simurgh_hooks::{Answer, Asked, CacheInputs, ConnectAnswer, Kind, Question, Refusal, Verdict};
 use simurgh_proto::topic::Pattern;
 
 use super::question::{Data, Headers, Subject, cache_key};
@@ -54,8 +52,7 @@ impl Connects {
     fn client(&self, info: &ConnectInfo<'_>) -> Client {
         let specs = self.set.specs.iter();
         let traceparent = info.request.header("traceparent").map(<[u8]>::to_vec);
-        let traceparent =
-            traceparent.or_else(|| info.param("traceparent").map(String::into_bytes));
+        let traceparent = traceparent.or_else(|| info.param("traceparent").map(String::into_bytes));
         Client {
             connection: info.connection.as_deref().map(Into::into),
             ip: info.peer.ip().to_canonical(),

@@ -101,7 +101,8 @@ impl Forward {
             headers.push((header::COOKIE, value));
         }
         for name in &self.headers {
-            let values = request.headers().filter(|(own, _)| own.eq_ignore_ascii_case(name.as_str()));
+            let values =
+                request.headers().filter(|(own, _)| own.eq_ignore_ascii_case(name.as_str()));
             let values = values.filter_map(|(_, value)| HeaderValue::from_bytes(value).ok());
             headers.extend(values.map(|value| (name.clone(), value)));
         }
@@ -200,9 +201,8 @@ mod tests {
     fn forwarded(cookies: &[&str], headers: &[&str]) -> Vec<(String, String)> {
         let (request, _) =
             Request::parse(HEAD.as_bytes(), &HeadLimits::default()).unwrap().unwrap();
-        let [cookies, headers] = [cookies, headers].map(|list| {
-            list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()
-        });
+        let [cookies, headers] = [cookies, headers]
+            .map(|list| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         let forward = Forward::new(cookies, &headers).unwrap();
         let text = |value: &HeaderValue| value.to_str().unwrap().to_owned();
         let all = forward.of(&request);
@@ -240,7 +240,8 @@ mod tests {
             };
             list.iter().map(header).collect()
         };
-        let one = headers(&[("cookie", "a=1"), ("user-agent", "x"), ("x-forwarded-for", "1.1.1.1")]);
+        let one =
+            headers(&[("cookie", "a=1"), ("user-agent", "x"), ("x-forwarded-for", "1.1.1.1")]);
         let other = headers(&[("cookie", "a=1"), ("user-agent", "y"), ("x-real-ip", "2.2.2.2")]);
         assert_eq!(cache_key(&one), cache_key(&other));
         assert_ne!(cache_key(&one), cache_key(&headers(&[("cookie", "a=2")])));

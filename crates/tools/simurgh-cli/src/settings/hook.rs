@@ -159,7 +159,8 @@ impl HookTable {
     }
 
     fn check_name(&self, wrong: &mut Mistakes) {
-        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        let is_plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         if self.name.is_empty() {
             wrong.add("name", "is missing: every hook needs a name, such as \"app\"");
         } else if !self.name.bytes().all(is_plain) {
@@ -190,10 +191,7 @@ impl HookTable {
         url.scheme_str() == Some("http") && !is_here && self.unix_socket.is_none()
     }
 
-    fn set_headers(
-        &self,
-        wrong: &mut Mistakes,
-    ) -> Vec<(http::HeaderName, http::HeaderValue)> {
+    fn set_headers(&self, wrong: &mut Mistakes) -> Vec<(http::HeaderName, http::HeaderValue)> {
         let mut headers = Vec::new();
         for (name, value) in &self.set_headers {
             let Ok(name) = name.parse::<http::HeaderName>() else {

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "nats")]
 pub(crate) mod cluster;
+mod environment;
 mod file;
 mod front;
 pub(crate) mod hook;
@@ -91,17 +92,19 @@ impl Settings {
     /// Flags override the environment, which overrides the file, which overrides the defaults.
     pub(crate) fn load(serve: Serve, channels: Channels) -> Result<Self, Refusal> {
         let file = match &serve.config {
-            Some(path) => File::read(path, channels)?,
+            Some(path) => File::read(Some(path), channels)?,
             // Only a missing file is allowed: one without read permission is an error.
-            None if matches!(Path::new(FILE).try_exists(), Ok(false)) => File::default(),
-            None => File::read(Path::new(FILE), channels)?,
+            None if matches!(Path::new(FILE).try_exists(), Ok(false)) => {
+                File::read(None, channels)?
+            }
+            None => File::read(Some(Path::new(FILE)), channels)?,
         };
         Self::merge(serve.flags, file, channels)
     }
 
     /// Checks a file as if it were served without flags; returns its warnings.
     pub(crate) fn check(path: &Path, channels: Channels) -> Result<Vec<String>, Refusal> {
-        let file = File::read(path, channels)?;
+        let file = File::read(Some(path), channels)?;
         let settings = Self::merge(PartialSettings::default(), file, channels)?;
         Ok(settings.warnings)
     }
@@ -221,10 +224,7 @@ fn mistakes(
 }
 
 fn typed_as(key: &str) -> String {
-    match key {
-        "api_token" => "--api-token (or SIMURGH_API_TOKEN)".to_owned(),
-        key => format!("--{}", key.replace('_', "-")),
-    }
+    format!("--{}", key.replace('_', "-"))
 }
 
 /// The policy for pages with unknown content: forbids only foreign base URIs and frames.
