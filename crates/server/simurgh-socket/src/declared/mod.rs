@@ -315,7 +315,8 @@ pub fn traps(
         }
         let key = declared.presence.iter().flat_map(presence::Presence::key_of_client);
         let events = events.iter().chain(&declared.any_event);
-        let events = events.filter(|event| event.reach != Reach::None);
+        // The application sees what it passes on.
+        let events = events.filter(|event| event.reach != Reach::None && event.hook.is_none());
         let announced = declared.announce.iter().map(|announce| &announce.payload);
         let sent = announced.chain(events.map(|event| &event.payload));
         let whole = sent.filter(|payload| payload.is_payload()).map(|_| "$payload".to_owned());

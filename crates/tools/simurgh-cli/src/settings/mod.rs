@@ -59,6 +59,8 @@ pub(crate) struct Source {
     pub(crate) is_built_in_chat: bool,
     /// `required`, `optional` or `off`; `None` if the application decides.
     pub(crate) tokens: Option<&'static str>,
+    /// Whether a hook is asked about connects.
+    pub(crate) asks: bool,
 }
 
 #[derive(Debug)]
@@ -112,7 +114,7 @@ impl Settings {
     fn merge(flags: PartialSettings, mut file: File, channels: Channels) -> Result<Self, Refusal> {
         let settings = flags.clone().over(std::mem::take(&mut file.settings));
         let mut found = mistakes(&flags, &settings, channels);
-        let source = source(&file, channels);
+        let mut source = source(&file, channels);
         let cluster = cluster(&mut file);
         if settings.history_save.is_some() && cluster.is_some() {
             let text = "not with [cluster], whose broker stores histories: remove it".to_owned();
@@ -120,6 +122,7 @@ impl Settings {
         }
         let (cluster, secret) = cluster.flatten().unzip();
         let hooks = hook::hooks(&mut file, settings.check_origin.as_ref());
+        source.asks = hooks.as_ref().is_some_and(|hooks| hooks.asks_connect());
         let declared = match channels {
             Channels::Declared => {
                 let front = front(&settings, &file);
@@ -164,6 +167,7 @@ fn source(file: &File, channels: Channels) -> Source {
             Some(token) if token.as_ref().is_some_and(TokenSpec::is_optional) => "optional",
             Some(_) => "required",
         }),
+        asks: false,
     }
 }
 

@@ -265,7 +265,7 @@ impl Shard {
 
     /// Refuses with 503; the client may try again soon.
     pub(crate) fn refuse_for_now(&mut self, io: &mut Io, key: Key) {
-        self.refuse_with(io, key, 503, &[("retry-after", "1")], "");
+        self.refuse(io, key, 503, "");
     }
 
     pub(crate) fn refuse(&mut self, io: &mut Io, key: Key, status: u16, body: &str) {
@@ -281,6 +281,7 @@ impl Shard {
         body: &str,
     ) {
         self.metrics.upgrades_refused.add(1);
+        let headers = if status == 503 { &[("retry-after", "1")] } else { headers };
         let ticks = io.now().tick;
         let Some(conn) = io.conn(key) else { return };
         conn.socket.enter(Phase::Ending, ticks);
