@@ -3,8 +3,7 @@
 //! ```text
 //! shard ─► server ─┬─► mail ─► view
 //!                  ├─► connections, peer_limits ─► config
-//!                  └─► cluster_inbox, member_counts, saved, callback_watch
-//!                  ├─► connection_id
+//!                  └─► cluster_inbox, connection_id, member_counts, saved, callback_watch
 //! ```
 //!
 //! A [`Shard`](shard::Shard) is `simurgh-core`'s shard on the event loop of `simurgh-reactor`: the

@@ -124,6 +124,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn token_follows_bearer_and_exactly_one_space() {
+        let mut config = Config::default();
+        config.api_token = Some("s3cret".to_owned());
+        let check = |value: &str| {
+            let value = HeaderValue::from_str(value).unwrap();
+            bearer(&config, &[(header::AUTHORIZATION, value)].into_iter().collect())
+        };
+        for right in ["Bearer s3cret", "bearer s3cret", "BEARER s3cret"] {
+            assert_eq!(check(right), Bearer::Right, "{right}");
+        }
+        for wrong in ["Bearer  s3cret", "Bearer s3cret ", "Bearer ", "Bearer s3cre"] {
+            assert_eq!(check(wrong), Bearer::Wrong, "{wrong}");
+        }
+        for missing in ["Bearer", "Basic s3cret", "Bearer\ts3cret", "s3cret"] {
+            assert_eq!(check(missing), Bearer::Missing, "{missing}");
+        }
+    }
+
+    #[test]
     fn loopback_accepts_its_own_names_and_trusted_hosts() {
         let mut config = Config::default();
         let known = |config: &Config, is_admin, host: &str| {

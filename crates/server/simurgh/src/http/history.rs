@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -17,7 +16,8 @@ use simurgh_core::{HistoryPage, HistoryTopic, KeptMessage, Position};
 use simurgh_proto::message::Payload;
 use simurgh_shard::server::Server;
 
-use super::api::{Authorized, failed, failed_for_now, wrong};
+use super::api::Authorized;
+use super::error::ApiError;
 use crate::history::{HistoryCursor, HistoryError, PAGE_MESSAGES_MAX};
 use crate::pubsub::PubSub;
 
@@ -45,20 +45,21 @@ struct Params {
 async fn read(
     Authorized(server): Authorized,
     asked: Result<Query<Params>, QueryRejection>,
-) -> Result<Response, Response> {
+) -> Result<Response, ApiError> {
     let expected =
         "expected ?topic=NAME, optionally with &since=POSITION, &limit=NUMBER and &reverse=true";
-    let Query(Params { topic, since, limit, reverse }) = asked.map_err(|_| wrong(expected))?;
-    let limit = read_limit(limit.as_deref()).map_err(wrong)?;
+    let Query(Params { topic, since, limit, reverse }) =
+        asked.map_err(|_| ApiError::wrong(expected))?;
+    let limit = read_limit(limit.as_deref()).map_err(ApiError::wrong)?;
     let mut query = PubSub::new(server).history(topic).limit(limit);
     if let Some(since) = since {
         let expected = "since: expected a position, such as \"k7ku80.60\"";
-        query = query.after(Position::parse(&since).ok_or_else(|| wrong(expected))?);
+        query = query.after(Position::parse(&since).ok_or_else(|| ApiError::wrong(expected))?);
     }
     match reverse.as_deref() {
         None | Some("false") => {}
         Some("true") => query = query.reverse(),
-        Some(_) => return Err(wrong("reverse: expected true or false")),
+        Some(_) => return Err(ApiError::wrong("reverse: expected true or false")),
     }
     query.await.map(|page| told(&page)).map_err(refused)
 }
@@ -130,14 +131,11 @@ struct Which {
 async fn forget(
     Authorized(server): Authorized,
     which: Result<Query<Which>, QueryRejection>,
-) -> Response {
-    let Ok(Query(Which { topic })) = which else {
-        return wrong("expected ?topic=NAME, and nothing else");
-    };
-    match PubSub::new(server).forget(&topic).await {
-        Ok(position) => Json(json!({"position": position.to_string()})).into_response(),
-        Err(error) => refused(error),
-    }
+) -> Result<Response, ApiError> {
+    let expected = "expected ?topic=NAME, and nothing else";
+    let Query(Which { topic }) = which.map_err(|_| ApiError::wrong(expected))?;
+    let position = PubSub::new(server).forget(&topic).await.map_err(refused)?;
+    Ok(Json(json!({"position": position.to_string()})).into_response())
 }
 
 #[derive(Deserialize)]
@@ -150,14 +148,14 @@ struct Listed {
 async fn topics(
     Authorized(server): Authorized,
     listed: Result<Query<Listed>, QueryRejection>,
-) -> Result<Response, Response> {
+) -> Result<Response, ApiError> {
     let expected = "expected ?limit=NUMBER&after=NEXT; both are optional";
-    let Query(Listed { limit, after }) = listed.map_err(|_| wrong(expected))?;
-    let limit = read_limit(limit.as_deref()).map_err(wrong)?;
+    let Query(Listed { limit, after }) = listed.map_err(|_| ApiError::wrong(expected))?;
+    let limit = read_limit(limit.as_deref()).map_err(ApiError::wrong)?;
     let mut query = PubSub::new(server).history_topics().limit(limit);
     if let Some(after) = after {
         let expected = "after: expected the value of \"next\" on the page before";
-        query = query.after(HistoryCursor::parse(&after).ok_or_else(|| wrong(expected))?);
+        query = query.after(HistoryCursor::parse(&after).ok_or_else(|| ApiError::wrong(expected))?);
     }
     let page = query.await.map_err(refused)?;
     let row = |it: &HistoryTopic| {
@@ -178,9 +176,9 @@ fn read_limit(limit: Option<&str>) -> Result<usize, String> {
     }
 }
 
-fn refused(error: HistoryError) -> Response {
+fn refused(error: HistoryError) -> ApiError {
     match error {
-        HistoryError::NoHistory => failed(StatusCode::NOT_FOUND, error),
-        HistoryError::NotConfirmed | HistoryError::Ended => failed_for_now(error),
+        HistoryError::NoHistory => ApiError::not_found("no_history", error),
+        HistoryError::NotConfirmed | HistoryError::Ended => ApiError::for_now(error),
     }
 }
