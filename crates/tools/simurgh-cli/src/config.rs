@@ -6,7 +6,7 @@ use simurgh_text::wrapped;
 
 #[cfg(feature = "nats")]
 use crate::settings::cluster;
-use crate::settings::{CHAT, Channels, Key, keys, token};
+use crate::settings::{CHAT, Channels, Key, api, keys, token};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
@@ -57,6 +57,8 @@ pub(crate) fn text(channels: Channels) -> String {
         out.push('\n');
         out.push_str(token::TEXT);
     }
+    out.push('\n');
+    out.push_str(api::TEXT);
     #[cfg(feature = "nats")]
     {
         out.push('\n');

@@ -3,28 +3,39 @@
 use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Query};
+use axum::extract::{DefaultBodyLimit, Query};
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use simurgh_core::PresenceList;
+use simurgh_shard::config::Scope;
 use simurgh_shard::server::Server;
 
+use super::disconnect::disconnect;
 use super::error::ApiError;
+use super::history;
 use super::publish::broadcast;
-use crate::access::{Bearer, bearer};
+use super::verbs::{Authorized, Verb};
 use crate::presence::Presence;
+
+const BROADCAST: Verb = Verb::new("broadcast", "/api/broadcast", Scope::Publish);
+const DISCONNECT: Verb = Verb::new("disconnect", "/api/disconnect", Scope::Control);
+const PRESENCE: Verb = Verb::new("presence", "/api/presence", Scope::Read);
+const HISTORY: Verb = Verb::new("history", "/api/history", Scope::Read);
+const FORGET: Verb = Verb::new("forget", "/api/history", Scope::History);
+const HISTORY_TOPICS: Verb = Verb::new("history_topics", "/api/history/topics", Scope::Read);
 
 pub(super) fn router(server: &Arc<Server>) -> Router {
     Router::new()
-        .route("/api/broadcast", post(broadcast))
-        .route("/api/presence", get(presence))
-        .merge(super::disconnect::router())
-        .merge(super::history::router())
+        .merge(BROADCAST.route(server, post(broadcast)))
+        .merge(DISCONNECT.route(server, post(disconnect)))
+        .merge(PRESENCE.route(server, get(presence)))
+        .merge(HISTORY.route(server, get(history::read)))
+        .merge(FORGET.route(server, delete(history::forget)))
+        .merge(HISTORY_TOPICS.route(server, get(history::topics)))
         .method_not_allowed_fallback(wrong_method)
         .layer(body_limit(server))
         .with_state(Arc::clone(server))
@@ -50,12 +61,13 @@ struct About {
 /// The members of a topic. 200 has the numbers of entries and keys, and the list as members get it
 /// (a sample of a long one). 401 means no token, 400 no topic, and 503 that the server ends.
 async fn presence(
-    Authorized(server): Authorized,
+    caller: Authorized,
     about: Result<Query<About>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let expected = "expected ?topic=NAME, and nothing else";
     let Query(About { topic }) = about.map_err(|_| ApiError::wrong(expected))?;
-    let list = Presence::new(server).ask(&topic).await.map_err(ApiError::for_now)?;
+    caller.check_topic(&topic)?;
+    let list = Presence::new(caller.server).ask(&topic).await.map_err(ApiError::for_now)?;
     let PresenceList { entries, keys, json } = list;
     let presences = RawValue::from_string(json).map_err(ApiError::for_now)?;
     Ok(Json(Listed { topic: &topic, entries, keys, presences: &presences }).into_response())
@@ -69,25 +81,11 @@ struct Listed<'a> {
     presences: &'a RawValue,
 }
 
-/// The server, for a request with the token. Always a handler's first argument, so that no other
-/// client makes the server buffer a body.
-pub(super) struct Authorized(pub(super) Arc<Server>);
-
-impl FromRequestParts<Arc<Server>> for Authorized {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, server: &Arc<Server>) -> Result<Self, ApiError> {
-        if bearer(&server.config, &parts.headers) == Bearer::Right {
-            return Ok(Self(Arc::clone(server)));
-        }
-        let why = "the API token is missing or wrong: send the header authorization: Bearer TOKEN";
-        Err(ApiError::new(StatusCode::UNAUTHORIZED, "token", why))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use axum::http::header;
+    use axum::body::{Body, to_bytes};
+    use axum::http::{Request, header};
+    use tower::ServiceExt;
 
     use super::*;
 
@@ -96,19 +94,13 @@ mod tests {
         let builder = crate::Endpoint::builder()
             .configure(|config| config.api_token = Some("right".to_owned()));
         let endpoint = builder.start_local().unwrap();
-        let server = endpoint.presence().0;
+        let router = router(&endpoint.presence().0);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let ask = |token: &str| {
-            let request = axum::http::Request::builder()
+            let request = Request::get("/api/presence?topic=a")
                 .header(header::AUTHORIZATION, format!("Bearer {token}"));
-            let (mut parts, ()) = request.body(()).unwrap().into_parts();
-            let about = Ok(Query(About { topic: "a".to_owned() }));
-            runtime.block_on(async {
-                match Authorized::from_request_parts(&mut parts, &server).await {
-                    Ok(authorized) => presence(authorized, about).await.into_response(),
-                    Err(refused) => refused.into_response(),
-                }
-            })
+            let request = request.body(Body::empty()).unwrap();
+            runtime.block_on(router.clone().oneshot(request)).unwrap()
         };
         assert_eq!(ask("right").status(), StatusCode::OK);
         endpoint.stop();
@@ -116,7 +108,7 @@ mod tests {
         let answer = ask("right");
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(answer.headers()[header::RETRY_AFTER], "1");
-        let body = runtime.block_on(axum::body::to_bytes(answer.into_body(), 1_000)).unwrap();
+        let body = runtime.block_on(to_bytes(answer.into_body(), 1_000)).unwrap();
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
         let error = "the server has stopped or is stopping";
         assert_eq!(body, serde_json::json!({"error": error, "code": "unavailable"}));

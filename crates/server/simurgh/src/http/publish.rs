@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use simurgh_core::{Ids, KeptAt, Publisher};
 use simurgh_proto::message::{Payload, events};
 use simurgh_proto::serializer::json::compact;
-use simurgh_shard::server::Server;
+use simurgh_shard::config::Scope;
 use simurgh_socket::{PayloadShape, UserSocket};
 
-use super::api::Authorized;
 use super::error::ApiError;
 use super::supabase;
+use super::verbs::Authorized;
 use crate::history::{Confirmations, NotKept};
 use crate::{Broadcast, BroadcastError};
 
@@ -85,17 +85,17 @@ impl Message<'_> {
 /// - 413: a payload too large for a broadcast
 /// - 503: the server is congested
 /// - 504: it is unknown whether all are stored
-pub(super) async fn broadcast(
-    Authorized(server): Authorized,
-    body: Bytes,
-) -> Result<Response, ApiError> {
+pub(super) async fn broadcast(caller: Authorized, body: Bytes) -> Result<Response, ApiError> {
     let messages = parse(&body).map_err(ApiError::wrong)?;
-    let broadcasts =
-        fitting(&server.user_sockets, server.config.outbound_bytes_max / 2, &messages)?;
+    let broadcasts = fitting(
+        &caller.server.user_sockets,
+        caller.server.config.outbound_bytes_max / 2,
+        &messages,
+    )?;
     drop(messages);
     // It may be large, and the answer may take long.
     drop(body);
-    publish(&server, broadcasts).await
+    publish(&caller, broadcasts).await
 }
 
 #[derive(Debug)]
@@ -113,10 +113,15 @@ impl From<Broadcast> for Published {
 /// Sends the broadcasts in order; 202 with their number, 413, 503 or 504. If clients could not
 /// receive one of them, it sends none and answers 400.
 pub(super) async fn publish(
-    server: &Server,
+    caller: &Authorized,
     broadcasts: Vec<Published>,
 ) -> Result<Response, ApiError> {
+    let server = &*caller.server;
     for (index, Published { broadcast, .. }) in broadcasts.iter().enumerate() {
+        caller.check_topic(broadcast.topic())?;
+        if broadcast.event() == events::DISCONNECT {
+            caller.check_scope(Scope::Control)?;
+        }
         if let Err(error) = server.check(broadcast)
             && !is_too_large(error)
         {

@@ -16,20 +16,28 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use simurgh_proto::message::{Payload, UserBroadcast, events};
 use simurgh_proto::serializer::json::compact;
+use simurgh_shard::config::Scope;
 use simurgh_shard::server::Server;
 use simurgh_socket::supabase::TOPIC_PREFIX;
 use simurgh_socket::{PayloadShape, UserSocket};
 
-use super::api::{Authorized, body_limit};
+use super::api::body_limit;
 use super::error::ApiError;
 use super::publish::{Published, publish};
+use super::verbs::{Authorized, Verb};
 use crate::{Broadcast, BroadcastError};
+
+const MANY: Verb = Verb::new("broadcast", "/realtime/v1/api/broadcast", Scope::Publish);
+const ONE: Verb =
+    Verb::new("broadcast", "/realtime/v1/api/broadcast/{topic}/events/{event}", Scope::Publish);
+const ONE_BELOW: Verb =
+    Verb::new("broadcast", "/api/broadcast/{topic}/events/{event}", Scope::Publish);
 
 pub(super) fn router(server: &Arc<Server>) -> axum::Router {
     axum::Router::new()
-        .route("/realtime/v1/api/broadcast", post(many))
-        .route("/realtime/v1/api/broadcast/{topic}/events/{event}", post(one))
-        .route("/api/broadcast/{topic}/events/{event}", post(one))
+        .merge(MANY.route(server, post(many)))
+        .merge(ONE.route(server, post(one)))
+        .merge(ONE_BELOW.route(server, post(one)))
         .layer(body_limit(server))
         .with_state(Arc::clone(server))
 }
@@ -80,10 +88,10 @@ struct Message<'a> {
 /// 202 when every shard has them. 401 means no token, and 400 that the body is not JSON. 422 means
 /// that it is malformed, or that no channel accepts the topic. 413 and 503 are those of `POST
 /// /api/broadcast`.
-async fn many(Authorized(server): Authorized, body: Bytes) -> Result<Response, ApiError> {
-    let broadcasts = read(&server.user_sockets, &body)
+async fn many(caller: Authorized, body: Bytes) -> Result<Response, ApiError> {
+    let broadcasts = read(&caller.server.user_sockets, &body)
         .map_err(|(status, error)| ApiError::new(status, "invalid", error))?;
-    publish(&server, broadcasts).await
+    publish(&caller, broadcasts).await
 }
 
 fn unprocessable(error: impl Display) -> ApiError {
@@ -130,7 +138,7 @@ fn check(user_sockets: &[UserSocket], topic: &str, event: &str) -> Result<(), St
 /// The same for one message: JSON, or with `content-type: application/octet-stream` raw bytes,
 /// which only members with V2 receive. 415 for another type.
 async fn one(
-    Authorized(server): Authorized,
+    caller: Authorized,
     Path((topic, event)): Path<(String, String)>,
     headers: HeaderMap,
     body: Bytes,
@@ -146,7 +154,7 @@ async fn one(
             return Err(ApiError::new(status, "content_type", expected));
         }
     };
-    check(&server.user_sockets, &topic, &event).map_err(unprocessable)?;
+    check(&caller.server.user_sockets, &topic, &event).map_err(unprocessable)?;
     let broadcast = if is_raw {
         UserBroadcast::raw(&event, &body)
     } else {
@@ -156,7 +164,7 @@ async fn one(
     };
     let broadcast = broadcast.map_err(|error| unprocessable(format_args!("event: {error}")))?;
     let (topic, payload) = (format!("{TOPIC_PREFIX}{topic}"), Payload::User(broadcast));
-    publish(&server, vec![Broadcast::new(topic, events::BROADCAST, payload).into()]).await
+    publish(&caller, vec![Broadcast::new(topic, events::BROADCAST, payload).into()]).await
 }
 
 #[cfg(test)]
