@@ -150,6 +150,12 @@ mod presence_document {}
 #[doc = include_str!("../../../../docs/TOKENS.md")]
 mod tokens_document {}
 
+/// Tokens of the server API ([`Config::api_tokens`]).
+pub mod api {
+    pub use simurgh_proto::topic::{Pattern, PatternError};
+    pub use simurgh_shard::config::{ApiToken, Scope};
+}
+
 pub use axum;
 pub use serde_json::json;
 

@@ -317,6 +317,12 @@ impl UserSocket {
         Some(shapes.map(|shapes| shapes(event)).unwrap_or_default())
     }
 
+    /// Whether it has a channel for a topic, or its plain sockets are on it.
+    #[doc(hidden)]
+    pub fn has_topic(&self, topic: &str) -> bool {
+        self.own_of(topic).is_some() || self.parts.channels.is_plain_on(topic)
+    }
+
     fn own_of(&self, topic: &str) -> Option<&Own> {
         let at = self.routes().iter().position(|route| route.pattern.matches(topic))?;
         self.own.get(at)

@@ -43,6 +43,7 @@ fn render(polls: &LongPolls) -> String {
     mailboxes(&mut out, server);
     http_connections(&mut out, server);
     elsewhere(&mut out, polls);
+    api_requests(&mut out, server);
     if let Some(inbox) = &server.cluster {
         cluster_metrics::render(&mut out, &inbox.view());
         presence_entries(&mut out, server);
@@ -51,6 +52,17 @@ fn render(polls: &LongPolls) -> String {
     crate::hooked::render(&mut out, server);
     whole(&mut out, server);
     out
+}
+
+fn api_requests(out: &mut String, server: &Server) {
+    let name = "simurgh_api_requests_total";
+    family(out, name, "counter", "Requests to the server API, by the name of their token.");
+    for ((verb, token, status), count) in server.api_requests.counts() {
+        let _ = writeln!(
+            out,
+            "{name}{{verb=\"{verb}\",token=\"{token}\",status=\"{status}\"}} {count}"
+        );
+    }
 }
 
 /// Exported on the nodes of a cluster only.

@@ -16,7 +16,10 @@ const OF_FILE: &str = "_file";
 const OTHERS: [&str; 4] =
     ["SIMURGH_COMMIT", "SIMURGH_LOAD_TOKEN", "SIMURGH_NATS_SERVER", "SIMURGH_TOKEN_KEY"];
 
-const OF_HOOK: &str = "a hook's key is SIMURGH_HOOK__NAME__KEY";
+/// The lists of tables that have names.
+const LISTS: [&str; 2] = ["api", "hook"];
+const OF_LIST: &str = "a hook's key is SIMURGH_HOOK__NAME__KEY, and an API token's \
+    SIMURGH_API__NAME__KEY";
 
 /// A variable that names a key: the tables that contain it, its own name, and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,9 +89,9 @@ impl Variable {
         let mut tables = self.tables.iter();
         while let Some(name) = tables.next() {
             let inner = match name.as_str() {
-                "hook" => {
-                    let name = tables.next().ok_or(OF_HOOK)?;
-                    hook(inside, name, &place)
+                list if LISTS.contains(&list) => {
+                    let name = tables.next().ok_or(OF_LIST)?;
+                    member(inside, list, name, &place)
                 }
                 name => table_of(inside, name, &place),
             };
@@ -121,29 +124,30 @@ fn table_of<'t, 'i>(
     }
 }
 
-/// The hook of this name, made if there is none.
-fn hook<'t, 'i>(
+/// The table of this name in a list, made if there is none.
+fn member<'t, 'i>(
     root: &'t mut DeTable<'i>,
+    list: &'i str,
     name: &'i str,
     place: &Range<usize>,
 ) -> Option<&'t mut DeTable<'i>> {
-    if root.get("hook").is_none() {
+    if root.get(list).is_none() {
         let empty = Spanned::new(place.clone(), DeValue::Array(DeArray::new()));
-        root.insert(named("hook", place), empty);
+        root.insert(named(list, place), empty);
     }
-    let DeValue::Array(hooks) = root.get_mut("hook")?.get_mut() else { return None };
-    let is_it = |hook: &Value<'_>| {
-        hook.get_ref().get("name").is_some_and(|own| own.get_ref().as_str() == Some(name))
+    let DeValue::Array(all) = root.get_mut(list)?.get_mut() else { return None };
+    let is_it = |table: &Value<'_>| {
+        table.get_ref().get("name").is_some_and(|own| own.get_ref().as_str() == Some(name))
     };
-    let index = hooks.iter().position(is_it).unwrap_or_else(|| {
-        let mut hook = DeTable::new();
+    let index = all.iter().position(is_it).unwrap_or_else(|| {
+        let mut table = DeTable::new();
         let own = Spanned::new(place.clone(), DeValue::String(name.into()));
-        hook.insert(named("name", place), own);
-        hooks.push(Spanned::new(place.clone(), DeValue::Table(hook)));
-        hooks.len() - 1
+        table.insert(named("name", place), own);
+        all.push(Spanned::new(place.clone(), DeValue::Table(table)));
+        all.len() - 1
     });
-    match hooks.get_mut(index)?.get_mut() {
-        DeValue::Table(hook) => Some(hook),
+    match all.get_mut(index)?.get_mut() {
+        DeValue::Table(table) => Some(table),
         _ => None,
     }
 }

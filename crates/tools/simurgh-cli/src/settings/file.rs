@@ -6,11 +6,13 @@ use std::path::Path;
 
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
+use simurgh::api::ApiToken;
 use simurgh::declared::{ChannelSpec, Mistake, SocketLimitsSpec};
 use simurgh_text::toml::did_you_mean;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
+use super::api::ApiSpec;
 #[cfg(feature = "nats")]
 use super::cluster::ClusterSpec;
 use super::environment::Variable;
@@ -34,6 +36,8 @@ pub(crate) struct File {
     pub(crate) token: Option<Option<TokenSpec>>,
     /// The readable `[[hook]]` tables.
     pub(crate) hooks: Vec<HookTable>,
+    /// The tables `[[api]]`; `None` if any part of one cannot be read.
+    pub(crate) api: Vec<Option<ApiSpec>>,
     /// The table `[cluster]`, likewise.
     #[cfg(feature = "nats")]
     pub(crate) cluster: Option<Option<ClusterSpec>>,
@@ -183,6 +187,7 @@ impl File {
                 "hook" if is_declared => self.read_hooks(value),
                 "limits" if is_declared => self.limits = self.table(LIMITS, name, value),
                 "token" if is_declared => self.token = Some(self.whole_table(TOKEN, name, value)),
+                "api" => self.read_api(value),
                 #[cfg(feature = "nats")]
                 "cluster" => self.cluster = Some(self.whole_table(CLUSTER, name, value)),
                 name => self.setting(name, key.span().start, value, channels),
@@ -224,6 +229,35 @@ impl File {
         let before = self.complaints.len();
         let table = self.table(label, path, value);
         (self.complaints.len() == before).then_some(table)
+    }
+
+    fn read_api(&mut self, value: &Value<'_>) {
+        let why = "api: write each token as its own table, ";
+        for (index, table) in self.tables(value, why, API).iter().enumerate() {
+            let spec = self.whole_table(API, &format!("api[{index}]"), table);
+            self.api.push(spec);
+        }
+    }
+
+    /// Takes the tables `[[api]]`; complains of all mistakes.
+    pub(crate) fn take_api_tokens(&mut self) -> Vec<ApiToken> {
+        let mut tokens = Vec::new();
+        for (index, spec) in std::mem::take(&mut self.api).into_iter().enumerate() {
+            match spec.map(|spec| spec.token(&tokens)) {
+                // Its mistakes are known.
+                None => {}
+                Some(Ok(token)) => tokens.push(token),
+                Some(Err(mistakes)) => {
+                    for (key, text) in mistakes {
+                        self.complain(
+                            &format!("api[{index}].{key}"),
+                            format!("{API} {key}: {text}"),
+                        );
+                    }
+                }
+            }
+        }
+        tokens
     }
 
     fn read_channels(&mut self, value: &Value<'_>) {
@@ -307,6 +341,7 @@ const EVENT: &str = "[[channel.event]]";
 const HOOK: &str = "[[hook]]";
 const LIMITS: &str = "[limits]";
 const TOKEN: &str = "[token]";
+const API: &str = "[[api]]";
 const CLUSTER: &str = "[cluster]";
 const IN_RUST: &str = "not available: this application declares its channels in Rust";
 
@@ -355,6 +390,7 @@ fn is_key(table: Option<&str>, key: &str) -> bool {
         None => keys::ALL.iter().any(|own| own.name == key),
         Some("token") => fields_of::<TokenSpec>().contains(&key),
         Some("hook") => fields_of::<HookTable>().contains(&key),
+        Some("api") => fields_of::<ApiSpec>().contains(&key),
         Some("limits") => fields_of::<SocketLimitsSpec>().contains(&key),
         #[cfg(feature = "nats")]
         Some("cluster") => fields_of::<ClusterSpec>().contains(&key),
@@ -386,7 +422,7 @@ fn names(channels: Channels) -> Vec<&'static str> {
         .into_iter()
         .filter(|_| channels == Channels::Declared);
     let cluster = cfg!(feature = "nats").then_some("cluster");
-    keys.chain(tables).chain(cluster).collect()
+    keys.chain(tables).chain(["api"]).chain(cluster).collect()
 }
 
 /// Suggests the known key that an unknown one resembles.

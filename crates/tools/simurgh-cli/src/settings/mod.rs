@@ -1,8 +1,9 @@
 //! Merges flags, `simurgh.toml` and defaults, and checks the result.
 //!
 //! `keys` is the table of all settings, from which `table` makes flags, keys of the file and fields
-//! of the configuration; `file` reads the file, with the tables of `token` and `cluster`.
+//! of the configuration; `file` reads the file, with the tables of `token`, `api` and `cluster`.
 
+pub(crate) mod api;
 #[cfg(feature = "nats")]
 pub(crate) mod cluster;
 mod environment;
@@ -123,6 +124,7 @@ impl Settings {
         let (cluster, secret) = cluster.flatten().unzip();
         let hooks = hook::hooks(&mut file, settings.check_origin.as_ref());
         source.asks = hooks.as_ref().is_some_and(|hooks| hooks.asks_connect());
+        let api_tokens = file.take_api_tokens();
         let declared = match channels {
             Channels::Declared => {
                 let front = front(&settings, &file);
@@ -152,6 +154,7 @@ impl Settings {
         config.listen = vec![LISTEN];
         config.commit = version::COMMIT.to_owned();
         config.secret_key_base = secret.flatten();
+        config.api_tokens = api_tokens;
         settings.fill(&mut config);
         Ok(Self { declared, cluster, log, log_format, config, source, warnings })
     }
