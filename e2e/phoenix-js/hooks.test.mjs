@@ -29,7 +29,7 @@ reply = {}
 `;
 
 /** No channel serves the topics of `subscribe`. */
-const UNSERVED = {};
+const UNSERVED = { allow_unserved: true };
 
 const ANN = { cookie: "theme=dark; session=ann", "x-tenant": "acme", "user-agent": "test" };
 
