@@ -492,8 +492,8 @@ mod tests {
         let text = "shards = 9\nidle_timeout = \"1s\"\n[[hook]]\nname = \"app\"\n\
             url = \"http://127.0.0.1:9\"\nsecret_env = \"SIMURGH_SECRET_OF_APP\"\n";
         let file = below(&variables, text);
-        assert_eq!(file.settings.shards.clone().and_then(simurgh_text::Choice::value), Some(3));
-        let idle = file.settings.idle_timeout.clone().and_then(simurgh_text::Choice::value);
+        assert_eq!(file.settings.shards.and_then(simurgh_text::Choice::value), Some(3));
+        let idle = file.settings.idle_timeout.and_then(simurgh_text::Choice::value);
         assert_eq!(idle, Some(std::time::Duration::from_secs(90)));
         assert_eq!(file.settings.listen, Some(vec!["127.0.0.1:1".parse().unwrap()]));
         assert_eq!(file.settings.observer, Some(true));
