@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
 
-// From the root, so that tests outside of the crate can have this file as well.
 use crate::{HistoryEvent, HistoryItem, HistoryPosition, ItemPayload};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
