@@ -85,15 +85,6 @@ fn counters_are_described_in_the_order_of_their_fields() {
     assert_eq!(counter.value(), 1, "it wraps");
 }
 
-#[test]
-fn core_knows_its_shard() {
-    let node = Arc::new(TestNode::new(4, Config::default(), Vec::new()));
-    let metrics = Arc::<ShardMetrics>::default();
-    let core = Core::new(Arc::clone(&node), 3, Arc::clone(&metrics), 7);
-    assert_eq!((core.shard(), core.ended()), (3, 0));
-    assert_eq!(format!("{core:?}"), "Core { shard: 3, topics: 0, .. }");
-}
-
 /// The memory of many sockets is computed with these.
 #[test]
 fn records_have_their_documented_sizes() {
