@@ -23,11 +23,11 @@ const CURRENT_PACE = { reconnectAfterMs: () => 50, rejoinAfterMs: () => 50 };
  */
 const FIRST_PACE = { reconnectAfterMs: () => 300 };
 
-function recorder() {
+function recorder(headers) {
   const frames = { sent: [], received: [], sockets: [] };
   class Recording extends WebSocket {
     constructor(url, protocols) {
-      super(url, protocols?.length ? protocols : undefined);
+      super(url, protocols?.length ? protocols : undefined, { headers });
       frames.sockets.push(this);
       this.on("message", (data, binary) => {
         frames.received.push(binary ? data : JSON.parse(data.toString()));
@@ -51,8 +51,9 @@ class Client {
     this.pace = pace;
   }
 
-  socket(url, options = {}) {
-    const { Recording, frames } = recorder();
+  /** `headers` are those that a browser adds to the upgrade by itself, such as cookies. */
+  socket(url, { headers = {}, ...options } = {}) {
+    const { Recording, frames } = recorder(headers);
     const socket = new this.library.Socket(url, {
       ...this.pace, transport: Recording, ...options,
     });

@@ -9,6 +9,9 @@ import { fileURLToPath } from "node:url";
 export const ROOT = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
 export const BIN_DIR = process.env.SIMURGH_BIN_DIR ?? path.join(ROOT, "target/debug");
 
+/** The line that each of them prints when it is ready. */
+const READY = /^listening on http:\/\/127\.0\.0\.1:(\d+)\s*$/m;
+
 const START_MS_MAX = 20_000;
 const STOP_MS_MAX = 15_000;
 const OUTPUT_BYTES_MAX = 64 * 1024;
@@ -47,9 +50,12 @@ export async function startProcess(name, { port = 0, args = [], env = {} } = {})
   return Object.assign(server, { name, options: { args, env } });
 }
 
-/** A built program with exactly these arguments. */
-export async function startCommand(binary, args, { env = {} } = {}) {
-  const file = path.join(BIN_DIR, binary);
+/**
+ * A built program, or another one by its path, with exactly these arguments. `ready` finds the port
+ * in its output.
+ */
+export async function startCommand(binary, args, { env = {}, cwd, ready = READY } = {}) {
+  const file = path.resolve(BIN_DIR, binary);
   if (!existsSync(file)) {
     const build = "`cargo build --bins --examples`";
     throw new Error(`${file} is not built: run ${build} or set SIMURGH_BIN_DIR`);
@@ -57,11 +63,12 @@ export async function startCommand(binary, args, { env = {} } = {}) {
   const child = spawn(file, args, {
     stdio: ["ignore", "pipe", "pipe"],
     env: { ...process.env, ...env },
+    cwd,
   });
   running.add(child);
   const server = new Server(binary, child);
   try {
-    server.port = await server.listening();
+    server.port = await server.listening(ready);
   } catch (error) {
     await server.kill();
     throw error;
@@ -111,17 +118,18 @@ class Server {
   }
 
   /** Resolves to the port once the process listens. */
-  async listening() {
+  async listening(ready) {
     const deadline = AbortSignal.timeout(START_MS_MAX);
     return await new Promise((resolve, reject) => {
       const look = () => {
-        const ready = /^listening on http:\/\/127\.0\.0\.1:(\d+)\s*$/m.exec(this.#output);
-        if (ready) resolve(Number(ready[1]));
+        const found = ready.exec(this.#output);
+        if (found) resolve(Number(found[1]));
       };
       const fail = (what) => {
         reject(new Error(`${this.name} ${what}; it printed:\n${this.#output}`));
       };
       this.child.stdout.on("data", look);
+      this.child.stderr.on("data", look);
       this.#exited.then(({ code, signal }) => fail(`ended early (${signal ?? code})`));
       deadline.addEventListener("abort", () => fail(`is not ready after ${START_MS_MAX} ms`));
     });
