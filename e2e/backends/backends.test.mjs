@@ -108,7 +108,6 @@ function suite(framework) {
 
   test("message is refused, only answered, or published with another before it", async (t) => {
     const { user, channel, events } = await enter(t, "ada", "rooms:answers");
-    await events.next("own announcement");
     const push = (body) => answer(channel.push("new:msg", { body }));
     await assert.rejects(push("rude"), (error) => {
       return error instanceof Refused && error.response.reason === "be polite";
@@ -118,7 +117,8 @@ function suite(framework) {
     assert.deepEqual(await push("twice"), { stored: 1 });
     const order = user.frames.received.slice(before).map(([, , , event]) => event);
     assert.deepEqual(order, ["notice", "new:msg", "phx_reply"]);
-    const all = events.rest.map(({ event, payload }) => [event, payload.from]);
+    const published = events.rest.filter(({ event }) => event !== "entered");
+    const all = published.map(({ event, payload }) => [event, payload.from]);
     assert.deepEqual(all, [["notice", "the application"], ["new:msg", "ada"]]);
   });
 
@@ -139,8 +139,8 @@ function suite(framework) {
     const { user, channel } = await enter(t, "ada");
     const push = () => answer(channel.push("new:msg", { body: "anybody there?" }));
     await backend.stop();
-    const { status, headers } = await refusal(server, { cookie: `${framework.cookie}=any` });
-    assert.deepEqual([status, headers["retry-after"]], [503, "1"]);
+    const { status } = await refusal(server, { cookie: `${framework.cookie}=any` });
+    assert.equal(status, 503);
     await assert.rejects(push(), isUnavailable);
     await assert.rejects(user.join("rooms:8"), isUnavailable);
     await backend.startAgain();
@@ -159,7 +159,7 @@ function suite(framework) {
     const { status } = await refusal(stranger, { cookie: await backend.login("ada") });
     assert.equal(status, 503);
     assert.deepEqual(await backend.seen(), asked);
-    await until(() => /400/.test(stranger.output), "log line with the status");
+    await until(() => /status 400/.test(stranger.output), "log line with the status");
   });
 
   test("unsigned question is refused by the application", async () => {
@@ -171,12 +171,12 @@ function suite(framework) {
   });
 
   test("CSRF protection that is left on is named in the log", {
-    skip: !framework.hasCsrfProtection && "the framework has none",
+    skip: !framework.csrf && "the framework has none",
   }, async (t) => {
     const text = settings(`${backend.url}/protected`, framework.cookie);
     const wrong = await serveWith(t, text, { HOOK_SECRET: SECRET });
     const { status } = await refusal(wrong, { cookie: await backend.login("ada") });
-    assert.equal(status, 503);
-    await until(() => /CSRF/.test(wrong.output), "log line that names the cure");
+    assert.equal(status, framework.csrf.status);
+    await until(() => framework.csrf.log.test(wrong.output), "log line that names the cause");
   });
 }

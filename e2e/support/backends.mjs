@@ -12,7 +12,7 @@ import { ROOT, startCommand, startProcess } from "./server.mjs";
 import { within } from "./wait.mjs";
 
 /** The Python with the packages of backends/requirements.txt; `cargo xtask test` makes it. */
-export const PYTHON = process.env.SIMURGH_PYTHON;
+export const PYTHON = process.env.E2E_PYTHON;
 export const IN_CI = !["", "0", "false", undefined].includes(process.env.CI);
 /** From the tests of the official libraries. */
 export const SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -32,7 +32,8 @@ export const FRAMEWORKS = [
       "--no-control-socket", "app:application",
     ],
     ready: /Listening at: http:\/\/127\.0\.0\.1:(\d+)/,
-    hasCsrfProtection: true,
+    // The same status as a refusal.
+    csrf: { status: 403, log: /status 403.*exempt the hook's path from CSRF checks/ },
   },
   {
     name: "Express",
@@ -49,7 +50,7 @@ export const FRAMEWORKS = [
     needs: "Debian's ruby-rails",
     arguments: (port) => ["--server", "webrick", "--host", "127.0.0.1", "--port", `${port}`],
     ready: /WEBrick::HTTPServer#start: pid=\d+ port=(\d+)/,
-    hasCsrfProtection: true,
+    csrf: { status: 503, log: /status 422/ },
   },
 ];
 
@@ -160,7 +161,7 @@ export async function serveExample(t, { name, program, arguments: args, ready })
     HOOK_SECRET: SECRET,
     PORT: "0",
     SIMURGH_API_TOKEN: "the-token-of-the-application",
-    SIMURGH_URL: `http://127.0.0.1:${front.port}`,
+    REALTIME_URL: `http://127.0.0.1:${front.port}`,
   };
   const runs = name === "Express" ? process.execPath : program;
   const application = await startCommand(runs, args, { cwd: directory, env, ready });

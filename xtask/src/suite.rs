@@ -333,7 +333,7 @@ fn backends(ready: &Ready) -> Result<Outcome> {
     let python = provide::python_packages(BACKENDS);
     let files = test_files(BACKENDS, |_| true)?;
     run_node_tests(ready, None, &files, MINUTES, |task| match python {
-        Ok(python) => task.env("SIMURGH_PYTHON", python),
+        Ok(python) => task.env("E2E_PYTHON", python),
         Err(_) => task,
     })
 }

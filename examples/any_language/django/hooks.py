@@ -10,7 +10,7 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from standardwebhooks import Webhook, WebhookVerificationError
 
-SIMURGH = os.environ.get("SIMURGH_URL", "http://127.0.0.1:4000")
+SIMURGH = os.environ.get("REALTIME_URL", "http://127.0.0.1:4000")
 
 
 def question(view):

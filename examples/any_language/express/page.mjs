@@ -1,6 +1,6 @@
 // The page: a form to log in, or the chat.
 
-export const SIMURGH = process.env.SIMURGH_URL ?? "http://127.0.0.1:4000";
+export const SIMURGH = process.env.REALTIME_URL ?? "http://127.0.0.1:4000";
 
 const escape = (text) => text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 
