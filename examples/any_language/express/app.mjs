@@ -29,7 +29,8 @@ app.post("/logout", async (req, res) => {
 async function disconnect(user) {
   const headers = { authorization: `Bearer ${process.env.SIMURGH_API_TOKEN}` };
   const body = JSON.stringify({ user });
-  await fetch(`${SIMURGH}/api/disconnect`, { method: "POST", headers, body });
+  const response = await fetch(`${SIMURGH}/api/disconnect`, { method: "POST", headers, body });
+  if (!response.ok) throw new Error(`disconnect: ${response.status} ${await response.text()}`);
 }
 
 // Questions of Simurgh. The signature covers the bytes of the body, so they stay raw.
