@@ -3,14 +3,20 @@
 // Standard Webhooks, Rails by the specification. The client is the official one, unmodified.
 
 import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import path from "node:path";
 import { after, before, describe, test } from "node:test";
+
+import { Webhook } from "standardwebhooks";
 
 import {
   Backend, FRAMEWORKS, IN_CI, SECRET, missing, refusal, serveWith,
 } from "../support/backends.mjs";
 import { CURRENT, Refused, answer } from "../support/clients.mjs";
+import { ROOT } from "../support/server.mjs";
 import { until } from "../support/wait.mjs";
 
+const PAGE = readFileSync(path.join(ROOT, "docs/BACKENDS.md"), "utf8");
 const OTHER_SECRET = "whsec_c2ltdXJnaC1uZXctc2VjcmV0LTMyLWJ5dGVzLWxvbmc=";
 /** The breaker tries again after pauses that double; they begin before the application is back. */
 const REOPEN_MS_MAX = 60_000;
@@ -49,7 +55,20 @@ for (const framework of FRAMEWORKS) {
 }
 
 test("in CI no framework is missing", { skip: !IN_CI && "not in CI" }, () => {
-  for (const { program, needs } of FRAMEWORKS) assert.ok(program, needs);
+  for (const { program, needs } of FRAMEWORKS) assert.ok(existsSync(program ?? ""), needs);
+});
+
+test("settings in docs/BACKENDS.md start a server", async (t) => {
+  const [, block] = /```toml\n(.*?)```/s.exec(PAGE);
+  await serveWith(t, block, { HOOK_SECRET: SECRET });
+});
+
+test("signatures in docs/BACKENDS.md are those of the official library", () => {
+  const rows = [...PAGE.matchAll(/^\| `(whsec_.*?)` \| `(.*?)`, (\d+), `(.*?)` \| `(.*?)` \|$/gm)];
+  assert.equal(rows.length, 2);
+  for (const [, secret, id, seconds, body, signature] of rows) {
+    assert.equal(new Webhook(secret).sign(id, new Date(seconds * 1000), body), signature);
+  }
 });
 
 function suite(framework) {
