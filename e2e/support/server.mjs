@@ -9,11 +9,8 @@ import { fileURLToPath } from "node:url";
 export const ROOT = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
 export const BIN_DIR = process.env.SIMURGH_BIN_DIR ?? path.join(ROOT, "target/debug");
 
-/** The line that each of them prints when it is ready. */
-const READY = /^listening on http:\/\/127\.0\.0\.1:(\d+)\s*$/m;
-
-const START_MS_MAX = 20_000;
-const STOP_MS_MAX = 15_000;
+const START_MS_MAX = 60_000;
+const STOP_MS_MAX = 30_000;
 const OUTPUT_BYTES_MAX = 64 * 1024;
 
 const running = new Set();
@@ -29,6 +26,9 @@ const COMMANDS = {
   hello_page: (listen) => ["hello_page", ["--listen", listen]],
   dashboard: (listen) => ["examples/dashboard_demo", ["--port", listen.split(":")[1]]],
 };
+
+/** The line that each of them prints when it is ready. */
+const READY = /^listening on http:\/\/127\.0\.0\.1:(\d+)\s*$/m;
 
 /** With more than one, a server under test is this many nodes behind a balancer (cluster.mjs). */
 export const NODES = Number(process.env.SIMURGH_NODES ?? 1);
