@@ -74,12 +74,7 @@ ${channels}`);
 
 /** A connected official client whose upgrade has these headers. */
 export async function browser(t, server, headers = {}, options = {}) {
-  class Browser extends WebSocket {
-    constructor(url, protocols) {
-      super(url, protocols?.length ? protocols : undefined, { headers });
-    }
-  }
-  return await CURRENT.open(t, `${server.wsUrl}/socket`, { transport: Browser, ...options });
+  return await CURRENT.open(t, `${server.wsUrl}/socket`, { headers, ...options });
 }
 
 /** The answer to an upgrade that is refused: status, headers and body. */
