@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use simurgh::CheckOrigin;
@@ -14,11 +15,14 @@ use simurgh::hooks::{Forward, HookConfig, HookSet, HookSpec, OnFailure, Secret, 
 use simurgh_text::{Choice, duration};
 
 use super::file::File;
+use super::keys::PartialSettings;
 use super::mistakes::Mistakes;
 
 /// The table with its comments, for `simurgh config`.
 pub(crate) const TEXT: &str = include_str!("../hook.toml");
 
+/// The default of the key decision_timeout.
+const DECISION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most questions in flight that a setting may allow.
 const CONCURRENCY_MAX: u16 = 4_096;
 /// The most questions that may wait.
@@ -91,12 +95,11 @@ enum Policy {
 }
 
 /// The hooks of a file, if there are any and none has a mistake; the file takes the mistakes.
-pub(super) fn hooks(
-    file: &mut File,
-    check_origin: Option<&Choice<CheckOrigin>>,
-) -> Option<Arc<HookSet>> {
+pub(super) fn hooks(file: &mut File, settings: &PartialSettings) -> Option<Arc<HookSet>> {
     let tables = std::mem::take(&mut file.hooks);
+    let check_origin = settings.check_origin.as_ref();
     let is_any_origin = matches!(check_origin, Some(Choice::Value(CheckOrigin::Off)));
+    let decision_timeout = settings.decision_timeout.unwrap_or(DECISION_TIMEOUT);
     let mut names = BTreeSet::new();
     let mut has_connect = false;
     let mut specs = Vec::with_capacity(tables.len());
@@ -107,6 +110,14 @@ pub(super) fn hooks(
             wrong.add("name", format!("{:?} is used twice", table.name));
         }
         if let Some(spec) = &spec {
+            if spec.config.total_timeout >= decision_timeout {
+                let total = spec.config.total_timeout;
+                let why = format!(
+                    "total ({total:?}) must be less than decision_timeout ({decision_timeout:?}), \
+                     after which the server waits no more"
+                );
+                wrong.add("timeout", why);
+            }
             if spec.asks_connect && std::mem::replace(&mut has_connect, true) {
                 wrong.add("questions", "another hook already answers \"connect\": remove one");
             }

@@ -122,7 +122,7 @@ impl Settings {
             found.push(("history_save", text));
         }
         let (cluster, secret) = cluster.flatten().unzip();
-        let hooks = hook::hooks(&mut file, settings.check_origin.as_ref());
+        let hooks = hook::hooks(&mut file, &settings);
         source.asks = hooks.as_ref().is_some_and(|hooks| hooks.asks_connect());
         let api_tokens = file.take_api_tokens();
         let declared = match channels {
@@ -384,6 +384,52 @@ mod tests {
         assert_eq!(file.settings.auth_token, Some(false));
         let members = file.settings.announce_joins_up_to;
         assert_eq!(members, Some(Defaults::default().announce_joins_up_to));
+    }
+
+    #[test]
+    fn mistakes_of_hooks_are_named_with_their_place() {
+        let channel = "[[channel]]\ntopic = \"rooms:*\"\njoin_hook = \"ap\"\n";
+        let hook = |more: &str| {
+            format!("[[hook]]\nname = \"app\"\nurl = \"http://127.0.0.1:3000/a\"\n{more}\n")
+        };
+        let connect = hook("questions = [\"connect\"]");
+        let other = connect.replace("app", "other");
+        let cookies = "forward = { cookies = [\"s\"] }";
+        for (text, says) in [
+            (format!("{connect}{channel}"), "join_hook: \"ap\" is unknown; the hooks are app"),
+            (channel.to_owned(), "join_hook: \"ap\" is unknown; the server has no [[hook]]"),
+            (format!("{connect}{other}"), "another hook already answers \"connect\""),
+            (format!("{connect}{connect}"), "\"app\" is used twice"),
+            (hook("secret_env = \"NO_SUCH_VARIABLE\""), "NO_SUCH_VARIABLE is not set"),
+            (hook("questions = [\"leave\"]"), "unknown variant `leave`"),
+            (hook("timeout = { total = \"40s\" }"), "less than decision_timeout (30s)"),
+            (hook("timeout = { answer = \"9s\" }"), "total must not be less than answer"),
+            (hook("load = { concurrency = 0 }"), "concurrency must be \"auto\", or 1 to 4096"),
+            (hook("forward = { headers = [\"Host\"] }"), "\"Host\" is set by the server itself"),
+            (hook("cache = 5"), "cache: no such key; did you mean cache_max?"),
+            (hook("tls_cert = \"no/such\""), "cannot read no/such"),
+            (hook("name = 5"), "not TOML"),
+            (
+                format!("check_origin = \"off\"\n{}", hook(cookies)),
+                "a page of any site could connect as its visitor",
+            ),
+            (
+                hook(cookies).replace("127.0.0.1:3000", "app.example"),
+                "would send cookies over the network without TLS",
+            ),
+            (hook("").replace("http:", "ftp:"), "must begin with http:// or https://"),
+            (hook("").replace("\"app\"", "\"My App\""), "may have only the characters"),
+        ] {
+            let refusal = merged(PartialSettings::default(), &text).unwrap_err().to_string();
+            assert!(refusal.contains(says), "{says:?} is not in\n{refusal}\nof\n{text}");
+        }
+        for right in [
+            format!("{}{}", connect, channel.replace("ap\"", "app\"")),
+            hook(&format!("{cookies}\ninsecure = true")).replace("127.0.0.1:3000", "app.example"),
+            hook(cookies).replace("http://127.0.0.1:3000", "https://app.example"),
+        ] {
+            merged(PartialSettings::default(), &right).unwrap();
+        }
     }
 
     #[test]
