@@ -1,6 +1,5 @@
 //! The simulated world: nodes, each with the cores of its shards and its part in a cluster by the
-//! loopback adapter; or one node without a broker, with histories ([`alone`]) or without
-//! ([`single`]). Links, the broker and nodes fail and return. What members receive, which
+//! loopback adapter; or one node without a broker, with histories ([`alone`]) or without. Links, the broker and nodes fail and return. What members receive, which
 //! presences they see, and which sockets are closed is compared with what was sent on all nodes.
 //!
 //! ```text
@@ -21,8 +20,8 @@ mod node;
 mod plan;
 mod running;
 mod simulation;
-mod single;
 mod thread;
+mod view;
 
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,11 +30,11 @@ use simurgh_core::LinkedWork;
 
 use crate::kit::setup::{Setup, locked};
 
+pub(crate) use crate::world::app::KINDS;
 pub(crate) use crate::world::ledger::Ledger;
 use crate::world::node::SimNode;
 pub(crate) use crate::world::plan::{Op, Plan, World};
 pub(crate) use crate::world::simulation::{Shard, Simulation};
-pub(crate) use crate::world::single::KINDS;
 
 /// What the nodes, applications and clients of a run share: the plan, and a ledger of what has
 /// happened, by which the outcome is checked.

@@ -150,8 +150,9 @@ fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, 
             cluster.topic_begins(&topic, shard, wanted, time);
         }
         ToCluster::TopicEnds(topic, shard) => {
-            if let Some(number) = shared.plan.topic_of(&topic) {
-                shared.ledger().forget_deliveries(start, usize::from(shard), number);
+            if let Some(number) = shared.plan.topics.number(&topic) {
+                let shard = local.node.first + usize::from(shard);
+                shared.ledger().forget_deliveries(shard, usize::from(number));
             }
             cluster.topic_ends(&topic, shard, time);
         }
@@ -222,7 +223,7 @@ impl LocalNode for LocalShards {
     }
 
     fn disconnect(&mut self, socket_id: &str) {
-        let id = payload::number(socket_id.as_bytes().get(5..).unwrap_or_default()).0;
+        let id = payload::number(socket_id.as_bytes().get(4..).unwrap_or_default()).0;
         let mut ledger = self.node.shared.ledger();
         ledger.note(|| format!("start {} closes sockets of {socket_id}", self.start));
         ledger.note_closed(self.start, id as usize);

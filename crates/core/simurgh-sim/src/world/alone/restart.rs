@@ -23,7 +23,7 @@ impl Simulation {
     /// Listens to each topic on each shard, outside of channels, to learn the order.
     pub(crate) fn listen_everywhere(&mut self) {
         let Some(node) = self.nodes.first().and_then(Option::as_ref) else { return };
-        let (node, topics) = (Arc::clone(&node.node), self.shared.plan.topics.len());
+        let (node, topics) = (Arc::clone(&node.node), self.shared.plan.topics.rooms);
         for (shard, topic) in (0..node.shards()).flat_map(|it| (0..topics).map(move |t| (it, t))) {
             let shared = Arc::clone(&self.shared);
             let hear = Box::new(move |it: &Arc<Broadcast>| {
@@ -34,18 +34,19 @@ impl Simulation {
             });
             let name = Listener::id(shard as u16, topic as u32);
             let listener = Listener { name, on_broadcast: hear };
-            node.post(shard, Mail::Listen(self.topic(topic).into(), listener));
+            let name = self.shared.plan.topics.name(topic as u8);
+            node.post(shard, Mail::Listen(name.into(), listener));
             self.take_mail(0, shard);
         }
     }
 
     /// Drains all shards and starts others, which have what was saved unless `is_lost`.
-    pub(crate) fn restart(&mut self, is_lost: bool) {
+    pub(crate) fn restart_with_histories(&mut self, is_lost: bool) {
         let Some(node) = self.running(0).map(|it| Arc::clone(&it.node)) else { return };
         for shard in 0..node.shards() {
             node.post(shard, Mail::Drain(Duration::from_millis(50)));
         }
-        self.drain_shards();
+        self.deliver_drained();
         (0..self.clients.len()).for_each(|client| self.vanish(client));
         self.rest();
         self.check_left();
@@ -76,15 +77,16 @@ impl Simulation {
         }
         let restored = if is_lost || has_forgotten { Vec::new() } else { decoded };
         self.start_shards(&node, restored);
-        let topics = &self.shared.plan.topics;
-        self.shared
-            .ledger()
-            .restart(|topic| topics.get(topic).is_some_and(|it| names.contains(it)));
+        let topics = &self.shared.plan.topics.names;
+        let mut ledger = self.shared.ledger();
+        ledger.restart(|topic| topics.get(topic).is_some_and(|it| names.contains(it)));
+        ledger.sessions.end_drains();
+        drop(ledger);
         self.shared.note(|| format!("it starts again, with {names:?}"));
         self.listen_everywhere();
     }
 
-    fn drain_shards(&mut self) {
+    fn deliver_drained(&mut self) {
         for _ in 0..2_000 {
             let shards = self.running(0).map_or(0, |it| it.shards.len());
             for shard in 0..shards {
