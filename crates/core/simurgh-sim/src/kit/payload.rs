@@ -114,19 +114,3 @@ pub(crate) fn number(bytes: &[u8]) -> (u32, &[u8]) {
     let add = |sum: u32, digit: &u8| sum.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'));
     (digits.iter().fold(0, add), rest)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn generated_payload_is_parsed_back() {
-        for (id, word, pad, is_binary) in
-            [(0, 0, 0, false), (12, 345, 7, true), (9, 1 << 31, 0, true)]
-        {
-            assert_eq!(parse(&make(id, word, pad, is_binary)), (id, word));
-        }
-        assert_eq!(parse(&Payload::EMPTY_OBJECT).0, EMPTY);
-        assert_eq!(parse(&simurgh_proto::session::server::JOIN_CRASHED).0, JOIN_CRASHED);
-    }
-}

@@ -13,8 +13,6 @@
 
 mod alone;
 mod app;
-mod client;
-pub(crate) mod found;
 mod ledger;
 mod node;
 mod plan;
@@ -28,7 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use simurgh_core::LinkedWork;
 
-use crate::kit::setup::{Setup, locked};
+use crate::kit::fault::Faults;
+use crate::kit::locked;
 
 pub(crate) use crate::world::app::KINDS;
 pub(crate) use crate::world::ledger::Ledger;
@@ -38,10 +37,11 @@ pub(crate) use crate::world::simulation::{Shard, Simulation};
 
 /// What the nodes, applications and clients of a run share: the plan, and a ledger of what has
 /// happened, by which the outcome is checked.
+#[derive(Default)]
 pub(crate) struct Shared {
     ledger: Mutex<Ledger>,
     pub(crate) plan: Arc<Plan>,
-    pub(crate) setup: Arc<Setup>,
+    pub(crate) faults: Faults,
     /// The next work that is linked to a channel.
     pub(crate) linking: Mutex<Option<Box<dyn LinkedWork>>>,
     /// Values kept with sockets, and values prepared from long messages, that are not dropped.
@@ -54,7 +54,7 @@ impl Shared {
         let plan = Arc::new(plan.clone());
         Self {
             ledger: Mutex::new(Ledger::new(Arc::clone(&plan))),
-            setup: Arc::new(plan.setup()),
+            faults: Faults::new(plan.fault),
             plan,
             linking: Mutex::default(),
             assigned: AtomicI64::default(),

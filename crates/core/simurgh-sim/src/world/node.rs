@@ -16,7 +16,7 @@ use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 
 use crate::kit::fault::Fault;
-use crate::kit::setup::locked;
+use crate::kit::locked;
 use crate::kit::topics::TOPIC_BYTES_MAX;
 use crate::world::Shared;
 use crate::world::ledger::Ledger;
@@ -194,7 +194,7 @@ impl SimNode {
 
     /// Notes an event of presence; returns whether a planted fault loses it.
     fn loses_presence(&self, mail: &mut Mail) -> bool {
-        let faults = &self.shared.setup.faults;
+        let faults = &self.shared.faults;
         if let Mail::Presence(_, PresenceMail::Call(..), charge) = mail {
             charge.take_if(|_| faults.happens(Fault::Uncharged));
             if faults.happens(Fault::Untold) {
@@ -233,7 +233,7 @@ impl NodeHandle for SimNode {
 
     fn spawn_linked(&self, _work: Work) -> Box<dyn LinkedWork> {
         let Some(work) = locked(&self.shared.linking).take() else { return Box::new(Idle) };
-        if self.shared.setup.faults.happens(Fault::Unlink) {
+        if self.shared.faults.happens(Fault::Unlink) {
             // Its drop would tell it.
             std::mem::forget(work);
             return Box::new(Idle);
@@ -258,7 +258,7 @@ impl NodeHandle for SimNode {
 
 impl Node for SimNode {
     fn config(&self) -> &Config {
-        &self.shared.setup.config
+        &self.shared.plan.config
     }
 
     fn user_socket(&self, index: u8) -> Option<&UserSocket> {
@@ -292,7 +292,7 @@ impl Node for SimNode {
     }
 
     fn member_joined(&self, topic: &str) {
-        if !self.shared.setup.faults.happens(Fault::Miscount) {
+        if !self.shared.faults.happens(Fault::Miscount) {
             self.count(topic, 1);
         }
     }
@@ -302,7 +302,7 @@ impl Node for SimNode {
     }
 
     fn release_connection(&self) {
-        if !self.shared.setup.faults.happens(Fault::Seat) {
+        if !self.shared.faults.happens(Fault::Seat) {
             self.seats.fetch_sub(1, Relaxed);
         }
     }
@@ -315,7 +315,7 @@ impl Mailboxes for SimNode {
 
     fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
         let is_of_presence = Ledger::is_of_presence(&mail);
-        let is_free = is_of_presence && self.shared.setup.faults.happens(Fault::Free);
+        let is_free = is_of_presence && self.shared.faults.happens(Fault::Free);
         let mut state = self.state();
         state.charged[shard] += if is_free { 0 } else { bytes };
         // No publisher is paused for what its callback did not broadcast.
@@ -327,7 +327,7 @@ impl Mailboxes for SimNode {
     }
 
     fn post(&self, shard: usize, mut mail: Mail) -> bool {
-        let faults = &self.shared.setup.faults;
+        let faults = &self.shared.faults;
         if Ledger::is_of_presence(&mail) && self.loses_presence(&mut mail) {
             return false;
         }
@@ -367,7 +367,7 @@ impl Mailboxes for SimNode {
     }
 
     fn discharge(&self, shard: usize, bytes: usize) {
-        if self.shared.setup.faults.happens(Fault::Forget) {
+        if self.shared.faults.happens(Fault::Forget) {
             return;
         }
         let mut state = self.state();
@@ -404,7 +404,7 @@ impl Signer for SimNode {
     }
 
     fn is_signed(&self, text: &str, proof: &str) -> bool {
-        text == proof || self.shared.setup.faults.happens(Fault::Believe)
+        text == proof || self.shared.faults.happens(Fault::Believe)
     }
 }
 

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::alone::AlonePlan;
 use super::app::AppPlan;
-use crate::kit::fault::{Fault, Faults};
-use crate::kit::setup::Setup;
+use crate::kit::fault::Fault;
 use crate::kit::topics::Topics;
 use fastrand::Rng;
 use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
@@ -148,12 +147,6 @@ impl Plan {
             Some(_) => UNIX_MS + skew_ms % 5_000,
             None => skew_ms,
         }
-    }
-
-    pub(crate) fn setup(&self) -> Setup {
-        let topics = self.topics.clone();
-        let (config, faults) = (self.config.clone(), Faults::new(self.fault));
-        Setup { config, jump_ns: self.jump_ns, topics, faults }
     }
 
     pub(crate) fn cluster(&self, name: &str) -> Option<ClusterConfig> {

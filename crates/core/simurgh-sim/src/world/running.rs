@@ -39,7 +39,7 @@ fn user_sockets(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> Vec<UserSocket>
 
 /// The limits of the core, with a planted fault.
 fn mistaken(shared: &Shared, mut limits: Limits) -> Limits {
-    let faults = &shared.setup.faults;
+    let faults = &shared.faults;
     if faults.happens(Fault::Unlimit) {
         return Limits::default();
     }

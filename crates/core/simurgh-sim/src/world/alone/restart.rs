@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use crate::kit::fault::Fault;
 use crate::kit::payload;
-use crate::world::plan::SECOND;
 use crate::world::simulation::Simulation;
 use crate::world::{Shard, SimNode};
 use simurgh_core::{
@@ -46,11 +45,14 @@ impl Simulation {
         for shard in 0..node.shards() {
             node.post(shard, Mail::Drain(Duration::from_millis(50)));
         }
-        self.deliver_drained();
+        self.rest();
         (0..self.clients.len()).for_each(|client| self.vanish(client));
         self.rest();
         self.check_left();
         let Some(running) = self.running(0) else { return };
+        if !running.shards.iter().all(|it| it.net.stops) {
+            node.shared.ledger().fail("drain", "the shards do not end");
+        }
         if node.shared.has_failed() {
             return;
         }
@@ -70,7 +72,7 @@ impl Simulation {
         if topics(&decoded) != had || written != Ok(had) {
             self.shared.ledger().fail("save", "not all that was saved is read");
         }
-        let has_forgotten = self.shared.setup.faults.happens(Fault::Amnesia);
+        let has_forgotten = self.shared.faults.happens(Fault::Amnesia);
         let names = if is_lost { Vec::new() } else { self.saved_names(&node, &mut decoded) };
         if !has_forgotten {
             node.id.fetch_add(1 << 32, Relaxed);
@@ -84,27 +86,6 @@ impl Simulation {
         drop(ledger);
         self.shared.note(|| format!("it starts again, with {names:?}"));
         self.listen_everywhere();
-    }
-
-    fn deliver_drained(&mut self) {
-        for _ in 0..2_000 {
-            let shards = self.running(0).map_or(0, |it| it.shards.len());
-            for shard in 0..shards {
-                while self.take_mail(0, shard) {}
-                self.finish_turn(0, shard);
-            }
-            while self.running(0).is_some_and(|it| it.node.decide_next(0)) {}
-            for client in 0..self.clients.len() {
-                self.receive(client, usize::MAX);
-            }
-            let has_stopped =
-                self.running(0).is_none_or(|it| it.shards.iter().all(|it| it.net.stops));
-            if has_stopped || self.shared.has_failed() {
-                return;
-            }
-            self.clock_ns += SECOND / 50;
-        }
-        self.shared.ledger().fail("drain", "the shards do not end");
     }
 
     /// The topics that were saved, as a core that has loaded them lists them.

@@ -108,7 +108,7 @@ impl Actor {
         {
             draw.echo(ctx, it.id, payload);
         }
-        if shared.setup.faults.happens(Fault::Lie) {
+        if shared.faults.happens(Fault::Lie) {
             ctx.push("p", Payload::NULL);
         }
         let answer = ready.as_mut().and_then(|ready| ready.answer.take());

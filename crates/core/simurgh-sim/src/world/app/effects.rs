@@ -11,8 +11,8 @@ use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
 use super::{Actor, AppPlan, Habit, is};
+use crate::kit::locked;
 use crate::kit::presence::{KEYS, letter_of};
-use crate::kit::setup::locked;
 use crate::kit::topics::IDS;
 use crate::kit::{EVENTS, NONE, payload};
 use crate::limits::lifetime;

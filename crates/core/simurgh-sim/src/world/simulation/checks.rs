@@ -21,7 +21,7 @@ impl Simulation {
         ledger.running = None;
         let tick = server.net.now.tick;
         if input == Input::Tick && ledger.sessions.has_waiting() {
-            let clients = self.clients.iter().filter_map(|client| client.connection.as_ref());
+            let clients = self.clients.iter().flatten();
             let keys = clients.filter(|it| (it.slot, it.shard) == (slot, shard));
             let keys: Vec<(u32, Key)> = keys.map(|it| (it.number, it.key)).collect();
             let net = &server.net;
@@ -32,7 +32,7 @@ impl Simulation {
                 Some((phase == Phase::Waiting, is_closed))
             });
         }
-        let idle = shared.setup.config.idle_timeout.map(ticks);
+        let idle = shared.plan.config.idle_timeout.map(ticks);
         while let Some(key) = server.net.touched.pop() {
             let Some(peer) = server.net.peer(key) else { continue };
             if matches!(peer.socket.phase(), Phase::Closing | Phase::Ending) {

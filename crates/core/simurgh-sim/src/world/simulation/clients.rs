@@ -37,11 +37,12 @@ impl Simulation {
         is_binary: bool,
     ) {
         let pad = self.message_pad(kind, word);
-        let it = &mut self.clients[client];
-        let is_plain = it.wire == Wire::Plain && kind != RequestKind::Event;
-        let Some(line) = it.connection.as_ref().filter(|_| !is_plain) else { return };
+        let Some(it) = &mut self.clients[client] else { return };
+        if it.wire == Wire::Plain && kind != RequestKind::Event {
+            return;
+        }
         let mut ledger = self.shared.ledger();
-        let conn = &ledger.sessions.conns[line.number as usize];
+        let conn = &ledger.sessions.conns[it.number as usize];
         let joined = conn.joins.get(usize::from(topic)).copied().unwrap_or_default();
         let may = ledger.view(client as u32, topic).is_none_or(|view| match kind {
             RequestKind::Heartbeat => true,
@@ -60,7 +61,7 @@ impl Simulation {
             RequestKind::Leave => (joined, 0),
             RequestKind::Event => (joined, joined),
         };
-        ledger.sessions.conns[line.number as usize].joins[usize::from(topic)] = joins;
+        ledger.sessions.conns[it.number as usize].joins[usize::from(topic)] = joins;
         let is_binary = is_binary && it.wire != Wire::V1;
         let made = BroadcastInfo { is_binary, ..BroadcastInfo::new(usize::from(topic), 0) };
         let is_v1 = it.wire == Wire::V1;
@@ -98,7 +99,7 @@ impl Simulation {
         payload: Payload<'static>,
     ) {
         let Request { kind, topic, join_ref, msg_ref, id } = asked;
-        let wire = self.clients[client].wire;
+        let Some(wire) = self.clients[client].as_ref().map(|it| it.wire) else { return };
         let name = self.shared.plan.topics.name(topic).to_owned();
         self.shared.note(|| {
             format!("client {client} sends {kind:?} #{id} to {topic} ({join_ref}, {msg_ref})")
@@ -133,10 +134,8 @@ impl Simulation {
     /// Sends a message with refs outside of the session: none, or those of an old join.
     pub(super) fn send_oddly(&mut self, client: usize, topic: u8, word: u32) {
         let has_odd_refs = self.shared.plan.app.has_odd_refs;
-        let it = &mut self.clients[client];
-        if it.connection.is_none() || it.wire == Wire::Plain {
-            return;
-        }
+        let it = self.clients[client].as_mut().filter(|it| it.wire != Wire::Plain);
+        let Some(it) = it else { return };
         it.odd += 1;
         let odd = it.odd;
         let kind = match word & 7 {
@@ -184,10 +183,8 @@ impl Simulation {
 
     pub(super) fn half_close(&mut self, client: usize) {
         // The requests of a long-poll session end by themselves.
-        if self.clients[client].polled_ns.is_some() {
-            return;
-        }
-        let Some((number, shard, key)) = self.line(client) else { return };
+        let line = self.line(client).filter(|_| self.polled_ns(client).is_none());
+        let Some((number, _, shard, key)) = line else { return };
         let peer = self.peer(0, shard, key);
         peer.into_iter().for_each(|peer| peer.has_shut = true);
         let mut ledger = self.shared.ledger();
@@ -203,7 +200,7 @@ impl Simulation {
     ) -> Option<ClientMessage> {
         let it = self.nodes[slot].as_mut()?.shards.get_mut(shard).filter(|it| !it.has_ended)?;
         let peer = it.net.peer_mut(key)?;
-        let hastens = || self.shared.setup.faults.happens(Fault::Hasten);
+        let hastens = || self.shared.faults.happens(Fault::Hasten);
         match peer.socket.phase() {
             Phase::Open | Phase::Closing => peer.stash.pop_front(),
             Phase::Waiting if !peer.stash.is_empty() && hastens() => peer.stash.pop_front(),
@@ -217,7 +214,7 @@ impl Simulation {
 
     pub(crate) fn hand_in(&mut self, slot: usize, shard: usize, key: Key, sent: ClientMessage) {
         let clock_ns = self.local_ns(slot);
-        let config_max = self.shared.setup.config.broadcast_bytes_max();
+        let config_max = self.shared.plan.config.broadcast_bytes_max();
         let above = self.shared.plan.app.prepare_above as usize;
         let Some(it) = self.shard(slot, shard) else { return };
         let now_ns = if it.is_in_turn { it.net.now.ns } else { clock_ns };
@@ -272,7 +269,7 @@ impl Simulation {
         let (join_ref, size) = (join_ref(&message), size(&message));
         self.step(slot, shard, Input::Other, |core, net| {
             shared.ledger().hand_in(number, Request { join_ref, ..asked }, size);
-            if shared.setup.faults.happens(Fault::Repeat) {
+            if shared.faults.happens(Fault::Repeat) {
                 core.message(net, key, Received::from(message.clone()));
             }
             core.message(net, key, Received::from(message));
@@ -281,20 +278,30 @@ impl Simulation {
 
     /// A client takes what has come, up to some bytes of it; one that polls, all of it.
     pub(super) fn take_some(&mut self, client: usize, c: u32) {
-        if self.clients[client].polled_ns.is_some() {
+        if self.polled_ns(client).is_some() {
             return self.poll(client, c >> 8);
         }
         let most = if c.is_multiple_of(4) { (c >> 8) as usize % 400 } else { usize::MAX };
         self.receive(client, most);
     }
 
+    fn polled_ns(&self, client: usize) -> Option<u64> {
+        self.clients[client].as_ref()?.polled_ns
+    }
+
+    /// A client polls, if it does so.
+    pub(super) fn polls(&mut self, client: usize) {
+        let polled_ns = self.clients[client].as_mut().and_then(|it| it.polled_ns.as_mut());
+        polled_ns.into_iter().for_each(|it| *it = self.clock_ns);
+    }
+
     /// A client polls: it gets all that waits, or the answer is lost on its way.
     pub(super) fn poll(&mut self, client: usize, c: u32) {
-        let Some((_, shard, key)) = self.line(client) else { return };
-        let peer = self.peer(0, shard, key);
+        let Some((_, slot, shard, key)) = self.line(client) else { return };
+        let peer = self.peer(slot, shard, key);
         let is_lost = c.is_multiple_of(LOST)
             && peer.is_some_and(|peer| !peer.pipe.is_empty() && peer.socket.is_open());
-        self.clients[client].polled_ns = Some(self.clock_ns);
+        self.polls(client);
         if is_lost {
             return self.lose_answer(client);
         }
@@ -305,8 +312,8 @@ impl Simulation {
 
     /// Its next poll names an earlier answer than the server's last, which ends the session.
     fn lose_answer(&mut self, client: usize) {
-        let Some((number, shard, key)) = self.line(client) else { return };
-        if let Some(peer) = self.peer(0, shard, key) {
+        let Some((number, slot, shard, key)) = self.line(client) else { return };
+        if let Some(peer) = self.peer(slot, shard, key) {
             peer.pipe.clear();
         }
         let mut ledger = self.shared.ledger();
@@ -314,16 +321,16 @@ impl Simulation {
         ledger.counts.count("answers to polls lost", 1);
         ledger.sessions.conns[number as usize].is_lost = true;
         drop(ledger);
-        self.clients[client].connection = None;
-        self.step(0, shard, Input::Ended(number), |core, net| core.peer_closed(net, key, None));
+        self.clients[client] = None;
+        self.step(slot, shard, Input::Ended(number), |core, net| core.peer_closed(net, key, None));
     }
 
     /// Ends the sessions of a shard that were not polled in time.
     pub(super) fn end_unpolled(&mut self, shard: usize) {
         for client in 0..self.clients.len() {
-            let polled_ns = self.clients[client].polled_ns;
+            let polled_ns = self.polled_ns(client);
             let is_over = polled_ns.is_some_and(|at_ns| at_ns + UNPOLLED_NS <= self.clock_ns);
-            if is_over && self.line(client).is_some_and(|line| line.1 == shard) {
+            if is_over && self.line(client).is_some_and(|line| line.2 == shard) {
                 self.shared.note(|| format!("client {client} has not polled for too long"));
                 self.shared.ledger().counts.count("sessions not polled", 1);
                 self.vanish(client);

@@ -187,7 +187,7 @@ impl Simulation {
         self.shared.note(|| format!("start {} of node {slot} has ended", running.start));
         let mut ledger = self.shared.ledger();
         for (client, it) in (0..).zip(&mut self.clients) {
-            if it.connection.take_if(|it| it.start == running.start).is_some() {
+            if it.take_if(|it| it.start == running.start).is_some() {
                 ledger.disconnected(client);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::kit::setup::locked;
+use crate::kit::locked;
 use crate::kit::{NONE, payload};
 use simurgh_core::{
     Broadcast, HistoryPage, HistoryRequest, KeptAt, Mailboxes, NotKept, Publisher, Range,

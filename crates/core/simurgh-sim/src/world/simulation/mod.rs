@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::kit::client::Connection;
 use crate::kit::delivery::RequestKind;
 use crate::kit::findings::Findings;
 use crate::world::Op;
@@ -25,7 +26,6 @@ use self::faults::Faults;
 use self::readings::Reading;
 pub(crate) use self::steps::Shard;
 use crate::world::Shared;
-use crate::world::client::Client;
 use crate::world::plan::{Kind, MILLISECOND, Plan, SECOND};
 use crate::world::running::RunningNode;
 
@@ -33,7 +33,7 @@ pub(crate) struct Simulation {
     pub(crate) shared: Arc<Shared>,
     pub(crate) network: Network,
     pub(crate) nodes: Vec<Option<RunningNode>>,
-    pub(crate) clients: Vec<Client>,
+    pub(crate) clients: Vec<Option<Connection>>,
     pub(crate) clock_ns: u64,
     pub(crate) quantum_ns: u64,
     pub(crate) faults: Faults,
@@ -50,7 +50,7 @@ impl Simulation {
         let count = plan.nodes.len();
         let mut simulation = Self {
             nodes: (0..count).map(|slot| RunningNode::start(&shared, &network, slot, 0)).collect(),
-            clients: (0..plan.clients).map(|_| Client::new()).collect(),
+            clients: (0..plan.clients).map(|_| None).collect(),
             shared,
             network,
             clock_ns: 0,

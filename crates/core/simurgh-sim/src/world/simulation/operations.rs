@@ -47,7 +47,7 @@ impl Simulation {
         let Some(running) = self.nodes[slot].as_mut().filter(|it| it.is_open()) else { return };
         let shard = (c >> 8) as usize % running.shards.len();
         let Shard { net, has_ended, .. } = &mut running.shards[shard];
-        if self.clients[client].connection.is_some() || *has_ended || net.is_deaf {
+        if self.clients[client].is_some() || *has_ended || net.is_deaf {
             return;
         }
         let wire = match c % 16 {
@@ -80,10 +80,18 @@ impl Simulation {
         if let Some(peer) = net.peer_mut(key).filter(|_| polled_ns.is_some()) {
             peer.socket.transport = POLLED;
         }
-        let it = &mut self.clients[client];
-        (it.wire, it.refs, it.odd, it.polled_ns) = (wire, 0, 0, polled_ns);
-        let decoder = Decoder::new();
-        it.connection = Some(Connection { slot, start, shard, key, number, decoder });
+        self.clients[client] = Some(Connection {
+            slot,
+            start,
+            shard,
+            key,
+            number,
+            decoder: Decoder::new(),
+            wire,
+            refs: 0,
+            odd: 0,
+            polled_ns,
+        });
         shared.note(|| {
             format!(
                 "client {client} connects as #{number} to shard {shard} of start {start}, \
@@ -101,14 +109,14 @@ impl Simulation {
                 ledger.lives_for(number, time);
             }
             drop(ledger);
-            let time = time.filter(|_| !shared.setup.faults.happens(Fault::Outstay));
+            let time = time.filter(|_| !shared.faults.happens(Fault::Outstay));
             let lifetime = time.map(Lifetime::from);
             core.opened(net, key, SocketState { id: name, assigns, lifetime });
         });
     }
 
     pub(crate) fn vanish(&mut self, client: usize) {
-        let Some(line) = self.clients[client].connection.take() else { return };
+        let Some(line) = self.clients[client].take() else { return };
         let mut ledger = self.shared.ledger();
         ledger.sessions.conns[line.number as usize].is_lost = true;
         ledger.counts.count("vanished", 1);
@@ -121,10 +129,10 @@ impl Simulation {
         }
     }
 
-    /// The number of a client's connection, its shard and its key.
-    pub(super) fn line(&self, client: usize) -> Option<(u32, usize, Key)> {
-        let line = self.clients.get(client)?.connection.as_ref()?;
-        Some((line.number, line.shard, line.key))
+    /// The number of a client's connection, its slot, shard and key.
+    pub(super) fn line(&self, client: usize) -> Option<(u32, usize, usize, Key)> {
+        let line = self.clients.get(client)?.as_ref()?;
+        Some((line.number, line.slot, line.shard, line.key))
     }
 
     pub(super) fn publish(&mut self, slot: usize, topic: u8, c: u32) {
@@ -372,7 +380,7 @@ impl Simulation {
     }
 
     pub(super) fn kick(&mut self, client: usize) {
-        let Some((number, shard, key)) = self.line(client) else { return };
+        let Some((number, _, shard, key)) = self.line(client) else { return };
         let mut ledger = self.shared.ledger();
         let was_open = ledger.sessions.conn(number).is_some_and(|conn| conn.is_open);
         ledger.sessions.may_close(number, 1001);
@@ -387,7 +395,7 @@ impl Simulation {
     }
 
     pub(super) fn fail_bytes(&mut self, client: usize, c: u32) {
-        let Some((_, shard, key)) = self.line(client) else { return };
+        let Some((_, _, shard, key)) = self.line(client) else { return };
         let codes = [CloseCode::PROTOCOL, CloseCode::INVALID_DATA, CloseCode::INTERNAL];
         let peer = self.peer(0, shard, key);
         let may_fail =

@@ -70,8 +70,7 @@ impl Simulation {
 
     fn take_all(&mut self, client: usize) -> bool {
         let mut has_taken = false;
-        let polled_ns = &mut self.clients[client].polled_ns;
-        *polled_ns = polled_ns.map(|_| self.clock_ns);
+        self.polls(client);
         while self.receive(client, usize::MAX) {
             has_taken = true;
         }
@@ -91,7 +90,7 @@ impl Simulation {
         }
         drop(state);
         for client in 0..self.clients.len() {
-            let Some((conn, shard, key)) = self.line(client) else { continue };
+            let Some((conn, _, shard, key)) = self.line(client) else { continue };
             let Some(peer) = running.shards[shard].net.peer(key) else { continue };
             if peer.is_held && peer.socket.phase() != Phase::Waiting {
                 return Some(format!("socket {conn} is held"));
@@ -127,7 +126,7 @@ impl Simulation {
 
     /// All clients fall silent: undecided joins time out, and sockets may close for their silence.
     pub(super) fn fall_silent(&mut self) {
-        let config = self.shared.setup.config.clone();
+        let config = self.shared.plan.config.clone();
         let longest = config.decision_timeout + config.idle_timeout.unwrap_or_default();
         let until_ns = self.clock_ns + (longest + Duration::from_secs(20)).as_nanos() as u64;
         while self.clock_ns < until_ns && !self.shared.has_failed() {
@@ -146,8 +145,8 @@ impl Simulation {
     /// Whether a socket's time was over long ago.
     fn is_forgotten(&self, client: usize) -> bool {
         const SLACK: u32 = 100;
-        let config = &self.shared.setup.config;
-        let Some((_, shard, key)) = self.line(client) else { return false };
+        let config = &self.shared.plan.config;
+        let Some((_, _, shard, key)) = self.line(client) else { return false };
         let Some(running) = self.nodes[0].as_ref() else { return false };
         let Some(peer) = running.shards[shard].net.peer(key) else { return false };
         let silent = Now::from_ns(self.clock_ns).tick.saturating_sub(peer.socket.last_heard());

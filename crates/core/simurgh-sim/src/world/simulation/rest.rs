@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
+use crate::kit::locked;
 use crate::kit::presence::PresenceEvent;
-use crate::kit::setup::locked;
 use simurgh_cluster::{Adapter, Class, LinkState, Space};
 use simurgh_core::{Mailboxes, PresenceList};
 

@@ -8,7 +8,7 @@ use simurgh_core::{Core, Mail};
 use simurgh_data::{Key, Next, Now};
 
 use super::Simulation;
-use crate::kit::client::{self, Read};
+use crate::kit::client::{self, Connection, Read};
 use crate::kit::peer::{ClientMessage, Peer};
 use crate::kit::transport::Transport;
 use crate::world::SimNode;
@@ -34,7 +34,7 @@ impl Shard {
         seed: u64,
     ) -> Self {
         let core = Core::new(Arc::clone(node), shard as u16, Arc::clone(&metrics), seed);
-        let net = Transport::new(Arc::clone(&node.shared.setup));
+        let net = Transport::new(Arc::clone(&node.shared));
         Self { core, net, metrics, is_in_turn: false, has_ended: false, next_ns: 0 }
     }
 }
@@ -194,15 +194,13 @@ impl Simulation {
     pub(crate) fn end_connection(&mut self, slot: usize, shard: usize, key: Key) {
         let it = self.shard(slot, shard);
         let Some(mut peer) = it.and_then(|it| it.net.remove(key)) else { return };
-        let client = self.clients.iter_mut().position(|it| {
-            let line = it.connection.as_ref().filter(|client| client.number == peer.conn);
-            line.is_some_and(|line| (line.slot, line.shard, line.key) == (slot, shard, key))
-        });
+        let is_it = |it: &Connection| it.number == peer.conn;
+        let client = self.clients.iter().position(|it| it.as_ref().is_some_and(is_it));
         if let Some(client) = client {
             self.read_bytes(client, &mut peer.pipe);
             self.receive_values(client, mem::take(&mut peer.heard));
             self.shared.note(|| format!("client {client}'s connection is over"));
-            self.clients[client].connection = None;
+            self.clients[client] = None;
             self.shared.ledger().disconnected(client as u32);
         }
         let (socket, input) = (peer.socket, Input::Ended(peer.conn));
@@ -220,15 +218,9 @@ impl Simulation {
         }
     }
 
-    /// The slot, shard and key of a client's connection.
-    pub(crate) fn place_of(&mut self, client: usize) -> Option<(usize, usize, Key)> {
-        let line = self.clients.get_mut(client)?.connection.as_ref();
-        line.map(|line| (line.slot, line.shard, line.key))
-    }
-
     /// A shard reads some messages of a client; returns whether there were any.
     pub(crate) fn read(&mut self, client: usize, most: usize) -> bool {
-        let Some((slot, shard, key)) = self.place_of(client) else { return false };
+        let Some((_, slot, shard, key)) = self.line(client) else { return false };
         let is_frozen = self.is_frozen(slot);
         let it = self.shard(slot, shard).filter(|_| !is_frozen);
         let Some(peer) = it.and_then(|it| it.net.peer_mut(key)).filter(|it| !it.is_held) else {
@@ -250,7 +242,7 @@ impl Simulation {
 
     /// A client takes at most this many bytes, and more is written; returns whether there were any.
     pub(crate) fn receive(&mut self, client: usize, most: usize) -> bool {
-        let Some((slot, shard, key)) = self.place_of(client) else { return false };
+        let Some((_, slot, shard, key)) = self.line(client) else { return false };
         let Some(it) = self.shard(slot, shard) else { return false };
         it.net.write_more(key);
         let Some(peer) = it.net.peer_mut(key) else { return false };
@@ -267,10 +259,8 @@ impl Simulation {
     }
 
     fn read_bytes(&mut self, client: usize, bytes: &mut [u8]) {
-        let it = &mut self.clients[client];
-        let (wire, line) = (it.wire, it.connection.as_mut());
-        let Some(line) = line else { return };
-        let (mut decoder, number) = (mem::take(&mut line.decoder), line.number);
+        let Some(line) = &mut self.clients[client] else { return };
+        let (mut decoder, number, wire) = (mem::take(&mut line.decoder), line.number, line.wire);
         let mut closed = None;
         client::read(&mut decoder, wire, bytes, |read| match read {
             Read::Message(message) => self.shared.ledger().receive_message(number, &message),
@@ -283,7 +273,7 @@ impl Simulation {
             Read::Plain(payload) => self.shared.ledger().receive_plain(number, &payload),
             Read::Wrong(wrong) => self.shared.ledger().fail("frame", wrong),
         });
-        if let Some(line) = &mut self.clients[client].connection {
+        if let Some(line) = &mut self.clients[client] {
             line.decoder = decoder;
         }
         match closed {
@@ -295,7 +285,7 @@ impl Simulation {
     }
 
     pub(crate) fn send_message(&mut self, client: usize, sent: ClientMessage) {
-        let Some((slot, shard, key)) = self.place_of(client) else { return };
+        let Some((_, slot, shard, key)) = self.line(client) else { return };
         let peer = self.peer(slot, shard, key);
         if let Some(peer) = peer.filter(|peer| !peer.has_shut) {
             peer.inbound.push_back(sent);

@@ -56,7 +56,7 @@ impl Listening {
 impl ListenerGuard {
     /// A broadcast without a position comes in the order of its shard.
     pub(crate) fn hear(&self, id: u32, at: Option<Position>) {
-        if self.shared.setup.faults.happens(crate::kit::fault::Fault::Deafen) {
+        if self.shared.faults.happens(crate::kit::fault::Fault::Deafen) {
             return;
         }
         let mut ledger = self.shared.ledger();
