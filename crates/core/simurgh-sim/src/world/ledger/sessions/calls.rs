@@ -74,6 +74,9 @@ impl Ledger {
     /// Begins a callback; returns the ref of its message and the place of its broadcast.
     pub(crate) fn begin(&mut self, chan: u32, call: Call) -> (u32, usize) {
         self.counts.count("callbacks", 1);
+        if self.sessions.chan(chan).is_some_and(|it| it.life == Life::Unborn) {
+            self.enters(chan);
+        }
         let Some(it) = self.sessions.chan_mut(chan) else { return (0, 0) };
         if it.life != Life::Live {
             let text = format!("{call:?} of channel {chan}, which is {:?}", it.life);
@@ -114,6 +117,9 @@ impl Ledger {
 
     fn intercepted(&mut self, chan: u32, id: u32) -> usize {
         self.counts.count("interceptions", 1);
+        if self.sessions.chan(chan).is_some_and(|chan| self.is_kept(chan.topic)) {
+            return 0;
+        }
         match self.next_intercept(chan) {
             Some((at, next, _)) if next == id => {
                 self.sessions.chans[chan as usize].out_cursor = at + 1;
@@ -240,18 +246,23 @@ impl Ledger {
         let has_order = chan != NONE && !matches!(call, Call::Terminate(_));
         let mut from = if has_order { self.line(shard, topic).len() } else { 0 };
         self.sessions.now.pending.push((conn, VecDeque::new()));
+        // A client may first be sent what it has missed.
+        self.sessions.now.is_late = call == Call::AfterJoin && self.is_kept(topic);
         for act in acts.drain(..) {
             let broadcast = match act {
                 Act::Broadcast(id) => self.broadcasts.get(id as usize),
                 _ => None,
             };
             // What it sends after its own broadcast follows that.
+            let broadcast_is_kept = broadcast.is_some_and(|made| self.is_kept(made.topic as u8));
             let is_own =
                 broadcast.is_some_and(|made| made.weight > 0 && made.topic == usize::from(topic));
             self.act((chan, conn, call), act, from, place);
             from += usize::from(is_own && has_order);
+            self.sessions.now.is_late |= broadcast_is_kept && has_order;
         }
         self.outcome((chan, call), end, msg_ref, from);
+        self.sessions.now.is_late = false;
         acts
     }
 
@@ -265,11 +276,18 @@ impl Ledger {
             Act::Pass(word, id) => self.pushes(chan, call, word, id, from, place),
             // It is too large to be broadcast.
             Act::Broadcast(id) if self.broadcasts[id as usize].weight == 0 => {}
+            Act::Broadcast(id) if self.is_kept(self.broadcasts[id as usize].topic as u8) => {}
             Act::Broadcast(id) => {
                 let last = self.sessions.now.pending.last_mut();
                 last.into_iter().for_each(|(_, ids)| ids.push_back(id));
             }
-            Act::Subscribe(topic) | Act::Unsubscribe(topic) => self.relays(chan, topic, act),
+            Act::Subscribe(topic) | Act::Unsubscribe(topic) => {
+                self.relays(chan, topic, act);
+                if call == Call::Join {
+                    // Its effects come before all others.
+                    self.sessions.now.relays.pop();
+                }
+            }
             _ if is_gone && !matches!(act, Act::Link(_)) => {}
             Act::Close(code) => {
                 self.counts.count("closes by the application", 1);
@@ -304,6 +322,7 @@ impl Ledger {
                 let replaced = &mut self.sessions.conns[conn as usize].replaced;
                 replaced.iter_mut().for_each(|replaced| replaced.1.push(line));
             }
+            Call::HandleOut(_) if self.is_kept(topic) => self.promise(conn, topic, line, from),
             Call::HandleOut(_) => {
                 let wire = self.sessions.conns[conn as usize].wire;
                 if self.has_form(wire, topic, &line) {
@@ -399,7 +418,9 @@ impl Ledger {
 
     pub(crate) fn must_end(&mut self, chan: u32, reason: Reason, has_ended_itself: bool) {
         self.counts.count(if reason == Reason::Crashed { "panics" } else { "stops" }, 1);
-        self.sessions.now.ending.push(chan);
+        if !self.sessions.now.is_late {
+            self.sessions.now.ending.push(chan);
+        }
         let Some(it) = self.sessions.chan_mut(chan) else { return };
         it.must_end.push(reason);
         it.has_ended_itself |= has_ended_itself;
