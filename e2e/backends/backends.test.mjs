@@ -158,8 +158,8 @@ function suite(framework) {
     const { user, channel } = await enter(t, "ada");
     const push = () => answer(channel.push("new:msg", { body: "anybody there?" }));
     await backend.stop();
-    const { status } = await refusal(server, { cookie: `${framework.cookie}=any` });
-    assert.equal(status, 503);
+    const { status, headers } = await refusal(server, { cookie: `${framework.cookie}=any` });
+    assert.deepEqual([status, headers["retry-after"]], [503, "1"]);
     await assert.rejects(push(), isUnavailable);
     await assert.rejects(user.join("rooms:8"), isUnavailable);
     await backend.startAgain();
