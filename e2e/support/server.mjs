@@ -7,7 +7,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const ROOT = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
-export const BIN_DIR = process.env.SIMURGH_BIN_DIR ?? path.join(ROOT, "target/debug");
+export const BIN_DIR = process.env.E2E_BIN_DIR ?? path.join(ROOT, "target/debug");
 
 const START_MS_MAX = 60_000;
 const STOP_MS_MAX = 30_000;
@@ -31,7 +31,7 @@ const COMMANDS = {
 const READY = /^listening on http:\/\/127\.0\.0\.1:(\d+)\s*$/m;
 
 /** With more than one, a server under test is this many nodes behind a balancer (cluster.mjs). */
-export const NODES = Number(process.env.SIMURGH_NODES ?? 1);
+export const NODES = Number(process.env.E2E_NODES ?? 1);
 
 /**
  * Starts one of `COMMANDS` and resolves when it listens.
@@ -58,7 +58,7 @@ export async function startCommand(binary, args, { env = {}, cwd, ready = READY 
   const file = path.resolve(BIN_DIR, binary);
   if (!existsSync(file)) {
     const build = "`cargo build --bins --examples`";
-    throw new Error(`${file} is not built: run ${build} or set SIMURGH_BIN_DIR`);
+    throw new Error(`${file} is not built: run ${build} or set E2E_BIN_DIR`);
   }
   const child = spawn(file, args, {
     stdio: ["ignore", "pipe", "pipe"],

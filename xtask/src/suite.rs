@@ -308,7 +308,7 @@ fn pages_of_a_cluster(ready: &Ready) -> Result<Outcome> {
 fn tests_on_nodes(ready: &Ready, needs: Option<&str>, files: &[String]) -> Result<Outcome> {
     let engine = ready.engine()?;
     run_node_tests(ready, needs, files, NODES_MINUTES, |task| {
-        task.env(engine::VARIABLE, engine).env("SIMURGH_NODES", NODES)
+        task.env(engine::VARIABLE, engine).env("E2E_NODES", NODES)
     })
 }
 
@@ -325,7 +325,7 @@ fn run_node_tests(
     arguments.push("--test-reporter=spec");
     arguments.extend(files.iter().map(String::as_str));
     let task = Task::new("node", &arguments, minutes).directory(&crate::root().join("e2e"));
-    let done = set_up(task).env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
+    let done = set_up(task).env("E2E_BIN_DIR", crate::bin_dir()).run();
     Ok(outcome::counted(outcome::of_node_test(&done.output), &done))
 }
 
@@ -347,7 +347,7 @@ fn supabase_py(ready: &Ready) -> Result<Outcome> {
     let directory = crate::root().join("e2e/supabase-py");
     let arguments = ["-B", "-m", "unittest", "-v", "test_supabase"];
     let task = Task::new(&python.display().to_string(), &arguments, 4).directory(&directory);
-    let done = task.env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
+    let done = task.env("E2E_BIN_DIR", crate::bin_dir()).run();
     Ok(outcome::counted(outcome::of_unittest(&done.output), &done))
 }
 
@@ -358,8 +358,8 @@ fn autobahn(ready: &Ready) -> Result<Outcome> {
     let cache = crate::bin_dir().parent().unwrap_or(Path::new("target")).join("e2e-cache");
     let done = Task::new("node", &["autobahn/run.mjs"], 17)
         .directory(&e2e)
-        .env("SIMURGH_BIN_DIR", crate::bin_dir())
-        .env("SIMURGH_CACHE_DIR", cache)
+        .env("E2E_BIN_DIR", crate::bin_dir())
+        .env("E2E_CACHE_DIR", cache)
         .run();
     if done.code == Some(EXIT_SKIPPED) {
         let reason = done.output.lines().find_map(|line| line.strip_prefix("SKIPPED: "));

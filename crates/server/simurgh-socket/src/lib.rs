@@ -14,6 +14,9 @@
 pub mod asynchronous;
 mod connect;
 pub mod declared;
+#[cfg(feature = "hooks")]
+pub mod hooks;
+mod identity;
 mod ids;
 mod off_shard;
 mod panics;
@@ -24,6 +27,8 @@ pub mod supabase;
 pub mod token;
 
 pub use connect::{Connect, ConnectFn, ConnectInfo, ConnectKind, Transport};
+#[doc(hidden)]
+pub use identity::user_of;
 pub use off_shard::{OffShard, enter_shard};
 pub use panics::log_panic;
 pub use shape::PayloadShape;

@@ -33,6 +33,7 @@
 mod config;
 mod drive;
 mod flags;
+mod hook;
 mod load;
 mod logging;
 mod notify;
@@ -138,6 +139,7 @@ fn run_with(
         Command::Observe(flags) => observe::observe(&flags),
         Command::Road(flags) => simurgh_road::road(&flags),
         Command::Token(flags) => token::token(&flags),
+        Command::Hook(flags) => hook::hook(&flags),
         Command::Tune(flags) => simurgh_tune::tune(&flags),
         Command::Completions(flags) => finish(Ok(packaging::completions(&flags, command))),
         Command::ManPages(flags) => {

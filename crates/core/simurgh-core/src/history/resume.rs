@@ -1,9 +1,7 @@
 //! Clients that resume: what they have missed is requested from their topic's home, and sent behind
 //! the join's reply.
 
-use simurgh_channel::{
-    Broadcast, HistoryMail, Kept, Mail, Missed, MissedRequest, Node, Requester, home_shard,
-};
+use simurgh_channel::{Broadcast, HistoryMail, Kept, Mail, Missed, MissedRequest, Node, Requester};
 use simurgh_data::{Key, Now, Run};
 use simurgh_history::{AT, GapReason, Position, RESUMED, Resume, Since, encode_resumed};
 use simurgh_proto::message::{Message, Payload};
@@ -63,7 +61,7 @@ impl<N: Node> Histories<N> {
         };
         let (since, is_proved) = match self.is_only_own(topic) {
             true => self.own_since(topic, resume, since),
-            false => (since, true),
+            false => (self.first_shown(topic, since), true),
         };
         let ask = MissedRequest {
             topic: topic.into(),
@@ -76,12 +74,22 @@ impl<N: Node> Histories<N> {
             requester: Requester::Join(conn, ticket),
         };
         // A broker's messages are sent to this shard by mail, and the answer is in order with them.
-        if self.confirms(home_shard(topic, self.node.shards())) {
+        if self.confirms(self.node.home(topic)) {
             self.post_request(ask);
             return Recovery::Later { is_new: !is_proved };
         }
         let (missed, own) = self.kept_missed(now, &ask);
         Recovery::Now(self.resumption(topic, resume, !is_proved, missed, own))
+    }
+
+    /// A client that joins for the first time is shown the newest messages, if the topic's rule says
+    /// so.
+    fn first_shown(&self, topic: &str, since: Since) -> Since {
+        match (since, self.kept.rule(topic).map_or(0, |rule| rule.on_join)) {
+            (Since::Now, 0) => Since::Now,
+            (Since::Now, count) => Since::Newest(count),
+            (other, _) => other,
+        }
     }
 
     /// What a client resumes with; `own`: how many of all messages it has sent itself.
@@ -105,7 +113,7 @@ impl<N: Node> Histories<N> {
     }
 
     pub(super) fn post_request(&self, ask: MissedRequest) {
-        let home = home_shard(&ask.topic, self.node.shards());
+        let home = self.node.home(&ask.topic);
         self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 

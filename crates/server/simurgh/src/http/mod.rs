@@ -13,15 +13,18 @@ mod cluster_metrics;
 mod connection;
 mod copies;
 mod disconnect;
+mod error;
 mod files;
 mod gate;
 mod headers;
 mod health;
 mod history;
 mod hosts;
+mod publish;
 mod repeated_warning;
 mod supabase;
 mod threads;
+mod verbs;
 mod waiting_poll;
 
 use std::io;
@@ -37,6 +40,8 @@ use tokio::runtime::Runtime;
 use crate::longpoll::LongPolls;
 use crate::observe::{self, Observer};
 
+#[cfg(feature = "hooks")]
+pub(crate) use admin::family;
 pub use files::{static_files, static_files_keeping};
 pub use headers::with_security_headers;
 pub use simurgh_shard::config::HttpConfig;
@@ -67,7 +72,7 @@ pub(crate) fn serve(
     let admin = hosts::for_known_hosts(admin::router(polls), server, has_admin);
     runtime.spawn(observe::run(Arc::downgrade(observer)));
     let mut router = router.merge(health::router(server));
-    if server.config.api_token.is_some() {
+    if server.config.has_api() {
         let mut own = api::router(server);
         if server.user_sockets.iter().any(UserSocket::speaks_supabase) {
             own = own.merge(supabase::router(server));

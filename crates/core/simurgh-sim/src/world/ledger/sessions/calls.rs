@@ -7,7 +7,7 @@ use simurgh_core::{Reason, Stop, Wire};
 use super::limits::Limited;
 use super::requests::Due;
 use super::steps::Input;
-use super::{Joining, Life};
+use super::{Joining, Life, Relay};
 use crate::kit::delivery::{Delivery, DeliveryKind, letter};
 use crate::kit::{NONE, payload};
 use crate::limits;
@@ -127,7 +127,7 @@ impl Ledger {
     }
 
     /// The next broadcast of a further topic that a channel is to receive, or this one. Those of
-    /// the step in which it subscribed may have come before that.
+    /// the step in which it subscribed may have come before that, and it may have ended.
     pub(super) fn next_relayed(
         &self,
         chan: u32,
@@ -135,11 +135,12 @@ impl Ledger {
         id: Option<u32>,
     ) -> Option<(usize, u32)> {
         let it = self.sessions.chan(chan)?;
-        let (_, from, since) = *it.relays.iter().find(|(relayed, ..)| *relayed == topic)?;
+        let relay = *it.relays.iter().find(|relay| relay.topic == topic)?;
         let line = self.line(self.sessions.shard_of(it.conn), topic);
-        let mut entries = line.iter().enumerate().skip(from);
+        let mut entries = line.iter().enumerate().skip(relay.from);
         let is_next = |(_, entry): &(usize, &LineEntry)| {
-            entry.except != chan && (entry.step != since || Some(entry.id) == id)
+            let is_due = entry.step != relay.since && !relay.is_unsure;
+            entry.except != chan && (is_due || Some(entry.id) == id)
         };
         entries.find(is_next).map(|(at, entry)| (at, entry.id))
     }
@@ -149,8 +150,8 @@ impl Ledger {
         match topic.and_then(|topic| self.next_relayed(chan, topic, Some(id))) {
             Some((at, next)) if next == id => {
                 let relays = &mut self.sessions.chans[chan as usize].relays;
-                for relay in relays.iter_mut().filter(|relay| Some(relay.0) == topic) {
-                    relay.1 = at + 1;
+                for relay in relays.iter_mut().filter(|relay| Some(relay.topic) == topic) {
+                    (relay.from, relay.is_unsure) = (at + 1, false);
                 }
             }
             next => self.fail("relay", format!("channel {chan} receives {id}: next is {next:?}")),
@@ -218,15 +219,14 @@ impl Ledger {
         self.presences.channel_ended(chan);
         let it = &mut self.sessions.chans[chan as usize];
         (it.life, it.owes_after_join) = (Life::Ended, false);
-        let (conn, relays) = (it.conn, std::mem::take(&mut it.relays));
+        it.relays.clear();
+        let conn = it.conn;
         let tasks = std::mem::take(&mut it.tasks);
         self.sessions.now.unlinked.extend(tasks);
         self.proceeds(chan, conn);
         let it = &mut self.sessions.conns[conn as usize];
         it.channels.retain(|(_, joined)| *joined != chan);
-        let shard = &mut self.sessions.shards[it.shard];
-        shard.channels -= 1;
-        shard.relays -= relays.len() as u32;
+        self.sessions.shards[it.shard].channels -= 1;
     }
 
     /// A callback has returned: its effects are carried out after it.
@@ -269,8 +269,7 @@ impl Ledger {
                 let last = self.sessions.now.pending.last_mut();
                 last.into_iter().for_each(|(_, ids)| ids.push_back(id));
             }
-            Act::Subscribe(topic) => self.subscribes(chan, topic),
-            Act::Unsubscribe(topic) => self.unsubscribes(chan, topic),
+            Act::Subscribe(topic) | Act::Unsubscribe(topic) => self.relays(chan, topic, act),
             _ if is_gone && !matches!(act, Act::Link(_)) => {}
             Act::Close(code) => {
                 self.counts.count("closes by the application", 1);
@@ -324,28 +323,29 @@ impl Ledger {
         self.promise(conn, topic, line, from);
     }
 
-    fn subscribes(&mut self, chan: u32, topic: u8) {
+    /// A callback subscribes its channel to a further topic, or ends that. If another callback of
+    /// this step did the opposite, the effects of the two may be carried out in either order.
+    fn relays(&mut self, chan: u32, topic: u8, act: Act) {
         let Some(it) = self.sessions.chan(chan).filter(|chan| chan.life == Life::Live) else {
             return;
         };
-        if it.relays.iter().all(|(relayed, ..)| *relayed != topic) {
-            let shard = self.sessions.shard_of(it.conn);
-            let from = self.line(shard, topic).len();
-            let since = self.step;
-            self.sessions.chans[chan as usize].relays.push((topic, from, since));
-            self.sessions.shards[shard].relays += 1;
-        }
-    }
-
-    fn unsubscribes(&mut self, chan: u32, topic: u8) {
-        let Some(it) = self.sessions.chan_mut(chan).filter(|chan| chan.life == Life::Live) else {
+        let from = self.line(self.sessions.shard_of(it.conn), topic).len();
+        let (since, now) = (self.step, &mut self.sessions.now);
+        let (subscribes, callback) = (act == Act::Subscribe(topic), now.pending.len());
+        let opposite = if subscribes { Act::Unsubscribe(topic) } else { Act::Subscribe(topic) };
+        let mut others = now.relays.iter().filter(|(.., by)| *by != callback);
+        let is_unsure = others.any(|(by, other, _)| (*by, *other) == (chan, opposite));
+        now.relays.push((chan, act, callback));
+        let relays = &mut self.sessions.chans[chan as usize].relays;
+        let known = relays.iter_mut().find(|relay| relay.topic == topic);
+        if let Some(known) = known.filter(|_| subscribes) {
+            known.is_unsure |= is_unsure;
             return;
-        };
-        let before = it.relays.len();
-        it.relays.retain(|(relayed, ..)| *relayed != topic);
-        let (conn, fewer) = (it.conn, before - it.relays.len());
-        let shard = self.sessions.shard_of(conn);
-        self.sessions.shards[shard].relays -= fewer as u32;
+        }
+        relays.retain(|relay| relay.topic != topic);
+        if subscribes || is_unsure {
+            relays.push(Relay { topic, from, since, is_unsure });
+        }
     }
 
     fn assigns(&mut self, conn: u32, value: u32) {

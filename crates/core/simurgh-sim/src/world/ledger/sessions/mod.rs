@@ -118,6 +118,18 @@ pub(crate) enum Life {
     Ended,
 }
 
+/// A further topic of a channel.
+#[derive(Clone, Copy, Debug)]
+struct Relay {
+    topic: u8,
+    /// The place of the next broadcast that it is to receive.
+    from: usize,
+    /// The step in which it subscribed.
+    since: u32,
+    /// Callbacks within each other subscribed and unsubscribed: it may have ended.
+    is_unsure: bool,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Chan {
     pub(crate) conn: u32,
@@ -135,8 +147,7 @@ pub(crate) struct Chan {
     /// The next that it is to intercept, and what it sent for earlier ones, by their places.
     out_cursor: usize,
     outs: VecDeque<(usize, Delivery)>,
-    /// Further topics, the next that it is to receive of them, and since which step.
-    relays: Vec<(u8, usize, u32)>,
+    relays: Vec<Relay>,
     /// Reasons for which it may end.
     must_end: Vec<Reason>,
     has_ended_itself: bool,
@@ -166,7 +177,6 @@ struct ShardCounts {
     expired: (u64, u64),
     drains: bool,
     sockets: Vec<u32>,
-    relays: u32,
 }
 
 /// The current step.
@@ -183,6 +193,8 @@ struct Now {
     calls: Vec<(u32, Act)>,
     /// Channels that held or released their sockets, and those sockets.
     holds: Vec<(u32, u32)>,
+    /// Channels that subscribed or unsubscribed, topics, and the numbers of the callbacks.
+    relays: Vec<(u32, Act, usize)>,
     /// Channels that let their sockets be read again, and since when they had held them.
     proceeded: Vec<(u32, u32)>,
     ending: Vec<u32>,

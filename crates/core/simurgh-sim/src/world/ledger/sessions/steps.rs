@@ -50,6 +50,7 @@ impl Ledger {
         ];
         lists.into_iter().for_each(Vec::clear);
         now.holds.clear();
+        now.relays.clear();
         now.proceeded.clear();
         (now.input, now.tick) = (input, tick);
     }
@@ -389,7 +390,7 @@ impl Ledger {
                 continue;
             }
             let relayed =
-                it.relays.iter().find_map(|(topic, ..)| self.next_relayed(chan, *topic, None));
+                it.relays.iter().find_map(|relay| self.next_relayed(chan, relay.topic, None));
             let next = self.next_intercept(chan).map(|(at, id, _)| (at, id));
             if let Some(next) = next.or(relayed) {
                 self.fail("lost", format!("channel {chan} has not receive_delivery {next:?}"));
@@ -411,9 +412,7 @@ impl Ledger {
     /// New shards take the places of those that have all ended.
     pub(crate) fn restart_shards(&mut self) {
         let Sessions { shards, waiting, chans, names, listeners, .. } = &mut self.sessions;
-        let left = shards
-            .iter()
-            .position(|server| server.open + server.channels + u64::from(server.relays) > 0);
+        let left = shards.iter().position(|server| server.open + server.channels > 0);
         let wait = waiting.len();
         shards.iter_mut().for_each(|shard| *shard = ShardCounts::default());
         chans.iter_mut().for_each(|chan| chan.refs.clear());
