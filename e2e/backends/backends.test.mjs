@@ -17,6 +17,7 @@ import { ROOT } from "../support/server.mjs";
 import { until } from "../support/wait.mjs";
 
 const PAGE = readFileSync(path.join(ROOT, "docs/BACKENDS.md"), "utf8");
+const METRICS = readFileSync(path.join(ROOT, "docs/METRICS.md"), "utf8");
 const OTHER_SECRET = "whsec_c2ltdXJnaC1uZXctc2VjcmV0LTMyLWJ5dGVzLWxvbmc=";
 /** The breaker tries again after pauses that double; they begin before the application is back. */
 const REOPEN_MS_MAX = 60_000;
@@ -158,8 +159,8 @@ function suite(framework) {
     const { user, channel } = await enter(t, "ada");
     const push = () => answer(channel.push("new:msg", { body: "anybody there?" }));
     await backend.stop();
-    const { status } = await refusal(server, { cookie: `${framework.cookie}=any` });
-    assert.equal(status, 503);
+    const { status, headers } = await refusal(server, { cookie: `${framework.cookie}=any` });
+    assert.deepEqual([status, headers["retry-after"]], [503, "1"]);
     await assert.rejects(push(), isUnavailable);
     await assert.rejects(user.join("rooms:8"), isUnavailable);
     await backend.startAgain();
@@ -169,6 +170,16 @@ function suite(framework) {
     await until(() => rejoined.state === "joined", "join by the client itself", REOPEN_MS_MAX);
     assert.deepEqual(await push(), { stored: 1 });
     await enter(t, "bob");
+  });
+
+  test("metrics of hooks are those of docs/METRICS.md", async () => {
+    const text = await (await fetch(`${server.url}/metrics`)).text();
+    const names = [...text.matchAll(/^# TYPE simurgh_hook_(\w+) /gm)].map(([, name]) => name);
+    const [, section] = /## Back ends\n(.*?)\n## /s.exec(METRICS);
+    const rows = [...section.matchAll(/^\| (.*?) \| (?:counter|gauge|histogram)/gm)];
+    const listed = rows.flatMap(([, cell]) => cell.split(/[,;] /));
+    assert.deepEqual(listed.sort(), names.sort());
+    assert.match(text, /^simurgh_hook_questions_total\{.*outcome="refused"\} [1-9]/m);
   });
 
   test("question with another secret is refused by the application", async (t) => {
