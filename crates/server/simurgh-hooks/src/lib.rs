@@ -19,12 +19,18 @@
 
 mod answer;
 mod breaker;
+mod cache;
+mod client;
 mod config;
 mod figures;
 mod hook;
 mod hooks;
+mod limiter;
 mod question;
+mod queue;
+mod request;
 mod secret;
+mod shared;
 mod verdict;
 
 pub use answer::{Answer, ConnectAnswer, Extra, JoinAnswer, MessageAnswer, Publish};

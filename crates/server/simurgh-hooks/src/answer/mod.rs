@@ -1,7 +1,13 @@
 //! Answers of an application, and how they are read.
 
+pub(crate) mod outcome;
+mod read;
+
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+
+pub(crate) use read::{Grant, grant};
 
 /// The grant of an application, by the kind of the question.
 #[derive(Clone, Debug)]
@@ -75,7 +81,7 @@ pub struct MessageAnswer {
 }
 
 /// A further message that an answer publishes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Extra {
     /// Its topic.
     pub topic: String,

@@ -1,0 +1,227 @@
+//! One hook: from a question to its verdict.
+
+mod counts;
+mod send;
+mod state;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+
+use ring::hmac;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use self::counts::{Counts, Ended};
+use self::state::{Equal, Pending, State};
+use crate::answer::{Answer, grant};
+use crate::breaker::BreakerState;
+use crate::cache::{Granted, Hit};
+use crate::client::Client;
+use crate::config::HookConfig;
+use crate::figures::HookFigures;
+use crate::question::{CacheInputs, Kind, Question};
+use crate::queue::Ticket;
+use crate::request::Template;
+use crate::shared::{Shared, unix_ms};
+use crate::verdict::{Asked, Failure, FailureKind, Verdict};
+
+/// The shortest time after which it makes sense to ask again.
+const RETRY_MS: u64 = 1_000;
+
+/// One hook. Obtained by [`Hooks::hook`](crate::Hooks::hook).
+pub struct Hook {
+    config: HookConfig,
+    template: Template,
+    client: Client,
+    shared: Arc<Shared>,
+    cache_key: hmac::Key,
+    state: Mutex<State>,
+    counts: Counts,
+    /// Wakes the thread: something waits, or has left.
+    wake: Notify,
+    started: Instant,
+}
+
+impl Hook {
+    /// A hook that is served by [`Hook::serve`].
+    pub(crate) fn new(
+        config: HookConfig,
+        template: Template,
+        client: Client,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self {
+            cache_key: shared.cache_key(&config),
+            state: Mutex::new(State::new(&config)),
+            counts: Counts::default(),
+            wake: Notify::new(),
+            started: Instant::now(),
+            config,
+            template,
+            client,
+            shared,
+        }
+    }
+
+    /// Asks the application, or answers from the cache. Never blocks; any thread may call it, and
+    /// any runtime may await the future.
+    pub fn ask(self: &Arc<Self>, mut question: Question) -> Asked {
+        let kind = question.kind;
+        let asked = SystemTime::now();
+        let inputs = question.cache.take().filter(|_| self.config.cache_max.is_some());
+        let equal = inputs.map(|inputs| self.equal(kind, inputs));
+        if let Some(equal) = &equal {
+            let cached = self.cached(equal, asked);
+            self.counts.cache(kind, cached.is_some());
+            if let Some(verdict) = cached {
+                return Asked::Now(verdict);
+            }
+        }
+        let (reply, verdict) = oneshot::channel();
+        let now_ms = self.now_ms();
+        let total_ms = u64::try_from(self.config.total_timeout.as_millis()).unwrap_or(u64::MAX);
+        let deadline_ms = now_ms.saturating_add(total_ms);
+        let pending = Pending { question, asked, deadline_ms, equal, reply };
+        let admitted = self.lock().admit(pending, now_ms);
+        match admitted {
+            Ok(ticket) => {
+                self.wake.notify_one();
+                Asked::Later(Box::pin(Waiting { verdict, hook: Arc::clone(self), ticket }))
+            }
+            Err(lost) => Asked::Now(self.fail(&lost.0, lost.1)),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &HookConfig {
+        &self.config
+    }
+
+    /// Counts and gauges.
+    pub fn figures(&self) -> HookFigures {
+        let state = self.lock();
+        let (in_flight, limit) = (state.limiter.in_flight(), state.limiter.limit());
+        let (waiting, breaker) = (state.queue.len(), state.breaker.state());
+        drop(state);
+        HookFigures {
+            questions: self.counts.questions(),
+            in_flight,
+            waiting,
+            limit,
+            breaker,
+            shared: self.counts.shared.load(Relaxed),
+            cache_bytes: self.shared.cache().bytes(),
+            clock_difference_s: self.counts.clock_difference_s.load(Relaxed),
+        }
+    }
+
+    /// State of its breaker.
+    pub fn state(&self) -> BreakerState {
+        self.lock().breaker.state()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn equal(&self, kind: Kind, inputs: CacheInputs) -> Equal {
+        let mut mac = hmac::Context::with_key(&self.cache_key);
+        mac.update(kind.word().as_bytes());
+        for input in &inputs.key {
+            mac.update(&input.len().to_le_bytes());
+            mac.update(input);
+        }
+        let key = mac.sign().as_ref().try_into().unwrap_or_default();
+        let user = inputs.user.map(String::into_boxed_str);
+        Equal { key, user, client: inputs.client, leads: false }
+    }
+
+    fn cached(&self, equal: &Equal, now: SystemTime) -> Option<Verdict> {
+        let hit = self.shared.cache().find(equal.key, equal.client, unix_ms(now))?;
+        match hit {
+            Hit::Refused(refusal) => Some(Verdict::Refused(refusal)),
+            Hit::Granted(granted) => {
+                answer(&granted).map(|answer| Verdict::Allowed(Arc::new(answer)))
+            }
+        }
+    }
+
+    /// The verdict about a question without an answer: an expired grant counts.
+    fn fail(&self, pending: &Pending, kind: FailureKind) -> Verdict {
+        let now_ms = unix_ms(SystemTime::now());
+        let stale = pending.equal.as_ref();
+        let stale = stale.and_then(|equal| self.shared.cache().find_stale(equal.key, now_ms));
+        if let Some(answer) = stale.and_then(|granted| stale_answer(&granted, now_ms)) {
+            self.counts.end(pending.question.kind, Ended::Stale);
+            return Verdict::Allowed(Arc::new(answer));
+        }
+        self.counts.end(pending.question.kind, Ended::Failed(kind));
+        let now_ms = self.now_ms();
+        let state = self.lock();
+        let pause_ms = state.paused_until_ms.saturating_sub(now_ms);
+        let wait_ms = state.breaker.wait_ms(now_ms).max(pause_ms);
+        Verdict::Failed(Failure { kind, retry_after_ms: wait_ms.max(RETRY_MS) })
+    }
+}
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hook").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// A question that waits, or is in flight. If it is dropped while it waits, it is never sent.
+struct Waiting {
+    verdict: oneshot::Receiver<Verdict>,
+    hook: Arc<Hook>,
+    ticket: Ticket,
+}
+
+impl Future for Waiting {
+    type Output = Verdict;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
+        let failure = Failure { kind: FailureKind::Failed, retry_after_ms: RETRY_MS };
+        let verdict = Pin::new(&mut self.verdict).poll(cx);
+        verdict.map(|verdict| verdict.unwrap_or(Verdict::Failed(failure)))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.verdict.is_terminated() {
+            self.hook.lock().forget(self.ticket);
+            self.hook.wake.notify_one();
+        }
+    }
+}
+
+fn answer(granted: &Granted) -> Option<Answer> {
+    Some(grant(granted.kind, &granted.body, granted.answered_ms / 1000).ok()?.answer)
+}
+
+/// The answer of an expired grant. Its own end, if past, moves to the end of `stale_for`.
+fn stale_answer(granted: &Granted, now_ms: u64) -> Option<Answer> {
+    let mut answer = answer(granted)?;
+    if let Answer::Connect(connect) = &mut answer
+        && let Some(expires_at) = &mut connect.expires_at
+        && *expires_at <= now_ms / 1000
+    {
+        *expires_at = granted.stale_until_ms.div_ceil(1000);
+    }
+    Some(answer)
+}

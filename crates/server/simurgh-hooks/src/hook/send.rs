@@ -1,0 +1,314 @@
+//! The part of a hook that runs on the thread `simurgh-hooks`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime};
+
+use http::HeaderValue;
+use tokio::time::{Instant, timeout_at};
+
+use super::Hook;
+use super::counts::{Ended, Matter};
+use super::state::{Launch, Pending, State};
+use crate::answer::outcome::{Outcome, Response, decide, unix_s};
+use crate::answer::{Answer, Grant};
+use crate::breaker::Change;
+use crate::cache::Granted;
+use crate::client::Error;
+use crate::limiter::Signal;
+use crate::queue::Ticket;
+use crate::request::{Draft, child_of};
+use crate::shared::unix_ms;
+use crate::verdict::{FailureKind, Verdict};
+
+/// A clock that differs by more is reported.
+const CLOCK_DIFFERENCE_MAX_S: i64 = 60;
+
+/// The end of a question that was sent.
+struct Back {
+    outcome: Outcome,
+    /// How it failed, if it did.
+    failure: FailureKind,
+    body: Vec<u8>,
+    time: Duration,
+    trace: Option<HeaderValue>,
+}
+
+/// A decision, and the equal questions that it answers, too.
+struct Decision {
+    verdict: Verdict,
+    shared: Sharing,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    None,
+    /// Those of the same address.
+    Client,
+    All,
+}
+
+impl Hook {
+    /// Sends questions until [`Hook::close`], and then those that still wait.
+    pub(crate) async fn serve(self: Arc<Self>) {
+        loop {
+            let next = self.send_waiting();
+            if self.is_done() {
+                return;
+            }
+            let idle_ends = self.client.close_idle(Instant::now());
+            let woken = self.wake.notified();
+            match [next, idle_ends].into_iter().flatten().min() {
+                Some(until) => drop(timeout_at(until, woken).await),
+                None => woken.await,
+            }
+        }
+    }
+
+    /// Accepts no more questions.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.wake.notify_one();
+    }
+
+    fn is_done(&self) -> bool {
+        let state = self.lock();
+        state.closed && state.queue.len() == 0 && state.limiter.in_flight() == 0
+    }
+
+    /// Sends what may be sent. Returns when to look again.
+    fn send_waiting(self: &Arc<Self>) -> Option<Instant> {
+        let mut state = self.lock();
+        let (launches, lost) = state.leaving(self.now_ms());
+        let next_ms = state.next_ms();
+        drop(state);
+        for (pending, kind) in lost {
+            let verdict = self.fail(&pending, kind);
+            // A client that is gone needs no verdict.
+            let _ = pending.reply.send(verdict);
+        }
+        for launch in launches {
+            tokio::spawn(Arc::clone(self).run(launch));
+        }
+        next_ms.map(|next_ms| self.started + Duration::from_millis(next_ms))
+    }
+
+    async fn run(self: Arc<Self>, launch: Launch) {
+        let back = self.exchange(&launch.pending).await;
+        self.finish(launch, back);
+    }
+
+    async fn exchange(&self, pending: &Pending) -> Back {
+        let question = &pending.question;
+        let sent = Instant::now();
+        let total = self.started + Duration::from_millis(pending.deadline_ms);
+        let parent = question.traceparent.as_ref();
+        let draft = Draft {
+            template: &self.template,
+            kind: question.kind,
+            id: &self.shared.next_id(),
+            body: self.template.body(question, pending.asked),
+            forwarded: &question.forwarded,
+            traceparent: parent.and_then(|parent| child_of(parent, self.shared.span())),
+        };
+        let sending = self.client.send(|| draft.request(unix_s(SystemTime::now())));
+        let came = timeout_at(total.min(sent + self.config.answer_timeout), sending).await;
+        let now = SystemTime::now();
+        let (outcome, failure, body) = match came {
+            Ok(Ok(response)) => {
+                self.compare_clocks(&response, now);
+                let outcome = decide(question.kind, &response, now);
+                (outcome, FailureKind::Failed, response.body.unwrap_or_default())
+            }
+            Ok(Err(error)) => (broken(&error), FailureKind::Failed, Vec::new()),
+            Err(_) => (late(sent.elapsed()), FailureKind::Timeout, Vec::new()),
+        };
+        Back { outcome, failure, body, time: sent.elapsed(), trace: draft.traceparent }
+    }
+
+    /// Caches, counts and answers.
+    fn finish(&self, launch: Launch, back: Back) {
+        let Launch { pending, number, probe } = launch;
+        self.report(&pending, &back);
+        let Back { outcome, failure, body, .. } = back;
+        let (pause, signal) = match &outcome {
+            Outcome::Failed { pause, signal, .. } => (*pause, *signal),
+            Outcome::Allowed(_) | Outcome::Refused { .. } => (None, Signal::Answered),
+        };
+        // Cached before equal questions stop waiting for it, so that later ones find it.
+        let decision = self.decide(&pending, outcome, &body);
+        let now_ms = self.now_ms();
+        let mut state = self.lock();
+        state.limiter.finish(number, signal);
+        let change = state.breaker.record(now_ms, decision.is_none(), probe);
+        if let Some(pause) = pause {
+            let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+            state.paused_until_ms = state.paused_until_ms.max(now_ms.saturating_add(pause_ms));
+        }
+        let followers = state.end_lead(&pending);
+        let sharing = take_sharing(&mut state, followers, &pending, decision.as_ref());
+        drop(state);
+        if let Some(change) = change {
+            self.report_breaker(change);
+        }
+        self.counts.shared.fetch_add(sharing.len() as u64, Relaxed);
+        let verdict = match decision {
+            Some(decision) => decision.verdict,
+            None => self.fail(&pending, failure),
+        };
+        for pending in sharing {
+            let _ = pending.reply.send(verdict.clone());
+        }
+        let _ = pending.reply.send(verdict);
+        self.wake.notify_one();
+    }
+
+    /// Counts and caches a decision. `None`: there is none.
+    fn decide(&self, pending: &Pending, outcome: Outcome, body: &[u8]) -> Option<Decision> {
+        let kind = pending.question.kind;
+        match outcome {
+            Outcome::Allowed(grant) => {
+                self.counts.end(kind, Ended::Allowed);
+                let kept = grant.cache_for > 0 && self.keep(pending, &grant, body);
+                let shared = if kept { Sharing::All } else { Sharing::None };
+                Some(Decision { verdict: Verdict::Allowed(Arc::new(grant.answer)), shared })
+            }
+            Outcome::Refused { refusal, cache_for, .. } => {
+                self.counts.end(kind, Ended::Refused);
+                let refusal = Arc::new(refusal);
+                if let (Some(equal), Some(max)) = (&pending.equal, self.config.cache_max) {
+                    let until_ms =
+                        unix_ms(SystemTime::now() + max.min(Duration::from_secs(cache_for)));
+                    let mut cache = self.shared.cache();
+                    cache.refuse(equal.key, equal.client, Arc::clone(&refusal), until_ms);
+                }
+                Some(Decision { verdict: Verdict::Refused(refusal), shared: Sharing::Client })
+            }
+            Outcome::Failed { .. } => None,
+        }
+    }
+
+    /// Caches a grant. Returns whether it counts for equal questions.
+    fn keep(&self, pending: &Pending, grant: &Grant, body: &[u8]) -> bool {
+        let (Some(equal), Some(max)) = (&pending.equal, self.config.cache_max) else {
+            return false;
+        };
+        let (user, ends) = match &grant.answer {
+            Answer::Connect(answer) => (answer.user.as_deref(), answer.expires_at),
+            Answer::Join(_) | Answer::Message(_) => (None, None),
+        };
+        let max_ms = u64::try_from(max.as_millis()).unwrap_or(u64::MAX);
+        let lasting = |seconds: u64| seconds.saturating_mul(1000).min(max_ms);
+        let answered_ms = unix_ms(SystemTime::now());
+        let ends_ms = ends.map_or(u64::MAX, |ends| ends.saturating_mul(1000));
+        let fresh_until_ms = answered_ms.saturating_add(lasting(grant.cache_for)).min(ends_ms);
+        let granted = Granted {
+            kind: pending.question.kind,
+            body: body.into(),
+            user: user.map(Into::into).or_else(|| equal.user.clone()),
+            asked_ms: unix_ms(pending.asked),
+            answered_ms,
+            fresh_until_ms,
+            stale_until_ms: fresh_until_ms.saturating_add(lasting(grant.stale_for)),
+        };
+        self.shared.cache().grant(equal.key, equal.client, granted)
+    }
+
+    fn compare_clocks(&self, response: &Response, now: SystemTime) {
+        let Some(date) = response.date else { return };
+        let difference = unix_s(date).cast_signed() - unix_s(now).cast_signed();
+        self.counts.clock_difference_s.store(difference, Relaxed);
+        let differs = difference.abs() > CLOCK_DIFFERENCE_MAX_S;
+        if differs && self.counts.is_due(Matter::Clock, self.now_ms()) {
+            let hook = self.name();
+            tracing::warn!(hook, seconds = difference, "the application's clock differs from ours");
+        }
+    }
+
+    fn report(&self, pending: &Pending, back: &Back) {
+        let (hook, kind) = (self.name(), pending.question.kind);
+        let question = kind.word();
+        let trace = back.trace.as_ref().and_then(|trace| trace.to_str().ok());
+        self.counts.time(kind, back.time);
+        match &back.outcome {
+            Outcome::Allowed(grant) => {
+                for key in &grant.unknown {
+                    if self.counts.is_new(kind, key) {
+                        tracing::warn!(
+                            hook,
+                            question,
+                            ?key,
+                            "the answer has a key without a meaning"
+                        );
+                    }
+                }
+            }
+            Outcome::Refused { note: Some(note), .. } => {
+                if self.counts.is_due(Matter::Refusal, self.now_ms()) {
+                    tracing::warn!(hook, question, trace, "the application refuses: {note}");
+                }
+            }
+            Outcome::Refused { note: None, .. } => {}
+            Outcome::Failed { note, .. } => {
+                if self.counts.is_due(Matter::Failure, self.now_ms()) {
+                    tracing::warn!(hook, question, trace, "a question failed: {note}");
+                }
+            }
+        }
+        let outcome = match &back.outcome {
+            Outcome::Allowed(_) => "allowed",
+            Outcome::Refused { .. } => "refused",
+            Outcome::Failed { .. } => "failed",
+        };
+        tracing::debug!(hook, question, outcome, time = ?back.time, trace, "a question was sent");
+    }
+
+    fn report_breaker(&self, change: Change) {
+        let hook = self.name();
+        match change {
+            Change::Opened { pause_ms } => {
+                tracing::warn!(hook, pause_ms, "questions fail too often: the hook is not asked");
+            }
+            Change::Closed => tracing::info!(hook, "questions are answered again"),
+        }
+    }
+}
+
+/// Takes the followers that share a decision. The others are sent themselves.
+fn take_sharing(
+    state: &mut State,
+    followers: Vec<Ticket>,
+    leader: &Pending,
+    decision: Option<&Decision>,
+) -> Vec<Pending> {
+    let client = |pending: &Pending| pending.equal.as_ref().map(|equal| equal.client);
+    let sharing = decision.map_or(Sharing::None, |decision| decision.shared);
+    let mut taken = Vec::new();
+    for ticket in followers {
+        let follower = state.queue.get_mut(ticket);
+        let shares = follower.is_some_and(|follower| match sharing {
+            Sharing::None => false,
+            Sharing::Client => client(follower) == client(leader),
+            Sharing::All => true,
+        });
+        if shares {
+            taken.extend(state.queue.remove(ticket));
+        } else {
+            state.queue.make_ready(ticket);
+        }
+    }
+    taken
+}
+
+fn broken(error: &Error) -> Outcome {
+    let signal = match error {
+        Error::Connect(_) => Signal::Congested,
+        Error::Http(_) => Signal::Neutral,
+    };
+    Outcome::Failed { pause: None, signal, note: error.to_string() }
+}
+
+fn late(time: Duration) -> Outcome {
+    let note = format!("no answer within {time:.1?}");
+    Outcome::Failed { pause: None, signal: Signal::Congested, note }
+}
