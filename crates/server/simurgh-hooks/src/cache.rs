@@ -86,7 +86,8 @@ impl Cache {
         if self.is_void(&granted) {
             return false;
         }
-        self.longest_ms = self.longest_ms.max(granted.stale_until_ms - granted.asked_ms);
+        self.longest_ms =
+            self.longest_ms.max(granted.stale_until_ms.saturating_sub(granted.asked_ms));
         self.insert(Slot { key, client: None }, Entry::Granted(granted));
         true
     }

@@ -19,9 +19,11 @@ pub(crate) struct Limiter {
     limit: u16,
     adapts: bool,
     in_flight: u16,
-    /// Answers since the last change that came while the whole limit was in use.
+    /// Answers since the last change, while the whole limit was in use.
     answered: u16,
     sent: u64,
+    /// Questions below this number were in flight when the whole limit was in use.
+    full_at: u64,
     /// Questions below this number were sent before the last decrease.
     decreased_at: u64,
 }
@@ -31,19 +33,22 @@ impl Limiter {
     pub(crate) fn new(concurrency: Option<u16>) -> Self {
         let limit = concurrency.unwrap_or(START).max(1);
         let adapts = concurrency.is_none();
-        Self { limit, adapts, in_flight: 0, answered: 0, sent: 0, decreased_at: 0 }
+        Self { limit, adapts, in_flight: 0, answered: 0, sent: 0, full_at: 0, decreased_at: 0 }
     }
 
     /// A question is sent. Returns its number.
     pub(crate) fn send(&mut self) -> u64 {
         self.in_flight += 1;
         self.sent += 1;
+        if !self.has_room() {
+            self.full_at = self.sent;
+        }
         self.sent - 1
     }
 
     /// Question `number` has its outcome.
     pub(crate) fn finish(&mut self, number: u64, signal: Signal) {
-        let was_full = self.in_flight >= self.limit;
+        let was_full = number < self.full_at;
         self.in_flight = self.in_flight.saturating_sub(1);
         if !self.adapts {
             return;
@@ -106,6 +111,15 @@ mod tests {
         }
         assert_eq!(limiter.limit(), 16);
         limiter.finish(numbers.remove(0), Signal::Answered);
+        assert_eq!(limiter.limit(), 17);
+    }
+
+    #[test]
+    fn answers_that_come_together_count_as_those_one_by_one() {
+        let mut limiter = Limiter::new(None);
+        for number in fill(&mut limiter) {
+            limiter.finish(number, Signal::Answered);
+        }
         assert_eq!(limiter.limit(), 17);
     }
 

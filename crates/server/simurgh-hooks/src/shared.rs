@@ -68,5 +68,9 @@ impl Shared {
 /// Milliseconds since the Unix epoch.
 pub(crate) fn unix_ms(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    ms(since)
+}
+
+pub(crate) fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ring::hmac;
 use tokio::sync::{Notify, oneshot};
@@ -27,9 +27,11 @@ use crate::figures::HookFigures;
 use crate::question::{CacheInputs, Kind, Question};
 use crate::queue::Ticket;
 use crate::request::Template;
-use crate::shared::{Shared, unix_ms};
+use crate::shared::{Shared, ms, unix_ms};
 use crate::verdict::{Asked, Failure, FailureKind, Verdict};
 
+/// Longer timeouts make no sense, and the clock cannot tell all of them.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The shortest time after which it makes sense to ask again.
 const RETRY_MS: u64 = 1_000;
 
@@ -84,8 +86,7 @@ impl Hook {
         }
         let (reply, verdict) = oneshot::channel();
         let now_ms = self.now_ms();
-        let total_ms = u64::try_from(self.config.total_timeout.as_millis()).unwrap_or(u64::MAX);
-        let deadline_ms = now_ms.saturating_add(total_ms);
+        let deadline_ms = now_ms + ms(self.config.total_timeout.min(TIMEOUT_MAX));
         let pending = Pending { question, asked, deadline_ms, equal, reply };
         let admitted = self.lock().admit(pending, now_ms);
         match admitted {
@@ -135,7 +136,7 @@ impl Hook {
     }
 
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        ms(self.started.elapsed())
     }
 
     fn equal(&self, kind: Kind, inputs: CacheInputs) -> Equal {
@@ -203,8 +204,8 @@ impl Future for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if !self.verdict.is_terminated() {
-            self.hook.lock().forget(self.ticket);
+        // An equal question may take its place.
+        if !self.verdict.is_terminated() && self.hook.lock().forget(self.ticket) {
             self.hook.wake.notify_one();
         }
     }

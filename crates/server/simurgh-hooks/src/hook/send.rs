@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 use http::HeaderValue;
 use tokio::time::{Instant, timeout_at};
 
-use super::Hook;
 use super::counts::{Ended, Matter};
 use super::state::{Launch, Pending, State};
+use super::{Hook, TIMEOUT_MAX};
 use crate::answer::outcome::{Outcome, Response, decide, unix_s};
 use crate::answer::{Answer, Grant};
 use crate::breaker::Change;
@@ -18,7 +18,7 @@ use crate::client::Error;
 use crate::limiter::Signal;
 use crate::queue::Ticket;
 use crate::request::{Draft, child_of};
-use crate::shared::unix_ms;
+use crate::shared::{ms, unix_ms};
 use crate::verdict::{FailureKind, Verdict};
 
 /// A clock that differs by more is reported.
@@ -112,7 +112,9 @@ impl Hook {
             traceparent: parent.and_then(|parent| child_of(parent, self.shared.span())),
         };
         let sending = self.client.send(|| draft.request(unix_s(SystemTime::now())));
-        let came = timeout_at(total.min(sent + self.config.answer_timeout), sending).await;
+        let came =
+            timeout_at(total.min(sent + self.config.answer_timeout.min(TIMEOUT_MAX)), sending)
+                .await;
         let now = SystemTime::now();
         let (outcome, failure, body) = match came {
             Ok(Ok(response)) => {
@@ -142,8 +144,7 @@ impl Hook {
         state.limiter.finish(number, signal);
         let change = state.breaker.record(now_ms, decision.is_none(), probe);
         if let Some(pause) = pause {
-            let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-            state.paused_until_ms = state.paused_until_ms.max(now_ms.saturating_add(pause_ms));
+            state.paused_until_ms = state.paused_until_ms.max(now_ms + ms(pause));
         }
         let followers = state.end_lead(&pending);
         let sharing = take_sharing(&mut state, followers, &pending, decision.as_ref());
@@ -197,11 +198,13 @@ impl Hook {
             Answer::Connect(answer) => (answer.user.as_deref(), answer.expires_at),
             Answer::Join(_) | Answer::Message(_) => (None, None),
         };
-        let max_ms = u64::try_from(max.as_millis()).unwrap_or(u64::MAX);
-        let lasting = |seconds: u64| seconds.saturating_mul(1000).min(max_ms);
+        let lasting = |seconds: u64| seconds.saturating_mul(1000).min(ms(max));
         let answered_ms = unix_ms(SystemTime::now());
         let ends_ms = ends.map_or(u64::MAX, |ends| ends.saturating_mul(1000));
         let fresh_until_ms = answered_ms.saturating_add(lasting(grant.cache_for)).min(ends_ms);
+        if fresh_until_ms <= answered_ms {
+            return false;
+        }
         let granted = Granted {
             kind: pending.question.kind,
             body: body.into(),

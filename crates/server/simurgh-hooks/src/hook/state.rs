@@ -121,11 +121,13 @@ impl State {
         (launches, lost)
     }
 
-    /// Removes a waiting question whose client is gone.
-    pub(super) fn forget(&mut self, ticket: Ticket) {
-        if let Some(pending) = self.queue.remove(ticket) {
-            self.leave(&pending);
+    /// Removes a waiting question whose client is gone. Returns whether it waited.
+    pub(super) fn forget(&mut self, ticket: Ticket) -> bool {
+        let removed = self.queue.remove(ticket);
+        if let Some(pending) = &removed {
+            self.leave(pending);
         }
+        removed.is_some()
     }
 
     /// Ends the wait for a question that led, answered or not.

@@ -1,11 +1,6 @@
 //! Hooks against applications that speak HTTP/1.1 by hand, over real sockets.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that fails panics"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod answers;
 mod caching;
