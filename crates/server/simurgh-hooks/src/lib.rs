@@ -14,6 +14,9 @@
 //!
 //! This crate knows neither shards nor client sockets. Limit, breaker, queue, cache and the reading
 //! of answers are pure: time is an argument.
+//!
+//! The feature `fuzz`, which is off by default, opens the reader of answers to this project's fuzz
+//! targets.
 
 #![forbid(unsafe_code)]
 
@@ -33,6 +36,8 @@ mod secret;
 mod shared;
 mod verdict;
 
+#[cfg(feature = "fuzz")]
+pub use answer::fuzz::run as fuzz_answer;
 pub use answer::{Answer, ConnectAnswer, Extra, JoinAnswer, MessageAnswer, Publish};
 pub use breaker::BreakerState;
 pub use config::{HookConfig, OnFailure, TlsConfig};

@@ -1,5 +1,12 @@
 //! Answers of an application, and how they are read.
 
+#[cfg(test)]
+#[path = "../../../../../fuzz/src/corpus.rs"]
+mod corpus;
+#[cfg(any(test, feature = "fuzz"))]
+#[allow(clippy::expect_used, reason = "what does not hold ends the run")]
+#[allow(unreachable_pub, reason = "public with the feature alone")]
+pub(crate) mod fuzz;
 pub(crate) mod outcome;
 mod read;
 
