@@ -1,13 +1,12 @@
 //! The part of a hook that runs on the thread `simurgh-hooks`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use http::HeaderValue;
 use tokio::time::{Instant, timeout_at};
 
-use super::counts::{Ended, Matter};
+use super::record::Matter;
 use super::state::{Launch, Pending, State};
 use super::{Hook, TIMEOUT_MAX};
 use crate::answer::outcome::{Outcome, Response, decide, unix_s};
@@ -152,7 +151,7 @@ impl Hook {
         if let Some(change) = change {
             self.report_breaker(change);
         }
-        self.counts.shared.fetch_add(sharing.len() as u64, Relaxed);
+        self.record().figures.shared += sharing.len() as u64;
         let verdict = match decision {
             Some(decision) => decision.verdict,
             None => self.fail(&pending, failure),
@@ -169,13 +168,13 @@ impl Hook {
         let kind = pending.question.kind;
         match outcome {
             Outcome::Allowed(grant) => {
-                self.counts.end(kind, Ended::Allowed);
+                self.record().of(kind).allowed += 1;
                 let kept = grant.cache_for > 0 && self.keep(pending, &grant, body);
                 let shared = if kept { Sharing::All } else { Sharing::None };
                 Some(Decision { verdict: Verdict::Allowed(Arc::new(grant.answer)), shared })
             }
             Outcome::Refused { refusal, cache_for, .. } => {
-                self.counts.end(kind, Ended::Refused);
+                self.record().of(kind).refused += 1;
                 let refusal = Arc::new(refusal);
                 if let (Some(equal), Some(max)) = (&pending.equal, self.config.cache_max) {
                     let until_ms =
@@ -220,50 +219,41 @@ impl Hook {
     fn compare_clocks(&self, response: &Response, now: SystemTime) {
         let Some(date) = response.date else { return };
         let difference = unix_s(date).cast_signed() - unix_s(now).cast_signed();
-        self.counts.clock_difference_s.store(difference, Relaxed);
         let differs = difference.abs() > CLOCK_DIFFERENCE_MAX_S;
-        if differs && self.counts.is_due(Matter::Clock, self.now_ms()) {
+        let mut record = self.record();
+        record.figures.clock_difference_s = difference;
+        let is_due = differs && record.is_due(Matter::Clock, self.now_ms());
+        drop(record);
+        if is_due {
             let hook = self.name();
             tracing::warn!(hook, seconds = difference, "the application's clock differs from ours");
         }
     }
 
+    /// Writes the lines of a question that are due, without the lock: a shard may wait for it.
     fn report(&self, pending: &Pending, back: &Back) {
         let (hook, kind) = (self.name(), pending.question.kind);
-        let question = kind.word();
+        let (question, time) = (kind.word(), back.time);
         let trace = back.trace.as_ref().and_then(|trace| trace.to_str().ok());
-        self.counts.time(kind, back.time);
-        match &back.outcome {
-            Outcome::Allowed(grant) => {
-                for key in &grant.unknown {
-                    if self.counts.is_new(kind, key) {
-                        tracing::warn!(
-                            hook,
-                            question,
-                            ?key,
-                            "the answer has a key without a meaning"
-                        );
-                    }
-                }
+        let mut record = self.record();
+        record.time(kind, time);
+        let now_ms = self.now_ms();
+        let (outcome, note) = match &back.outcome {
+            Outcome::Allowed(grant) => ("allowed", record.unknown(kind, &grant.unknown)),
+            Outcome::Refused { note, .. } => {
+                let note = note.clone().filter(|_| record.is_due(Matter::Refusal, now_ms));
+                ("refused", note)
             }
-            Outcome::Refused { note: Some(note), .. } => {
-                if self.counts.is_due(Matter::Refusal, self.now_ms()) {
-                    tracing::warn!(hook, question, trace, "the application refuses: {note}");
-                }
-            }
-            Outcome::Refused { note: None, .. } => {}
             Outcome::Failed { note, .. } => {
-                if self.counts.is_due(Matter::Failure, self.now_ms()) {
-                    tracing::warn!(hook, question, trace, "a question failed: {note}");
-                }
+                let is_due = record.is_due(Matter::Failure, now_ms);
+                ("failed", is_due.then(|| note.clone()))
             }
-        }
-        let outcome = match &back.outcome {
-            Outcome::Allowed(_) => "allowed",
-            Outcome::Refused { .. } => "refused",
-            Outcome::Failed { .. } => "failed",
         };
-        tracing::debug!(hook, question, outcome, time = ?back.time, trace, "a question was sent");
+        drop(record);
+        if let Some(note) = note {
+            tracing::warn!(hook, question, outcome, trace, "answer of the application: {note}");
+        }
+        tracing::debug!(hook, question, outcome, ?time, trace, "a question was sent");
     }
 
     fn report_breaker(&self, change: Change) {
