@@ -50,7 +50,8 @@ pub struct HookConfig {
     pub secrets: Vec<Secret>,
     /// Longest time from sending a question to the last byte of its answer. Default: 2 s.
     pub answer_timeout: Duration,
-    /// The same with the time in the queue. Default: 8 s.
+    /// The same with the time in the queue. A question waits there at most for the difference, so
+    /// that each one sent has its whole `answer_timeout`. Default: 8 s.
     pub total_timeout: Duration,
     /// Questions in flight. Default: adapts from 16, between 4 and 256.
     pub concurrency: Option<u16>,

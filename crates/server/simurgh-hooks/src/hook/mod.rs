@@ -86,8 +86,13 @@ impl Hook {
         }
         let (reply, verdict) = oneshot::channel();
         let now_ms = self.now_ms();
-        let deadline_ms = now_ms + ms(self.config.total_timeout.min(TIMEOUT_MAX));
-        let pending = Pending { question, asked, deadline_ms, equal, reply };
+        let [answer, total] = [self.config.answer_timeout, self.config.total_timeout]
+            .map(|timeout| ms(timeout.min(TIMEOUT_MAX)));
+        // A question that is sent has its whole time for an answer. Else an application that is a
+        // little too slow for all would answer nobody: each question would be sent too late.
+        let wait_ms = if total > answer { total - answer } else { total };
+        let (sent_by_ms, deadline_ms) = (now_ms + wait_ms, now_ms + total);
+        let pending = Pending { question, asked, sent_by_ms, deadline_ms, equal, reply };
         let admitted = self.lock().admit(pending, now_ms);
         match admitted {
             Ok(ticket) => {

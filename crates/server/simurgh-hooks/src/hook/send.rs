@@ -86,7 +86,8 @@ impl Hook {
     async fn exchange(&self, pending: &Pending) -> Back {
         let question = &pending.question;
         let sent = Instant::now();
-        let total = self.started + Duration::from_millis(pending.deadline_ms);
+        let deadline = self.started + Duration::from_millis(pending.deadline_ms);
+        let deadline = deadline.min(sent + self.config.answer_timeout.min(TIMEOUT_MAX));
         let parent = question.traceparent.as_ref();
         let draft = Draft {
             template: &self.template,
@@ -97,9 +98,7 @@ impl Hook {
             traceparent: parent.and_then(|parent| child_of(parent, self.shared.span())),
         };
         let sending = self.client.send(|| draft.request(unix_s(SystemTime::now())));
-        let came =
-            timeout_at(total.min(sent + self.config.answer_timeout.min(TIMEOUT_MAX)), sending)
-                .await;
+        let came = timeout_at(deadline, sending).await;
         let now = SystemTime::now();
         let (outcome, failure, body) = match came {
             Ok(Ok(response)) => {

@@ -23,6 +23,9 @@ const BYTES_MAX: usize = 32 * 1024 * 1024;
 pub(super) struct Pending {
     pub(super) question: Question,
     pub(super) asked: SystemTime,
+    /// It leaves the queue until then, sent or not.
+    pub(super) sent_by_ms: u64,
+    /// It has its answer until then.
     pub(super) deadline_ms: u64,
     pub(super) equal: Option<Equal>,
     pub(super) reply: oneshot::Sender<Verdict>,
@@ -83,10 +86,10 @@ impl State {
             equal.leads = !self.followers.contains_key(&equal.key);
             (equal.key, equal.leads)
         });
-        let (bytes, deadline_ms) = (pending.bytes(), pending.deadline_ms);
+        let (bytes, sent_by_ms) = (pending.bytes(), pending.sent_by_ms);
         let ticket = self
             .queue
-            .push(pending, bytes, deadline_ms)
+            .push(pending, bytes, sent_by_ms)
             .map_err(|pending| Box::new((pending, FailureKind::Overloaded)))?;
         match equal {
             Some((key, false)) => self.followers.entry(key).or_default().push_back(ticket),
