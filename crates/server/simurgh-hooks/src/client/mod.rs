@@ -32,8 +32,6 @@ use self::stream::{Answered, Io, Watched};
 use crate::answer::outcome::{BODY_MAX, Response};
 use crate::config::HookConfig;
 
-/// gunicorn closes idle connections after 2 s: ours go first.
-const IDLE_MAX: Duration = Duration::from_millis(1500);
 /// A connection in steady use ends after this time, so that new addresses of a name are found.
 const AGE_MAX: Duration = Duration::from_secs(30);
 /// Largest head of an answer.
@@ -55,6 +53,7 @@ pub(crate) struct Client {
     target: Target,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     idle: Mutex<Vec<Connection>>,
+    idle_timeout: Duration,
 }
 
 enum Target {
@@ -88,7 +87,8 @@ impl Client {
             }
             Target::Tcp(_) | Target::Unix(_) => None,
         };
-        Ok(Self { target, tls, idle: Mutex::default() })
+        let idle_timeout = config.idle_timeout.min(AGE_MAX);
+        Ok(Self { target, tls, idle: Mutex::default(), idle_timeout })
     }
 
     /// Sends what `request` builds: once, or a second time if a reused connection broke before the
@@ -112,9 +112,9 @@ impl Client {
     /// Closes connections that were idle for too long. Returns when the next one will have been.
     pub(crate) fn close_idle(&self, now: Instant) -> Option<Instant> {
         let mut idle = self.idle();
-        idle.retain(|connection| connection.is_usable(now));
+        idle.retain(|connection| self.is_usable(connection, now));
         // The newest is used first, so the others are in the order of their last use.
-        idle.first().map(|oldest| oldest.used + IDLE_MAX)
+        idle.first().map(|oldest| oldest.used + self.idle_timeout)
     }
 
     async fn finish(
@@ -141,7 +141,7 @@ impl Client {
     async fn reuse(&self) -> Option<Connection> {
         loop {
             let mut newest = self.idle().pop()?;
-            if newest.is_usable(Instant::now()) && newest.sender.ready().await.is_ok() {
+            if self.is_usable(&newest, Instant::now()) && newest.sender.ready().await.is_ok() {
                 return Some(newest);
             }
         }
@@ -169,6 +169,11 @@ impl Client {
         Ok(Connection { sender, answered, opened: now, used: now })
     }
 
+    fn is_usable(&self, connection: &Connection, now: Instant) -> bool {
+        let (idle, age) = (now - connection.used, now - connection.opened);
+        idle < self.idle_timeout && age < AGE_MAX && !connection.sender.is_closed()
+    }
+
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -181,10 +186,6 @@ impl Connection {
     ) -> Result<http::Response<Incoming>, hyper::Error> {
         self.answered.clear();
         self.sender.send_request(request).await
-    }
-
-    fn is_usable(&self, now: Instant) -> bool {
-        now - self.used < IDLE_MAX && now - self.opened < AGE_MAX && !self.sender.is_closed()
     }
 }
 
