@@ -13,7 +13,9 @@ mod stream;
 mod tls;
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,7 +30,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use self::address::Addresses;
-use self::stream::{Answered, Io, Watched};
+use self::stream::{Io, Watched};
 use crate::answer::outcome::{BODY_MAX, Response};
 use crate::config::HookConfig;
 
@@ -58,12 +60,13 @@ pub(crate) struct Client {
 
 enum Target {
     Tcp(Addresses),
-    Unix(std::path::PathBuf),
+    Unix(PathBuf),
 }
 
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    answered: Answered,
+    /// Whether a byte of an answer has come.
+    answered: Arc<AtomicBool>,
     opened: Instant,
     used: Instant,
 }
@@ -100,11 +103,12 @@ impl Client {
         if let Some(mut reused) = self.reuse().await {
             match reused.exchange(request()).await {
                 Ok(response) => return self.finish(reused, response).await,
-                Err(error) if reused.answered.get() => return Err(error.into()),
+                Err(error) if reused.answered.load(Relaxed) => return Err(error.into()),
                 Err(error) => tracing::debug!(%error, "a reused connection broke"),
             }
         }
-        let mut fresh = self.connect().await?;
+        // In a box, because most questions find a connection, and each has room for this.
+        let mut fresh = Box::pin(self.connect()).await?;
         let response = fresh.exchange(request()).await?;
         self.finish(fresh, response).await
     }
@@ -157,8 +161,8 @@ impl Client {
                 }
             },
         };
-        let answered = Answered::default();
-        let io = TokioIo::new(Watched::new(io, answered.clone()));
+        let answered = Arc::new(AtomicBool::new(false));
+        let io = TokioIo::new(Watched::new(io, Arc::clone(&answered)));
         let (sender, driver) = http1::Builder::new().max_buf_size(HEAD_MAX).handshake(io).await?;
         tokio::spawn(async move {
             if let Err(error) = driver.await {
@@ -174,7 +178,7 @@ impl Client {
         idle < self.idle_timeout && age < AGE_MAX && !connection.sender.is_closed()
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -184,7 +188,7 @@ impl Connection {
         &mut self,
         request: http::Request<Full<Bytes>>,
     ) -> Result<http::Response<Incoming>, hyper::Error> {
-        self.answered.clear();
+        self.answered.store(false, Relaxed);
         self.sender.send_request(request).await
     }
 }

@@ -244,7 +244,7 @@ impl Hook {
         };
         drop(record);
         if let Some(note) = note {
-            tracing::warn!(hook, question, outcome, trace, "answer of the application: {note}");
+            tracing::warn!(hook, question, trace, "question {outcome}: {note}");
         }
         tracing::debug!(hook, question, outcome, ?time, trace, "a question was sent");
     }

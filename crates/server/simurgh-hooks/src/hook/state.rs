@@ -177,3 +177,87 @@ impl Pending {
         512 + self.question.data.len() + forwarded
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limiter::Signal;
+    use crate::question::Kind;
+
+    fn pending(key: u8, now_ms: u64) -> Pending {
+        let equal =
+            Equal { key: [key; 32], user: None, client: Ipv4Addr::LOCALHOST.into(), leads: false };
+        let question = Question {
+            kind: Kind::Join,
+            data: String::new(),
+            forwarded: Arc::new([]),
+            traceparent: None,
+            cache: None,
+        };
+        Pending {
+            question,
+            asked: SystemTime::UNIX_EPOCH,
+            sent_by_ms: now_ms + 100,
+            deadline_ms: now_ms + 200,
+            // Questions of the first key are not cached.
+            equal: (key > 0).then_some(equal),
+            reply: oneshot::channel().0,
+        }
+    }
+
+    fn leads(pending: &Pending, key: Key) -> bool {
+        pending.equal.as_ref().is_some_and(|equal| equal.leads && equal.key == key)
+    }
+
+    fn end(state: &mut State, now_ms: u64, launch: &Launch, failed: bool) {
+        let signal = if failed { Signal::Congested } else { Signal::Answered };
+        state.limiter.finish(launch.number, signal);
+        state.breaker.record(now_ms, failed, launch.probe);
+        for ticket in state.end_lead(&launch.pending) {
+            state.queue.make_ready(ticket);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_question_waits_for_a_reason_and_leaves_once(
+            fails in any::<bool>(),
+            steps in prop::collection::vec((0..8_u8, 0..3_u8, 0..40_u64), 0..400),
+        ) {
+            let url = "http://app".parse().unwrap();
+            let mut state = State::new(&HookConfig { queue: 20, ..HookConfig::new("app", url) });
+            let (mut now_ms, mut launched) = (0, Vec::<Launch>::new());
+            let (mut admitted, mut left) = (0, 0);
+            for (step, key, time) in steps {
+                match step {
+                    0..=3 => admitted += usize::from(state.admit(pending(key, now_ms), now_ms).is_ok()),
+                    4 => left += usize::from(state.forget(time)),
+                    5 => now_ms += time,
+                    _ if launched.is_empty() => {}
+                    _ => {
+                        let launch = launched.swap_remove(time as usize % launched.len());
+                        end(&mut state, now_ms, &launch, fails || step == 7);
+                    }
+                }
+                let (launches, lost) = state.leaving(now_ms);
+                left += launches.len() + lost.len();
+                launched.extend(launches);
+                prop_assert!(launched.iter().filter(|launch| launch.probe).count() <= 1);
+                prop_assert_eq!(launched.len(), state.limiter.in_flight());
+                prop_assert_eq!(admitted, left + state.queue.len());
+                prop_assert!(state.queue.first_deadline_ms().is_none_or(|end_ms| end_ms > now_ms));
+                for (waiting, ready) in state.queue.all() {
+                    let key = waiting.equal.as_ref().map_or([0; 32], |equal| equal.key);
+                    let mut leaders = state.queue.all().map(|(other, _)| other)
+                        .chain(launched.iter().map(|launch| &launch.pending));
+                    prop_assert!(ready || leaders.any(|other| leads(other, key)));
+                }
+            }
+        }
+    }
+}
