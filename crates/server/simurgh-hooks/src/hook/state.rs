@@ -235,7 +235,10 @@ mod tests {
             let (mut admitted, mut left) = (0, 0);
             for (step, key, time) in steps {
                 match step {
-                    0..=3 => admitted += usize::from(state.admit(pending(key, now_ms), now_ms).is_ok()),
+                    0..=3 => {
+                        let ticket = state.admit(pending(key, now_ms), now_ms);
+                        admitted += usize::from(ticket.is_ok());
+                    }
                     4 => left += usize::from(state.forget(time)),
                     5 => now_ms += time,
                     _ if launched.is_empty() => {}
