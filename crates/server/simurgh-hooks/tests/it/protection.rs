@@ -1,7 +1,6 @@
 //! Queue, limit, breaker and pauses: they protect the application and the server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use simurgh_hooks::{Asked, BreakerState, FailureKind, HookConfig, Hooks, Kind, Verdict};
@@ -117,11 +116,9 @@ async fn retry_after_pauses_the_hook() {
 #[tokio::test]
 async fn breaker_opens_and_closes_after_one_good_answer() {
     log::collect();
-    let failing = Arc::new(AtomicUsize::new(21));
-    let left = Arc::clone(&failing);
-    let app = App::new(move |number, _| match number < left.load(SeqCst) {
-        true => Reply::Answer(status(500, "", "")),
-        false => Reply::Answer(ok("")),
+    let app = App::new(|number, _| match number {
+        0..=20 => Reply::Answer(status(500, "", "")),
+        _ => Reply::Answer(ok("")),
     });
     let mut config = app.listen().await;
     config.name = "breaking".to_owned();
