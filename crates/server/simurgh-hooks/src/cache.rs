@@ -79,17 +79,15 @@ impl Cache {
         }
     }
 
-    /// Returns whether the grant counts: it does not if it became void while its question was in
-    /// flight.
-    pub(crate) fn grant(&mut self, key: Key, client: IpAddr, granted: Granted) -> bool {
+    /// Caches a grant, unless it became void while its question was in flight.
+    pub(crate) fn grant(&mut self, key: Key, client: IpAddr, granted: Granted) {
         self.remove(Slot { key, client: Some(client) });
         if self.is_void(&granted) {
-            return false;
+            return;
         }
         self.longest_ms =
             self.longest_ms.max(granted.stale_until_ms.saturating_sub(granted.asked_ms));
         self.insert(Slot { key, client: None }, Entry::Granted(granted));
-        true
     }
 
     pub(crate) fn refuse(
@@ -237,7 +235,7 @@ mod tests {
 
     fn with(key: Key, grant: Granted) -> Cache {
         let mut cache = Cache::new(1 << 20);
-        assert!(cache.grant(key, CLIENT, grant));
+        cache.grant(key, CLIENT, grant);
         cache
     }
 
@@ -266,7 +264,7 @@ mod tests {
         let mut cache = with(A, granted(None, 0));
         cache.refuse(A, CLIENT, refusal(), 5000);
         assert_eq!(cache.find_stale(A, 0), None, "a refused client has no stale grant");
-        assert!(cache.grant(A, CLIENT, granted(None, 0)));
+        cache.grant(A, CLIENT, granted(None, 0));
         assert!(matches!(cache.find(A, CLIENT, 0), Some(Hit::Granted(_))));
     }
 
@@ -278,8 +276,9 @@ mod tests {
         assert_eq!(cache.find(A, CLIENT, 200), None);
         assert_eq!(cache.find_stale(A, 200), None);
         assert!(cache.find(B, CLIENT, 200).is_some());
-        assert!(!cache.grant(A, CLIENT, granted(Some("42"), 199)), "in flight meanwhile");
-        assert!(cache.grant(A, CLIENT, granted(Some("42"), 200)));
+        cache.grant(A, CLIENT, granted(Some("42"), 199));
+        assert_eq!(cache.find(A, CLIENT, 200), None, "its question was in flight");
+        cache.grant(A, CLIENT, granted(Some("42"), 200));
         cache.void(Some("42"), 100, 300);
         assert!(cache.find(A, CLIENT, 300).is_some(), "a time never moves back");
         cache.void(None, 201, 300);
@@ -339,7 +338,7 @@ mod tests {
             for (step, key, at) in steps {
                 let key = [key; 32];
                 match step {
-                    0 => drop(cache.grant(key, CLIENT, granted(Some("u"), at))),
+                    0 => cache.grant(key, CLIENT, granted(Some("u"), at)),
                     1 => cache.refuse(key, OTHER, refusal(), at),
                     2 => cache.void(Some("u"), at, at),
                     _ => drop(cache.find(key, CLIENT, at)),

@@ -50,8 +50,12 @@ pub struct HookConfig {
     pub secrets: Vec<Secret>,
     /// Longest time from sending a question to the last byte of its answer. Default: 2 s.
     pub answer_timeout: Duration,
-    /// The same with the time in the queue. Default: 8 s.
+    /// The same with the time in the queue. A question waits there at most for the difference, so
+    /// that each one sent has its whole `answer_timeout`. Default: 8 s.
     pub total_timeout: Duration,
+    /// An idle connection closes after this time, which must be shorter than the application's own.
+    /// Default: 1.5 s, because gunicorn closes after 2 s.
+    pub idle_timeout: Duration,
     /// Questions in flight. Default: adapts from 16, between 4 and 256.
     pub concurrency: Option<u16>,
     /// Questions that may wait, at most 32 MiB of them. Default: 10,000.
@@ -75,6 +79,7 @@ impl HookConfig {
             secrets: Vec::new(),
             answer_timeout: Duration::from_secs(2),
             total_timeout: Duration::from_secs(8),
+            idle_timeout: Duration::from_millis(1500),
             concurrency: None,
             queue: 10_000,
             on_failure: OnFailure::Refuse,

@@ -88,6 +88,13 @@ impl<T> Queue<T> {
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
+
+    /// All questions that wait, and whether each may be sent.
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&T, bool)> {
+        let waiting = self.waiting.iter();
+        waiting.map(|(ticket, waiting)| (&waiting.item, self.ready.contains(ticket)))
+    }
 }
 
 #[cfg(test)]

@@ -138,9 +138,6 @@ pub(crate) fn child_of(parent: &HeaderValue, span: u64) -> Option<HeaderValue> {
     let mut parts = text.split('-');
     let [version, trace, of_parent, flags] =
         [parts.next()?, parts.next()?, parts.next()?, parts.next()?];
-    let is_hex = |part: &str, length| {
-        part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    };
     let is_whole = is_hex(version, 2) && is_hex(trace, 32) && is_hex(of_parent, 16);
     // Later versions may have more parts.
     let is_known = version != "ff" && (version != "00" || parts.next().is_none());
@@ -149,6 +146,10 @@ pub(crate) fn child_of(parent: &HeaderValue, span: u64) -> Option<HeaderValue> {
         return None;
     }
     HeaderValue::try_from(format!("00-{trace}-{:016x}-{flags}", span.max(1))).ok()
+}
+
+fn is_hex(part: &str, length: usize) -> bool {
+    part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::error::Unspecified;
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -28,7 +29,6 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new() -> io::Result<Self> {
         let random = SystemRandom::new();
-        let no_random = |_| io::Error::other("the system gives no random numbers");
         let mut start = [0; 6];
         random.fill(&mut start).map_err(no_random)?;
         Ok(Self {
@@ -63,6 +63,10 @@ impl Shared {
     pub(crate) fn cache(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn no_random(_: Unspecified) -> io::Error {
+    io::Error::other("the system gives no random numbers")
 }
 
 /// Milliseconds since the Unix epoch.

@@ -13,7 +13,9 @@ mod stream;
 mod tls;
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,12 +30,10 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use self::address::Addresses;
-use self::stream::{Answered, Io, Watched};
+use self::stream::{Io, Watched};
 use crate::answer::outcome::{BODY_MAX, Response};
 use crate::config::HookConfig;
 
-/// gunicorn closes idle connections after 2 s: ours go first.
-const IDLE_MAX: Duration = Duration::from_millis(1500);
 /// A connection in steady use ends after this time, so that new addresses of a name are found.
 const AGE_MAX: Duration = Duration::from_secs(30);
 /// Largest head of an answer.
@@ -55,16 +55,18 @@ pub(crate) struct Client {
     target: Target,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     idle: Mutex<Vec<Connection>>,
+    idle_timeout: Duration,
 }
 
 enum Target {
     Tcp(Addresses),
-    Unix(std::path::PathBuf),
+    Unix(PathBuf),
 }
 
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    answered: Answered,
+    /// Whether a byte of an answer has come.
+    answered: Arc<AtomicBool>,
     opened: Instant,
     used: Instant,
 }
@@ -88,7 +90,8 @@ impl Client {
             }
             Target::Tcp(_) | Target::Unix(_) => None,
         };
-        Ok(Self { target, tls, idle: Mutex::default() })
+        let idle_timeout = config.idle_timeout.min(AGE_MAX);
+        Ok(Self { target, tls, idle: Mutex::default(), idle_timeout })
     }
 
     /// Sends what `request` builds: once, or a second time if a reused connection broke before the
@@ -100,11 +103,12 @@ impl Client {
         if let Some(mut reused) = self.reuse().await {
             match reused.exchange(request()).await {
                 Ok(response) => return self.finish(reused, response).await,
-                Err(error) if reused.answered.get() => return Err(error.into()),
+                Err(error) if reused.answered.load(Relaxed) => return Err(error.into()),
                 Err(error) => tracing::debug!(%error, "a reused connection broke"),
             }
         }
-        let mut fresh = self.connect().await?;
+        // In a box, because most questions find a connection, and each has room for this.
+        let mut fresh = Box::pin(self.connect()).await?;
         let response = fresh.exchange(request()).await?;
         self.finish(fresh, response).await
     }
@@ -112,9 +116,9 @@ impl Client {
     /// Closes connections that were idle for too long. Returns when the next one will have been.
     pub(crate) fn close_idle(&self, now: Instant) -> Option<Instant> {
         let mut idle = self.idle();
-        idle.retain(|connection| connection.is_usable(now));
+        idle.retain(|connection| self.is_usable(connection, now));
         // The newest is used first, so the others are in the order of their last use.
-        idle.first().map(|oldest| oldest.used + IDLE_MAX)
+        idle.first().map(|oldest| oldest.used + self.idle_timeout)
     }
 
     async fn finish(
@@ -141,7 +145,7 @@ impl Client {
     async fn reuse(&self) -> Option<Connection> {
         loop {
             let mut newest = self.idle().pop()?;
-            if newest.is_usable(Instant::now()) && newest.sender.ready().await.is_ok() {
+            if self.is_usable(&newest, Instant::now()) && newest.sender.ready().await.is_ok() {
                 return Some(newest);
             }
         }
@@ -157,8 +161,8 @@ impl Client {
                 }
             },
         };
-        let answered = Answered::default();
-        let io = TokioIo::new(Watched::new(io, answered.clone()));
+        let answered = Arc::new(AtomicBool::new(false));
+        let io = TokioIo::new(Watched::new(io, Arc::clone(&answered)));
         let (sender, driver) = http1::Builder::new().max_buf_size(HEAD_MAX).handshake(io).await?;
         tokio::spawn(async move {
             if let Err(error) = driver.await {
@@ -169,7 +173,12 @@ impl Client {
         Ok(Connection { sender, answered, opened: now, used: now })
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+    fn is_usable(&self, connection: &Connection, now: Instant) -> bool {
+        let (idle, age) = (now - connection.used, now - connection.opened);
+        idle < self.idle_timeout && age < AGE_MAX && !connection.sender.is_closed()
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -179,12 +188,8 @@ impl Connection {
         &mut self,
         request: http::Request<Full<Bytes>>,
     ) -> Result<http::Response<Incoming>, hyper::Error> {
-        self.answered.clear();
+        self.answered.store(false, Relaxed);
         self.sender.send_request(request).await
-    }
-
-    fn is_usable(&self, now: Instant) -> bool {
-        now - self.used < IDLE_MAX && now - self.opened < AGE_MAX && !self.sender.is_closed()
     }
 }
 

@@ -13,27 +13,14 @@ pub(super) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
-/// Whether a byte has come since it was cleared. Under TLS only bytes of the application count.
-#[derive(Clone, Default)]
-pub(super) struct Answered(Arc<AtomicBool>);
-
-impl Answered {
-    pub(super) fn clear(&self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
-
-    pub(super) fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 pub(super) struct Watched {
     io: Box<dyn Io>,
-    answered: Answered,
+    /// Under TLS only bytes of the application count.
+    answered: Arc<AtomicBool>,
 }
 
 impl Watched {
-    pub(super) fn new(io: Box<dyn Io>, answered: Answered) -> Self {
+    pub(super) fn new(io: Box<dyn Io>, answered: Arc<AtomicBool>) -> Self {
         Self { io, answered }
     }
 }
@@ -47,7 +34,7 @@ impl AsyncRead for Watched {
         let before = buffer.filled().len();
         let poll = Pin::new(&mut self.io).poll_read(cx, buffer);
         if buffer.filled().len() > before {
-            self.answered.0.store(true, Ordering::Relaxed);
+            self.answered.store(true, Ordering::Relaxed);
         }
         poll
     }

@@ -1,13 +1,12 @@
 //! One hook: from a question to its verdict.
 
-mod counts;
+mod record;
 mod send;
 mod state;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
@@ -16,7 +15,7 @@ use ring::hmac;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use self::counts::{Counts, Ended};
+use self::record::Record;
 use self::state::{Equal, Pending, State};
 use crate::answer::{Answer, grant};
 use crate::breaker::BreakerState;
@@ -43,7 +42,7 @@ pub struct Hook {
     shared: Arc<Shared>,
     cache_key: hmac::Key,
     state: Mutex<State>,
-    counts: Counts,
+    record: Mutex<Record>,
     /// Wakes the thread: something waits, or has left.
     wake: Notify,
     started: Instant,
@@ -60,7 +59,7 @@ impl Hook {
         Self {
             cache_key: shared.cache_key(&config),
             state: Mutex::new(State::new(&config)),
-            counts: Counts::default(),
+            record: Mutex::default(),
             wake: Notify::new(),
             started: Instant::now(),
             config,
@@ -79,15 +78,21 @@ impl Hook {
         let equal = inputs.map(|inputs| self.equal(kind, inputs));
         if let Some(equal) = &equal {
             let cached = self.cached(equal, asked);
-            self.counts.cache(kind, cached.is_some());
             if let Some(verdict) = cached {
+                self.record().of(kind).cache_hits += 1;
                 return Asked::Now(verdict);
             }
+            self.record().of(kind).cache_misses += 1;
         }
         let (reply, verdict) = oneshot::channel();
         let now_ms = self.now_ms();
-        let deadline_ms = now_ms + ms(self.config.total_timeout.min(TIMEOUT_MAX));
-        let pending = Pending { question, asked, deadline_ms, equal, reply };
+        let [answer, total] = [self.config.answer_timeout, self.config.total_timeout]
+            .map(|timeout| ms(timeout.min(TIMEOUT_MAX)));
+        // A question that is sent has its whole time for an answer. Else an application that is a
+        // little too slow for all would answer nobody: each question would be sent too late.
+        let wait_ms = if total > answer { total - answer } else { total };
+        let (sent_by_ms, deadline_ms) = (now_ms + wait_ms, now_ms + total);
+        let pending = Pending { question, asked, sent_by_ms, deadline_ms, equal, reply };
         let admitted = self.lock().admit(pending, now_ms);
         match admitted {
             Ok(ticket) => {
@@ -110,19 +115,16 @@ impl Hook {
 
     /// Counts and gauges.
     pub fn figures(&self) -> HookFigures {
+        let figures = self.record().figures.clone();
+        let cache_bytes = self.shared.cache().bytes();
         let state = self.lock();
-        let (in_flight, limit) = (state.limiter.in_flight(), state.limiter.limit());
-        let (waiting, breaker) = (state.queue.len(), state.breaker.state());
-        drop(state);
         HookFigures {
-            questions: self.counts.questions(),
-            in_flight,
-            waiting,
-            limit,
-            breaker,
-            shared: self.counts.shared.load(Relaxed),
-            cache_bytes: self.shared.cache().bytes(),
-            clock_difference_s: self.counts.clock_difference_s.load(Relaxed),
+            in_flight: state.limiter.in_flight(),
+            waiting: state.queue.len(),
+            limit: state.limiter.limit(),
+            breaker: state.breaker.state(),
+            cache_bytes,
+            ..figures
         }
     }
 
@@ -133,6 +135,10 @@ impl Hook {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now_ms(&self) -> u64 {
@@ -167,10 +173,10 @@ impl Hook {
         let stale = pending.equal.as_ref();
         let stale = stale.and_then(|equal| self.shared.cache().find_stale(equal.key, now_ms));
         if let Some(answer) = stale.and_then(|granted| stale_answer(&granted, now_ms)) {
-            self.counts.end(pending.question.kind, Ended::Stale);
+            self.record().of(pending.question.kind).stale += 1;
             return Verdict::Allowed(Arc::new(answer));
         }
-        self.counts.end(pending.question.kind, Ended::Failed(kind));
+        self.record().failed(pending.question.kind, kind);
         let now_ms = self.now_ms();
         let state = self.lock();
         let pause_ms = state.paused_until_ms.saturating_sub(now_ms);

@@ -1,14 +1,13 @@
 //! The part of a hook that runs on the thread `simurgh-hooks`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use http::HeaderValue;
 use tokio::time::{Instant, timeout_at};
 
-use super::counts::{Ended, Matter};
-use super::state::{Launch, Pending, State};
+use super::record::Matter;
+use super::state::{Launch, Pending};
 use super::{Hook, TIMEOUT_MAX};
 use crate::answer::outcome::{Outcome, Response, decide, unix_s};
 use crate::answer::{Answer, Grant};
@@ -32,20 +31,6 @@ struct Back {
     body: Vec<u8>,
     time: Duration,
     trace: Option<HeaderValue>,
-}
-
-/// A decision, and the equal questions that it answers, too.
-struct Decision {
-    verdict: Verdict,
-    shared: Sharing,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sharing {
-    None,
-    /// Those of the same address.
-    Client,
-    All,
 }
 
 impl Hook {
@@ -79,12 +64,12 @@ impl Hook {
     /// Sends what may be sent. Returns when to look again.
     fn send_waiting(self: &Arc<Self>) -> Option<Instant> {
         let mut state = self.lock();
-        let (launches, lost) = state.leaving(self.now_ms());
-        let next_ms = state.next_ms();
+        let now_ms = self.now_ms();
+        let (launches, lost) = state.leaving(now_ms);
+        let next_ms = state.next_ms(now_ms);
         drop(state);
         for (pending, kind) in lost {
             let verdict = self.fail(&pending, kind);
-            // A client that is gone needs no verdict.
             let _ = pending.reply.send(verdict);
         }
         for launch in launches {
@@ -101,7 +86,8 @@ impl Hook {
     async fn exchange(&self, pending: &Pending) -> Back {
         let question = &pending.question;
         let sent = Instant::now();
-        let total = self.started + Duration::from_millis(pending.deadline_ms);
+        let deadline = self.started + Duration::from_millis(pending.deadline_ms);
+        let deadline = deadline.min(sent + self.config.answer_timeout.min(TIMEOUT_MAX));
         let parent = question.traceparent.as_ref();
         let draft = Draft {
             template: &self.template,
@@ -112,9 +98,7 @@ impl Hook {
             traceparent: parent.and_then(|parent| child_of(parent, self.shared.span())),
         };
         let sending = self.client.send(|| draft.request(unix_s(SystemTime::now())));
-        let came =
-            timeout_at(total.min(sent + self.config.answer_timeout.min(TIMEOUT_MAX)), sending)
-                .await;
+        let came = timeout_at(deadline, sending).await;
         let now = SystemTime::now();
         let (outcome, failure, body) = match came {
             Ok(Ok(response)) => {
@@ -138,62 +122,70 @@ impl Hook {
             Outcome::Allowed(_) | Outcome::Refused { .. } => (None, Signal::Answered),
         };
         // Cached before equal questions stop waiting for it, so that later ones find it.
-        let decision = self.decide(&pending, outcome, &body);
+        let verdict = self.decide(&pending, outcome, &body);
         let now_ms = self.now_ms();
         let mut state = self.lock();
         state.limiter.finish(number, signal);
-        let change = state.breaker.record(now_ms, decision.is_none(), probe);
+        let change = state.breaker.record(now_ms, verdict.is_none(), probe);
         if let Some(pause) = pause {
             state.paused_until_ms = state.paused_until_ms.max(now_ms + ms(pause));
         }
         let followers = state.end_lead(&pending);
-        let sharing = take_sharing(&mut state, followers, &pending, decision.as_ref());
         drop(state);
         if let Some(change) = change {
             self.report_breaker(change);
         }
-        self.counts.shared.fetch_add(sharing.len() as u64, Relaxed);
-        let verdict = match decision {
-            Some(decision) => decision.verdict,
-            None => self.fail(&pending, failure),
-        };
-        for pending in sharing {
-            let _ = pending.reply.send(verdict.clone());
-        }
+        let verdict = verdict.unwrap_or_else(|| self.fail(&pending, failure));
+        // A client that is gone needs no verdict.
         let _ = pending.reply.send(verdict);
+        for ticket in followers {
+            self.release(ticket);
+        }
         self.wake.notify_one();
     }
 
+    /// Ends the wait of a question for an equal one: it takes the answer from the cache, else it is
+    /// sent itself.
+    fn release(&self, ticket: Ticket) {
+        let mut state = self.lock();
+        let equal = state.queue.get_mut(ticket).and_then(|pending| pending.equal.as_ref());
+        let Some(verdict) = equal.and_then(|equal| self.cached(equal, SystemTime::now())) else {
+            state.queue.make_ready(ticket);
+            return;
+        };
+        let released = state.queue.remove(ticket);
+        drop(state);
+        self.record().figures.shared += 1;
+        let _ = released.map(|pending| pending.reply.send(verdict));
+    }
+
     /// Counts and caches a decision. `None`: there is none.
-    fn decide(&self, pending: &Pending, outcome: Outcome, body: &[u8]) -> Option<Decision> {
+    fn decide(&self, pending: &Pending, outcome: Outcome, body: &[u8]) -> Option<Verdict> {
         let kind = pending.question.kind;
         match outcome {
             Outcome::Allowed(grant) => {
-                self.counts.end(kind, Ended::Allowed);
-                let kept = grant.cache_for > 0 && self.keep(pending, &grant, body);
-                let shared = if kept { Sharing::All } else { Sharing::None };
-                Some(Decision { verdict: Verdict::Allowed(Arc::new(grant.answer)), shared })
+                self.record().of(kind).allowed += 1;
+                self.keep(pending, &grant, body);
+                Some(Verdict::Allowed(Arc::new(grant.answer)))
             }
             Outcome::Refused { refusal, cache_for, .. } => {
-                self.counts.end(kind, Ended::Refused);
+                self.record().of(kind).refused += 1;
                 let refusal = Arc::new(refusal);
                 if let (Some(equal), Some(max)) = (&pending.equal, self.config.cache_max) {
-                    let until_ms =
-                        unix_ms(SystemTime::now() + max.min(Duration::from_secs(cache_for)));
+                    let time = max.min(Duration::from_secs(cache_for));
+                    let until_ms = unix_ms(SystemTime::now() + time);
                     let mut cache = self.shared.cache();
                     cache.refuse(equal.key, equal.client, Arc::clone(&refusal), until_ms);
                 }
-                Some(Decision { verdict: Verdict::Refused(refusal), shared: Sharing::Client })
+                Some(Verdict::Refused(refusal))
             }
             Outcome::Failed { .. } => None,
         }
     }
 
-    /// Caches a grant. Returns whether it counts for equal questions.
-    fn keep(&self, pending: &Pending, grant: &Grant, body: &[u8]) -> bool {
-        let (Some(equal), Some(max)) = (&pending.equal, self.config.cache_max) else {
-            return false;
-        };
+    /// Caches a grant, if it says so.
+    fn keep(&self, pending: &Pending, grant: &Grant, body: &[u8]) {
+        let (Some(equal), Some(max)) = (&pending.equal, self.config.cache_max) else { return };
         let (user, ends) = match &grant.answer {
             Answer::Connect(answer) => (answer.user.as_deref(), answer.expires_at),
             Answer::Join(_) | Answer::Message(_) => (None, None),
@@ -203,7 +195,7 @@ impl Hook {
         let ends_ms = ends.map_or(u64::MAX, |ends| ends.saturating_mul(1000));
         let fresh_until_ms = answered_ms.saturating_add(lasting(grant.cache_for)).min(ends_ms);
         if fresh_until_ms <= answered_ms {
-            return false;
+            return;
         }
         let granted = Granted {
             kind: pending.question.kind,
@@ -214,56 +206,47 @@ impl Hook {
             fresh_until_ms,
             stale_until_ms: fresh_until_ms.saturating_add(lasting(grant.stale_for)),
         };
-        self.shared.cache().grant(equal.key, equal.client, granted)
+        self.shared.cache().grant(equal.key, equal.client, granted);
     }
 
     fn compare_clocks(&self, response: &Response, now: SystemTime) {
         let Some(date) = response.date else { return };
         let difference = unix_s(date).cast_signed() - unix_s(now).cast_signed();
-        self.counts.clock_difference_s.store(difference, Relaxed);
         let differs = difference.abs() > CLOCK_DIFFERENCE_MAX_S;
-        if differs && self.counts.is_due(Matter::Clock, self.now_ms()) {
+        let mut record = self.record();
+        record.figures.clock_difference_s = difference;
+        let is_due = differs && record.is_due(Matter::Clock, self.now_ms());
+        drop(record);
+        if is_due {
             let hook = self.name();
             tracing::warn!(hook, seconds = difference, "the application's clock differs from ours");
         }
     }
 
+    /// Writes the lines of a question that are due, without the lock: a shard may wait for it.
     fn report(&self, pending: &Pending, back: &Back) {
         let (hook, kind) = (self.name(), pending.question.kind);
-        let question = kind.word();
+        let (question, time) = (kind.word(), back.time);
         let trace = back.trace.as_ref().and_then(|trace| trace.to_str().ok());
-        self.counts.time(kind, back.time);
-        match &back.outcome {
-            Outcome::Allowed(grant) => {
-                for key in &grant.unknown {
-                    if self.counts.is_new(kind, key) {
-                        tracing::warn!(
-                            hook,
-                            question,
-                            ?key,
-                            "the answer has a key without a meaning"
-                        );
-                    }
-                }
+        let mut record = self.record();
+        record.time(kind, time);
+        let now_ms = self.now_ms();
+        let (outcome, note) = match &back.outcome {
+            Outcome::Allowed(grant) => ("allowed", record.unknown(kind, &grant.unknown)),
+            Outcome::Refused { note, .. } => {
+                let note = note.clone().filter(|_| record.is_due(Matter::Refusal, now_ms));
+                ("refused", note)
             }
-            Outcome::Refused { note: Some(note), .. } => {
-                if self.counts.is_due(Matter::Refusal, self.now_ms()) {
-                    tracing::warn!(hook, question, trace, "the application refuses: {note}");
-                }
-            }
-            Outcome::Refused { note: None, .. } => {}
             Outcome::Failed { note, .. } => {
-                if self.counts.is_due(Matter::Failure, self.now_ms()) {
-                    tracing::warn!(hook, question, trace, "a question failed: {note}");
-                }
+                let is_due = record.is_due(Matter::Failure, now_ms);
+                ("failed", is_due.then(|| note.clone()))
             }
-        }
-        let outcome = match &back.outcome {
-            Outcome::Allowed(_) => "allowed",
-            Outcome::Refused { .. } => "refused",
-            Outcome::Failed { .. } => "failed",
         };
-        tracing::debug!(hook, question, outcome, time = ?back.time, trace, "a question was sent");
+        drop(record);
+        if let Some(note) = note {
+            tracing::warn!(hook, question, trace, "question {outcome}: {note}");
+        }
+        tracing::debug!(hook, question, outcome, ?time, trace, "a question was sent");
     }
 
     fn report_breaker(&self, change: Change) {
@@ -275,32 +258,6 @@ impl Hook {
             Change::Closed => tracing::info!(hook, "questions are answered again"),
         }
     }
-}
-
-/// Takes the followers that share a decision. The others are sent themselves.
-fn take_sharing(
-    state: &mut State,
-    followers: Vec<Ticket>,
-    leader: &Pending,
-    decision: Option<&Decision>,
-) -> Vec<Pending> {
-    let client = |pending: &Pending| pending.equal.as_ref().map(|equal| equal.client);
-    let sharing = decision.map_or(Sharing::None, |decision| decision.shared);
-    let mut taken = Vec::new();
-    for ticket in followers {
-        let follower = state.queue.get_mut(ticket);
-        let shares = follower.is_some_and(|follower| match sharing {
-            Sharing::None => false,
-            Sharing::Client => client(follower) == client(leader),
-            Sharing::All => true,
-        });
-        if shares {
-            taken.extend(state.queue.remove(ticket));
-        } else {
-            state.queue.make_ready(ticket);
-        }
-    }
-    taken
 }
 
 fn broken(error: &Error) -> Outcome {

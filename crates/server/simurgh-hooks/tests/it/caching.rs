@@ -145,7 +145,7 @@ async fn equal_questions_are_sent_if_the_answer_may_not_be_cached() {
 #[tokio::test]
 async fn refusal_is_shared_with_questions_of_the_same_address_only() {
     let app = App::new(|number, _| match number {
-        0 => Reply::Held(status(403, "", "")),
+        0 => Reply::Held(status(403, "", r#"{"retry_after":60}"#)),
         _ => Reply::Answer(ok("")),
     });
     let (_hooks, hook) = start(app.listen().await);

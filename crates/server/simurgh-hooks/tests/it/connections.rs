@@ -1,18 +1,29 @@
 //! Connections: reused, broken, refused, closed.
 
+use std::time::Duration;
+
 use simurgh_hooks::{FailureKind, HookConfig, Kind};
 
 use crate::support::app::{App, Reply, closed_port, ok};
 use crate::support::{ask, failure, joined, log, question, start, until};
 
 #[tokio::test]
-async fn connection_is_reused_and_closes_when_idle() {
+async fn connection_is_reused() {
     let app = App::new(|_, _| Reply::Answer(ok("")));
     let (_hooks, hook) = start(app.listen().await);
     for _ in 0..3 {
         joined(&ask(&hook, question(Kind::Join)).await);
     }
     assert_eq!(app.connections(), 1);
+}
+
+#[tokio::test]
+async fn idle_connection_closes() {
+    let app = App::new(|_, _| Reply::Answer(ok("")));
+    let mut config = app.listen().await;
+    config.idle_timeout = Duration::from_millis(50);
+    let (_hooks, hook) = start(config);
+    joined(&ask(&hook, question(Kind::Join)).await);
     until(|| app.closed() == 1).await;
     joined(&ask(&hook, question(Kind::Join)).await);
     assert_eq!(app.connections(), 2);

@@ -9,7 +9,7 @@ use rustls::{RootCertStore, ServerConfig};
 use simurgh_hooks::{FailureKind, HookConfig, Kind};
 use tokio_rustls::TlsAcceptor;
 
-use crate::support::app::{App, Reply, ok};
+use crate::support::app::{App, Reply, ok, patient};
 use crate::support::{ask, failure, joined, question, start};
 
 type Issuer = CertifiedIssuer<'static, KeyPair>;
@@ -53,7 +53,7 @@ async fn listen(app: &Arc<App>, issuer: &Issuer) -> HookConfig {
             }
         }
     });
-    HookConfig::new("app", format!("https://localhost:{port}").parse().unwrap())
+    patient(HookConfig::new("app", format!("https://localhost:{port}").parse().unwrap()))
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use simurgh_hooks::HookConfig;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -70,7 +71,7 @@ impl App {
                 tokio::spawn(Arc::clone(&app).talk(stream));
             }
         });
-        HookConfig::new("app", url.parse().unwrap())
+        patient(HookConfig::new("app", url.parse().unwrap()))
     }
 
     pub(crate) async fn talk(self: Arc<Self>, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
@@ -131,6 +132,16 @@ impl App {
 
     pub(crate) fn written(&self) -> usize {
         self.written.load(SeqCst)
+    }
+}
+
+/// Times that a loaded machine keeps.
+pub(crate) fn patient(config: HookConfig) -> HookConfig {
+    HookConfig {
+        answer_timeout: Duration::from_secs(40),
+        total_timeout: Duration::from_secs(80),
+        idle_timeout: Duration::from_secs(20),
+        ..config
     }
 }
 
