@@ -3,7 +3,7 @@
 //! ```text
 //! declared ─► socket ─► supabase ─► token ─► connect
 //!                └────► asynchronous ────────► connect
-//!                                    below them: shape, ids, off_shard, panics
+//!                                    below them: shape, ids, off_shard, panics, user
 //! ```
 //!
 //! A [`UserSocket`] has a path, decides who may [`Connect`], and maps topics to channels.
@@ -25,6 +25,7 @@ mod socket;
 pub mod supabase;
 #[cfg(feature = "token")]
 pub mod token;
+mod user;
 
 pub use connect::{Connect, ConnectFn, ConnectInfo, ConnectKind, Transport};
 #[doc(hidden)]
@@ -35,3 +36,4 @@ pub use shape::PayloadShape;
 #[doc(hidden)]
 pub use socket::InterestFn;
 pub use socket::{ChannelRoute, LongPoll, Parts, UserSocket};
+pub use user::user_of;

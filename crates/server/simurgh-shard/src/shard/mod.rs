@@ -3,12 +3,14 @@
 //! Bytes arrive in [`Handler::readable`]; `websocket` decodes messages and passes them to the core
 //! (`simurgh_core`), which acts on the sockets through `transport`. `memory` returns the memory of
 //! many closed connections to the system. Sockets of a driver in this process are in `driven`,
-//! long-poll sessions in `polled`, an observer's queries in `survey`. A shard shares no state with
+//! long-poll sessions in `polled`, an observer's queries in `survey`, orders of back ends in
+//! `orders`. A shard shares no state with
 //! other threads: they reach it only by [`Mail`].
 
 mod conn;
 mod driven;
 mod memory;
+mod orders;
 mod peers;
 mod poll_sources;
 mod polled;
@@ -31,6 +33,7 @@ pub use conn::{Conn, USER_SOCKETS_MAX};
 pub(crate) use conn::{Passing, Requester, Waiting};
 use driven::Driven;
 use memory::Tidying;
+use orders::Orders;
 use peers::CountedPeers;
 use polled::Polled;
 use simurgh_socket::{UserSocket, enter_shard};
@@ -69,11 +72,13 @@ pub struct Shard {
     pub(crate) tickets: u32,
     /// Only while an observer is open.
     pub(crate) observed: Option<Box<Observed>>,
+    /// Only while orders of back ends wait for a pass over all sockets.
+    pub(crate) orders: Option<Box<Orders>>,
 }
 
-// 1 KiB, and 8 bytes each for unfinished sockets, for those that wait for the HTTP side, and for
-// memory that is given up.
-const _: () = assert!(size_of::<Shard>() <= 1048, "a shard without clients is over its budget");
+// 1 KiB, and 8 bytes each for unfinished sockets, for those that wait for the HTTP side, for memory
+// that is given up, and for orders.
+const _: () = assert!(size_of::<Shard>() <= 1056, "a shard without clients is over its budget");
 
 impl Shard {
     /// Must be called on the shard's own thread.
@@ -100,6 +105,7 @@ impl Shard {
             tidying: Tidying::default(),
             tickets: 0,
             observed: None,
+            orders: None,
         }
     }
 
@@ -254,6 +260,7 @@ impl Handler for Shard {
             Mail::Drive(command) => self.take_driver_command(*command),
             Mail::LongPoll(command) => self.take_poll_command(io, *command),
             Mail::Observe(query) => self.answer_query(io, *query),
+            Mail::Order(order, counted) => self.take_order(io, order, counted),
             Mail::Pulse => {}
             Mail::Stop => io.stop(),
         }
@@ -294,6 +301,7 @@ impl Handler for Shard {
             core.fan_out(&mut out)
         };
         let looking = self.survey(io);
+        let ordering = self.work_on_orders(io);
         let settling = {
             let (core, mut out) = self.parts(io);
             core.settle(&mut out)
@@ -303,7 +311,7 @@ impl Handler for Shard {
         let polling = self.answer_polls(io);
         let next = fanning_out.sooner(due, now).sooner(judged, now).sooner(tidied, now);
         let next = next.sooner(settling, now).sooner(driving, now).sooner(looking, now);
-        let next = next.sooner(expiring, now).sooner(polling, now);
+        let next = next.sooner(expiring, now).sooner(polling, now).sooner(ordering, now);
         next.sooner(unfinished, now).sooner(handing_off, now)
     }
 }

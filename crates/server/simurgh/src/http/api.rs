@@ -14,7 +14,7 @@ use simurgh_core::PresenceList;
 use simurgh_shard::config::Scope;
 use simurgh_shard::server::Server;
 
-use super::disconnect::disconnect;
+use super::control::{disconnect, kick, push};
 use super::error::ApiError;
 use super::history;
 use super::publish::broadcast;
@@ -23,6 +23,8 @@ use crate::presence::Presence;
 
 const BROADCAST: Verb = Verb::new("broadcast", "/api/broadcast", Scope::Publish);
 const DISCONNECT: Verb = Verb::new("disconnect", "/api/disconnect", Scope::Control);
+const KICK: Verb = Verb::new("kick", "/api/kick", Scope::Control);
+const PUSH: Verb = Verb::new("push", "/api/push", Scope::Publish);
 const PRESENCE: Verb = Verb::new("presence", "/api/presence", Scope::Read);
 const HISTORY: Verb = Verb::new("history", "/api/history", Scope::Read);
 const FORGET: Verb = Verb::new("forget", "/api/history", Scope::History);
@@ -32,6 +34,8 @@ pub(super) fn router(server: &Arc<Server>) -> Router {
     Router::new()
         .merge(BROADCAST.route(server, post(broadcast)))
         .merge(DISCONNECT.route(server, post(disconnect)))
+        .merge(KICK.route(server, post(kick)))
+        .merge(PUSH.route(server, post(push)))
         .merge(PRESENCE.route(server, get(presence)))
         .merge(HISTORY.route(server, get(history::read)))
         .merge(FORGET.route(server, delete(history::forget)))

@@ -188,11 +188,11 @@ fn refused(error: &NotKept) -> ApiError {
     }
 }
 
-fn too_large(error: impl Display) -> ApiError {
+pub(super) fn too_large(error: impl Display) -> ApiError {
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", error)
 }
 
-fn is_too_large(error: BroadcastError) -> bool {
+pub(super) fn is_too_large(error: BroadcastError) -> bool {
     use BroadcastError::{TooLarge, TooLargeForCluster};
     matches!(error, TooLarge { .. } | TooLargeForCluster { .. })
 }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
+#[cfg(feature = "token")]
+mod api_orders;
 mod api_tokens;
 mod async_handles;
 mod async_secrets;
