@@ -236,7 +236,15 @@ test("cached answers admit a reconnect without a question, and refusals are cach
       return Array.isArray(answered) ? answered : { ...answered, cache_for: 60 };
     };
     app.answers.join = () => ({ cache_for: 60, assigns: { role: "owner" } });
-    const server = await startAsking(t, app, ROOMS, { hook: CONNECT });
+    const server = await startAsking(t, app, ROOMS, {
+      hook: CONNECT, env: { SIMURGH_API_TOKEN: "secret" },
+    });
+    const disconnect = async (body) => {
+      const done = await fetch(`${server.url}/api/disconnect`, {
+        method: "POST", headers: { authorization: "Bearer secret" }, body: JSON.stringify(body),
+      });
+      return (await done.json()).closed;
+    };
     for (let n = 0; n < 3; n += 1) {
       const ann = await browser(t, server, ANN);
       await ann.join("rooms:a", { n: 1 });
@@ -248,6 +256,12 @@ test("cached answers admit a reconnect without a question, and refusals are cach
     assert.deepEqual([app.of("connect").length, app.of("join").length], [1, 2]);
     for (let n = 0; n < 3; n += 1) assert.equal((await refusal(server)).status, 403);
     assert.equal(app.of("connect").length, 2);
+    assert.equal(await disconnect({ user: "ann", keep_grants: true }), 1);
+    (await browser(t, server, ANN)).close();
+    assert.equal(app.of("connect").length, 2, "the grant was kept");
+    await disconnect({ user: "ann" });
+    (await browser(t, server, ANN)).close();
+    assert.equal(app.of("connect").length, 3, "the grant is void");
   });
 
 test("application that is down: unavailable, or as if it were not asked, and back by itself",

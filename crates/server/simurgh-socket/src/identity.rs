@@ -1,7 +1,7 @@
 //! The verified identity of a socket: the claims of its token, or of the application's answer to its
 //! connect. There is one place to look it up and one to change it, whoever gave it.
 
-use simurgh_channel::{Assigns, ShardContext};
+use simurgh_channel::{Assigns, ShardContext, SocketState};
 
 /// The claims of a verified token.
 #[cfg(feature = "token")]
@@ -37,9 +37,20 @@ pub(crate) fn claims_of(assigns: &Assigns) -> Option<&OwnClaims> {
 }
 
 /// The user of a socket: the subject of its claims.
-#[doc(hidden)]
-pub fn user_of(assigns: &Assigns) -> Option<&str> {
-    claims_of(assigns)?.subject()
+pub fn user_of(state: &SocketState) -> Option<&str> {
+    claims_of(state.assigns.as_ref()?)?.subject()
+}
+
+/// Has the application be asked again about the user of a socket, in place of its cached answers.
+pub fn void_grants(state: &SocketState) {
+    #[cfg(feature = "hooks")]
+    if let Some(assigns) = &state.assigns
+        && let Some(socket) = assigns.downcast_ref::<crate::hooks::HookedSocket>()
+    {
+        socket.void_grants();
+    }
+    #[cfg(not(feature = "hooks"))]
+    let _ = state;
 }
 
 /// Replaces the claims of a socket.

@@ -16,6 +16,7 @@ mod question;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use http;
 use simurgh_hooks::{Asked, Failure, FailureKind, Hooks, Question, Verdict};
@@ -81,6 +82,14 @@ impl HookSet {
         self.specs.iter().any(|spec| spec.asks_connect)
     }
 
+    /// Voids the answers about a user that are cached until now.
+    pub fn void(&self, user: &str) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        if let Some(started) = self.started.get() {
+            started.void(Some(user), u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+        }
+    }
+
     fn hook(&self, index: usize) -> Option<&Arc<Hook>> {
         self.started.get()?.all().get(index)
     }
@@ -131,6 +140,13 @@ impl HookedSocket {
     /// The same socket with the claims of a fresh token.
     pub(crate) fn with_claims(&self, claims: Claims) -> Self {
         Self { claims: Some(Arc::new(claims)), ..self.clone() }
+    }
+
+    /// Voids the cached answers about its user.
+    pub(crate) fn void_grants(&self) {
+        if let Some(user) = self.user() {
+            self.set.void(user);
+        }
     }
 
     /// Whether the answer to its connect lets it join a topic.
