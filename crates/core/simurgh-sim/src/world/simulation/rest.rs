@@ -224,10 +224,8 @@ impl Simulation {
         if !self.shared.has_failed() {
             self.check_left();
         }
-        let shards = self.nodes.iter().flatten().flat_map(|it| &it.shards);
-        let hash = shards.fold(0, |hash, it| hash ^ it.net.hash.rotate_left(7));
         let mut ledger = self.shared.ledger();
-        ledger.hash = hash;
+        ledger.hash ^= self.running_nodes().fold(0, |hash, it| hash ^ it.hash());
         let steps = u64::from(ledger.step);
         ledger.counts.count("steps", steps);
         // The handles and their nodes refer to each other.
