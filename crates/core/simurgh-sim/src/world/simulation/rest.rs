@@ -49,7 +49,7 @@ impl Simulation {
         let quantum_ns = std::mem::replace(&mut self.quantum_ns, 10 * MILLISECOND);
         self.pass(span_ns);
         // A disconnect may reach a node late, and end channels.
-        while !self.has_settled() {}
+        let _ = (0..60).any(|_| self.has_settled());
         self.check_rest(mended_ns);
         self.quantum_ns = quantum_ns;
         self.restore_loss();
