@@ -88,12 +88,6 @@ impl Transport {
         Self { shared, jumps: Cell::new(1), ..Self::default() }
     }
 
-    /// The same for another core. Its keys continue, so that old keys find nothing.
-    pub(crate) fn again(self) -> Self {
-        let Self { shared, now, clock, jumps, places, free, frames, hash, .. } = self;
-        Self { shared, now, clock, jumps, places, free, frames, hash, ..Self::default() }
-    }
-
     /// A turn begins or continues at this time; `jumps` seeds the steps of the clock.
     pub(crate) fn at(&mut self, now_ns: u64, jumps: u64) {
         self.now = Now::from_ns(now_ns);

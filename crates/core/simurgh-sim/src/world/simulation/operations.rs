@@ -283,36 +283,25 @@ impl Simulation {
         }
     }
 
-    /// New cores start once all have drained and ended, as a new process does. Clients that had
-    /// channels reconnect to any shard, and join them again.
+    /// A new process starts once all shards have drained and ended. Clients that had channels
+    /// reconnect to any shard, and join them again.
     fn restart_ended(&mut self, c: u32) {
-        let Some(running) = self.nodes[0].as_mut() else { return };
+        let Some(running) = self.nodes[0].as_ref() else { return };
         if !running.shards.iter().all(|shard| shard.has_ended) {
             return;
         }
-        self.shared.note(|| "new cores start".to_owned());
-        running.node.restart();
-        let (node, seed) = (Arc::clone(&running.node), self.shared.plan.seed);
-        let mut frames = 0;
-        for (number, place) in running.shards.iter_mut().enumerate() {
-            let fresh = Shard::new(&node, number, Arc::default(), seed);
-            let Shard { core, net, metrics, .. } = std::mem::replace(place, fresh);
-            drop(core);
-            frames += net.frames.get().unsigned_abs();
-            let left = [&metrics.sockets, &metrics.channels, &metrics.subscriptions];
-            frames += left.iter().map(|gauge| gauge.value()).sum::<u64>();
-            place.net = net.again();
-        }
-        self.readings.clear();
+        let left: u64 = running.shards.iter().map(Shard::frames_and_gauges).sum();
         let mut ledger = self.shared.ledger();
-        let handles = std::mem::take(&mut ledger.sessions.handles);
-        ledger.restart_shards();
-        if frames > 0 {
-            ledger.fail("left", format!("{frames} frames and gauges are left of the old shards"));
+        let open = ledger.sessions.open_sockets(running.node.first);
+        if left + open > 0 || ledger.sessions.has_waiting() {
+            ledger.fail("left", format!("{left} frames and gauges, {open} sockets"));
         }
+        ledger.counts.count("restarts", 1);
         drop(ledger);
-        drop(handles);
+        self.readings.clear();
+        self.remove(0);
         self.check_left();
+        self.start(0);
         for client in 0..self.clients.len() {
             let c = c.wrapping_mul(0x9e37_79b1).wrapping_add(client as u32 * 0x9_1d3);
             self.come_back(client, c);
