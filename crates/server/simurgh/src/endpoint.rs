@@ -34,6 +34,7 @@ use crate::longpoll::{self, LongPolls, Signer};
 use crate::observe::{self, Observer};
 use crate::presence::Presence;
 use crate::pubsub::PubSub;
+use crate::questions;
 use crate::secret;
 use crate::signals::Signals;
 use crate::watchdog::{self, Watchdog};
@@ -505,6 +506,7 @@ fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Se
             match service {
                 Service::LongPoll => longpoll::other_node::serve(&longpolls, &body, left).await,
                 Service::Look => observe::serve(&observer, &body).await,
+                Service::Ask => questions::serve(&longpolls.server, &body).await,
             }
         })
     })

@@ -98,6 +98,7 @@ pub mod metrics;
 pub mod observe;
 mod presence;
 pub mod pubsub;
+mod questions;
 mod remote_waker;
 mod secret;
 mod signals;

@@ -4,7 +4,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::settings::{Channels, Serve, keys};
 use crate::version::Program;
-use crate::{config, drive, hook, load, observe, packaging, token};
+use crate::{api, config, drive, hook, load, observe, packaging, token};
 
 /// A real-time server that speaks Phoenix Channels, and a load generator.
 #[derive(Debug, Parser)]
@@ -28,6 +28,18 @@ pub(crate) enum Command {
     Drive(Box<drive::Flags>),
     /// Shows shards, topics, connections and errors of a running server
     Observe(observe::Observe),
+    /// Publishes a message, as a back end does
+    Publish(api::Publish),
+    /// Pushes an event to the sockets of a user
+    Push(api::Push),
+    /// Ends a user's channels of a topic
+    Kick(api::Kick),
+    /// Closes the sockets of a user
+    Disconnect(api::Disconnect),
+    /// Lists topics and the numbers of their members
+    Topics(api::Topics),
+    /// Says which users are connected
+    Online(api::Online),
     /// Makes and inspects tokens: JWT and Phoenix.Token
     Token(token::Token),
     /// Makes secrets for back ends, and asks one a question

@@ -86,6 +86,16 @@ impl<N: Node> Core<N> {
         self.channels.meters.as_ref()?.noted(key, now_ns)
     }
 
+    /// Whether a topic has channels, and is not only the id of sockets. Looks at a few members.
+    pub fn has_channels(&self, id: TopicId) -> bool {
+        let Some(topic) = self.channels.registry.topic(id) else { return false };
+        let mut first = (0..topic.len().min(4)).filter_map(|at| topic.member_at(at));
+        first.any(|it| {
+            let membership = self.channels.registry.member(it.membership());
+            membership.is_some_and(Membership::is_joined)
+        })
+    }
+
     /// The channel of a socket on a topic, if it has joined it.
     pub fn channel_on(&self, key: Key, socket: &Socket, topic: &str) -> Option<ChannelId> {
         let topic = self.channels.registry.find(topic)?;

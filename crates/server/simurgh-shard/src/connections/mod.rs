@@ -44,7 +44,7 @@ pub fn is_reserved(path: &str) -> bool {
 }
 
 /// Paths below `/api/`.
-const API_VERBS: [&str; 11] = [
+pub const API_VERBS: [&str; 11] = [
     "broadcast",
     "connections",
     "counts",

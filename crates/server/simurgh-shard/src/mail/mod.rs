@@ -10,6 +10,7 @@ pub mod driver;
 pub mod driver_event;
 pub mod order;
 pub mod poll;
+pub mod question;
 pub mod survey;
 
 pub use driver::Answer;
@@ -17,6 +18,7 @@ use driver::DriverCommand;
 use order::{Counted, Order};
 pub use poll::Opener;
 use poll::PollCommand;
+use question::{Answered, Question};
 use survey::ShardQuery;
 
 /// The `transport` of a long-poll session's record.
@@ -37,6 +39,8 @@ pub enum Mail {
     Observe(Box<ShardQuery>),
     /// A back end's order, and where to report how many sockets or channels it concerned.
     Order(Arc<Order>, Counted),
+    /// A back end's question, and where to send the answer.
+    Question(Arc<Question>, Answered),
     /// Does nothing: that it is taken shows that the shard is alive.
     Pulse,
     Stop,

@@ -17,6 +17,7 @@ use simurgh_shard::server::Server;
 use super::control::{disconnect, kick, push};
 use super::error::ApiError;
 use super::history;
+use super::lists;
 use super::publish::broadcast;
 use super::verbs::{Authorized, Verb};
 use crate::presence::Presence;
@@ -26,6 +27,10 @@ const DISCONNECT: Verb = Verb::new("disconnect", "/api/disconnect", Scope::Contr
 const KICK: Verb = Verb::new("kick", "/api/kick", Scope::Control);
 const PUSH: Verb = Verb::new("push", "/api/push", Scope::Publish);
 const PRESENCE: Verb = Verb::new("presence", "/api/presence", Scope::Read);
+const ONLINE: Verb = Verb::new("online", "/api/users/online", Scope::Read);
+const TOPICS: Verb = Verb::new("topics", "/api/topics", Scope::Read);
+const COUNTS: Verb = Verb::new("counts", "/api/counts", Scope::Read);
+const CONNECTIONS: Verb = Verb::new("connections", "/api/connections", Scope::Read);
 const HISTORY: Verb = Verb::new("history", "/api/history", Scope::Read);
 const FORGET: Verb = Verb::new("forget", "/api/history", Scope::History);
 const HISTORY_TOPICS: Verb = Verb::new("history_topics", "/api/history/topics", Scope::Read);
@@ -37,6 +42,10 @@ pub(super) fn router(server: &Arc<Server>) -> Router {
         .merge(KICK.route(server, post(kick)))
         .merge(PUSH.route(server, post(push)))
         .merge(PRESENCE.route(server, get(presence)))
+        .merge(ONLINE.route(server, post(lists::online)))
+        .merge(TOPICS.route(server, get(lists::topics)))
+        .merge(COUNTS.route(server, get(lists::counts)))
+        .merge(CONNECTIONS.route(server, get(lists::connections)))
         .merge(HISTORY.route(server, get(history::read)))
         .merge(FORGET.route(server, delete(history::forget)))
         .merge(HISTORY_TOPICS.route(server, get(history::topics)))

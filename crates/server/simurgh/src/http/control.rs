@@ -123,7 +123,7 @@ fn answer(done: Done) -> Response {
     (status, Json(done)).into_response()
 }
 
-fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, ApiError> {
+pub(super) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, ApiError> {
     // serde would also read a structure from an array.
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(ApiError::wrong("the body is not a JSON object"));

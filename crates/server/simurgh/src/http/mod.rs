@@ -20,6 +20,7 @@ mod headers;
 mod health;
 mod history;
 mod hosts;
+mod lists;
 mod publish;
 mod repeated_warning;
 mod supabase;

@@ -13,21 +13,24 @@ use crate::support::{Client, handled, start};
 
 const SECRET: &[u8] = b"a secret of thirty-two bytes or more";
 
-fn silent(_: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
+pub(crate) fn silent(_: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
     Outcome::NoReply
 }
 
-fn builder() -> Builder {
+pub(crate) fn policy() -> TokenPolicy {
     let settings = JwtSettings::new(KeySource::Secret(SECRET.to_vec()));
-    let policy = TokenPolicy::new(Settings::Jwt(settings)).unwrap().optional(true);
-    let user_socket = UserSocket::new("/socket").tokens(policy).channel(handled("*", silent));
+    TokenPolicy::new(Settings::Jwt(settings)).unwrap().optional(true)
+}
+
+pub(crate) fn builder() -> Builder {
+    let user_socket = UserSocket::new("/socket").tokens(policy()).channel(handled("*", silent));
     Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 2;
         config.api_token = Some("s3cret".to_owned());
     })
 }
 
-fn client(endpoint: &Endpoint, user: &str) -> Client {
+pub(crate) fn client(endpoint: &Endpoint, user: &str) -> Client {
     let signer = Signer::Jwt(SigningKey::from_secret(SECRET).unwrap());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let token = signer.mint(&json!({"sub": user}), now, Some(Duration::from_secs(600))).unwrap();
@@ -38,7 +41,7 @@ fn client(endpoint: &Endpoint, user: &str) -> Client {
     client
 }
 
-fn order(endpoint: &Endpoint, verb: &str, body: &Value) -> (u16, Value) {
+pub(crate) fn order(endpoint: &Endpoint, verb: &str, body: &Value) -> (u16, Value) {
     let header = "authorization: Bearer s3cret\r\n";
     let line = format!("POST /api/{verb}");
     let answer = ask(endpoint.addresses()[0], &line, header, &body.to_string());
@@ -158,6 +161,7 @@ fn order_is_carried_out_on_every_node() {
     let (mut here, mut there) = (client(&one, "ann"), client(&two, "ann"));
     here.join("rooms:a");
     there.join("rooms:a");
+    crate::api_lists::know_each_other(&one, &two);
     let push = json!({"user": "ann", "topic": "rooms:a", "event": "e", "payload": {"n": 1}});
     let (status, answer) = order(&one, "push", &push);
     assert_eq!((status, &answer["delivered"]), (200, &json!(2)), "{answer}");

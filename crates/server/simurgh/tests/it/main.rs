@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
 #[cfg(feature = "token")]
+mod api_lists;
+#[cfg(feature = "token")]
 mod api_orders;
 mod api_tokens;
 mod async_handles;
@@ -31,6 +33,8 @@ mod metrics;
 mod observer;
 mod observer_cluster;
 mod off_shard;
+#[cfg(feature = "token")]
+mod openapi;
 mod presence;
 mod pubsub;
 mod regressions;
