@@ -287,7 +287,7 @@ test("application that is down: unavailable, or as if it were not asked, and bac
     await late.join("rooms:d");
   });
 
-test("token decides alone, and clients without one are asked about if it is optional", async (t) => {
+test("token decides alone; an optional one leaves other clients to the hook", async (t) => {
   const app = await Application.start(t);
   app.answers.connect = signedIn;
   const token = `

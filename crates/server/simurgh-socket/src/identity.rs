@@ -1,11 +1,16 @@
-//! The verified identity of a socket: the claims of its token, or of the application's answer to its
-//! connect. There is one place to look it up and one to change it, whoever gave it.
+//! The verified identity of a socket: the claims of its token, or of the application's answer to
+//! its connect. All code reads and replaces it here.
+
+#[cfg(feature = "hooks")]
+use std::any::Any;
+#[cfg(feature = "hooks")]
+use std::sync::Arc;
 
 use simurgh_channel::{Assigns, ShardContext, SocketState};
 
 /// The claims of a verified token.
 #[cfg(feature = "token")]
-pub(crate) type OwnClaims = crate::token::Claims;
+pub(crate) type OwnClaims = simurgh_token::Claims;
 /// Without tokens there are none.
 #[cfg(not(feature = "token"))]
 #[derive(Debug)]
@@ -22,15 +27,31 @@ impl OwnClaims {
     }
 }
 
+/// The assigned value of a socket with hooks, in place of its claims alone.
+#[cfg(feature = "hooks")]
+#[derive(Clone)]
+pub(crate) struct HookedSocket {
+    pub(crate) claims: Option<Arc<OwnClaims>>,
+    /// The content of its questions.
+    pub(crate) asker: Arc<dyn Asker>,
+}
+
+/// Asks an application about one socket.
+#[cfg(feature = "hooks")]
+pub(crate) trait Asker: Any + Send + Sync {
+    /// Voids the cached answers about a user.
+    fn void_grants(&self, user: &str);
+}
+
 /// The claims of a socket.
 pub(crate) fn claims<'c>(ctx: &'c ShardContext<'_>) -> Option<&'c OwnClaims> {
     claims_of(ctx.assigned()?)
 }
 
-/// The claims in what is kept with a socket.
+/// The claims in a socket's assigned value.
 pub(crate) fn claims_of(assigns: &Assigns) -> Option<&OwnClaims> {
     #[cfg(feature = "hooks")]
-    if let Some(socket) = assigns.downcast_ref::<crate::hooks::HookedSocket>() {
+    if let Some(socket) = assigns.downcast_ref::<HookedSocket>() {
         return socket.claims.as_deref();
     }
     assigns.downcast_ref()
@@ -41,13 +62,14 @@ pub fn user_of(state: &SocketState) -> Option<&str> {
     claims_of(state.assigns.as_ref()?)?.subject()
 }
 
-/// Has the application be asked again about the user of a socket, in place of its cached answers.
+/// Voids the cached answers about the user of a socket: the next question is sent.
 pub fn void_grants(state: &SocketState) {
     #[cfg(feature = "hooks")]
-    if let Some(assigns) = &state.assigns
-        && let Some(socket) = assigns.downcast_ref::<crate::hooks::HookedSocket>()
+    if let Some(user) = user_of(state)
+        && let Some(assigns) = &state.assigns
+        && let Some(socket) = assigns.downcast_ref::<HookedSocket>()
     {
-        socket.void_grants();
+        socket.asker.void_grants(user);
     }
     #[cfg(not(feature = "hooks"))]
     let _ = state;
@@ -57,8 +79,8 @@ pub fn void_grants(state: &SocketState) {
 #[cfg(feature = "token")]
 pub(crate) fn assign(ctx: &mut ShardContext<'_>, claims: OwnClaims) {
     #[cfg(feature = "hooks")]
-    if let Some(socket) = ctx.assigns::<crate::hooks::HookedSocket>() {
-        let socket = socket.with_claims(claims);
+    if let Some(socket) = ctx.assigns::<HookedSocket>() {
+        let socket = HookedSocket { claims: Some(Arc::new(claims)), ..socket.clone() };
         return ctx.assign(socket);
     }
     ctx.assign(claims);

@@ -9,7 +9,7 @@ use simurgh_socket::hooks::{
 };
 
 use crate::Error;
-use crate::http::family;
+use crate::metrics::family;
 
 /// Starts the threads that ask. They precede the shards, which keep only wakers that exist then.
 pub(crate) fn start(server: &Server) -> Result<(), Error> {

@@ -161,7 +161,9 @@ fn unanswered(hook: &Started, failure: &Failure) -> String {
     let why = match failure.kind {
         FailureKind::Timeout => format!("no answer within {:?}", hook.config().answer_timeout),
         FailureKind::Overloaded => "too many questions wait".to_owned(),
-        FailureKind::Open => "the last questions failed, so none is sent".to_owned(),
+        FailureKind::Open => {
+            "the last questions failed, so the server sends no more for now".to_owned()
+        }
         FailureKind::Failed => {
             "no connection, or an answer that decides nothing: the line above says which".to_owned()
         }

@@ -82,8 +82,8 @@ impl<N: Node> Histories<N> {
         Recovery::Now(self.resumption(topic, resume, !is_proved, missed, own))
     }
 
-    /// A client that joins for the first time is shown the newest messages, if the topic's rule says
-    /// so.
+    /// The newest messages for a client that joins for the first time, if the topic's rule shows
+    /// them.
     fn first_shown(&self, topic: &str, since: Since) -> Since {
         match (since, self.kept.rule(topic).map_or(0, |rule| rule.on_join)) {
             (Since::Now, 0) => Since::Now,

@@ -7,12 +7,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// What is to happen to the sockets of a [`SocketRef`].
+/// An action on the sockets of a [`SocketRef`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
     /// Close them with 1001, except the connections with these ids. Without `keep_grants` the
-    /// application is asked about their users again.
+    /// cached answers about their users are void.
     Disconnect { of: SocketRef, except: Vec<String>, keep_grants: bool },
     /// End their channels of a topic.
     Kick { of: SocketRef, topic: String, rejoin: bool },

@@ -16,10 +16,10 @@ use crate::identity::{self, OwnClaims};
 
 /// A checked spec, shared by all members.
 #[derive(Debug)]
-pub(crate) struct Declared {
+pub(super) struct Declared {
     pub(super) deny: Vec<Pattern>,
     #[cfg(feature = "token")]
-    pub(crate) rules: rules::Rules,
+    pub(super) rules: rules::Rules,
     /// For joins, and for events without their own.
     pub(super) shape: PayloadShape,
     pub(super) join_reply: Template,
@@ -27,28 +27,28 @@ pub(crate) struct Declared {
     pub(super) other_events: OtherEvents,
     pub(super) payload_bytes_max: usize,
     pub(super) members_max: Option<u32>,
-    pub(crate) presence: Option<Presence>,
+    pub(super) presence: Option<Presence>,
     pub(super) events: Vec<Event>,
     pub(super) any_event: Option<Event>,
-    /// The hook that is asked about joins, by its place among all.
+    /// Index of the hook that decides about joins.
     pub(super) join_hook: Option<usize>,
-    /// Whether it is asked even where a rule allows the join.
-    pub(crate) asks_always: bool,
+    /// Whether it decides even if a rule allows the join.
+    pub(super) asks_always: bool,
 }
 
-/// What one member has besides its channel's declaration.
+/// The state of one member.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(super) struct Kept {
     /// The claims of its own token.
-    pub(crate) claims: Option<OwnClaims>,
-    /// What the application's answer to its join assigned.
-    pub(crate) assigns: Option<Map<String, Value>>,
-    pub(crate) publish: Publish,
+    pub(super) claims: Option<OwnClaims>,
+    /// The assigns in the application's answer to its join.
+    pub(super) assigns: Option<Map<String, Value>>,
+    pub(super) publish: Publish,
 }
 
 /// The events that an application's answer allows a member to publish.
 #[derive(Debug, Default)]
-pub(crate) enum Publish {
+pub(super) enum Publish {
     #[default]
     All,
     Only(Vec<String>),
@@ -67,19 +67,19 @@ impl Kept {
     }
 
     /// With the claims of the socket, if it has no own ones.
-    pub(crate) fn identity<'a>(&'a self, of_socket: Option<&'a OwnClaims>) -> Identity<'a> {
+    pub(super) fn identity<'a>(&'a self, of_socket: Option<&'a OwnClaims>) -> Identity<'a> {
         Identity { claims: self.claims.as_ref().or(of_socket), assigns: self.assigns.as_ref() }
     }
 }
 
-/// What allows a join, with what it grants in place of the declaration.
+/// A permission to join, and its values in place of the declared ones.
 #[derive(Debug, Default)]
-pub(crate) struct Grant {
-    pub(crate) kept: Kept,
-    pub(crate) reply: Option<Payload<'static>>,
-    pub(crate) present: Option<Present>,
+pub(super) struct Grant {
+    pub(super) kept: Kept,
+    pub(super) reply: Option<Payload<'static>>,
+    pub(super) present: Option<Present>,
     /// Further topics whose broadcasts the member receives on its own topic.
-    pub(crate) subscribe: Vec<String>,
+    pub(super) subscribe: Vec<String>,
 }
 
 /// The reason for a payload that is not parsed on a shard ([`PARSED_BYTES_MAX`]).
@@ -95,14 +95,14 @@ pub(super) struct Announce {
 }
 
 #[derive(Debug)]
-pub(crate) struct Event {
+pub(super) struct Event {
     pub(super) name: Box<str>,
     pub(super) shape: PayloadShape,
     pub(super) reach: Reach,
     pub(super) payload: Template,
     pub(super) reply: Option<(Box<str>, Template)>,
-    /// The hook that is asked about it, by its place among all.
-    pub(crate) hook: Option<usize>,
+    /// Index of the hook that decides about it.
+    pub(super) hook: Option<usize>,
 }
 
 impl Event {
@@ -143,7 +143,7 @@ impl Declared {
 pub(super) struct Welcome {
     pub(super) reply: Payload<'static>,
     pub(super) announcement: Option<Payload<'static>>,
-    pub(crate) present: Option<Present>,
+    pub(super) present: Option<Present>,
 }
 
 /// The prepared part of a long message: filling templates from megabytes takes longer than a turn
@@ -157,9 +157,9 @@ pub(super) enum Prepared {
 }
 
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) broadcast: Option<(Reach, Payload<'static>)>,
-    pub(crate) outcome: Outcome,
+pub(super) struct Answer {
+    pub(super) broadcast: Option<(Reach, Payload<'static>)>,
+    pub(super) outcome: Outcome,
 }
 
 impl Declared {
@@ -170,12 +170,12 @@ impl Declared {
     ) -> Join {
         #[cfg(feature = "hooks")]
         if let Some(hook) = self.join_hook {
-            return crate::hooks::join(self, hook, ctx, payload);
+            return super::asked_join::join(self, hook, ctx, payload);
         }
         self.join_by_rules(ctx, payload)
     }
 
-    pub(crate) fn join_by_rules(
+    pub(super) fn join_by_rules(
         self: &Arc<Self>,
         ctx: &mut ShardContext<'_>,
         payload: &Payload<'_>,
@@ -189,8 +189,8 @@ impl Declared {
         self.join_allowed(ctx, payload, Grant::default())
     }
 
-    /// A join that is allowed as far as it depends on its client.
-    pub(crate) fn join_allowed(
+    /// Joins an allowed client, if the channel has room.
+    pub(super) fn join_allowed(
         self: &Arc<Self>,
         ctx: &mut ShardContext<'_>,
         payload: &Payload<'_>,
@@ -232,7 +232,7 @@ impl Declared {
         let declared = Arc::clone(self);
         #[cfg(feature = "hooks")]
         if self.asks_about_messages() {
-            let asking = crate::hooks::Asking { declared, kept };
+            let asking = super::asking_member::AskingMember { declared, kept };
             return Join::ok(crate::asynchronous::Async::new(asking))
                 .reply(reply.unwrap_or(welcome.reply));
         }
@@ -285,8 +285,8 @@ impl Declared {
         Ok(Welcome { announcement: welcome.announcement.filter(|_| announces), ..welcome })
     }
 
-    /// What refuses a join whoever its client is.
-    pub(crate) fn may_ask(&self, topic: &str, payload: &Payload<'_>) -> Result<(), Refusal> {
+    /// Refuses a join of any client, by its topic and payload.
+    pub(super) fn may_ask(&self, topic: &str, payload: &Payload<'_>) -> Result<(), Refusal> {
         if self.deny.iter().any(|pattern| pattern.matches(topic)) {
             return Err(Refusal::Because("unauthorized"));
         }
@@ -335,8 +335,8 @@ impl Declared {
         outcome
     }
 
-    /// Whether a member may publish an event; one that nobody receives is no publishing.
-    pub(crate) fn may_publish(
+    /// Whether a member may send an event. An event without a broadcast is always allowed.
+    pub(super) fn may_publish(
         &self,
         topic: &str,
         event: &str,
@@ -355,7 +355,7 @@ impl Declared {
         kept.may_publish(event)
     }
 
-    pub(crate) fn answer(
+    pub(super) fn answer(
         &self,
         identity: Identity<'_>,
         topic: &str,
@@ -392,7 +392,7 @@ impl Declared {
 
     /// The mistake in an event's payload, if it is not of the declared shape.
     #[cfg(feature = "hooks")]
-    pub(crate) fn misfit(&self, event: &str, payload: &Payload<'_>) -> Option<Refusal> {
+    pub(super) fn misfit(&self, event: &str, payload: &Payload<'_>) -> Option<Refusal> {
         let expected = self.shape(event);
         let found = expected.misfit(payload)?;
         Some(Refusal::WrongPayload { expected, found })
@@ -403,7 +403,7 @@ impl Declared {
         self.event(event).map_or(self.shape, |event| event.shape)
     }
 
-    pub(crate) fn event(&self, name: &str) -> Option<&Event> {
+    pub(super) fn event(&self, name: &str) -> Option<&Event> {
         let is_presence = self.presence.is_some() && presence::EVENTS.contains(&name);
         let is_announcement = self.announce.as_ref().is_some_and(|own| *own.event == *name);
         // A broadcast of, say, phx_close would end the channels of all other members, and one of
@@ -434,7 +434,7 @@ impl ShardChannel for Member {
     }
 }
 
-/// A membership with its own token, or with what the application granted it.
+/// A membership with its own token, or with grants of the application.
 struct OwnMember {
     declared: Arc<Declared>,
     kept: Kept,
@@ -457,14 +457,14 @@ impl ShardChannel for OwnMember {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(super) enum Refusal {
     Because(&'static str),
     WrongPayload { expected: PayloadShape, found: &'static str },
 }
 
 impl Refusal {
     /// The reply to the client; its mistakes are counted.
-    pub(crate) fn counted(&self, ctx: &ShardContext<'_>) -> Payload<'static> {
+    pub(super) fn counted(&self, ctx: &ShardContext<'_>) -> Payload<'static> {
         if let Self::WrongPayload { .. } = self {
             ctx.count_wrong_payload();
         }
@@ -472,7 +472,7 @@ impl Refusal {
     }
 
     /// `{"reason": …}`; all texts are ours and need no escaping.
-    pub(crate) fn response(&self) -> Payload<'static> {
+    pub(super) fn response(&self) -> Payload<'static> {
         Payload::from_json(match self {
             Self::Because(reason) => format!(r#"{{"reason":"{reason}"}}"#),
             Self::WrongPayload { expected, found } => format!(

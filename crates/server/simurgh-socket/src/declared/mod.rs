@@ -43,6 +43,10 @@
 //! while its rate is limited and used. `announce_join` and `members_max` cost one atomic addition a
 //! join and a leave.
 
+#[cfg(feature = "hooks")]
+mod asked_join;
+#[cfg(feature = "hooks")]
+mod asking_member;
 mod check;
 mod history;
 mod limits;
@@ -65,12 +69,9 @@ pub use crate::shape::PayloadShape;
 use crate::socket::{ChannelRoute, UserSocket};
 pub use check::Mistake;
 pub use limits::SocketLimitsSpec;
-pub(crate) use member::Declared;
-use member::{Announce, Event};
-#[cfg(feature = "hooks")]
-pub(crate) use member::{Grant, Kept, Publish, Refusal};
-#[cfg(feature = "hooks")]
-pub(crate) use presence::Present;
+#[cfg(feature = "token")]
+use member::Refusal;
+use member::{Announce, Declared, Event};
 #[cfg(feature = "token")]
 pub use rules::one_or_more;
 use simurgh_channel::{ChannelLimits, HistoryRule};
@@ -78,8 +79,6 @@ use size::limits;
 pub use size::parse_bytes;
 pub use supabase::{ChannelKind, hosted};
 use supabase::{Compiled, complete};
-#[cfg(feature = "hooks")]
-pub(crate) use template::Identity;
 use template::Template;
 
 /// One declared channel: a pattern of topics, and its behaviour.
@@ -109,10 +108,10 @@ pub struct ChannelSpec {
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
     pub publish: Vec<String>,
-    /// The hook whose application is asked about joins that no rule allows, by its name
-    /// (docs/BACKENDS.md). Default: none.
+    /// Name of a hook: its application decides about joins that no rule allows (docs/BACKENDS.md).
+    /// Default: none.
     pub join_hook: Option<String>,
-    /// Whether it is also asked about joins that a rule allows.
+    /// Whether the hook also decides about joins that a rule allows.
     pub join_question: JoinQuestion,
     /// Template of the reply to a join, from the join's payload. Default `{}`.
     pub join_reply: Option<Value>,
@@ -188,12 +187,12 @@ pub struct EventSpec {
     pub reply: Option<Value>,
     /// Status of the reply. Default `ok`.
     pub status: Option<String>,
-    /// The hook whose application is asked about each message, by its name (docs/BACKENDS.md).
-    /// Default: none.
+    /// Name of a hook: its application decides about each message (docs/BACKENDS.md). Default:
+    /// none.
     pub hook: Option<String>,
 }
 
-/// When the application is asked about a join.
+/// The joins that a hook decides about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JoinQuestion {
@@ -267,7 +266,7 @@ pub fn user_socket(
     Ok(user_socket_of(path, &specs, defaults, compiled))
 }
 
-/// Without tokens, and without an application that is asked about connects, nobody has claims.
+/// No client has claims without tokens and without a hook for connects.
 fn none_needs_identity(specs: &[ChannelSpec], compiled: &[Compiled]) -> Result<(), Vec<Mistake>> {
     #[cfg(feature = "token")]
     rules::none_needs_tokens(specs)?;
@@ -352,8 +351,8 @@ pub fn user_socket_with_tokens(
     Ok(user_socket_of(path, &specs, defaults, compiled).tokens(policy))
 }
 
-/// The same with hooks, whose application decides what neither token nor rule does, and perhaps
-/// with tokens.
+/// The same with hooks, and tokens if there are any. An application decides if neither a token nor
+/// a rule does.
 ///
 /// # Errors
 /// As [`user_socket`].
@@ -424,7 +423,7 @@ fn route_of(compiled: Compiled, spec: &ChannelSpec, message_bytes_max: usize) ->
     .shapes(move |event| shapes.shape(event))
     .limits(check::limits(spec, message_bytes_max))
     .alike(format!("{:?} {:?}", spec.presence, spec.members_max));
-    // An application's answer comes first: nothing can be prepared before.
+    // Nothing can be prepared before an application's answer.
     let is_asked = prepares.join_hook.is_some() || prepares.asks_about_messages();
     let route = match is_asked {
         true => route,

@@ -15,7 +15,7 @@ const KEYS: [&str; 2] = ["key", "meta"];
 pub(super) const EVENTS: [&str; 3] = ["presence_state", "presence_diff", "presence_summary"];
 
 #[derive(Debug)]
-pub(crate) struct Presence {
+pub(super) struct Presence {
     /// `None`: the socket's id, or a random one.
     key: Option<Template>,
     meta: Template,
@@ -26,7 +26,7 @@ pub(crate) struct Presence {
 
 /// The presence of one member, as far as its join defines it.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Present {
+pub(super) struct Present {
     /// `None`: the socket's id, or a random one.
     key: Option<String>,
     meta: Payload<'static>,
@@ -117,9 +117,8 @@ impl Presence {
 
 #[cfg(feature = "hooks")]
 impl Present {
-    /// The presence that an application's answer gives, `{"key", "meta"}`, in place of the declared
-    /// one; `None` if it gives none.
-    pub(crate) fn granted(value: &Value) -> Option<Self> {
+    /// The presence `{"key", "meta"}` of an application's answer, in place of the declared one.
+    pub(super) fn granted(value: &Value) -> Self {
         let key = match value.get("key") {
             Some(Value::String(key)) => Some(key.clone()),
             Some(Value::Number(key)) => Some(key.to_string()),
@@ -129,7 +128,7 @@ impl Present {
         let meta = meta.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
         let has_online_at = meta.get("online_at").is_some();
         let meta = Payload::from(meta);
-        Some(Self { key, meta: if has_online_at { meta } else { with_online_at(meta) } })
+        Self { key, meta: if has_online_at { meta } else { with_online_at(meta) } }
     }
 }
 

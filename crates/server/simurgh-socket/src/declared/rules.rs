@@ -13,7 +13,7 @@ use crate::token::{Claims, Rule, TokenPolicy};
 
 /// The rules of a channel; without rules, all are allowed.
 #[derive(Debug, Default)]
-pub(crate) struct Rules {
+pub(super) struct Rules {
     join: Vec<Rule>,
     publish: Vec<Rule>,
     own: Option<OwnToken>,
@@ -110,7 +110,7 @@ impl Rules {
 
     /// Whether there are rules for joins, and one of them allows this one.
     #[cfg(feature = "hooks")]
-    pub(crate) fn let_in(&self, ctx: &ShardContext<'_>) -> Option<bool> {
+    pub(super) fn let_in(&self, ctx: &ShardContext<'_>) -> Option<bool> {
         (!self.join.is_empty()).then(|| allow(&self.join, ctx, identity::claims(ctx)))
     }
 

@@ -39,13 +39,13 @@ enum Piece {
     Assign(Box<str>),
 }
 
-/// What the server knows about a member, and its client cannot choose.
+/// The verified facts about a member; its client cannot choose them.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Identity<'a> {
+pub(super) struct Identity<'a> {
     /// The claims of its token, or of the application's answer to its connect.
-    pub(crate) claims: Option<&'a OwnClaims>,
-    /// What the application's answer to its join assigned.
-    pub(crate) assigns: Option<&'a Map<String, Value>>,
+    pub(super) claims: Option<&'a OwnClaims>,
+    /// The assigns in the application's answer to its join.
+    pub(super) assigns: Option<&'a Map<String, Value>>,
 }
 
 pub(super) struct Source<'a> {

@@ -44,16 +44,17 @@ impl Connects {
                 self.by_token(tokens.connect(info), client)
             }
             (_, Some(hook)) => self.ask(hook, info, client),
-            (None, None) => self.admit(None, client, Connect::ok()),
+            (None, None) => Self::admit(None, client, Connect::ok()),
         }
     }
 
-    /// What later questions carry, as far as no answer is needed for it.
+    /// The client as its upgrade shows it; an answer may add topics.
     fn client(&self, info: &ConnectInfo<'_>) -> Client {
         let specs = self.set.specs.iter();
         let traceparent = info.request.header("traceparent").map(<[u8]>::to_vec);
         let traceparent = traceparent.or_else(|| info.param("traceparent").map(String::into_bytes));
         Client {
+            set: Arc::clone(&self.set),
             connection: info.connection.as_deref().map(Into::into),
             ip: info.peer.ip().to_canonical(),
             topics: Box::default(),
@@ -62,13 +63,13 @@ impl Connects {
         }
     }
 
-    /// A token has decided; its claims are kept with what questions about joins and messages need.
+    /// A token has decided: its claims are the identity of later questions.
     fn by_token(self: &Arc<Self>, connect: Connect, client: Client) -> Connect {
         match connect.0 {
             ConnectKind::Ok(SocketState { assigns, id, lifetime }) => {
                 let claims = assigns.and_then(|assigns| assigns.downcast::<Claims>().ok());
                 let state = SocketState { assigns: None, id, lifetime };
-                self.admit(claims, client, Connect(ConnectKind::Ok(state)))
+                Self::admit(claims, client, Connect(ConnectKind::Ok(state)))
             }
             ConnectKind::Later(work) => {
                 let this = Arc::clone(self);
@@ -78,9 +79,8 @@ impl Connects {
         }
     }
 
-    fn admit(&self, claims: Option<Arc<Claims>>, client: Client, connect: Connect) -> Connect {
-        let set = Arc::clone(&self.set);
-        connect.assign(HookedSocket { claims, set, about: Arc::new(client) })
+    fn admit(claims: Option<Arc<Claims>>, client: Client, connect: Connect) -> Connect {
+        connect.assign(HookedSocket { claims, asker: Arc::new(client) })
     }
 
     fn ask(self: &Arc<Self>, hook: usize, info: &ConnectInfo<'_>, client: Client) -> Connect {
@@ -99,7 +99,7 @@ impl Connects {
             Verdict::Allowed(answer) => answer,
             Verdict::Refused(refusal) => return refuse(&refusal),
             Verdict::Failed(_) if self.set.allows_failure(hook) => {
-                return self.admit(None, client, Connect::ok());
+                return Self::admit(None, client, Connect::ok());
             }
             Verdict::Failed(_) => return Connect::refuse_with(503, "unavailable\n"),
         };
@@ -113,7 +113,7 @@ impl Connects {
             connect = connect.expires_in(left);
         }
         let topics = answer.topics.iter().filter_map(|text| Pattern::parse(text).ok()).collect();
-        self.admit(claims.map(Arc::new), Client { topics, ..client }, connect)
+        Self::admit(claims.map(Arc::new), Client { topics, ..client }, connect)
     }
 }
 

@@ -9,16 +9,16 @@
 //! their order are in docs/BACKENDS.md.
 
 mod connect;
-mod join;
-mod message;
 mod question;
 
+use std::any::Any;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use http;
+use simurgh_channel::Assigns;
 use simurgh_hooks::{Asked, Failure, FailureKind, Hooks, Question, Verdict};
 #[doc(hidden)]
 pub use simurgh_hooks::{BUCKETS_US, BreakerState, Hook, HookFigures, Kind, QuestionFigures};
@@ -26,10 +26,9 @@ pub use simurgh_hooks::{HookConfig, OnFailure, Secret, SecretError, StartError};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
+use crate::identity::{Asker, HookedSocket};
 use crate::token::Claims;
 pub(crate) use connect::Connects;
-pub(crate) use join::join;
-pub(crate) use message::Asking;
 pub use question::{Forward, ForwardError, Headers};
 
 /// One hook, and which parts of a client's upgrade its questions carry.
@@ -37,7 +36,7 @@ pub use question::{Forward, ForwardError, Headers};
 pub struct HookSpec {
     /// Its address, secrets and limits.
     pub config: HookConfig,
-    /// Whether it is asked about connects.
+    /// Whether it decides about connects.
     pub asks_connect: bool,
     /// The cookies and headers that it receives.
     pub forward: Forward,
@@ -77,7 +76,7 @@ impl HookSet {
         self.specs.iter().map(|spec| spec.config.name.as_str()).collect()
     }
 
-    /// Whether a hook is asked about connects.
+    /// Whether a hook decides about connects.
     pub fn asks_connect(&self) -> bool {
         self.specs.iter().any(|spec| spec.asks_connect)
     }
@@ -101,7 +100,7 @@ impl HookSet {
         }
     }
 
-    /// Whether an unanswered question of this hook is as if nobody had been asked.
+    /// Whether an unanswered question of this hook has no effect.
     fn allows_failure(&self, index: usize) -> bool {
         let spec = self.specs.get(index);
         spec.is_some_and(|spec| spec.config.on_failure == OnFailure::Allow)
@@ -114,60 +113,60 @@ impl fmt::Debug for HookSet {
     }
 }
 
-/// What is kept with a socket whose application is asked: its identity, and what later questions
-/// carry.
-#[derive(Debug, Clone)]
-pub(crate) struct HookedSocket {
-    pub(crate) claims: Option<Arc<Claims>>,
+/// The content of a socket's questions that its connect determines.
+pub(crate) struct Client {
     set: Arc<HookSet>,
-    about: Arc<Client>,
-}
-
-/// The part of a [`HookedSocket`] that never changes.
-#[derive(Debug)]
-struct Client {
     /// Unique over all nodes for the life of the socket; a driver's socket has none.
     connection: Option<Box<str>>,
     ip: IpAddr,
-    /// Patterns of topics whose joins need no question.
+    /// Patterns of topics that its answer lets it join.
     topics: Box<[Pattern]>,
     /// For each hook the cookies and headers that it receives.
     forwarded: Box<[Headers]>,
     traceparent: Option<http::HeaderValue>,
 }
 
-impl HookedSocket {
-    /// The same socket with the claims of a fresh token.
-    pub(crate) fn with_claims(&self, claims: Claims) -> Self {
-        Self { claims: Some(Arc::new(claims)), ..self.clone() }
+impl Asker for Client {
+    fn void_grants(&self, user: &str) {
+        self.set.void(user);
+    }
+}
+
+/// A socket, as its questions show it.
+pub(crate) struct Asking<'s> {
+    pub(crate) claims: Option<&'s Claims>,
+    client: &'s Client,
+}
+
+impl<'s> Asking<'s> {
+    /// The socket that has this assigned value; `None` if it has no hooks.
+    pub(crate) fn of(assigns: &'s Assigns) -> Option<Self> {
+        let HookedSocket { claims, asker } = assigns.downcast_ref::<HookedSocket>()?;
+        let client: &dyn Any = &**asker;
+        Some(Self { claims: claims.as_deref(), client: client.downcast_ref()? })
     }
 
-    /// Voids the cached answers about its user.
-    pub(crate) fn void_grants(&self) {
-        if let Some(user) = self.user() {
-            self.set.void(user);
-        }
+    /// Asks a hook.
+    pub(crate) fn ask(&self, hook: usize, question: Question) -> Asked {
+        self.client.set.ask(hook, question)
+    }
+
+    /// Whether an unanswered question of this hook has no effect.
+    pub(crate) fn allows_failure(&self, hook: usize) -> bool {
+        self.client.set.allows_failure(hook)
     }
 
     /// Whether the answer to its connect lets it join a topic.
-    fn may_join(&self, topic: &str) -> bool {
-        self.about.topics.iter().any(|pattern| pattern.matches(topic))
-    }
-
-    fn forwarded(&self, hook: usize) -> Headers {
-        self.about.forwarded.get(hook).cloned().unwrap_or_default()
-    }
-
-    fn user(&self) -> Option<&str> {
-        self.claims.as_deref()?.subject()
+    pub(crate) fn may_join(&self, topic: &str) -> bool {
+        self.client.topics.iter().any(|pattern| pattern.matches(topic))
     }
 }
 
 /// An answer that decides nothing.
-const UNANSWERED: Failure = Failure { kind: FailureKind::Failed, retry_after_ms: 1_000 };
+pub(crate) const UNANSWERED: Failure = Failure { kind: FailureKind::Failed, retry_after_ms: 1_000 };
 
 /// The error reply to a join or a message whose question was not answered.
-fn unavailable(failure: &Failure) -> Payload<'static> {
+pub(crate) fn unavailable(failure: &Failure) -> Payload<'static> {
     let retry_after_ms = failure.retry_after_ms;
     serde_json::json!({"reason": "unavailable", "retry_after_ms": retry_after_ms}).into()
 }

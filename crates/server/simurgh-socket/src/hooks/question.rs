@@ -3,10 +3,17 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue, header};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use simurgh_hooks::{CacheInputs, Kind, Question};
+use simurgh_proto::message::Payload;
 use simurgh_proto::ws::handshake::Request;
+
+use super::{Asking, Client};
+use crate::token::Claims;
 
 /// Headers of one question.
 pub type Headers = Arc<[(HeaderName, HeaderValue)]>;
@@ -128,7 +135,7 @@ pub(super) fn cache_key(headers: &Headers) -> Vec<u8> {
     key
 }
 
-/// What a question says about its client and its subject, as JSON.
+/// The content of a question: its client and its subject, as JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) struct Data<'a> {
@@ -145,7 +152,7 @@ pub(super) struct Data<'a> {
     pub(super) subject: Subject<'a>,
 }
 
-/// What a question is about; payloads and params follow as raw JSON.
+/// The subject of a question; payloads and params follow as raw JSON.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Subject<'a> {
@@ -188,6 +195,74 @@ impl Data<'_> {
     }
 }
 
+impl Asking<'_> {
+    fn data<'d>(&'d self, id: Option<&'d str>, subject: Subject<'d>) -> Data<'d> {
+        let Client { connection, ip, .. } = self.client;
+        let user = self.claims.and_then(Claims::subject);
+        let claims = self.claims.map(Claims::claims);
+        Data { connection: connection.as_deref(), ip: *ip, user, id, claims, subject }
+    }
+
+    fn question(&self, kind: Kind, hook: usize, data: String) -> Question {
+        Question {
+            kind,
+            data,
+            forwarded: self.client.forwarded.get(hook).cloned().unwrap_or_default(),
+            traceparent: self.client.traceparent.clone(),
+            cache: None,
+        }
+    }
+
+    /// A question about a join with these params, whose answer is cached by user.
+    pub(crate) fn about_join(
+        &self,
+        hook: usize,
+        id: Option<&str>,
+        topic: &str,
+        params: &str,
+    ) -> Question {
+        let data = self.data(id, Subject::Join { topic });
+        let cache = data.user.map(|user| CacheInputs {
+            key: vec![
+                user.as_bytes().to_vec(),
+                data.claims.and_then(|claims| serde_json::to_vec(claims).ok()).unwrap_or_default(),
+                topic.as_bytes().to_vec(),
+                without_position(params),
+            ],
+            user: Some(user.to_owned()),
+            client: self.client.ip,
+        });
+        Question { cache, ..self.question(Kind::Join, hook, data.text_with("params", params)) }
+    }
+
+    /// A question about a message.
+    pub(crate) fn about_message(
+        &self,
+        hook: usize,
+        id: Option<&str>,
+        (topic, event): (&str, &str),
+        payload: &Payload<'_>,
+        assigns: Option<&Map<String, Value>>,
+    ) -> Question {
+        let json = payload.json();
+        let payload_base64 = json.is_none().then(|| STANDARD.encode(payload.data()));
+        let data = self.data(id, Subject::Message { topic, event, assigns, payload_base64 });
+        let text = json.map_or_else(|| data.text(), |json| data.text_with("payload", json));
+        self.question(Kind::Message, hook, text)
+    }
+}
+
+/// The params without the position from which the client resumes: it differs in each join.
+fn without_position(params: &str) -> Vec<u8> {
+    if params.contains("\"simurgh\"")
+        && let Ok(mut fields) = serde_json::from_str::<Map<String, Value>>(params)
+    {
+        fields.remove("simurgh");
+        return serde_json::to_vec(&fields).unwrap_or_default();
+    }
+    params.as_bytes().to_vec()
+}
+
 #[cfg(test)]
 mod tests {
     use simurgh_proto::ws::handshake::HeadLimits;
@@ -218,6 +293,13 @@ mod tests {
         assert_eq!(forwarded(&["absent", "SESSIONID"], &[]), []);
         let tenants = [("x-tenant".to_owned(), "a".to_owned()), ("x-tenant".into(), "b".into())];
         assert_eq!(forwarded(&[], &["X-Tenant"]), tenants);
+    }
+
+    #[test]
+    fn resume_positions_do_not_change_the_key_of_a_join() {
+        let first = without_position(r#"{"room":7}"#);
+        assert_eq!(without_position(r#"{"room":7,"simurgh":{"at":"5-9"}}"#), first);
+        assert_ne!(without_position(r#"{"room":8,"simurgh":{"at":"5-9"}}"#), first);
     }
 
     #[test]

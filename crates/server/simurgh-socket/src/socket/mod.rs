@@ -69,7 +69,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Whether an application is asked, so that connections need names.
+    /// Whether it has hooks, whose questions name connections.
     pub fn asks(&self) -> bool {
         #[cfg(feature = "hooks")]
         return self.hooks.is_some();

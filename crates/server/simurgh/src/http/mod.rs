@@ -41,8 +41,6 @@ use tokio::runtime::Runtime;
 use crate::longpoll::LongPolls;
 use crate::observe::{self, Observer};
 
-#[cfg(feature = "hooks")]
-pub(crate) use admin::family;
 pub use files::{static_files, static_files_keeping};
 pub use headers::with_security_headers;
 pub use simurgh_shard::config::HttpConfig;

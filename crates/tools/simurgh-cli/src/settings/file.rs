@@ -1,4 +1,5 @@
-//! Reads `simurgh.toml` below the environment: all keys, and all mistakes with their lines, not only the first.
+//! Reads `simurgh.toml` below the environment: all keys, and all mistakes with their lines, not
+//! only the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -50,8 +50,7 @@ pub(crate) struct HookTable {
     insecure: bool,
 }
 
-/// The questions that a hook itself asks for; those about joins and messages are asked for by
-/// channels.
+/// The questions of a hook itself. Channels choose those about joins and messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Asks {

@@ -60,7 +60,7 @@ pub(crate) struct Source {
     pub(crate) is_built_in_chat: bool,
     /// `required`, `optional` or `off`; `None` if the application decides.
     pub(crate) tokens: Option<&'static str>,
-    /// Whether a hook is asked about connects.
+    /// Whether a hook decides about connects.
     pub(crate) asks: bool,
 }
 

@@ -1,27 +1,25 @@
-//! Messages: a channel some of whose events its application decides, one at a time.
+//! Members of channels with a hook for messages: the application decides one at a time.
 
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use simurgh_channel::{Broadcast, Outcome, Reply};
-use simurgh_hooks::{Answer, Asked, Kind, MessageAnswer, Question, Verdict};
+use simurgh_hooks::{Answer, Asked, MessageAnswer, Verdict};
 use simurgh_proto::message::{Payload, events};
 
-use super::question::{Data, Subject};
-use super::{HookedSocket, UNANSWERED, unavailable};
+use super::Reach;
+use super::member::{Declared, Kept, Refusal};
+use super::template::Identity;
 use crate::asynchronous::{Channel, Context, Reject};
-use crate::declared::{self, Declared, Kept, Reach, Refusal};
-use crate::identity;
+use crate::hooks::{Asking, UNANSWERED, unavailable};
 
-/// A member of a channel that asks about messages. Messages behind one that waits for an answer
-/// wait in order, within the bounds of asynchronous channels.
-pub(crate) struct Asking {
-    pub(crate) declared: Arc<Declared>,
-    pub(crate) kept: Kept,
+/// A member of such a channel. Messages behind one that waits for an answer wait in order, within
+/// the bounds of asynchronous channels.
+pub(super) struct AskingMember {
+    pub(super) declared: Arc<Declared>,
+    pub(super) kept: Kept,
 }
 
-impl Channel for Asking {
+impl Channel for AskingMember {
     async fn handle_in(
         &mut self,
         ctx: &mut Context,
@@ -29,22 +27,22 @@ impl Channel for Asking {
         payload: Payload<'static>,
     ) -> Result<Outcome, Reject> {
         let assigned = ctx.assigned().cloned();
-        let of_socket = assigned.as_ref().and_then(identity::claims_of);
-        let who = self.kept.identity(of_socket);
+        let socket = assigned.as_ref().and_then(Asking::of);
+        let who = self.kept.identity(socket.as_ref().and_then(|socket| socket.claims));
         if !self.declared.may_publish(ctx.topic(), event, &self.kept, who) {
             return Ok(Outcome::error(Refusal::Because("unauthorized").response()));
         }
-        let socket = assigned.as_ref().and_then(|it| it.downcast_ref::<HookedSocket>());
         let hook = self.declared.event(event).and_then(|event| event.hook);
         let Some((socket, hook)) = socket.zip(hook) else {
             return Ok(self.unasked(ctx, who, event, payload));
         };
-        // The shape precedes the question, and its mistakes need none.
+        // A payload of another shape needs no question.
         if let Some(refusal) = self.declared.misfit(event, &payload) {
             return Ok(Outcome::error(refusal.response()));
         }
-        let question = self.question(socket, ctx, hook, event, &payload);
-        let verdict = match socket.set.ask(hook, question) {
+        let (about, assigns) = ((ctx.topic(), event), self.kept.assigns.as_ref());
+        let question = socket.about_message(hook, ctx.socket_id(), about, &payload, assigns);
+        let verdict = match socket.ask(hook, question) {
             Asked::Now(verdict) => verdict,
             Asked::Later(answer) => answer.await,
         };
@@ -53,7 +51,7 @@ impl Channel for Asking {
             Verdict::Refused(refusal) => {
                 return Ok(Outcome::error(Payload::from_json(refusal.response.clone())));
             }
-            Verdict::Failed(_) if socket.set.allows_failure(hook) => {
+            Verdict::Failed(_) if socket.allows_failure(hook) => {
                 return Ok(self.unasked(ctx, who, event, payload));
             }
             Verdict::Failed(failure) => return Ok(Outcome::error(unavailable(&failure))),
@@ -74,12 +72,12 @@ impl Channel for Asking {
     }
 }
 
-impl Asking {
+impl AskingMember {
     /// As the channel declares.
     fn unasked(
         &self,
         ctx: &mut Context,
-        who: declared::Identity<'_>,
+        who: Identity<'_>,
         event: &str,
         payload: Payload<'static>,
     ) -> Outcome {
@@ -94,11 +92,11 @@ impl Asking {
         }
     }
 
-    /// As the channel declares, except for what the answer says otherwise.
+    /// As the channel declares, except for the parts that the answer has.
     fn granted(
         &self,
         ctx: &mut Context,
-        who: declared::Identity<'_>,
+        who: Identity<'_>,
         event: &str,
         payload: Payload<'static>,
         answer: &MessageAnswer,
@@ -125,40 +123,6 @@ impl Asking {
             broadcast(ctx, reach, own.unwrap_or(event), payload);
         }
         reply(answer).unwrap_or(declared.outcome)
-    }
-
-    fn question(
-        &self,
-        socket: &HookedSocket,
-        ctx: &Context,
-        hook: usize,
-        event: &str,
-        payload: &Payload<'_>,
-    ) -> Question {
-        let json = payload.json();
-        let data = Data {
-            connection: socket.about.connection.as_deref(),
-            ip: socket.about.ip,
-            user: socket.user(),
-            id: ctx.socket_id(),
-            claims: socket.claims.as_deref().map(simurgh_token::Claims::claims),
-            subject: Subject::Message {
-                topic: ctx.topic(),
-                event,
-                assigns: self.kept.assigns.as_ref(),
-                payload_base64: json.is_none().then(|| STANDARD.encode(payload.data())),
-            },
-        };
-        Question {
-            kind: Kind::Message,
-            data: match json {
-                Some(json) => data.text_with("payload", json),
-                None => data.text(),
-            },
-            forwarded: socket.forwarded(hook),
-            traceparent: socket.about.traceparent.clone(),
-            cache: None,
-        }
     }
 }
 
