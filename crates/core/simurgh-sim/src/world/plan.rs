@@ -1,10 +1,12 @@
 //! What a seed decides before the first operation, and which operations it makes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::alone::AlonePlan;
 use super::app::AppPlan;
-use crate::kit::fault::Fault;
+use crate::kit::Setup;
+use crate::kit::fault::{Fault, Faults};
 use crate::kit::topics::Topics;
 use fastrand::Rng;
 use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
@@ -147,6 +149,11 @@ impl Plan {
             Some(_) => UNIX_MS + skew_ms % 5_000,
             None => skew_ms,
         }
+    }
+
+    pub(crate) fn setup(&self, faults: &Arc<Faults>) -> Setup {
+        let (config, topics) = (self.config.clone(), self.topics.clone());
+        Setup { config, jump_ns: self.jump_ns, topics, faults: Arc::clone(faults) }
     }
 
     pub(crate) fn cluster(&self, name: &str) -> Option<ClusterConfig> {

@@ -24,6 +24,7 @@ use crate::world::SimNode;
 use crate::world::app::{Actor, first_assigned, speech};
 use crate::world::ledger::sessions::{DISCONNECT, Input, Life, ListenerGuard, code_bit, number_of};
 use crate::world::ledger::{BroadcastInfo, Disconnect};
+use crate::world::plan::Plan;
 use crate::world::thread::Command;
 
 /// The user socket of clients, and that of clients without a serializer.
@@ -50,15 +51,7 @@ impl Simulation {
         if self.clients[client].is_some() || *has_ended || net.is_deaf {
             return;
         }
-        let wire = match c % 16 {
-            _ if plan.history.is_some() && (plan.has_broker || c >> 16 & 3 > 0) => Wire::V2,
-            _ if plan.history.is_some() => Wire::V1,
-            0..5 => Wire::V1,
-            5..12 => Wire::V2,
-            12..14 => Wire::Values,
-            _ if plan.has_broker => Wire::V2,
-            _ => Wire::Plain,
-        };
+        let wire = wire(plan, c);
         let user_socket = if wire == Wire::Plain { PLAIN } else { CHANNELS };
         let (start, first) = (running.start, running.node.first);
         let mut ledger = shared.ledger();
@@ -417,5 +410,18 @@ impl Simulation {
             let text = format!("socket {} is {phase:?} (held: {}): {why}", peer.conn, peer.is_held);
             self.shared.ledger().fail("close", text);
         }
+    }
+}
+
+/// The wire of a new connection. Histories have the older one on one node only.
+fn wire(plan: &Plan, c: u32) -> Wire {
+    match c % 16 {
+        _ if plan.history.is_some() && (plan.has_broker || c >> 16 & 3 > 0) => Wire::V2,
+        _ if plan.history.is_some() => Wire::V1,
+        0..5 => Wire::V1,
+        5..12 => Wire::V2,
+        12..14 => Wire::Values,
+        _ if plan.has_broker => Wire::V2,
+        _ => Wire::Plain,
     }
 }

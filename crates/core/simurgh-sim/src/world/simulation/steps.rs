@@ -34,7 +34,7 @@ impl Shard {
         seed: u64,
     ) -> Self {
         let core = Core::new(Arc::clone(node), shard as u16, Arc::clone(&metrics), seed);
-        let net = Transport::new(Arc::clone(&node.shared));
+        let net = Transport::new(Arc::clone(&node.shared.setup));
         Self { core, net, metrics, is_in_turn: false, has_ended: false, next_ns: 0 }
     }
 }
