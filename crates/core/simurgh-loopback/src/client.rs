@@ -1,29 +1,29 @@
 //! A node's end of its link: the state of its adapter.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-use simurgh_cluster::adapter::{Down, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, NotStored, TICKETS_MAX};
+use simurgh_cluster::adapter::{
+    Down, Fetch, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, NotStored, TICKETS_MAX,
+};
 use simurgh_cluster::{
     Event, Generation, Interest, Prefix, QueueFull, Received, Session, Ticket, Wanted, resent,
 };
 
 use super::pipe::Pipe;
-use super::subjects::SubjectId;
+use super::subjects::{Name, whole};
 
 #[derive(Debug)]
 pub(super) enum Command {
     Connect {
         session: u64,
-        wanted: Vec<SubjectId>,
+        wanted: Vec<Name>,
     },
     /// Changes of interests, applied in one step.
-    Interest(Vec<(SubjectId, bool)>),
-    Publish(SubjectId, Bytes),
+    Interest(Vec<(Name, bool)>),
+    Publish(Name, Bytes),
     Ping,
     Ask(Request, Ticket),
     Close,
@@ -34,10 +34,10 @@ pub(super) enum ToNode {
     /// A published message and its publisher; `None` for a stored message.
     Message {
         from: Option<u32>,
-        name: SubjectId,
+        subject: Name,
         received: Received,
     },
-    Missed(SubjectId),
+    Missed(Name),
     Connected {
         kept: Option<u64>,
     },
@@ -46,8 +46,9 @@ pub(super) enum ToNode {
     Answer(Ticket, Event),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Link {
+    #[default]
     None,
     /// The adapter waits for its next attempt to connect.
     Waiting {
@@ -75,11 +76,9 @@ pub(super) struct Pending {
 
 #[derive(Clone, Debug)]
 pub(super) enum Request {
-    Store { to: SubjectId, id: Box<str>, age: Option<Duration>, envelope: Bytes },
-    After { of: SubjectId, seq: u64, count: u32, bytes: usize, from_leader: bool },
-    LastOf(Vec<SubjectId>),
-    Since(Duration),
-    Purge { of: SubjectId, before: u64 },
+    Store { to: Name, id: Box<str>, age: Option<Duration>, envelope: Bytes },
+    Fetch(Fetch),
+    Purge { of: Name, before: u64 },
 }
 
 impl Pending {
@@ -91,16 +90,16 @@ impl Pending {
         let ticket = self.ticket;
         match self.what {
             Request::Store { .. } => Event::NotStored { ticket, why: NotStored::Unconfirmed },
-            Request::After { .. } | Request::LastOf(_) => Event::Fetched { ticket, kept: None },
-            Request::Since(_) => Event::Since { ticket, behind: None },
+            Request::Fetch(Fetch::Since { .. }) => Event::Since { ticket, behind: None },
+            Request::Fetch(_) => Event::Fetched { ticket, kept: None },
             Request::Purge { .. } => Event::Purged { ticket, why: Some(NotStored::Unconfirmed) },
         }
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Client {
-    pub(super) prefix: Prefix,
+    pub(super) prefix: Option<Prefix>,
     pub(super) link: Link,
     /// The number of the current or last link; 0 before the first.
     pub(super) session: u64,
@@ -117,8 +116,8 @@ pub(super) struct Client {
     pub(super) group: usize,
     pub(super) lossy_per_million: u32,
 
-    wants: HashMap<SubjectId, Want, FixedState>,
-    dirty: Vec<SubjectId>,
+    wants: BTreeMap<Name, Want>,
+    dirty: Vec<Name>,
     pub(super) generation: u64,
     /// The generation that was sent to the broker and is not confirmed.
     asked: Option<u64>,
@@ -126,7 +125,7 @@ pub(super) struct Client {
     said_in_force: u64,
 
     /// Published envelopes that are not confirmed.
-    pub(super) outbox: VecDeque<(SubjectId, Bytes)>,
+    pub(super) outbox: VecDeque<(Name, Bytes)>,
     outbox_bytes: usize,
     /// How many envelopes of the outbox were sent over this link.
     sent: usize,
@@ -140,47 +139,14 @@ pub(super) struct Client {
     pub(super) inbox: VecDeque<Event>,
     inbox_max: usize,
     received: usize,
-    lost: Vec<SubjectId>,
+    lost: Vec<Name>,
     said_down: Option<Down>,
     pub(super) waker: Option<Waker>,
 }
 
 impl Client {
     pub(super) fn new(prefix: Prefix, inbox_max: usize, lossy_per_million: u32) -> Self {
-        Self {
-            prefix,
-            link: Link::None,
-            session: 0,
-            boot: 0,
-            attempts: 0,
-            dead_at_ns: None,
-            to_engine: Pipe::default(),
-            to_node: Pipe::default(),
-            cannot_send: false,
-            cannot_receive: false,
-            group: 0,
-            lossy_per_million,
-            wants: HashMap::with_hasher(FixedState::with_seed(0)),
-            dirty: Vec::new(),
-            generation: 0,
-            asked: None,
-            in_force: 0,
-            said_in_force: 0,
-            outbox: VecDeque::new(),
-            outbox_bytes: 0,
-            sent: 0,
-            pinged: None,
-            tickets: VecDeque::new(),
-            reported_epoch: None,
-            answers: 0,
-            was_full: false,
-            inbox: VecDeque::new(),
-            inbox_max,
-            received: 0,
-            lost: Vec::new(),
-            said_down: None,
-            waker: None,
-        }
+        Self { prefix: Some(prefix), inbox_max, lossy_per_million, ..Self::default() }
     }
 
     /// Whether the broker may have a link to it.
@@ -188,7 +154,7 @@ impl Client {
         matches!(self.link, Link::Connecting | Link::Up)
     }
 
-    pub(super) fn publish(&mut self, to: SubjectId, envelope: Bytes) -> Result<(), QueueFull> {
+    pub(super) fn publish(&mut self, to: Name, envelope: Bytes) -> Result<(), QueueFull> {
         let is_full = self.outbox.len() >= IN_FLIGHT_MAX
             || self.outbox_bytes.saturating_add(envelope.len()) > IN_FLIGHT_BYTES_MAX;
         if is_full && !self.outbox.is_empty() {
@@ -209,13 +175,13 @@ impl Client {
         Ok(())
     }
 
-    pub(super) fn want(&mut self, name: SubjectId, interest: &Interest, wanted: Wanted) {
-        let is_wanted = wanted == Wanted::Yes;
+    pub(super) fn want(&mut self, interest: &Interest, wanted: Wanted) {
+        let Some(prefix) = &self.prefix else { return };
+        let name = Name::from(prefix.filter(interest).as_str());
         let make = || Want { interest: interest.clone(), is_wanted: false, is_dirty: false };
-        let want = self.wants.entry(name).or_insert_with(make);
-        want.is_wanted = is_wanted;
-        if !want.is_dirty {
-            want.is_dirty = true;
+        let want = self.wants.entry(Name::clone(&name)).or_insert_with(make);
+        want.is_wanted = wanted == Wanted::Yes;
+        if !std::mem::replace(&mut want.is_dirty, true) {
             self.dirty.push(name);
         }
     }
@@ -251,11 +217,10 @@ impl Client {
         self.link = Link::Connecting;
         self.session += 1;
         for name in std::mem::take(&mut self.dirty) {
-            self.settle(name);
+            self.settle(&name);
         }
         self.asked = Some(self.generation);
-        let mut wanted: Vec<SubjectId> = self.wants.keys().copied().collect();
-        wanted.sort_unstable();
+        let wanted = self.wants.keys().map(Name::clone).collect();
         Command::Connect { session: self.session, wanted }
     }
 
@@ -278,21 +243,22 @@ impl Client {
     }
 
     /// The changes that were not sent, unless others are unconfirmed.
-    pub(super) fn take_changes(&mut self) -> Option<Vec<(SubjectId, bool)>> {
+    pub(super) fn take_changes(&mut self) -> Option<Vec<(Name, bool)>> {
         if self.asked.is_some() || self.in_force == self.generation {
             return None;
         }
         self.asked = Some(self.generation);
         let dirty = std::mem::take(&mut self.dirty);
-        Some(dirty.into_iter().map(|name| (name, self.settle(name))).collect())
+        let changes = dirty.into_iter().map(|name| (Name::clone(&name), self.settle(&name)));
+        Some(changes.collect())
     }
 
-    fn settle(&mut self, name: SubjectId) -> bool {
-        let Some(want) = self.wants.get_mut(&name) else { return false };
+    fn settle(&mut self, name: &Name) -> bool {
+        let Some(want) = self.wants.get_mut(name) else { return false };
         want.is_dirty = false;
         let is_wanted = want.is_wanted;
         if !is_wanted {
-            self.wants.remove(&name);
+            self.wants.remove(name);
         }
         is_wanted
     }
@@ -357,10 +323,10 @@ impl Client {
         }
     }
 
-    pub(super) fn next_unsent(&mut self) -> Option<(SubjectId, Bytes)> {
+    pub(super) fn next_unsent(&mut self) -> Option<(Name, Bytes)> {
         let (name, envelope) = self.outbox.get(self.sent)?;
         self.sent += 1;
-        Some((*name, envelope.clone()))
+        Some((Name::clone(name), envelope.clone()))
     }
 
     pub(super) fn begin_ping(&mut self) -> bool {
@@ -396,25 +362,21 @@ impl Client {
         self.inbox.push_back(event);
     }
 
-    pub(super) fn receive(
-        &mut self,
-        name: SubjectId,
-        whole: Option<SubjectId>,
-        received: Received,
-    ) {
+    pub(super) fn receive(&mut self, subject: &str, received: Received) {
         if self.received >= self.inbox_max {
-            return self.lose(name, whole);
+            return self.lose(subject);
         }
         self.received += 1;
         self.tell(Event::Received(received));
     }
 
     /// Records which interests would have received a lost message.
-    pub(super) fn lose(&mut self, name: SubjectId, whole: Option<SubjectId>) {
+    pub(super) fn lose(&mut self, subject: &str) {
         let is_said = !self.lost.is_empty();
-        for it in [Some(name), whole].into_iter().flatten() {
-            if self.wants.contains_key(&it) && !self.lost.contains(&it) {
-                self.lost.push(it);
+        for name in [Some(subject.to_owned()), whole(subject)].into_iter().flatten() {
+            let name = Name::from(name);
+            if self.wants.contains_key(&name) && !self.lost.contains(&name) {
+                self.lost.push(name);
             }
         }
         if !is_said && !self.lost.is_empty() {

@@ -1,14 +1,14 @@
 //! The broker: links, subscriptions, deliveries and storage.
 
 use bytes::Bytes;
-use simurgh_cluster::adapter::{NotStored, Number};
+use simurgh_cluster::adapter::{Fetch, NotStored, Number};
 use simurgh_cluster::{Event, Fetched, Received, Ticket};
 
 use super::LogEntry;
 use super::client::{Client, Command, Link, Request, ToNode};
 use super::state::{Linked, State};
 use super::stream::{Outcome, StoreRequest, Stream, unix_ms};
-use super::subjects::SubjectId;
+use super::subjects::{Name, republished, space};
 
 impl State {
     pub(super) fn receive_at_engine(&mut self, node: usize) {
@@ -20,9 +20,8 @@ impl State {
             Command::Interest(changes) if !is_gone => self.subscribe(node, changes),
             Command::Connect { .. } | Command::Interest(_) => {}
             Command::Publish(to, envelope) => {
-                let space = self.subjects.space(to);
-                let received = Received { space, envelope, stored: None, at_ms: 0 };
-                self.deliver(Some(node as u32), to, &received);
+                let received = Received { space: space(&to), envelope, stored: None, at_ms: 0 };
+                self.deliver(Some(node as u32), &to, &received);
             }
             Command::Ping => self.tell(node, ToNode::Pong),
             Command::Ask(what, ticket) => self.answer(node, what, ticket),
@@ -34,22 +33,22 @@ impl State {
         let now_ns = self.now_ns;
         match what {
             Request::Store { to, id, age, envelope } => {
-                let wish = StoreRequest { to, id: &id, age, envelope };
+                let wish = StoreRequest { to: &to, id: &id, age, envelope };
                 self.store(node, wish, ticket);
             }
-            Request::After { of, seq, count, bytes, from_leader } => {
+            Request::Fetch(Fetch::After { subject, seq, count, bytes, from_leader }) => {
                 let lag_ns = if from_leader { 0 } else { self.lag_ns() };
                 let as_of_ns = now_ns.saturating_sub(lag_ns);
-                let most = (count, bytes);
+                let (of, most) = (subject.as_str(), (count, bytes));
                 let kept = self.stream_of(node).map(|it| it.after(of, seq, most, now_ns, as_of_ns));
                 self.answer_fetch(node, ticket, kept);
             }
-            Request::LastOf(subjects) => {
+            Request::Fetch(Fetch::LastOf { subjects }) => {
                 let as_of_ns = now_ns.saturating_sub(self.lag_ns());
                 let kept = self.stream_of(node).map(|it| it.last_of(&subjects, now_ns, as_of_ns));
                 self.answer_fetch(node, ticket, kept);
             }
-            Request::Since(age) => {
+            Request::Fetch(Fetch::Since { age, .. }) => {
                 let behind = self.stream_of(node).map(|it| it.since(age, now_ns));
                 if behind.is_some() || self.engine.stream.is_none() {
                     let behind = behind.flatten();
@@ -57,7 +56,7 @@ impl State {
                 }
             }
             Request::Purge { of, before } => {
-                let why = match self.stream_of(node).map(|it| it.purge(of, before, now_ns)) {
+                let why = match self.stream_of(node).map(|it| it.purge(&of, before, now_ns)) {
                     Some(()) => None,
                     None if self.engine.stream.is_some() => return,
                     None => Some(keeps_nothing()),
@@ -74,9 +73,9 @@ impl State {
         }
     }
 
-    fn link(&mut self, node: usize, session: u64, wanted: Vec<SubjectId>) {
+    fn link(&mut self, node: usize, session: u64, wanted: Vec<Name>) {
         self.unsubscribe(node);
-        for &name in &wanted {
+        for name in &wanted {
             self.subjects.subscribe(node as u32, name, true);
         }
         if let Some(linked) = self.engine.links.get_mut(node) {
@@ -87,16 +86,16 @@ impl State {
         self.tell(node, ToNode::Connected { kept });
     }
 
-    fn subscribe(&mut self, node: usize, changes: Vec<(SubjectId, bool)>) {
+    fn subscribe(&mut self, node: usize, changes: Vec<(Name, bool)>) {
         let Some(linked) = self.engine.links.get_mut(node).and_then(Option::as_mut) else { return };
         for (name, is_wanted) in changes {
-            self.subjects.subscribe(node as u32, name, is_wanted);
+            self.subjects.subscribe(node as u32, &name, is_wanted);
             if is_wanted {
                 linked.subscriptions.push(name);
             }
         }
         if linked.subscriptions.len() >= linked.compact_at {
-            linked.subscriptions.retain(|name| self.subjects.is_subscribed(node as u32, *name));
+            linked.subscriptions.retain(|name| self.subjects.is_subscribed(node as u32, name));
             linked.subscriptions.sort_unstable();
             linked.subscriptions.dedup();
             linked.compact_at = 2 * linked.subscriptions.len() + 64;
@@ -114,18 +113,18 @@ impl State {
     fn store(&mut self, node: usize, wish: StoreRequest<'_>, ticket: Ticket) {
         let now_ns = self.now_ns;
         let keeps = self.engine.stream.is_some();
-        let (to, envelope) = (wish.to, wish.envelope.clone());
+        let (to, envelope) = (republished(wish.to), wish.envelope.clone());
         let outcome = self.stream_of(node).map(|it| it.store(wish, now_ns));
         let answer = match outcome {
             Some(Outcome::New(number)) => {
                 // A broker may answer before or after it publishes.
                 let stored = Event::Stored { ticket, seq: number.seq, is_duplicate: false };
                 if self.rng.happens(500_000) {
-                    self.republish(to, envelope, number);
+                    self.republish(&to, envelope, number);
                     stored
                 } else {
                     self.tell(node, ToNode::Answer(ticket, stored));
-                    return self.republish(to, envelope, number);
+                    return self.republish(&to, envelope, number);
                 }
             }
             Some(Outcome::Duplicate(seq)) => Event::Stored { ticket, seq, is_duplicate: true },
@@ -136,12 +135,11 @@ impl State {
         self.tell(node, ToNode::Answer(ticket, answer));
     }
 
-    fn republish(&mut self, to: SubjectId, envelope: Bytes, number: Number) {
+    fn republish(&mut self, to: &Name, envelope: Bytes, number: Number) {
         if self.config.has_log {
             self.engine.log.push(LogEntry::Stored(number.seq, envelope.clone()));
         }
-        let to = self.subjects.republished(to);
-        let (space, at_ms) = (self.subjects.space(to), unix_ms(self.now_ns));
+        let (space, at_ms) = (space(to), unix_ms(self.now_ns));
         let received = Received { space, envelope, stored: Some(number), at_ms };
         self.deliver(None, to, &received);
     }
@@ -153,13 +151,10 @@ impl State {
     }
 
     /// Delivers a message to all subscribed nodes except its publisher.
-    fn deliver(&mut self, from: Option<u32>, name: SubjectId, received: &Received) {
+    fn deliver(&mut self, from: Option<u32>, subject: &Name, received: &Received) {
         let Self { subjects, clients, rng, config, engine, now_ns, .. } = self;
-        let from_group = |clients: &[Client]| {
-            from.and_then(|from| clients.get(from as usize)).map_or(0, |it| it.group)
-        };
-        let group = from_group(clients);
-        for node in subjects.receivers(name).filter(|node| Some(*node) != from) {
+        let group = from.and_then(|from| clients.get(from as usize)).map_or(0, |it| it.group);
+        for node in subjects.receivers(subject).filter(|node| Some(*node) != from) {
             let linked = engine.links.get(node as usize).and_then(Option::as_ref);
             let (Some(linked), Some(client)) = (linked, clients.get_mut(node as usize)) else {
                 continue;
@@ -179,8 +174,12 @@ impl State {
                 continue;
             }
             let told = match rng.happens(client.lossy_per_million) {
-                true => ToNode::Missed(name),
-                false => ToNode::Message { from, name, received: received.clone() },
+                true => ToNode::Missed(Name::clone(subject)),
+                false => ToNode::Message {
+                    from,
+                    subject: Name::clone(subject),
+                    received: received.clone(),
+                },
             };
             let told = match rng.happens(config.reorder_per_million) {
                 true => overtake(client, from, linked.session, told),
@@ -189,8 +188,8 @@ impl State {
             let at_ns = *now_ns + rng.within(&config.delay_ns);
             client.to_node.push(at_ns, (linked.session, told));
             if is_stored && rng.happens(config.double_per_million) {
-                let (from, received) = (None, received.clone());
-                let again = ToNode::Message { from, name, received };
+                let (from, subject, received) = (None, Name::clone(subject), received.clone());
+                let again = ToNode::Message { from, subject, received };
                 client.to_node.push(at_ns, (linked.session, again));
             }
         }
@@ -216,7 +215,7 @@ impl State {
 
     pub(super) fn unsubscribe(&mut self, node: usize) {
         let Some(linked) = self.engine.links.get_mut(node).and_then(Option::take) else { return };
-        for name in linked.subscriptions {
+        for name in &linked.subscriptions {
             self.subjects.subscribe(node as u32, name, false);
         }
     }

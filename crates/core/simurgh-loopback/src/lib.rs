@@ -146,23 +146,9 @@ impl Network {
         let stream = config.kept.clone().map(|limits| Stream::new(limits, rng.next()));
         let epoch = stream.as_ref().map(|it| it.epoch).filter(|_| config.has_log);
         let log = epoch.map(|epoch| LogEntry::Remade { epoch, head: 0 }).into_iter().collect();
-        let engine = Engine {
-            is_alive: true,
-            is_frozen: false,
-            has_no_leader: false,
-            boot: 0,
-            stream,
-            log,
-            links: Vec::new(),
-        };
-        let state = State {
-            now_ns: 0,
-            rng,
-            config,
-            subjects: Subjects::new(),
-            clients: Vec::new(),
-            engine,
-        };
+        let engine = Engine { is_alive: true, stream, log, ..Engine::default() };
+        let (now_ns, subjects, clients) = (0, Subjects::default(), Vec::new());
+        let state = State { now_ns, rng, config, subjects, clients, engine };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -305,27 +291,17 @@ impl Network {
     pub fn is_heard(&self, node: usize, topic: &str) -> bool {
         with(&self.state, |state| {
             let client = state.clients.get(node).filter(|it| it.link == Link::Up);
-            let Some(subject) = client.map(|it| it.prefix.topic(Space::Broadcast, topic)) else {
-                return false;
-            };
-            let name = state.subjects.of(subject.as_str());
-            state.subjects.receivers(name).any(|it| it as usize == node)
+            let prefix = client.and_then(|it| it.prefix.as_ref());
+            let subject = prefix.map(|prefix| prefix.topic(Space::Broadcast, topic));
+            subject.is_some_and(|subject| {
+                state.subjects.receivers(subject.as_str()).any(|it| it as usize == node)
+            })
         })
     }
 
     /// How many topics and buckets of topics a node wants.
     pub fn wanted_topics(&self, node: usize) -> usize {
         with(&self.state, |state| state.clients.get(node).map_or(0, Client::wanted_topics))
-    }
-
-    /// Removes the stored messages of a subject; numbers do not restart.
-    pub fn purge(&self, subject: &Subject) {
-        with(&self.state, |state| {
-            let (name, now_ns) = (state.subjects.of(subject.as_str()), state.now_ns);
-            if let Some(kept) = state.engine.stream.as_mut() {
-                kept.purge(name, u64::MAX, now_ns);
-            }
-        });
     }
 
     fn change(&self, node: usize, change: impl FnOnce(&mut Client)) {
@@ -371,16 +347,14 @@ impl Adapter for Loopback {
         ticket: Ticket,
     ) -> Result<(), QueueFull> {
         with(&self.state, |state| {
-            let (to, id) = (state.subjects.of(to.as_str()), id.into());
+            let (to, id) = (to.as_str().into(), id.into());
             state.ask(self.node, Request::Store { to, id, age, envelope }, ticket)
         })
     }
 
     fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull> {
-        with(&self.state, |state| {
-            let of = state.subjects.of(of.as_str());
-            state.ask(self.node, Request::Purge { of, before }, ticket)
-        })
+        let of = of.as_str().into();
+        with(&self.state, |state| state.ask(self.node, Request::Purge { of, before }, ticket))
     }
 
     fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation {
@@ -388,10 +362,7 @@ impl Adapter for Loopback {
     }
 
     fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull> {
-        with(&self.state, |state| {
-            let what = state.request(what);
-            state.ask(self.node, what, ticket)
-        })
+        with(&self.state, |state| state.ask(self.node, Request::Fetch(what), ticket))
     }
 
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {

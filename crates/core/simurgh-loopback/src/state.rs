@@ -3,12 +3,12 @@
 use std::task::Waker;
 
 use bytes::Bytes;
-use simurgh_cluster::adapter::{Fetch, TICKET_SECONDS_MAX};
+use simurgh_cluster::adapter::TICKET_SECONDS_MAX;
 use simurgh_cluster::{Generation, Interest, QueueFull, SplitMix64, Subject, Ticket, Wanted};
 
 use super::client::{Client, Command, Link, Pending, Request, ToNode};
 use super::stream::Stream;
-use super::subjects::{SubjectId, Subjects};
+use super::subjects::{Name, Subjects};
 use super::{LogEntry, NetworkConfig};
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct State {
     pub(super) engine: Engine,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Engine {
     pub(super) is_alive: bool,
     pub(super) is_frozen: bool,
@@ -39,7 +39,7 @@ pub(super) struct Engine {
 pub(super) struct Linked {
     pub(super) session: u64,
     /// May contain ended subscriptions and duplicates.
-    pub(super) subscriptions: Vec<SubjectId>,
+    pub(super) subscriptions: Vec<Name>,
     pub(super) compact_at: usize,
 }
 
@@ -110,7 +110,7 @@ impl State {
         to: &Subject,
         envelope: Bytes,
     ) -> Result<(), QueueFull> {
-        let to = self.subjects.of(to.as_str());
+        let to = to.as_str().into();
         self.clients.get_mut(node).ok_or(QueueFull)?.publish(to, envelope)?;
         self.send_published(node);
         Ok(())
@@ -131,25 +131,9 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn request(&mut self, what: Fetch) -> Request {
-        match what {
-            Fetch::After { subject, seq, count, bytes, from_leader } => {
-                let of = self.subjects.of(subject.as_str());
-                Request::After { of, seq, count, bytes, from_leader }
-            }
-            Fetch::LastOf { subjects } => Request::LastOf(
-                subjects.iter().map(|subject| self.subjects.of(subject.as_str())).collect(),
-            ),
-            Fetch::Since { age, .. } => Request::Since(age),
-        }
-    }
-
     pub(super) fn interest(&mut self, node: usize, changes: &[(Interest, Wanted)]) -> Generation {
         let Some(client) = self.clients.get_mut(node) else { return Generation(0) };
-        for (interest, wanted) in changes {
-            let filter = client.prefix.filter(interest);
-            client.want(self.subjects.of(filter.as_str()), interest, *wanted);
-        }
+        changes.iter().for_each(|(interest, wanted)| client.want(interest, *wanted));
         client.generation += 1;
         let generation = Generation(client.generation);
         if client.link == Link::Up {
@@ -292,10 +276,8 @@ impl State {
             return;
         }
         match told {
-            ToNode::Message { name, received, .. } => {
-                client.receive(name, self.subjects.whole(name), received);
-            }
-            ToNode::Missed(name) => client.lose(name, self.subjects.whole(name)),
+            ToNode::Message { subject, received, .. } => client.receive(&subject, received),
+            ToNode::Missed(subject) => client.lose(&subject),
             ToNode::Connected { kept } => {
                 client.confirm_interests();
                 self.finish_link(node, kept);

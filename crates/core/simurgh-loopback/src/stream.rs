@@ -1,15 +1,11 @@
 //! The broker's storage: one stream over all subjects, with a count and an age for each.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
 use simurgh_cluster::adapter::{ID_SECONDS, LAST_OF_MAX, Number};
-use simurgh_cluster::{Fetched, Received, Space};
-
-use super::subjects::SubjectId;
+use simurgh_cluster::{Fetched, Received, Space, Subject};
 
 /// The most by which a copy lags behind.
 const LAG_NS_MAX: u64 = 10_000_000_000;
@@ -35,13 +31,13 @@ impl Default for StreamLimits {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) limits: StreamLimits,
     pub(super) epoch: u64,
     pub(super) seq: u64,
-    subjects: HashMap<SubjectId, VecDeque<Entry>, FixedState>,
-    ids: HashMap<Box<str>, u64, FixedState>,
+    subjects: BTreeMap<Box<str>, VecDeque<Entry>>,
+    ids: BTreeMap<Box<str>, u64>,
     ages: VecDeque<(u64, Box<str>)>,
     /// When the last numbers were assigned, oldest first.
     recent: VecDeque<(u64, u64)>,
@@ -60,7 +56,7 @@ struct Entry {
 
 #[derive(Debug)]
 pub(super) struct StoreRequest<'a> {
-    pub(super) to: SubjectId,
+    pub(super) to: &'a str,
     pub(super) id: &'a str,
     pub(super) age: Option<Duration>,
     pub(super) envelope: Bytes,
@@ -75,16 +71,7 @@ pub(super) enum Outcome {
 
 impl Stream {
     pub(super) fn new(limits: StreamLimits, epoch: u64) -> Self {
-        let map = || FixedState::with_seed(epoch);
-        Self {
-            limits,
-            epoch,
-            seq: 0,
-            subjects: HashMap::with_hasher(map()),
-            ids: HashMap::with_hasher(map()),
-            ages: VecDeque::new(),
-            recent: VecDeque::new(),
-        }
+        Self { limits, epoch, ..Self::default() }
     }
 
     /// Sets the storage back to an earlier time and begins a new epoch, as far as its state then is
@@ -114,7 +101,7 @@ impl Stream {
         while self.recent.get(1).is_some_and(|it| now_ns.saturating_sub(it.0) >= LAG_NS_MAX) {
             self.recent.pop_front();
         }
-        let entries = self.subjects.entry(to).or_default();
+        let entries = self.subjects.entry(to.into()).or_default();
         forget_old(entries, now_ns);
         let prev = present(entries, now_ns).last().map_or(0, |it| it.seq);
         let whole_seconds = |age: Duration| age.as_secs().max(1).saturating_mul(1_000_000_000);
@@ -144,7 +131,7 @@ impl Stream {
     /// one, from a copy that has what was stored up to `as_of_ns`.
     pub(super) fn after(
         &mut self,
-        of: SubjectId,
+        of: &str,
         seq: u64,
         (count, bytes): (u32, usize),
         now_ns: u64,
@@ -152,7 +139,7 @@ impl Stream {
     ) -> Fetched {
         let head = self.head(as_of_ns);
         let nothing = || Fetched { messages: Vec::new(), head, is_all: true };
-        let Some(entries) = self.subjects.get_mut(&of) else { return nothing() };
+        let Some(entries) = self.subjects.get_mut(of) else { return nothing() };
         forget_old(entries, now_ns);
         let start = entries.partition_point(|it| it.seq <= seq);
         let end = entries.partition_point(|it| it.seq <= head);
@@ -177,16 +164,11 @@ impl Stream {
     }
 
     /// The last message on each of these subjects, oldest first, from such a copy.
-    pub(super) fn last_of(
-        &mut self,
-        subjects: &[SubjectId],
-        now_ns: u64,
-        as_of_ns: u64,
-    ) -> Fetched {
+    pub(super) fn last_of(&mut self, subjects: &[Subject], now_ns: u64, as_of_ns: u64) -> Fetched {
         let head = self.head(as_of_ns);
         let mut last = Vec::new();
         for of in subjects.iter().take(LAST_OF_MAX) {
-            let Some(entries) = self.subjects.get_mut(of) else { continue };
+            let Some(entries) = self.subjects.get_mut(of.as_str()) else { continue };
             forget_old(entries, now_ns);
             let known = entries.iter().rfind(|it| it.seq <= head && it.is_there(as_of_ns));
             last.extend(known.map(|it| it.received(0)));
@@ -212,8 +194,8 @@ impl Stream {
     }
 
     /// Removes the stored messages of a subject before a number; numbers do not restart.
-    pub(super) fn purge(&mut self, subject: SubjectId, before: u64, now_ns: u64) {
-        let entries = self.subjects.get_mut(&subject).into_iter().flatten();
+    pub(super) fn purge(&mut self, subject: &str, before: u64, now_ns: u64) {
+        let entries = self.subjects.get_mut(subject).into_iter().flatten();
         let old = entries.filter(|it| it.seq < before);
         old.for_each(|it| it.gone_ns = it.gone_ns.or(Some(now_ns)));
     }

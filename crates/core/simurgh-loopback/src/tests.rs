@@ -157,7 +157,7 @@ fn replica_lags_behind_the_leader() {
     };
     assert_eq!(fetch(false, 1), (0, 0, true));
     with(&network.state, |state| {
-        let to = state.subjects.of(subject.as_str());
+        let to = subject.as_str().into();
         let what = Request::Store { to, id: "x".into(), age: None, envelope: Bytes::new() };
         state.ask(0, what, Ticket(2))
     })

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::kit::run::run_seeds;
 use clap::Parser;
 
-use crate::world::{Plan, World, found};
+use crate::world::{Plan, World};
 
 /// Runs whole servers in one thread, from seeds, and holds what clients hear against what they
 /// were to hear.
@@ -25,9 +25,6 @@ struct Options {
     /// Several nodes, with or without a history; a step is an operation
     #[arg(long)]
     cluster: bool,
-    /// Seeds of several nodes that once failed, each with its own steps
-    #[arg(long, requires = "cluster", conflicts_with_all = ["seed", "seeds", "minutes"])]
-    found: bool,
     /// Steps of each seed
     #[arg(long, default_value_t = 2000)]
     steps: usize,
@@ -72,12 +69,8 @@ pub fn main() -> ExitCode {
 
 /// Runs seeds of one kind; returns whether all passed.
 fn run_world(options: &Options, seeds: Seeds, world: World) -> bool {
-    let seeds: Box<dyn Iterator<Item = (u64, usize)> + Send> = match world {
-        World::Cluster if options.found => Box::new(found::PLAIN.into_iter()),
-        World::ClusterHistory if options.found => Box::new(found::WITH_HISTORY.into_iter()),
-        _ => Box::new(seeds.map(|seed| (seed, options.steps))),
-    };
-    let plan = |(seed, steps)| (seed, steps, Plan::new(world, seed, steps));
+    let steps = options.steps;
+    let plan = |seed| (seed, steps, Plan::new(world, seed, steps));
     run_seeds(options.jobs, seeds.map(plan))
 }
 

@@ -17,7 +17,7 @@ pub fn fuzz(data: &[u8]) {
     let Some((seed, data)) = data.split_first_chunk::<2>() else { return };
     let mut plan = Plan::new(World::Node, u64::from(u16::from_le_bytes(*seed)), usize::MAX);
     // The fuzzer would report a panic of the application as a finding.
-    plan.single.iter_mut().for_each(|single| single.panics = 0);
+    plan.app.panics = 0;
     let (ops, _) = data.as_chunks::<OP_BYTES>();
     let ops: Vec<_> = ops.iter().take(OPS_MAX).map(operation).collect();
     if let Some(failure) = run(&plan, &ops, false).failure {

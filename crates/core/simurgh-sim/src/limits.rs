@@ -117,21 +117,3 @@ pub(crate) fn lifetime(word: u32) -> Option<Duration> {
         _ => part * 4_000,
     }))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn random_limits_are_all_passed_to_the_core() {
-        for seed in 0..2_000 {
-            let limits = Limits::of(&mut Rng::with_seed(seed));
-            let drawn = limits.socket.iter().chain(&limits.channel).flatten().count();
-            let SocketLimits { joins, messages, bytes, presence_calls } = limits.of_socket();
-            let of_socket = [joins, messages, bytes, presence_calls];
-            let ChannelLimits { messages, bytes, presence_calls, .. } = limits.of_channel();
-            let of_channel = [messages, bytes, presence_calls];
-            assert_eq!(of_socket.iter().chain(&of_channel).flatten().count(), drawn, "{limits:?}");
-        }
-    }
-}

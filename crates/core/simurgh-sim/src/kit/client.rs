@@ -17,6 +17,13 @@ pub(crate) struct Connection {
     /// Its number among all connections.
     pub(crate) number: u32,
     pub(crate) decoder: Decoder,
+    pub(crate) wire: Wire,
+    /// The ref of its last message.
+    pub(crate) refs: u32,
+    /// How many messages with refs outside its session it has sent.
+    pub(crate) odd: u32,
+    /// When its long-poll session was last polled; `None` for other connections.
+    pub(crate) polled_ns: Option<u64>,
 }
 
 /// What a client reads.

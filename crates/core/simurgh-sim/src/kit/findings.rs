@@ -25,6 +25,7 @@ impl Counts {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
     }

@@ -19,9 +19,15 @@ pub(crate) mod presence;
 pub(crate) mod presences;
 pub(crate) mod refs;
 pub(crate) mod run;
-pub(crate) mod setup;
 pub(crate) mod topics;
 pub(crate) mod transport;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks, also after a panic: applications panic on purpose.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// No payload, channel or connection.
 pub(crate) const NONE: u32 = u32::MAX;

@@ -26,6 +26,8 @@ pub(crate) struct Presences {
     entries: Vec<Entry>,
     held: BTreeMap<(u32, u8), u32>,
     refs: HashMap<PhxRef, u32>,
+    /// How often a presence began or ended.
+    pub(crate) changes: u64,
     /// Calls without an effect: repeats, strays, and entries beyond the most of a channel.
     pub(crate) refused: u64,
 }
@@ -56,6 +58,7 @@ impl Presences {
             return;
         }
         self.held.insert((chan, key), number);
+        self.changes += 1;
         self.end(held);
         self.may_send(number);
         self.entries.get_mut(number as usize).into_iter().for_each(|it| it.is_live = true);
@@ -73,6 +76,7 @@ impl Presences {
     }
 
     fn end(&mut self, number: Option<u32>) {
+        self.changes += 1;
         let entry = number.and_then(|it| self.entries.get_mut(it as usize));
         entry.into_iter().for_each(|it| it.is_live = false);
     }

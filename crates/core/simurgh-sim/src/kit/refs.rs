@@ -64,25 +64,3 @@ pub(crate) fn is_too_long(number: u32) -> bool {
 fn is_bare(number: u32) -> bool {
     number / EACH == FORMS
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn generated_ref_is_parsed_back() {
-        for form in 0..=FORMS {
-            for n in [1, 17, 1_000_001] {
-                let it = in_form(n, form);
-                assert_eq!(number(of(it).raw(), false), it);
-                assert_eq!(is_too_long(it), form == 2);
-                assert_eq!(of(it).field().len(), field_bytes(it));
-            }
-        }
-        assert_eq!((number("null", false), of(0)), (0, Ref::Null));
-        let bare = of(in_form(7, FORMS));
-        assert_eq!(number(&format!("\"{}\"", bare.raw()), false), STRANGE);
-        assert_eq!(number("\"12r\"", false), STRANGE);
-        assert_eq!(of(in_form(7, 1)).raw().len(), BYTES_MAX);
-    }
-}

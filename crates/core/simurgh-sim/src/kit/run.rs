@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::kit::findings::{Counts, Failure, Findings, guarded};
-use crate::kit::setup::locked;
+use crate::kit::locked;
 use crate::world::{Op, Plan, Simulation};
 
 /// A bound on how often a failing run is tried again, to shrink it.

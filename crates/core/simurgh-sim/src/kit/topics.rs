@@ -28,18 +28,18 @@ impl Topics {
             _ => [TOPIC_BYTES_MAX, FIELD_BYTES_MAX + 1, TOPIC_BYTES_MAX - 1, 7][n % 4],
         };
         let name = |bytes: usize, n: usize| format!("rooms:{}{n}", "x".repeat(bytes - 7));
-        let rooms_of = (0..rooms).map(|n| name(bytes(n), n));
-        let fixed = ["other:0", "phoenix", "plain:0"].map(str::to_owned);
-        let ids = (0..IDS).map(|n| format!("ids:{n}"));
-        let mut names: Vec<String> = rooms_of.chain(fixed).chain(ids).collect();
-        let over = (long > 1).then_some(names.len() as u8);
-        names.extend(over.map(|_| name(TOPIC_BYTES_MAX + 1, 9)));
-        Self { names, rooms, over }
+        let mut topics = Self::named((0..rooms).map(|n| name(bytes(n), n)).collect());
+        topics.over = (long > 1).then_some(topics.names.len() as u8);
+        topics.names.extend(topics.over.map(|_| name(TOPIC_BYTES_MAX + 1, 9)));
+        topics
     }
 
     /// Rooms with these names.
-    pub(crate) fn named(names: Vec<String>) -> Self {
-        Self { rooms: names.len(), names, over: None }
+    pub(crate) fn named(mut names: Vec<String>) -> Self {
+        let rooms = names.len();
+        names.extend(["other:0", "phoenix", "plain:0"].map(str::to_owned));
+        names.extend((0..IDS).map(|n| format!("ids:{n}")));
+        Self { names, rooms, over: None }
     }
 
     /// Whether a binary frame has no room for its name.
@@ -76,13 +76,17 @@ impl Topics {
     pub(crate) fn number(&self, name: &str) -> Option<u8> {
         let digit = || name.bytes().next_back().map_or(0, |it| usize::from(it.wrapping_sub(b'0')));
         let guess = match name.as_bytes().first()? {
-            b'r' if digit() == 9 => usize::from(self.over?),
+            b'r' if digit() == 9 => self.over.map_or(9, usize::from),
             b'r' => digit(),
             b'i' => usize::from(self.id(digit())),
             b'o' => self.rooms,
             _ if name == "phoenix" => self.rooms + 1,
             _ => self.rooms + 2,
         };
-        (self.names.get(guess).is_some_and(|it| it == name)).then_some(guess as u8)
+        match self.names.get(guess).is_some_and(|it| it == name) {
+            true => Some(guess as u8),
+            // Names in one bucket have any digits.
+            false => self.names.iter().position(|it| it == name).map(|at| at as u8),
+        }
     }
 }

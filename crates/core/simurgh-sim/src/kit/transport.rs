@@ -17,7 +17,7 @@ use crate::kit::delivery::{Delivery, DeliveryKind, letter};
 use crate::kit::fault::Fault;
 use crate::kit::payload::{self, hashed};
 use crate::kit::peer::{Peer, Value};
-use crate::kit::setup::Setup;
+use crate::world::Shared as World;
 
 /// The number of the transport of long-poll sessions, as sockets have it.
 pub(crate) const POLLED: u8 = 1;
@@ -33,7 +33,7 @@ struct Place {
 /// The simulated transport of one shard.
 #[derive(Default)]
 pub(crate) struct Transport {
-    setup: Arc<Setup>,
+    shared: Arc<World>,
     /// When the current turn began.
     pub(crate) now: Now,
     /// The last reading of its clock, in nanoseconds.
@@ -84,14 +84,14 @@ impl<B> Drop for Counted<B> {
 }
 
 impl Transport {
-    pub(crate) fn new(setup: Arc<Setup>) -> Self {
-        Self { setup, jumps: Cell::new(1), ..Self::default() }
+    pub(crate) fn new(shared: Arc<World>) -> Self {
+        Self { shared, jumps: Cell::new(1), ..Self::default() }
     }
 
     /// The same for another core. Its keys continue, so that old keys find nothing.
     pub(crate) fn again(self) -> Self {
-        let Self { setup, now, clock, jumps, places, free, frames, hash, .. } = self;
-        Self { setup, now, clock, jumps, places, free, frames, hash, ..Self::default() }
+        let Self { shared, now, clock, jumps, places, free, frames, hash, .. } = self;
+        Self { shared, now, clock, jumps, places, free, frames, hash, ..Self::default() }
     }
 
     /// A turn begins or continues at this time; `jumps` seeds the steps of the clock.
@@ -174,7 +174,7 @@ impl Transport {
     /// Writes what this turn has sent, cuts slow peers, and removes those that are to end.
     pub(crate) fn flush(&mut self) {
         let now_ns = self.now.ns;
-        let max = self.setup.config.outbound_bytes_max;
+        let max = self.shared.plan.config.outbound_bytes_max;
         for at in 0..self.dirty.len() {
             let Some(key) = self.dirty.get(at).copied() else { break };
             let Some(peer) = self.peer_mut(key) else { continue };
@@ -199,7 +199,7 @@ impl Transport {
 
     /// Finds peers whose output does not move.
     pub(crate) fn judge(&mut self) {
-        let after_ns = self.setup.config.slow_after.as_nanos() as u64;
+        let after_ns = self.shared.plan.config.slow_after.as_nanos() as u64;
         let now_ns = self.now.ns;
         let stands = |it: &Peer| !it.queue.is_empty() && it.stands_since_ns + after_ns < now_ns;
         let all = self.places.iter().filter_map(|it| it.peer.as_deref());
@@ -240,20 +240,20 @@ impl Transport {
     fn put(&mut self, key: Key, bytes: &[u8]) {
         self.hash = hashed(self.hash, bytes);
         self.count_sent();
-        let setup = Arc::clone(&self.setup);
+        let shared = Arc::clone(&self.shared);
         let Some(peer) = self.peer_mut(key) else { return };
-        if setup.faults.happens(Fault::Lose) {
+        if shared.faults.happens(Fault::Lose) {
             return;
         }
-        if setup.faults.happens(Fault::Swap) && peer.held_back.is_empty() {
+        if shared.faults.happens(Fault::Swap) && peer.held_back.is_empty() {
             peer.held_back = bytes.to_vec();
             return;
         }
         peer.span.extend_from_slice(bytes);
-        if setup.faults.happens(Fault::Garble) {
+        if shared.faults.happens(Fault::Garble) {
             garble(&mut peer.span);
         }
-        if setup.faults.happens(Fault::Double) {
+        if shared.faults.happens(Fault::Double) {
             peer.span.extend_from_slice(bytes);
         }
         if !peer.held_back.is_empty() {
@@ -268,7 +268,7 @@ impl Transport {
 
     /// Sends now, if nothing is before it; returns whether something waits.
     fn put_now(&mut self, key: Key, bytes: &[u8]) -> bool {
-        let (now_ns, max) = (self.now.ns, self.setup.config.outbound_bytes_max);
+        let (now_ns, max) = (self.now.ns, self.shared.plan.config.outbound_bytes_max);
         let Some(peer) = self.peer(key) else { return false };
         if peer.is_over() {
             return !peer.queue.is_empty();
@@ -287,17 +287,17 @@ impl Transport {
         let word = [line.word, line.kind as u8, topic.unwrap_or(255)];
         let refs = u64::from(line.id) << 32 | u64::from(line.msg_ref ^ line.join_ref << 16);
         self.hash = hashed(hashed(self.hash, &word), &refs.to_le_bytes());
-        let setup = Arc::clone(&self.setup);
-        if setup.faults.happens(Fault::Lose) {
+        let shared = Arc::clone(&self.shared);
+        if shared.faults.happens(Fault::Lose) {
             return;
         }
         let mut line = line;
-        if line.kind == DeliveryKind::Reply && setup.faults.happens(Fault::Misref) {
+        if line.kind == DeliveryKind::Reply && shared.faults.happens(Fault::Misref) {
             line.msg_ref += 1;
         }
         if let Some(peer) = self.peer_mut(key) {
             peer.heard.push(Value::Delivery(topic, line, sum));
-            if setup.faults.happens(Fault::Double) {
+            if shared.faults.happens(Fault::Double) {
                 peer.heard.push(Value::Delivery(topic, line, sum));
             }
         }
@@ -320,11 +320,11 @@ impl Sockets for Transport {
         bits ^= bits >> 7;
         bits ^= bits << 17;
         self.jumps.set(bits);
-        let most = u64::from(self.setup.jump_ns).max(1);
+        let most = u64::from(self.shared.plan.jump_ns).max(1);
         let clock = self.clock.get() + 1 + bits % most;
         self.clock.set(clock);
         self.slice_ns.set(self.slice_ns.get().min(clock));
-        if self.setup.faults.happens(Fault::Freeze) {
+        if self.shared.faults.happens(Fault::Freeze) {
             self.is_frozen.set(true);
         }
         if self.is_frozen.get() { self.slice_ns.get() } else { clock }
@@ -414,7 +414,7 @@ impl Sockets for Transport {
 
     fn deliver(&mut self, key: Key, message: &ServerMessage<'_>) {
         self.count_sent();
-        let (topic, line, sum) = Delivery::of(&self.setup.topics, message);
+        let (topic, line, sum) = Delivery::of(&self.shared.plan.topics, message);
         self.hear_line(key, topic, line, sum);
     }
 
@@ -428,7 +428,7 @@ impl Sockets for Transport {
         for broadcast in broadcasts {
             let id = payload::parse(broadcast.payload()).0;
             let line = Delivery::event(letter(broadcast.event()), 0, id);
-            let topic = self.setup.topics.number(broadcast.topic());
+            let topic = self.shared.plan.topics.number(broadcast.topic());
             self.hear_line(key, topic, line, payload::sum(broadcast.payload()));
             heard += 1;
         }
@@ -436,7 +436,7 @@ impl Sockets for Transport {
     }
 
     fn deliver_close(&mut self, key: Key, code: Option<CloseCode>) {
-        let recodes = self.setup.faults.happens(Fault::Recode);
+        let recodes = self.shared.faults.happens(Fault::Recode);
         if let Some(peer) = self.peer_mut(key) {
             let code = code.map(|code| if recodes { 4_000 } else { code.0 });
             peer.heard.push(Value::Close(code));

@@ -1,6 +1,5 @@
 //! The simulated world: nodes, each with the cores of its shards and its part in a cluster by the
-//! loopback adapter; or one node without a broker, with histories ([`alone`]) or without
-//! ([`single`]). Links, the broker and nodes fail and return. What members receive, which
+//! loopback adapter; or one node without a broker, with histories ([`alone`]) or without. Links, the broker and nodes fail and return. What members receive, which
 //! presences they see, and which sockets are closed is compared with what was sent on all nodes.
 //!
 //! ```text
@@ -14,35 +13,35 @@
 
 mod alone;
 mod app;
-mod client;
-pub(crate) mod found;
 mod ledger;
 mod node;
 mod plan;
 mod running;
 mod simulation;
-mod single;
 mod thread;
+mod view;
 
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use simurgh_core::LinkedWork;
 
-use crate::kit::setup::{Setup, locked};
+use crate::kit::fault::Faults;
+use crate::kit::locked;
 
+pub(crate) use crate::world::app::KINDS;
 pub(crate) use crate::world::ledger::Ledger;
 use crate::world::node::SimNode;
 pub(crate) use crate::world::plan::{Op, Plan, World};
 pub(crate) use crate::world::simulation::{Shard, Simulation};
-pub(crate) use crate::world::single::KINDS;
 
 /// What the nodes, applications and clients of a run share: the plan, and a ledger of what has
 /// happened, by which the outcome is checked.
+#[derive(Default)]
 pub(crate) struct Shared {
     ledger: Mutex<Ledger>,
     pub(crate) plan: Arc<Plan>,
-    pub(crate) setup: Arc<Setup>,
+    pub(crate) faults: Faults,
     /// The next work that is linked to a channel.
     pub(crate) linking: Mutex<Option<Box<dyn LinkedWork>>>,
     /// Values kept with sockets, and values prepared from long messages, that are not dropped.
@@ -55,7 +54,7 @@ impl Shared {
         let plan = Arc::new(plan.clone());
         Self {
             ledger: Mutex::new(Ledger::new(Arc::clone(&plan))),
-            setup: Arc::new(plan.setup()),
+            faults: Faults::new(plan.fault),
             plan,
             linking: Mutex::default(),
             assigned: AtomicI64::default(),

@@ -16,7 +16,7 @@ use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 
 use crate::kit::fault::Fault;
-use crate::kit::setup::locked;
+use crate::kit::locked;
 use crate::kit::topics::TOPIC_BYTES_MAX;
 use crate::world::Shared;
 use crate::world::ledger::Ledger;
@@ -27,7 +27,7 @@ pub(crate) struct Decision {
     shard: usize,
     key: Key,
     ticket: u32,
-    /// Its socket, on a node without others.
+    /// Its socket.
     conn: u32,
     work: JoinDecision,
 }
@@ -50,6 +50,9 @@ pub(crate) struct State {
 /// A node whose topics one application serves.
 pub(crate) struct SimNode {
     pub(crate) shared: Arc<Shared>,
+    /// The number of its start, and of its first shard among all shards.
+    pub(crate) start: usize,
+    pub(crate) first: usize,
     /// Its id, different at each start.
     pub(crate) id: AtomicU64,
     /// The Unix time of its clock in milliseconds when the simulation's shows 0.
@@ -69,23 +72,24 @@ impl SimNode {
     /// A node of this many shards, which is part of a cluster if `cluster` is there.
     pub(crate) fn new(
         shared: &Arc<Shared>,
-        (id, shards): (u64, usize),
+        (id, start): (u64, usize),
         user_sockets: Vec<UserSocket>,
         cluster: Option<Arc<dyn Cluster>>,
     ) -> Self {
+        let own = shared.ledger().starts[start].shards.clone();
+        let shards = own.len();
         let state = State {
             mailboxes: (0..shards).map(|_| VecDeque::new()).collect(),
             charged: vec![0; shards],
             ended: vec![false; shards],
-            member_counts: vec![0; shared.plan.topics.len()],
+            member_counts: vec![0; shared.plan.topics.names.len()],
             ..State::default()
         };
-        let permits = match &shared.plan.single {
-            Some(single) => single.permits(shards),
-            None => FanoutPermits::new(shards, 1),
-        };
+        let permits = shared.plan.app.permits(shards);
         Self {
             shared: Arc::clone(shared),
+            start,
+            first: own.start,
             id: AtomicU64::new(id),
             skew_ms: AtomicU64::new(0),
             user_sockets,
@@ -182,7 +186,7 @@ impl SimNode {
     }
 
     fn count(&self, topic: &str, by: i64) {
-        let topic = self.shared.setup.topics.number(topic);
+        let topic = self.shared.plan.topics.number(topic);
         let mut state = self.state();
         let count = topic.and_then(|topic| state.member_counts.get_mut(usize::from(topic)));
         count.into_iter().for_each(|count| *count += by);
@@ -190,14 +194,14 @@ impl SimNode {
 
     /// Notes an event of presence; returns whether a planted fault loses it.
     fn loses_presence(&self, mail: &mut Mail) -> bool {
-        let faults = &self.shared.setup.faults;
+        let faults = &self.shared.faults;
         if let Mail::Presence(_, PresenceMail::Call(..), charge) = mail {
             charge.take_if(|_| faults.happens(Fault::Uncharged));
             if faults.happens(Fault::Untold) {
                 return true;
             }
         }
-        self.shared.ledger().presence_posts(mail);
+        self.shared.ledger().presence_posts(self.start, mail);
         matches!(mail, Mail::Broadcast(_)) && faults.happens(Fault::Absent)
     }
 }
@@ -229,7 +233,7 @@ impl NodeHandle for SimNode {
 
     fn spawn_linked(&self, _work: Work) -> Box<dyn LinkedWork> {
         let Some(work) = locked(&self.shared.linking).take() else { return Box::new(Idle) };
-        if self.shared.setup.faults.happens(Fault::Unlink) {
+        if self.shared.faults.happens(Fault::Unlink) {
             // Its drop would tell it.
             std::mem::forget(work);
             return Box::new(Idle);
@@ -246,16 +250,15 @@ impl NodeHandle for SimNode {
     }
 
     fn member_count(&self, topic: &str) -> Option<u32> {
-        let topic = self.shared.setup.topics.number(topic)?;
+        let topic = self.shared.plan.topics.number(topic)?;
         let count = self.state().member_counts.get(usize::from(topic)).copied();
-        let counts_members = self.shared.plan.single.as_ref()?.counts_members;
-        counts_members.then_some(count.unwrap_or(0).max(0) as u32)
+        self.shared.plan.app.counts_members.then_some(count.unwrap_or(0).max(0) as u32)
     }
 }
 
 impl Node for SimNode {
     fn config(&self) -> &Config {
-        &self.shared.setup.config
+        &self.shared.plan.config
     }
 
     fn user_socket(&self, index: u8) -> Option<&UserSocket> {
@@ -283,16 +286,13 @@ impl Node for SimNode {
     }
 
     fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
-        let conn = match self.shared.plan.single {
-            Some(_) => self.shared.ledger().decides(ticket),
-            None => 0,
-        };
+        let conn = self.shared.ledger().decides(ticket);
         let decision = Decision { shard, key, ticket, conn, work };
         self.state().deciding.push_back(decision);
     }
 
     fn member_joined(&self, topic: &str) {
-        if !self.shared.setup.faults.happens(Fault::Miscount) {
+        if !self.shared.faults.happens(Fault::Miscount) {
             self.count(topic, 1);
         }
     }
@@ -302,7 +302,7 @@ impl Node for SimNode {
     }
 
     fn release_connection(&self) {
-        if !self.shared.setup.faults.happens(Fault::Seat) {
+        if !self.shared.faults.happens(Fault::Seat) {
             self.seats.fetch_sub(1, Relaxed);
         }
     }
@@ -315,7 +315,7 @@ impl Mailboxes for SimNode {
 
     fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
         let is_of_presence = Ledger::is_of_presence(&mail);
-        let is_free = is_of_presence && self.shared.setup.faults.happens(Fault::Free);
+        let is_free = is_of_presence && self.shared.faults.happens(Fault::Free);
         let mut state = self.state();
         state.charged[shard] += if is_free { 0 } else { bytes };
         // No publisher is paused for what its callback did not broadcast.
@@ -327,14 +327,13 @@ impl Mailboxes for SimNode {
     }
 
     fn post(&self, shard: usize, mut mail: Mail) -> bool {
-        let faults = &self.shared.setup.faults;
-        let is_single = self.shared.plan.single.is_some();
-        if is_single && Ledger::is_of_presence(&mail) && self.loses_presence(&mut mail) {
+        let faults = &self.shared.faults;
+        if Ledger::is_of_presence(&mail) && self.loses_presence(&mut mail) {
             return false;
         }
         let is_alone = self.cluster.is_none();
         let may_be_lost = match &mail {
-            Mail::Broadcast(_) => !is_single || !Ledger::is_of_presence(&mail),
+            Mail::Broadcast(_) => !Ledger::is_of_presence(&mail),
             Mail::Permit if faults.happens(Fault::LosePermit) => return true,
             // In a cluster the engine keeps the histories.
             Mail::History(_) => is_alone,
@@ -364,13 +363,11 @@ impl Mailboxes for SimNode {
     /// The running shard accepts a broadcast.
     fn charge(&self, shard: usize, bytes: usize) {
         self.state().charged[shard] += bytes;
-        if self.shared.plan.single.is_some() {
-            self.shared.ledger().charges(shard, bytes);
-        }
+        self.shared.ledger().charges(self.first + shard, bytes);
     }
 
     fn discharge(&self, shard: usize, bytes: usize) {
-        if self.shared.setup.faults.happens(Fault::Forget) {
+        if self.shared.faults.happens(Fault::Forget) {
             return;
         }
         let mut state = self.state();
@@ -407,7 +404,7 @@ impl Signer for SimNode {
     }
 
     fn is_signed(&self, text: &str, proof: &str) -> bool {
-        text == proof || self.shared.setup.faults.happens(Fault::Believe)
+        text == proof || self.shared.faults.happens(Fault::Believe)
     }
 }
 

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::alone::AlonePlan;
-use super::single::SinglePlan;
-use crate::kit::fault::{Fault, Faults};
-use crate::kit::setup::Setup;
+use super::app::AppPlan;
+use crate::kit::fault::Fault;
 use crate::kit::topics::Topics;
-use crate::limits::Limits;
 use fastrand::Rng;
 use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
 use simurgh_core::{Config, HistoryRule, PresenceConfig};
@@ -31,8 +29,9 @@ pub(crate) struct Plan {
     pub(crate) weights: Vec<(Kind, u32)>,
     pub(crate) nodes: Vec<usize>,
     pub(crate) clients: usize,
-    pub(crate) topics: Vec<String>,
-    pub(crate) ids: usize,
+    pub(crate) topics: Topics,
+    /// Several nodes have a broker between them.
+    pub(crate) has_broker: bool,
     pub(crate) network: NetworkConfig,
     pub(crate) linger_ns: u64,
     pub(crate) exact_max: usize,
@@ -42,15 +41,11 @@ pub(crate) struct Plan {
     pub(crate) down_ns: u64,
     /// The least time between two turns of a thread: how slow threads are.
     pub(crate) quantum_ns: u64,
-    /// How many of 256 channels track presences.
-    pub(crate) present: u8,
-    pub(crate) pad: usize,
     pub(crate) fault: Option<(Fault, u32)>,
     pub(crate) history: Option<HistoryPlan>,
     /// One node without an engine, which stores the histories itself.
     pub(crate) alone: Option<AlonePlan>,
-    /// One node without an engine and without histories.
-    pub(crate) single: Option<SinglePlan>,
+    pub(crate) app: AppPlan,
     /// How often cores get an input, at most.
     pub(crate) steps: usize,
 }
@@ -107,8 +102,8 @@ impl Plan {
             window: 1 << 20,
             weights: WEIGHTS.iter().chain(of_faults).copied().collect(),
             clients: rng.usize(2..=4 + 2 * count),
-            topics: names(topics, rng.u8(..) < 80),
-            ids: rng.usize(1..=3),
+            topics: Topics::named(names(topics, rng.u8(..) < 80)),
+            has_broker: true,
             network,
             linger_ns: [SECOND / 10, 2 * SECOND, 5 * SECOND][rng.usize(..3)],
             exact_max: [1, 3, 4096][rng.usize(..3)],
@@ -119,13 +114,11 @@ impl Plan {
             down_ns: [10, 12, if seed.is_multiple_of(5) { 6 } else { 30 }][rng.usize(..3)] * SECOND,
             config: patient_config([10, 50, 100][rng.usize(..3)]),
             quantum_ns: [50_000, MILLISECOND, 10 * MILLISECOND][rng.usize(..3)],
-            present: [255, 200, 60][rng.usize(..3)],
-            pad: [0, 0, 700][rng.usize(..3)],
+            app: AppPlan::plain(&mut rng, false, 700),
             nodes,
             fault: None,
             history: None,
             alone: None,
-            single: None,
             steps: usize::MAX,
         }
     }
@@ -139,6 +132,7 @@ impl Plan {
         plan.weights.extend(PURGES.iter().filter(|_| history.purges));
         plan.weights.extend(LEADERS.iter().filter(|_| history.has_leaders));
         plan.history = Some(history);
+        plan.app = AppPlan::plain(&mut Rng::with_seed(seed ^ 0x41_50_50), true, 700);
         // A topic is followed for longer than the lag of a copy, as by default, so that no copy
         // repeats what a client without a position has received.
         if *plan.network.lag_ns.end() > 0 {
@@ -153,13 +147,6 @@ impl Plan {
             Some(_) => UNIX_MS + skew_ms % 5_000,
             None => skew_ms,
         }
-    }
-
-    pub(crate) fn setup(&self) -> Setup {
-        let topics = self.single.as_ref().map(SinglePlan::topics);
-        let topics = topics.unwrap_or_else(|| Topics::named(self.topics.clone()));
-        let (config, faults) = (self.config.clone(), Faults::new(self.fault));
-        Setup { config, jump_ns: self.jump_ns, topics, faults }
     }
 
     pub(crate) fn cluster(&self, name: &str) -> Option<ClusterConfig> {
@@ -195,7 +182,7 @@ impl Plan {
             sums.push(sum);
         }
         // On a single node a step is an input of a core: more operations than it takes.
-        let count = if self.single.is_some() { 3 * steps + 1 } else { steps };
+        let count = if self.steps == usize::MAX { steps } else { 3 * steps + 1 };
         let draw = |_| {
             let at = rng.u32(..sum);
             let kind = self.weights[sums.partition_point(|sum| *sum <= at)].0;
@@ -204,19 +191,8 @@ impl Plan {
         (0..count).map(draw).collect()
     }
 
-    /// The limits of what clients send.
-    pub(crate) fn limits(&self) -> Limits {
-        let quota = self.alone.as_ref().and_then(|it| it.quota);
-        let of_single = self.single.as_ref().and_then(|it| it.limits);
-        of_single.unwrap_or(Limits { channel: [None, quota, None, None], ..Limits::default() })
-    }
-
     pub(crate) fn is_one_node(&self) -> bool {
-        self.alone.is_some() || self.single.is_some()
-    }
-
-    pub(crate) fn topic_of(&self, name: &str) -> Option<usize> {
-        self.topics.iter().position(|it| it == name)
+        !self.has_broker
     }
 
     /// What is in transit in the network, and at a node that runs, has arrived after this.
@@ -236,10 +212,6 @@ impl Plan {
         let has_id = opts_in && rng.u8(..) < history.has_id;
         let intercepts = self.alone.as_ref().is_some_and(|it| rng.u8(..) < it.intercepts);
         Habits { opts_in, has_id, intercepts }
-    }
-
-    pub(crate) fn id_of(&self, client: u32) -> Option<usize> {
-        (client % 4 != 3).then_some(client as usize % self.ids)
     }
 }
 

@@ -11,34 +11,27 @@ use simurgh_core::{Kind, LimitPolicy, Route, UserSocket};
 use simurgh_loopback::Network;
 use simurgh_proto::topic::Pattern;
 
+use crate::world::app;
 use crate::world::thread::{ClusterThread, Mailbox};
 use crate::world::{Shard, Shared, SimNode};
-use crate::world::{app, single};
 
 /// The user socket of clients with channels, and that of plain sockets.
 fn user_sockets(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> Vec<UserSocket> {
     let plan = &shared.plan;
     let history = plan.history.as_ref().map(|it| it.rule);
-    let limits = mistaken(shared, plan.limits());
-    let single = plan.single.as_ref();
-    let join = match single {
-        Some(_) => single::join(shared),
-        None => app::join(shared, mailbox),
-    };
-    let prepares = single.is_some_and(|it| it.prepare_above > 0);
-    let prepare = prepares.then(|| single::ready::prepare(shared));
+    let limits = mistaken(shared, plan.app.limits.unwrap_or_default());
+    let join = app::join(shared, mailbox);
+    let prepare = (plan.app.prepare_above > 0).then(|| app::ready::prepare(shared));
     let (of_channel, of_plain) = (limits.of_channel(), join.clone());
     let route =
         |pattern| Route { prepare, limits: of_channel, history, ..Route::new(pattern, join) };
     // All names with this prefix; it cannot fail.
     let pattern = Pattern::parse("rooms:*").ok();
     let mut channels = UserSocket::new(Kind::Channels(pattern.map(route).into_iter().collect()));
-    if let Some(single) = single {
-        channels.channels_max = single.channels_max;
-    }
+    channels.channels_max = plan.app.channels_max;
     let mut plain = UserSocket::new(Kind::Plain { topic: "plain:0".to_owned(), join: of_plain });
     for socket in [&mut channels, &mut plain] {
-        socket.count_members = single.is_some_and(|it| it.counts_members);
+        socket.count_members = plan.app.counts_members;
         socket.limits = limits.of_socket();
     }
     vec![channels, plain]
@@ -46,7 +39,7 @@ fn user_sockets(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> Vec<UserSocket>
 
 /// The limits of the core, with a planted fault.
 fn mistaken(shared: &Shared, mut limits: Limits) -> Limits {
-    let faults = &shared.setup.faults;
+    let faults = &shared.faults;
     if faults.happens(Fault::Unlimit) {
         return Limits::default();
     }
@@ -100,7 +93,7 @@ impl RunningNode {
         let others: Arc<dyn simurgh_core::Cluster> = Arc::clone(&mailbox) as _;
         let others = Some(others).filter(|_| !plan.is_one_node());
         let user_sockets = user_sockets(shared, &mailbox);
-        let node = SimNode::new(shared, (id.0, shards), user_sockets, others);
+        let node = SimNode::new(shared, (id.0, start), user_sockets, others);
         let node = Arc::new(node);
         node.skew_ms.store(plan.skew_ms(seed % 5_000), Relaxed);
         let shard = |it| Shard::new(&node, it, Arc::default(), seed.rotate_left(9));

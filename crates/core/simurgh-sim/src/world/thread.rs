@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use crate::kit::fault::Fault;
+use crate::kit::locked;
 use crate::kit::payload;
-use crate::kit::setup::locked;
 use simurgh_cluster::{
     Adapter, Answer, BroadcastParts, CallNumber, Cluster, DisconnectReply, ENVELOPE_BYTES_MAX,
     Except, GoneReason, HistoryEvent, HistoryItem, Item, LinkState, LocalNode, NodeId, NodeThread,
@@ -150,8 +150,9 @@ fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, 
             cluster.topic_begins(&topic, shard, wanted, time);
         }
         ToCluster::TopicEnds(topic, shard) => {
-            if let Some(number) = shared.plan.topic_of(&topic) {
-                shared.ledger().forget_deliveries(start, usize::from(shard), number);
+            if let Some(number) = shared.plan.topics.number(&topic) {
+                let shard = local.node.first + usize::from(shard);
+                shared.ledger().forget_deliveries(shard, usize::from(number));
             }
             cluster.topic_ends(&topic, shard, time);
         }
@@ -205,7 +206,7 @@ impl LocalNode for LocalShards {
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
         let payload = item.payload.to_payload().into_owned();
         let broadcast = Arc::new(Broadcast::new(topic, item.event, payload));
-        let faults = &self.node.shared.setup.faults;
+        let faults = &self.node.shared.faults;
         if faults.happens(Fault::LoseEnvelope) {
             return;
         }
@@ -222,7 +223,7 @@ impl LocalNode for LocalShards {
     }
 
     fn disconnect(&mut self, socket_id: &str) {
-        let id = payload::number(socket_id.as_bytes().get(5..).unwrap_or_default()).0;
+        let id = payload::number(socket_id.as_bytes().get(4..).unwrap_or_default()).0;
         let mut ledger = self.node.shared.ledger();
         ledger.note(|| format!("start {} closes sockets of {socket_id}", self.start));
         ledger.note_closed(self.start, id as usize);
@@ -260,10 +261,10 @@ impl LocalNode for LocalShards {
         let (start, mut ledger) = (self.start, self.node.shared.ledger());
         ledger.note(|| format!("start {start} receives, of {topic}: {what:?}"));
         drop(ledger);
-        let setup = &self.node.shared.setup;
+        let faults = &self.node.shared.faults;
         let is_lost = match what {
-            HistoryEvent::Next(_) => setup.faults.happens(Fault::LoseKept),
-            HistoryEvent::Gap { .. } => setup.faults.happens(Fault::HideGap),
+            HistoryEvent::Next(_) => faults.happens(Fault::LoseKept),
+            HistoryEvent::Gap { .. } => faults.happens(Fault::HideGap),
             _ => false,
         };
         if is_lost {
@@ -276,7 +277,7 @@ impl LocalNode for LocalShards {
         let (start, mut ledger) = (self.start, self.node.shared.ledger());
         ledger.note(|| format!("start {start} receives, of {topic}, {number}: {outcome:?}"));
         drop(ledger);
-        let is_promised = outcome.is_err() && self.node.shared.setup.faults.happens(Fault::Promise);
+        let is_promised = outcome.is_err() && self.node.shared.faults.happens(Fault::Promise);
         let outcome = match is_promised {
             true => Ok(StoredAt { epoch: 1, seq: 1, index: 0, is_duplicate: false }),
             false => outcome,

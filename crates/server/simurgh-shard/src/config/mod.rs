@@ -110,8 +110,8 @@ pub struct Config {
     /// Connections from trusted proxies begin with a PROXY protocol header (v1 or v2). Default:
     /// off.
     pub proxy_protocol: bool,
-    /// Bearer token of the paths below `/api/`, which do not exist without a token, and of the observer
-    /// at `/observer/`. Default: none.
+    /// Bearer token of the paths below `/api/`, which do not exist without a token, and of the
+    /// observer at `/observer/`. Default: none.
     pub api_token: Option<String>,
     /// Tokens that may do part of that, and never open the observer. Default: none.
     pub api_tokens: Vec<ApiToken>,

@@ -109,7 +109,8 @@ fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, 
     match what {
         ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
             if let Err(error) = thread.disconnect(it.topic(), None, time) {
-                tracing::error!(id = it.topic(), %error, "cannot disconnect sockets on other nodes");
+                let id = it.topic();
+                tracing::error!(id, %error, "cannot disconnect sockets on other nodes");
             }
         }
         ToCluster::Broadcast(broadcast) => publish(thread, &broadcast, None, time),

@@ -14,8 +14,9 @@ use simurgh_core::{Config, HistoryConfig, HistoryRule, ReplayLimits};
 
 pub(crate) use self::order::Order;
 pub(crate) use self::resume::{Proof, Resume};
+use super::app::AppPlan;
 use super::plan::{HistoryPlan, Kind, Plan};
-use crate::limits::{self, Quota};
+use crate::limits::{self, Limits, Quota};
 
 /// Of this many intercepted broadcasts one is swallowed.
 pub(crate) const SWALLOWED: u32 = 3;
@@ -32,8 +33,6 @@ pub(crate) struct AlonePlan {
     pub(crate) says_bad: bool,
     /// Clients send a wrong key, or none.
     pub(crate) forges: bool,
-    /// How many messages each channel takes.
-    pub(crate) quota: Option<Quota>,
 }
 
 const WEIGHTS: [(Kind, u32); 16] = [
@@ -61,8 +60,10 @@ impl Plan {
         let mut plan = Self::of_several(seed);
         let mut rng = Rng::with_seed(seed ^ 0x4b_45_50_54);
         plan.nodes = vec![rng.usize(1..=4)];
-        (plan.clients, plan.pad) = (rng.usize(1..=6), [0, 200, 3_000][rng.usize(..3)]);
-        plan.network = Default::default();
+        plan.clients = rng.usize(1..=6);
+        plan.app = AppPlan::plain(&mut rng, true, 3_000);
+        plan.app.is_present = false;
+        (plan.network, plan.has_broker) = (Default::default(), false);
         let rule = HistoryRule {
             count: [2, 5, 30, 1000][rng.usize(..4)],
             bytes: [1_000, 5_000, 1 << 20][rng.usize(..3)],
@@ -118,13 +119,14 @@ impl AlonePlan {
             _ => true,
         };
         plan.weights = WEIGHTS.into_iter().filter(is_on).collect();
+        let limits = Limits { channel: [None, Some(quota), None, None], ..Limits::default() };
+        plan.app.limits = Some(limits).filter(|_| rng.u8(..) < 80);
         Self {
             intercepts: [0, 0, 90][rng.usize(..3)],
             waits_long: rng.u8(..) < 60,
             says_seen: rng.bool(),
             says_bad: rng.u8(..) < 64,
             forges: rng.bool(),
-            quota: Some(quota).filter(|_| rng.u8(..) < 80),
         }
     }
 }

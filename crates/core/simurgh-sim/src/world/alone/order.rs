@@ -1,20 +1,15 @@
 //! The order in which the home of each topic stores its broadcasts: the first listener that gets a
 //! broadcast is at its topic's home, which passes it on. All others must get the same.
 
-use std::collections::BTreeMap;
-
 use simurgh_core::Position;
 use simurgh_history::{Epoch, Place};
 
 use crate::kit::NONE;
-use crate::limits::Quota;
 use crate::world::ledger::{BroadcastInfo, Entry, Ledger};
 
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     topics: Vec<TopicOrder>,
-    /// How many messages each limited channel has handled, and since when.
-    handled: BTreeMap<u32, (u64, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -32,7 +27,7 @@ struct TopicOrder {
 impl Order {
     pub(crate) fn new(topics: usize, shards: usize) -> Self {
         let topic = || TopicOrder { heard: vec![0; shards], ..TopicOrder::default() };
-        Self { topics: (0..topics).map(|_| topic()).collect(), handled: BTreeMap::new() }
+        Self { topics: (0..topics).map(|_| topic()).collect() }
     }
 
     pub(crate) fn purge(&mut self, topic: usize) {
@@ -58,28 +53,14 @@ impl Order {
 impl Ledger {
     /// A node without an engine has started again, with the histories of some topics.
     pub(crate) fn restart(&mut self, is_kept: impl Fn(usize) -> bool) {
-        self.handles.clear();
         self.counts.count("restarts", 1);
+        self.sessions.handles.clear();
         for (number, topic) in self.order.topics.iter_mut().enumerate() {
             if !is_kept(number) {
                 let heard = vec![0; topic.heard.len()];
                 *topic = TopicOrder { heard, ..TopicOrder::default() };
                 self.log.forget(number);
             }
-        }
-    }
-
-    /// A channel handles a message: not more of them than its limit admits.
-    pub(crate) fn check_quota(&mut self, chan: u32) {
-        let Some(quota) = self.plan.alone.as_ref().and_then(|it| it.quota) else { return };
-        let Quota { count, period_ms, burst, .. } = quota;
-        let now_ms = self.now_ns / 1_000_000;
-        let (handled, since_ms) = self.order.handled.entry(chan).or_insert((0, now_ms));
-        *handled += 1;
-        let (handled, passed_ms) = (*handled, now_ms - *since_ms);
-        if handled > burst + count * passed_ms / period_ms + 1 {
-            let text = format!("channel {chan} handles {handled} messages in {passed_ms} ms");
-            self.fail("limit", text);
         }
     }
 
@@ -114,7 +95,7 @@ impl Ledger {
             let text = format!("#{id} is stored by shard {shard} ({home}) at {at} behind {last:?}");
             return self.fail("stored", text);
         }
-        let is_again = self.log.add(epoch, topic, self.plan.topics.len(), entry);
+        let is_again = self.log.add(epoch, topic, self.plan.topics.rooms, entry);
         self.counts.count("stored", 1);
         let made = self.broadcasts.get(id as usize);
         if is_again || made.is_none_or(|it| it.topic != topic) {

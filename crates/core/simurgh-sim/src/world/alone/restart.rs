@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use crate::kit::fault::Fault;
 use crate::kit::payload;
-use crate::world::plan::SECOND;
 use crate::world::simulation::Simulation;
 use crate::world::{Shard, SimNode};
 use simurgh_core::{
@@ -23,7 +22,7 @@ impl Simulation {
     /// Listens to each topic on each shard, outside of channels, to learn the order.
     pub(crate) fn listen_everywhere(&mut self) {
         let Some(node) = self.nodes.first().and_then(Option::as_ref) else { return };
-        let (node, topics) = (Arc::clone(&node.node), self.shared.plan.topics.len());
+        let (node, topics) = (Arc::clone(&node.node), self.shared.plan.topics.rooms);
         for (shard, topic) in (0..node.shards()).flat_map(|it| (0..topics).map(move |t| (it, t))) {
             let shared = Arc::clone(&self.shared);
             let hear = Box::new(move |it: &Arc<Broadcast>| {
@@ -34,22 +33,26 @@ impl Simulation {
             });
             let name = Listener::id(shard as u16, topic as u32);
             let listener = Listener { name, on_broadcast: hear };
-            node.post(shard, Mail::Listen(self.topic(topic).into(), listener));
+            let name = self.shared.plan.topics.name(topic as u8);
+            node.post(shard, Mail::Listen(name.into(), listener));
             self.take_mail(0, shard);
         }
     }
 
     /// Drains all shards and starts others, which have what was saved unless `is_lost`.
-    pub(crate) fn restart(&mut self, is_lost: bool) {
+    pub(crate) fn restart_with_histories(&mut self, is_lost: bool) {
         let Some(node) = self.running(0).map(|it| Arc::clone(&it.node)) else { return };
         for shard in 0..node.shards() {
             node.post(shard, Mail::Drain(Duration::from_millis(50)));
         }
-        self.drain_shards();
+        self.rest();
         (0..self.clients.len()).for_each(|client| self.vanish(client));
         self.rest();
         self.check_left();
         let Some(running) = self.running(0) else { return };
+        if !running.shards.iter().all(|it| it.net.stops) {
+            node.shared.ledger().fail("drain", "the shards do not end");
+        }
         if node.shared.has_failed() {
             return;
         }
@@ -69,40 +72,20 @@ impl Simulation {
         if topics(&decoded) != had || written != Ok(had) {
             self.shared.ledger().fail("save", "not all that was saved is read");
         }
-        let has_forgotten = self.shared.setup.faults.happens(Fault::Amnesia);
+        let has_forgotten = self.shared.faults.happens(Fault::Amnesia);
         let names = if is_lost { Vec::new() } else { self.saved_names(&node, &mut decoded) };
         if !has_forgotten {
             node.id.fetch_add(1 << 32, Relaxed);
         }
         let restored = if is_lost || has_forgotten { Vec::new() } else { decoded };
         self.start_shards(&node, restored);
-        let topics = &self.shared.plan.topics;
-        self.shared
-            .ledger()
-            .restart(|topic| topics.get(topic).is_some_and(|it| names.contains(it)));
+        let topics = &self.shared.plan.topics.names;
+        let mut ledger = self.shared.ledger();
+        ledger.restart(|topic| topics.get(topic).is_some_and(|it| names.contains(it)));
+        ledger.sessions.end_drains();
+        drop(ledger);
         self.shared.note(|| format!("it starts again, with {names:?}"));
         self.listen_everywhere();
-    }
-
-    fn drain_shards(&mut self) {
-        for _ in 0..2_000 {
-            let shards = self.running(0).map_or(0, |it| it.shards.len());
-            for shard in 0..shards {
-                while self.take_mail(0, shard) {}
-                self.finish_turn(0, shard);
-            }
-            while self.running(0).is_some_and(|it| it.node.decide_next(0)) {}
-            for client in 0..self.clients.len() {
-                self.receive(client, usize::MAX);
-            }
-            let has_stopped =
-                self.running(0).is_none_or(|it| it.shards.iter().all(|it| it.net.stops));
-            if has_stopped || self.shared.has_failed() {
-                return;
-            }
-            self.clock_ns += SECOND / 50;
-        }
-        self.shared.ledger().fail("drain", "the shards do not end");
     }
 
     /// The topics that were saved, as a core that has loaded them lists them.

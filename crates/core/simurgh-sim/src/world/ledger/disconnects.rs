@@ -20,8 +20,6 @@ pub(crate) struct Disconnect {
     /// The other starts that were alive, and those of them that the asking node knew.
     pub(crate) alive: BTreeSet<usize>,
     pub(crate) known: BTreeSet<usize>,
-    /// Connections with the id at that time: start and number.
-    pub(crate) sockets: Vec<(usize, u32)>,
     pub(crate) done: BTreeSet<usize>,
     pub(crate) waits: bool,
 }

@@ -1,7 +1,7 @@
 //! What the engine has stored of topics that are kept: the reference for all other checks.
 //!
 //! What the handlers of each client that opts in receive, over all its connections and on any node
-//! ([`TopicView`](crate::world::client::TopicView)), must be the stored order without holes and
+//! ([`TopicView`](crate::world::view::TopicView)), must be the stored order without holes and
 //! without repeats, or a gap must precede anything newer. A reply `ok` means that what its channel
 //! broadcast is in the log, and no broadcast is there twice.
 
@@ -37,8 +37,8 @@ struct EpochLog {
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     epochs: Vec<EpochLog>,
-    /// For each reply after broadcasts, their numbers.
-    said: Vec<Vec<u32>>,
+    /// The broadcasts before a reply or a push, by its number.
+    before: BTreeMap<u32, Vec<u32>>,
     keys: BTreeMap<(usize, u8), Vec<u32>>,
     keyed: BTreeMap<u32, (usize, u8)>,
 }
@@ -52,7 +52,7 @@ impl Log {
     ) -> Result<u64, String> {
         match what {
             LogEntry::Remade { epoch, head } => {
-                let (epoch, topics) = (Epoch::from_seed(*epoch), plan.topics.len());
+                let (epoch, topics) = (Epoch::from_seed(*epoch), plan.topics.rooms);
                 let before = self.epochs.last().cloned();
                 let empty =
                     || EpochLog { epoch, topics: vec![Vec::new(); topics], ids: HashSet::new() };
@@ -66,7 +66,8 @@ impl Log {
             }
             LogEntry::Stored(seq, bytes) => {
                 let envelope = Envelope::decode(bytes).map_err(|it| it.to_string())?;
-                let topic = plan.topic_of(envelope.topic).ok_or("a topic of nobody")?;
+                let topic = plan.topics.number(envelope.topic).ok_or("a topic of nobody")?;
+                let topic = usize::from(topic);
                 let mut ids: Vec<u32> =
                     envelope.items().map(|it| payload::parse(&it.payload.to_payload()).0).collect();
                 if envelope.header.kind == Kind::Forget {
@@ -149,14 +150,14 @@ impl Log {
         self.epochs.iter().any(|it| it.ids.contains(&id))
     }
 
-    pub(crate) fn new_reply(&mut self, ids: Vec<u32>) -> u32 {
-        self.said.push(ids);
-        self.said.len() as u32 - 1
+    /// A reply or a push comes after these broadcasts.
+    pub(crate) fn set_before(&mut self, id: u32, ids: Vec<u32>) {
+        self.before.insert(id, ids);
     }
 
-    /// The broadcasts before a reply.
-    pub(crate) fn said(&self, said: u32) -> &[u32] {
-        self.said.get(said as usize).map_or(&[], Vec::as_slice)
+    /// The broadcasts before a reply or a push.
+    pub(crate) fn before(&self, id: u32) -> &[u32] {
+        self.before.get(&id).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn set_key(&mut self, id: u32, topic: usize, key: u8) {

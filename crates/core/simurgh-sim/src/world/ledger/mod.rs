@@ -6,11 +6,12 @@
 //! force, unless some node was notified of a loss.
 
 mod disconnects;
+mod kept;
 mod log;
 pub(crate) mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 use crate::kit::NONE;
@@ -19,24 +20,21 @@ use crate::kit::presences::Presences;
 use simurgh_cluster::NodeId;
 
 pub(crate) use self::disconnects::Disconnect;
+pub(crate) use self::kept::join_payload;
 pub(crate) use self::log::{Entry, Log};
 use self::sessions::Sessions;
 use crate::kit::payload;
 use crate::world::alone::Order;
 use crate::world::plan::Plan;
+use crate::world::view::TopicView;
 use simurgh_proto::message::Payload;
 
-/// Broadcasts the payload of a number by the handle of a channel; to others only, if so.
-pub(crate) type Handle = Arc<dyn Fn(bool, u32) + Send + Sync>;
-
-/// The source of broadcasts that were not made by a channel of the shard.
-const BY_MAIL: u16 = u16::MAX;
-
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BroadcastInfo {
     pub(crate) topic: usize,
+    /// The start of its node.
     pub(crate) node: usize,
-    /// The shard of its channel; `None` if it came from outside of channels.
+    /// The shard of its channel, among all shards; `None` if it came from outside of channels.
     pub(crate) shard: Option<usize>,
     /// Its event, and whether V1 cannot send it.
     pub(crate) event: &'static str,
@@ -54,27 +52,13 @@ pub(crate) struct BroadcastInfo {
     pub(crate) sum: u32,
     /// How many broadcasts led to it, one causing the next.
     pub(crate) depth: u8,
-    /// How many shards have accepted it.
+    /// How many shards of its own node have accepted it.
     pub(crate) accepted: u8,
 }
 
 impl BroadcastInfo {
     pub(crate) fn new(topic: usize, node: usize) -> Self {
-        Self {
-            topic,
-            node,
-            shard: None,
-            event: "p",
-            is_binary: false,
-            except: NONE,
-            chan: NONE,
-            place: None,
-            is_optional: false,
-            weight: 0,
-            sum: 0,
-            depth: 0,
-            accepted: 0,
-        }
+        Self { topic, node, event: "p", except: NONE, chan: NONE, ..Self::default() }
     }
 }
 
@@ -89,21 +73,11 @@ pub(crate) struct LineEntry {
     pub(crate) word: u8,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct JoinRequest {
-    pub(crate) topic: usize,
-    pub(crate) node: usize,
-    pub(crate) shard: usize,
-    pub(crate) client: u32,
-    /// The place in the order from which on its client is a member.
-    pub(crate) from: Option<usize>,
-}
-
 #[derive(Debug, Default, Clone)]
 struct Accepted {
     entries: Vec<LineEntry>,
-    /// The last place by node, and by shard for those made by shards of this node.
-    last: BTreeMap<(usize, u16), u64>,
+    /// The last place by node, of broadcasts that this shard made, and of others.
+    last: BTreeMap<(usize, bool), u64>,
 }
 
 #[derive(Debug)]
@@ -111,7 +85,8 @@ pub(crate) struct Start {
     pub(crate) id: NodeId,
     pub(crate) is_alive: bool,
     pub(crate) says_bye: bool,
-    lines: Vec<Vec<Accepted>>,
+    /// Its shards, among all shards.
+    pub(crate) shards: Range<usize>,
     said: Vec<u64>,
     pub(crate) losses: u64,
     pub(crate) dropped: u64,
@@ -120,6 +95,7 @@ pub(crate) struct Start {
 /// A broadcast that a shard must receive, unless it is notified of a loss.
 #[derive(Debug, Clone, Copy)]
 struct DueDelivery {
+    start: usize,
     topic: usize,
     losses: u64,
     dropped: u64,
@@ -132,12 +108,12 @@ pub(crate) struct Ledger {
     pub(crate) clock_ns: u64,
     pub(crate) plan: Arc<Plan>,
     pub(crate) starts: Vec<Start>,
-    pub(crate) running: Option<(usize, usize)>,
+    /// The shard that has an input now, among all shards.
+    pub(crate) running: Option<usize>,
     pub(crate) broadcasts: Vec<BroadcastInfo>,
-    pub(crate) joins: Vec<JoinRequest>,
-    pub(crate) handles: Vec<(u32, Handle)>,
-    members: BTreeMap<(usize, usize, usize), usize>,
-    deliveries: BTreeMap<(usize, usize, u32), DueDelivery>,
+    /// What each shard has accepted, by topic.
+    lines: Vec<Vec<Accepted>>,
+    deliveries: BTreeMap<(usize, u32), DueDelivery>,
     /// How often the engine was parted or healed, of which there is no notice.
     pub(crate) partitions: u64,
     pub(crate) is_parted: bool,
@@ -149,6 +125,8 @@ pub(crate) struct Ledger {
     pub(crate) log: Log,
     /// The same of a node without a broker.
     pub(crate) order: Order,
+    /// What each client knows of each topic that has a history.
+    pub(crate) views: Vec<TopicView>,
     /// The time of the running shard: a turn has one time.
     pub(crate) now_ns: u64,
     pub(crate) sessions: Sessions,
@@ -174,54 +152,55 @@ impl DerefMut for Ledger {
 
 impl Ledger {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
-        let shards = plan.nodes.first().copied().unwrap_or_default();
-        let order = Order::new(plan.topics.len(), shards);
+        let topics = plan.topics.names.len();
+        let order = Order::new(topics, plan.nodes.first().copied().unwrap_or_default());
         let sessions = Sessions::new(&plan);
-        let broadcasts = match plan.single {
-            Some(_) => sessions::disconnects(&sessions.topics).collect(),
-            None => Vec::new(),
-        };
-        Self { plan, order, sessions, broadcasts, ..Self::default() }
+        let broadcasts = sessions::disconnects(&plan.topics).collect();
+        let rooms = plan.history.as_ref().map_or(0, |_| plan.topics.rooms);
+        let of_client = |client| (0..rooms).map(move |topic| (client as u32, topic));
+        let all = (0..plan.clients).flat_map(of_client);
+        let views = all.map(|(client, topic)| TopicView::new(client, plan.habits(client), topic));
+        let views = views.collect();
+        Self { plan, order, sessions, broadcasts, views, ..Self::default() }
     }
 
     pub(crate) fn start(&mut self, id: NodeId, shards: usize) -> usize {
-        let topics = self.plan.topics.len();
+        let (start, topics) = (self.starts.len(), self.plan.topics.names.len());
+        let first = self.lines.len();
+        self.lines.resize_with(first + shards, || vec![Accepted::default(); topics]);
+        self.sessions.add_shards(start, shards);
         self.starts.push(Start {
             id,
             is_alive: true,
             says_bye: false,
-            lines: vec![vec![Accepted::default(); topics]; shards],
+            shards: first..first + shards,
             said: vec![0; topics],
             losses: 0,
             dropped: 0,
         });
-        self.starts.len() - 1
+        start
     }
 
     /// A node has ended: nothing more is expected of it, and it has no members.
     pub(crate) fn node_ended(&mut self, start: usize) {
         self.starts[start].is_alive = false;
-        self.starts[start].lines.clear();
+        let shards = self.starts[start].shards.clone();
+        self.lines[shards.clone()].iter_mut().for_each(Vec::clear);
         let made = &self.broadcasts;
-        self.deliveries.retain(|(to, _, id), _| *to != start && made[*id as usize].node != start);
-        self.handles.retain(|it| self.joins[it.0 as usize].node != start);
-        self.members.retain(|at, _| at.0 != start);
+        self.deliveries
+            .retain(|(_, id), due| due.start != start && made[*id as usize].node != start);
         self.presences.node_ended(start);
+        self.sessions.node_ended(shards);
     }
 
-    pub(crate) fn member_joined(&mut self, start: usize, topic: usize, shard: usize) {
-        *self.members.entry((start, topic, shard)).or_default() += 1;
-    }
-
-    pub(crate) fn member_left(&mut self, start: usize, topic: usize, shard: usize) {
-        if let Some(count) = self.members.get_mut(&(start, topic, shard)) {
-            *count = count.saturating_sub(1);
-        }
-    }
-
-    pub(crate) fn members(&self, start: usize, topic: usize) -> Vec<usize> {
-        let all = self.members.range((start, topic, 0)..=(start, topic, usize::MAX));
-        all.filter(|it| *it.1 > 0).map(|it| it.0.2).collect()
+    /// The shards of a node with channels on a topic, among all shards.
+    pub(crate) fn members(&self, start: usize, topic: u8) -> BTreeSet<usize> {
+        let sessions = &self.sessions;
+        let has_member = |shard: &usize| {
+            let mut sockets = sessions.sockets(*shard).iter();
+            sockets.any(|conn| sessions.is_member(*conn, topic))
+        };
+        self.starts[start].shards.clone().filter(has_member).collect()
     }
 
     pub(crate) fn start_of(&self, id: NodeId) -> Option<usize> {
@@ -232,8 +211,9 @@ impl Ledger {
         self.starts.get(start).is_some_and(|it| it.is_alive)
     }
 
-    pub(crate) fn new_broadcast(&mut self, topic: usize, node: usize, except: u32) -> u32 {
-        self.add(BroadcastInfo { event: "c", except, ..BroadcastInfo::new(topic, node) })
+    /// Whether a topic has a history.
+    pub(crate) fn is_kept(&self, topic: u8) -> bool {
+        self.plan.history.is_some() && usize::from(topic) < self.plan.topics.rooms
     }
 
     pub(crate) fn add(&mut self, made: BroadcastInfo) -> u32 {
@@ -259,7 +239,7 @@ impl Ledger {
 
     /// The bytes that a broadcast is charged with; 0 for one that cannot be sent.
     pub(crate) fn weight(&self, topic: u8, event: &str, bytes: usize) -> u32 {
-        let topics = &self.sessions.topics;
+        let topics = &self.plan.topics;
         let is_refused = bytes > self.sessions.bytes_max() || topics.over == Some(topic);
         if is_refused { 0 } else { (bytes + topics.name(topic).len() + event.len() + 64) as u32 }
     }
@@ -274,18 +254,12 @@ impl Ledger {
         (id, word)
     }
 
-    /// A shard of a node without others accepts a broadcast.
-    fn append(&mut self, shard: usize, topic: u8, id: u32, word: u8, except: u32) {
-        let step = self.step;
-        let made = self.broadcasts.get_mut(id as usize);
-        if let Some(made) = made.filter(|made| made.event != sessions::DISCONNECT) {
-            made.accepted = made.accepted.saturating_add(1);
+    /// A shard has accepted a broadcast.
+    fn append(&mut self, shard: usize, topic: u8, entry: LineEntry) {
+        if let Some(line) = self.accepted(shard, usize::from(topic)) {
+            line.entries.push(entry);
         }
-        let start = self.starts.len() - 1;
-        if let Some(line) = self.accepted(start, shard, usize::from(topic)) {
-            line.entries.push(LineEntry { id, step, except, word });
-        }
-        self.expect_listeners(shard, topic, id, except);
+        self.expect_listeners(shard, topic, entry.id, entry.except);
     }
 
     /// Whether a broadcast to be stored was delivered on its own node only.
@@ -294,73 +268,44 @@ impl Ledger {
         self.plan.history.is_some() && made.is_some_and(|it| it.place.is_some())
     }
 
-    /// The first broadcast before a reply that is neither stored nor delivered here only.
-    pub(crate) fn missing(&self, said: u32) -> Option<u32> {
-        let ids = self.log.said(said).iter().copied();
-        ids.into_iter().find(|id| !self.log.has(*id) && !self.is_here_only(*id))
+    fn accepted(&mut self, shard: usize, topic: usize) -> Option<&mut Accepted> {
+        self.lines.get_mut(shard)?.get_mut(topic)
     }
 
-    fn accepted(&mut self, start: usize, shard: usize, topic: usize) -> Option<&mut Accepted> {
-        self.starts.get_mut(start)?.lines.get_mut(shard)?.get_mut(topic)
-    }
-
-    /// The broadcasts that a shard has accepted so far.
-    pub(crate) fn accepted_entries(
-        &mut self,
-        start: usize,
-        shard: usize,
-        topic: usize,
-    ) -> &[LineEntry] {
-        self.accepted(start, shard, topic).map_or(&[], |line| &line.entries)
-    }
-
-    /// A node publishes a broadcast to the others; the running shard has accepted it.
+    /// A node publishes a broadcast to the others.
     pub(crate) fn note_published(&mut self, start: usize, id: u32) {
         let Some(made) = self.broadcasts.get_mut(id as usize) else {
             return self.fail("said", format!("#{id} is said, and nobody made it"));
         };
-        let topic = made.topic;
         let is_wrong = made.node != start || made.place.is_some();
-        made.shard = self.running.filter(|it| it.0 == start).map(|it| it.1);
-        let said = &mut self.starts[start].said[topic];
+        made.shard = self.running;
+        let said = &mut self.starts[start].said[made.topic];
         made.place = Some(*said);
         *said += 1;
         if is_wrong {
             let text =
-                format!("#{id} is said by node {start}: {:?}", self.broadcasts.get(id as usize));
+                format!("#{id} is said by start {start}: {:?}", self.broadcasts[id as usize]);
             return self.fail("said", text);
         }
         self.counts.count("said", 1);
-        if let Some((_, shard)) = self.running.filter(|it| it.0 == start) {
-            self.accept(start, shard, topic, id);
-        }
     }
 
-    pub(crate) fn accept(&mut self, start: usize, shard: usize, topic: usize, id: u32) {
-        self.note(|| format!("shard {shard} of start {start} accepts #{id}"));
-        let made = self.broadcasts.get(id as usize).filter(|it| it.topic == topic);
-        let Some((made, place)) = made.and_then(|it| it.place.map(|place| (it, place))) else {
-            return self.fail("order", format!("start {start} hears #{id}, which nobody said"));
+    /// Checks the order in which a shard accepts the broadcasts of each node.
+    fn check_place(&mut self, shard: usize, id: u32) {
+        let BroadcastInfo { node, shard: by, topic, place, .. } = self.broadcasts[id as usize];
+        let start = self.sessions.start_of(shard);
+        let Some(place) = place else {
+            return self.fail("order", format!("start {start} accepts #{id}, which nobody said"));
         };
-        let is_own = made.node == start && made.shard == Some(shard);
-        let by = (made.node, if is_own { shard as u16 } else { BY_MAIL });
-        let is_remote = made.node != start;
-        let (step, except) = (self.step, made.except);
-        let Some(line) = self.accepted(start, shard, topic) else { return };
-        let last = line.last.insert(by, place);
-        line.entries.push(LineEntry { id, step, except, word: 0 });
+        self.counts.count("heard elsewhere", u64::from(node != start));
+        self.deliveries.remove(&(shard, id));
+        let Some(line) = self.accepted(shard, topic) else { return };
+        let last = line.last.insert((node, by == Some(shard)), place);
         if last.is_some_and(|last| last >= place) {
-            let text = format!(
-                "shard {shard} of start {start} hears #{id} of start {} at place {place}, behind \
-                 {last:?}",
-                by.0
-            );
+            let text =
+                format!("shard {shard} accepts #{id} of start {node}, {place} behind {last:?}");
             self.fail("order", text);
         }
-        if is_remote {
-            self.counts.count("heard elsewhere", 1);
-        }
-        self.deliveries.remove(&(start, shard, id));
     }
 
     /// A broadcast is in transit to a shard whose interest is certain.
@@ -369,28 +314,27 @@ impl Ledger {
             return;
         }
         let (topic, losses) = (self.broadcasts[id as usize].topic, self.starts[start].losses);
-        let due = DueDelivery { topic, losses, dropped, partitions: self.partitions };
-        self.deliveries.insert((start, shard, id), due);
+        let due = DueDelivery { start, topic, losses, dropped, partitions: self.partitions };
+        self.deliveries.insert((shard, id), due);
         self.counts.count("certain", 1);
     }
 
-    pub(crate) fn forget_deliveries(&mut self, start: usize, shard: usize, topic: usize) {
-        let is_it = |at: &(usize, usize, u32)| (at.0, at.1) == (start, shard);
-        self.deliveries.retain(|at, due| !is_it(at) || due.topic != topic);
+    pub(crate) fn forget_deliveries(&mut self, shard: usize, topic: usize) {
+        self.deliveries.retain(|at, due| at.0 != shard || due.topic != topic);
     }
 
     /// Everything had time to arrive: for what did not, there must be a notice of a loss.
     pub(crate) fn check_deliveries(&mut self) {
         let mut lost = 0;
         let mut silent = None;
-        for ((start, shard, id), due) in std::mem::take(&mut self.deliveries) {
+        for ((shard, id), due) in std::mem::take(&mut self.deliveries) {
             let by = &self.starts[self.broadcasts[id as usize].node];
-            let to = &self.starts[start];
+            let to = &self.starts[due.start];
             let is_ending = to.losses != due.losses || by.dropped != due.dropped;
             if is_ending || self.partitions != due.partitions {
                 lost += 1;
             } else {
-                silent.get_or_insert((start, shard, id));
+                silent.get_or_insert((due.start, shard, id));
             }
         }
         self.counts.count("lost and told", lost);
@@ -399,46 +343,21 @@ impl Ledger {
                 format!("shard {shard} of start {start} has not received #{id}, without a word");
             self.fail("lost", text);
         }
-        self.check_own();
     }
 
-    /// Members on the publisher's own node get everything.
-    fn check_own(&mut self) {
-        let mut wrong = None;
-        for (start, it) in self.starts.iter().enumerate().filter(|it| it.1.is_alive) {
-            for (shard, lines) in it.lines.iter().enumerate() {
-                for (topic, line) in lines.iter().enumerate() {
-                    let is_own =
-                        |entry: &&LineEntry| self.broadcasts[entry.id as usize].node == start;
-                    let own = line.entries.iter().filter(is_own).count();
-                    let said = it.said[topic];
-                    if said != own as u64 {
-                        wrong = Some(format!(
-                            "shard {shard} of start {start} has {own} of {said} on topic {topic}"
-                        ));
-                    }
-                }
-            }
+    /// Each broadcast that one shard has accepted is in the lists of all shards of its node.
+    pub(crate) fn check_own(&mut self) {
+        let is_lost = |made: &BroadcastInfo| {
+            let start = self.starts.get(made.node).filter(|it| it.is_alive);
+            let shards = start.map_or(0, |it| it.shards.len());
+            shards > 0
+                && !matches!(made.accepted, 0 | u8::MAX)
+                && usize::from(made.accepted) != shards
+        };
+        if let Some(id) = self.broadcasts.iter().position(is_lost) {
+            let text = format!("of one node's shards {} have #{id}", self.broadcasts[id].accepted);
+            self.fail("lost", text);
         }
-        // Kept broadcasts go through the engine.
-        let has_history = self.plan.history.is_some();
-        let is_unsaid = |it: &BroadcastInfo| it.place.is_none() && !it.is_optional && !has_history;
-        let unsaid = self.broadcasts.iter().position(|it| is_unsaid(it) && self.is_alive(it.node));
-        if let Some(id) = unsaid {
-            wrong = Some(format!("#{id} was made, and not said: {:?}", self.broadcasts.get(id)));
-        }
-        if let Some(text) = wrong {
-            self.fail("own", text);
-        }
-    }
-
-    /// The next place in a list that is for a channel, from one place on.
-    pub(crate) fn next_for(&mut self, chan: u32, from: usize) -> Option<(usize, u32)> {
-        let request = self.joins[chan as usize];
-        let lines = self.starts[request.node].lines.get(request.shard)?;
-        let mut rest = lines[request.topic].entries.iter().enumerate().skip(from);
-        let found = rest.find(|(_, entry)| entry.except != chan)?;
-        Some((found.0, found.1.id))
     }
 
     pub(crate) fn alive(&self) -> BTreeSet<usize> {

@@ -185,12 +185,13 @@ impl Simulation {
     fn remove(&mut self, slot: usize) {
         let Some(running) = self.nodes.get_mut(slot).and_then(Option::take) else { return };
         self.shared.note(|| format!("start {} of node {slot} has ended", running.start));
-        for it in &mut self.clients {
-            if it.connection.as_ref().is_some_and(|it| it.start == running.start) {
-                it.disconnected();
+        let mut ledger = self.shared.ledger();
+        for (client, it) in (0..).zip(&mut self.clients) {
+            if it.take_if(|it| it.start == running.start).is_some() {
+                ledger.disconnected(client);
             }
         }
-        self.listening.retain(|it| it.start != running.start);
+        drop(ledger);
         self.faults.local.retain(|at, _| at.0 != running.start && at.1 != running.start);
         self.shared.ledger().node_ended(running.start);
         drop(running);
@@ -259,15 +260,13 @@ impl Simulation {
             let mut ledger = self.shared.ledger();
             let Some(id) = ledger.starts.get(gone).map(|it| it.id) else { continue };
             let is_peer = running.thread.node.cluster.peers().get(id).is_some();
-            let shows = |it: &&crate::world::client::Client| {
-                let here = it.connection.as_ref().is_some_and(|it| it.start == by);
-                let views = it.channels.iter().flatten().map(|it| &it.view);
-                here && views.clone().any(|view| {
-                    view.has_state
-                        && view.numbers.iter().any(|it| ledger.presences.is_of(*it, gone))
-                })
-            };
-            let is_shown = self.clients.iter().find(shows).is_some();
+            let sessions = &ledger.sessions;
+            let is_shown = sessions.views().any(|(_, chan)| {
+                let is_here = sessions.start_of(sessions.shard_of(chan.conn)) == by;
+                let mut numbers = chan.view.numbers.iter();
+                let shows = numbers.any(|it| ledger.presences.is_of(*it, gone));
+                is_here && chan.view.has_state && shows
+            });
             ledger.counts.count("noticed in time", 1);
             if is_peer || is_shown {
                 let text = format!(

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::kit::setup::locked;
+use crate::kit::locked;
 use crate::kit::{NONE, payload};
 use simurgh_core::{
     Broadcast, HistoryPage, HistoryRequest, KeptAt, Mailboxes, NotKept, Publisher, Range,
@@ -11,7 +11,7 @@ use simurgh_history::Position;
 use simurgh_loopback::RestartData;
 
 use super::Simulation;
-use crate::world::ledger::{Entry, Ledger};
+use crate::world::ledger::{BroadcastInfo, Entry, Ledger};
 use crate::world::plan::{MILLISECOND, SECOND};
 use crate::world::{Shared, SimNode};
 
@@ -48,17 +48,21 @@ impl Simulation {
     }
 
     /// Broadcasts from outside of channels, perhaps with an id, and checks the answer.
-    pub(crate) fn keep(&self, slot: usize, topic: usize, c: u32) {
+    pub(crate) fn keep(&self, slot: usize, topic: u8, c: u32) {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let (node, start) = (Arc::clone(&running.node), running.start);
         let mut ledger = self.shared.ledger();
-        let id = ledger.new_broadcast(topic, start, NONE);
+        if !ledger.is_kept(topic) {
+            return;
+        }
+        let name = self.shared.plan.topics.name(topic).to_owned();
+        let topic = usize::from(topic);
+        let id = ledger.add(BroadcastInfo { event: "c", ..BroadcastInfo::new(topic, start) });
         let key = (c >> 8 & 3 != 0).then_some((c >> 12) % KEYS);
         if let Some(key) = key {
             ledger.log.set_key(id, topic, key as u8);
         }
         drop(ledger);
-        let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
         let shared = Arc::clone(&self.shared);
         let answer = Box::new(move |it| check_stored(&mut shared.ledger(), (id, topic), it));
         let payload = payload::make(id, 0, 0, c >> 4 & 7 == 0);
@@ -67,18 +71,22 @@ impl Simulation {
         self.shared.note(|| format!("#{id} is said on start {start} with {key:?}: {done:?}"));
     }
 
-    pub(crate) fn purge(&self, slot: usize, topic: usize) {
+    pub(crate) fn purge(&self, slot: usize, topic: u8) {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
-        let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
+        let name = self.shared.plan.topics.name(topic).to_owned();
         self.shared.note(|| format!("{name} is to be forgotten, says start {}", running.start));
-        self.shared.ledger().order.purge(topic);
+        self.shared.ledger().order.purge(usize::from(topic));
         running.node.request_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
     }
 
-    pub(crate) fn look_up(&self, slot: usize, topic: usize, c: u32) {
+    pub(crate) fn look_up(&self, slot: usize, topic: u8, c: u32) {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
-        let since = self.clients.iter().filter_map(|it| it.views.get(topic)?.at);
-        let since = since.clone().nth(c as usize >> 8 & 3).filter(|_| c & 1 == 0);
+        let topic = usize::from(topic) % self.shared.plan.topics.rooms;
+        let ledger = self.shared.ledger();
+        let views = ledger.views.iter().filter(|view| view.topic == topic);
+        let since = views.filter_map(|view| view.at).nth(c as usize >> 8 & 3);
+        drop(ledger);
+        let since = since.filter(|_| c & 1 == 0);
         self.read_page(&running.node, topic, since, Arc::default());
     }
 
@@ -95,7 +103,7 @@ impl Simulation {
             *locked(&seen) = Some(page.position);
             check_page(&mut shared.ledger(), topic, since, &page);
         });
-        let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
+        let name = self.shared.plan.topics.name(topic as u8).to_owned();
         node.request_history(HistoryRequest::Read(name.into(), range, answer));
     }
 
@@ -103,7 +111,7 @@ impl Simulation {
     pub(crate) fn read_everywhere(&mut self) {
         let mut asked = Vec::new();
         for running in self.nodes.iter().flatten().filter(|it| !it.is_draining) {
-            for topic in 0..self.shared.plan.topics.len() {
+            for topic in 0..self.shared.plan.topics.rooms {
                 let seen = Arc::default();
                 self.read_page(&running.node, topic, None, Arc::clone(&seen));
                 asked.push((running.start, topic, seen));

@@ -6,13 +6,12 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
-use crate::kit::client::Connection;
+use crate::kit::locked;
 use crate::kit::presence::PresenceEvent;
-use crate::kit::setup::locked;
 use simurgh_cluster::{Adapter, Class, LinkState, Space};
 use simurgh_core::{Mailboxes, PresenceList};
 
-use super::{Listening, Simulation};
+use super::Simulation;
 use crate::world::plan::{MILLISECOND, SECOND};
 use crate::world::running::RunningNode;
 
@@ -24,8 +23,6 @@ const SETTLES_NS: u64 = 10 * SECOND;
 const REPEATS_NS: u64 = 26 * SECOND;
 /// The slow round finds what a topic lacks, and some attempts fetch it.
 const ROUND_NS: u64 = 50 * SECOND;
-/// Seconds in which one node delivers everything.
-const RESTS_MAX: usize = 60;
 /// Envelopes that may be in transit although everything else is delivered.
 const BEATS: usize = 4;
 /// Subscriptions that are allowed at any time.
@@ -34,8 +31,8 @@ const HELD_LEAST: usize = 8_192;
 impl Simulation {
     /// Repairs everything, delivers it, and checks the state.
     pub(crate) fn rest(&mut self) {
-        if self.shared.plan.alone.is_some() {
-            return self.rest_alone();
+        if self.shared.plan.is_one_node() {
+            return self.rest_one_node();
         }
         self.mend();
         let mended_ns = self.clock_ns;
@@ -51,47 +48,25 @@ impl Simulation {
         }
         let quantum_ns = std::mem::replace(&mut self.quantum_ns, 10 * MILLISECOND);
         self.pass(span_ns);
+        // A disconnect may reach a node late, and end channels.
+        while !self.has_settled() {}
         self.check_rest(mended_ns);
         self.quantum_ns = quantum_ns;
         self.restore_loss();
     }
 
-    fn rest_alone(&mut self) {
-        let quantum_ns = std::mem::replace(&mut self.quantum_ns, 5 * MILLISECOND);
-        for _ in 0..RESTS_MAX {
-            self.pass(SECOND);
-            if !self.is_busy() {
-                break;
-            }
-        }
-        self.quantum_ns = quantum_ns;
-        if self.shared.has_failed() {
-            return;
-        }
-        let shards = self.running_nodes().flat_map(|it| &it.shards);
-        let unconfirmed = shards.map(|it| it.metrics.errors_unconfirmed.value()).sum();
-        let mut ledger = self.shared.ledger();
-        let counted = ledger.counts.of("unconfirmed");
-        ledger.counts.count("unconfirmed", u64::saturating_sub(unconfirmed, counted));
-        ledger.check_stored(unconfirmed);
-        self.clients.iter().for_each(|it| it.check_rest(&mut ledger));
-    }
-
-    /// Whether a client has sent or is to receive something.
-    fn is_busy(&self) -> bool {
-        self.clients.iter().filter_map(|client| client.connection.as_ref()).any(|line| {
-            let running = self.nodes.get(line.slot).and_then(Option::as_ref);
-            let server = running.and_then(|running| running.shards.get(line.shard));
-            server.and_then(|server| server.net.peer(line.key)).is_some_and(|peer| {
-                let is_read = peer.inbound.is_empty() && peer.stash.is_empty();
-                !is_read || !peer.queue.is_empty() || !peer.pipe.is_empty()
-            })
-        })
+    /// Whether no presence begins or ends for a while.
+    fn has_settled(&mut self) -> bool {
+        let before = self.shared.ledger().presences.changes;
+        self.pass(2 * SECOND + 2 * self.shared.plan.slack_ns());
+        self.shared.has_failed() || self.shared.ledger().presences.changes == before
     }
 
     fn check_rest(&mut self, mended_ns: u64) {
         self.check_nodes();
         self.check_interests();
+        self.check_census();
+        let changes = self.shared.ledger().presences.changes;
         let answers = self.list_presences_everywhere();
         if self.shared.plan.history.is_some() {
             self.read_everywhere();
@@ -100,9 +75,16 @@ impl Simulation {
         ledger.check_deliveries();
         ledger.check_disconnects(mended_ns);
         ledger.counts.count("rests", 1);
-        self.clients.iter().for_each(|it| it.check_rest(&mut ledger));
+        ledger.check_delivered();
+        ledger.check_views();
         // A node without room for its answer is asked again, after the list was answered.
         let has_room = self.shared.plan.presence_bytes > 1 << 16;
+        if changes != ledger.presences.changes {
+            return;
+        }
+        if let Some(wrong) = ledger.presence_unrest(0, 0) {
+            ledger.fail("present", wrong);
+        }
         for (start, topic, numbers) in answers {
             let there = ledger.presences.of(topic);
             if has_room && numbers.as_ref() != Some(&there) {
@@ -110,17 +92,15 @@ impl Simulation {
                 ledger.fail("list", text);
             }
         }
-        drop(ledger);
-        self.check_sockets();
     }
 
     fn list_presences_everywhere(&mut self) -> Vec<(usize, usize, Option<Vec<u32>>)> {
         type Answers = Arc<Mutex<Vec<(usize, usize, Option<Vec<u32>>)>>>;
         let answers = Answers::default();
-        let topics = self.shared.plan.topics.clone();
+        let topics = &self.shared.plan.topics;
         let mut asked = 0;
         for running in self.running_nodes().filter(|it| !it.is_draining) {
-            for (topic, name) in topics.iter().enumerate() {
+            for (topic, name) in topics.names.iter().take(topics.rooms).enumerate() {
                 let (start, answers) = (running.start, Arc::clone(&answers));
                 let answer = move |list: PresenceList| {
                     let numbers = match PresenceEvent::read("presence_state", &list.json) {
@@ -173,11 +153,13 @@ impl Simulation {
     /// Checks that interests are in topics with members or listeners.
     fn check_interests(&self) {
         for running in self.running_nodes() {
-            for (topic, name) in self.shared.plan.topics.iter().enumerate() {
+            let topics = &self.shared.plan.topics;
+            for (topic, name) in (0..topics.rooms as u8).zip(&topics.names) {
                 let expected = self.wanted_shards(running, topic);
                 let shards = running.thread.shards(name);
                 let is_heard = expected.is_empty() || self.network.is_heard(running.link, name);
-                if shards != expected || !is_heard {
+                let is_unsure = self.shared.ledger().sessions.is_unsure(topic);
+                if !is_unsure && (shards != expected || !is_heard) {
                     let text = format!(
                         "start {}, topic {topic}: {shards:?} for {expected:?}, in force: \
                          {is_heard}",
@@ -189,30 +171,11 @@ impl Simulation {
         }
     }
 
-    fn wanted_shards(&self, running: &RunningNode, topic: usize) -> BTreeSet<usize> {
-        let members = self.clients.iter().filter_map(|it| {
-            let line = it.connection.as_ref().filter(|it| it.start == running.start)?;
-            it.channels.get(topic)?.as_ref().filter(|it| it.is_joined).map(|_| line.shard)
-        });
-        let is_here = |it: &&Listening| (it.start, it.topic) == (running.start, topic);
-        let listening = self.listening.iter().filter(is_here).map(|it| it.shard);
-        members.chain(listening).collect()
-    }
-
-    fn check_sockets(&self) {
-        let mut ledger = self.shared.ledger();
-        let mut wrong = None;
-        for (number, it) in ledger.disconnects.iter().enumerate() {
-            for (start, conn) in it.sockets.iter().filter(|at| it.done.contains(&at.0)) {
-                let is_it = |line: &Connection| (line.start, line.number) == (*start, *conn);
-                if self.clients.iter().any(|it| it.connection.as_ref().is_some_and(is_it)) {
-                    wrong = Some(format!("disconnect {number} has left socket {conn} open"));
-                }
-            }
-        }
-        if let Some(text) = wrong {
-            ledger.fail("disconnect", text);
-        }
+    fn wanted_shards(&self, running: &RunningNode, topic: u8) -> BTreeSet<usize> {
+        let ledger = self.shared.ledger();
+        let mut shards = ledger.members(running.start, topic);
+        shards.extend(ledger.listening(running.start, topic));
+        shards.into_iter().map(|shard| shard - running.node.first).collect()
     }
 
     pub(crate) fn check_bounds(&mut self, slot: usize) {
@@ -225,7 +188,7 @@ impl Simulation {
         let starts = self.shared.ledger().starts.len();
         let is_bounded = counts.exact <= plan.exact_max
             && counts.exact + counts.whole <= held_max
-            && counts.topics <= plan.topics.len()
+            && counts.topics <= plan.topics.names.len()
             && plain <= plan.plain_bytes
             && cluster.peers().iter().count() < starts;
         if !is_bounded {
@@ -234,31 +197,43 @@ impl Simulation {
         }
     }
 
-    pub(crate) fn end_all(&mut self) {
+    /// Ends the run: all clients leave, and nothing must be left.
+    pub(crate) fn end(&mut self) {
         if !self.shared.has_failed() {
             self.rest();
         }
+        let plan = Arc::clone(&self.shared.plan);
+        if plan.is_one_node() && plan.alone.is_none() && plan.seed.is_multiple_of(4) {
+            self.fall_silent();
+        }
         (0..self.clients.len()).for_each(|client| self.vanish(client));
-        let listening = std::mem::take(&mut self.listening);
-        listening.iter().for_each(|it| self.unlisten(it));
-        if self.shared.has_failed() {
-            return;
+        for running in self.nodes.iter().flatten().filter(|_| plan.is_one_node()) {
+            let deciding = std::mem::take(&mut running.node.state().deciding);
+            drop(deciding);
         }
-        if self.shared.plan.alone.is_some() {
+        let listeners = self.shared.ledger().listeners();
+        (0..listeners).for_each(|number| self.end_listening(number));
+        if !self.shared.has_failed() && plan.is_one_node() {
             self.rest();
-            return self.check_left();
+        } else if !self.shared.has_failed() {
+            let lingers_ns = plan.linger_ns / 4 * 5 + plan.whole_for_ns;
+            let round_ns = if plan.history.is_some() { ROUND_NS } else { 0 };
+            self.quantum_ns = 20 * MILLISECOND;
+            self.pass(REPEATS_NS + 2 * lingers_ns + 4 * plan.slack_ns() + round_ns);
         }
-        let plan = &self.shared.plan;
-        let lingers_ns = plan.linger_ns / 4 * 5 + plan.whole_for_ns;
-        let mut span_ns = REPEATS_NS + 2 * lingers_ns + 4 * plan.slack_ns();
-        if plan.history.is_some() {
-            span_ns += ROUND_NS;
-        }
-        self.quantum_ns = 20 * MILLISECOND;
-        self.pass(span_ns);
         if !self.shared.has_failed() {
             self.check_left();
         }
+        let shards = self.nodes.iter().flatten().flat_map(|it| &it.shards);
+        let hash = shards.fold(0, |hash, it| hash ^ it.net.hash.rotate_left(7));
+        let mut ledger = self.shared.ledger();
+        ledger.hash = hash;
+        let steps = u64::from(ledger.step);
+        ledger.counts.count("steps", steps);
+        // The handles and their nodes refer to each other.
+        let handles = std::mem::take(&mut ledger.sessions.handles);
+        drop(ledger);
+        drop(handles);
     }
 
     /// Checks that nothing is left of what has ended.
@@ -273,7 +248,7 @@ impl Simulation {
                 cluster.followed(),
                 cluster.store_bytes(),
             ];
-            let is_covered = self.shared.plan.topics.iter().any(|it| {
+            let is_covered = self.shared.plan.topics.names.iter().any(|it| {
                 let of = |space| cluster.interests().covering(space, it);
                 of(Space::Broadcast).is_some() || of(Space::Presence).is_some()
             });
@@ -283,20 +258,21 @@ impl Simulation {
             found.extend(running.left_on_shards());
         }
         let mut ledger = self.shared.ledger();
-        if self.is_single() {
-            let state = self.nodes[0].as_ref().map(|it| it.node.state());
-            let ended = state.as_ref().map_or(&[][..], |it| &it.ended);
-            let left = [
-                ledger.sessions.alive,
-                self.shared.ready.load(Relaxed),
-                self.shared.assigned.load(Relaxed),
-                ledger.listeners_left(|shard| ended[shard]) as i64,
-                ledger.sessions.tasks_left() as i64,
-            ];
-            if left != [0; 5] {
-                let names = "channels, prepared, assigned, listeners, linked works";
-                found.push(format!("{names}: {left:?}"));
-            }
+        let has_ended = |shard: usize| {
+            let node =
+                self.running_nodes().find(|it| ledger.starts[it.start].shards.contains(&shard));
+            node.is_none_or(|it| it.node.state().ended[shard - it.node.first])
+        };
+        let left = [
+            ledger.sessions.alive,
+            self.shared.ready.load(Relaxed),
+            self.shared.assigned.load(Relaxed),
+            ledger.listeners_left(has_ended) as i64,
+            ledger.sessions.tasks_left() as i64,
+        ];
+        if left != [0; 5] {
+            let names = "channels, prepared, assigned, listeners, linked works";
+            found.push(format!("{names}: {left:?}"));
         }
         if !found.is_empty() {
             ledger.fail("left", found.join("; "));

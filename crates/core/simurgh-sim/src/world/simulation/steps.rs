@@ -8,8 +8,7 @@ use simurgh_core::{Core, Mail};
 use simurgh_data::{Key, Next, Now};
 
 use super::Simulation;
-use crate::kit::client::{self, Read};
-use crate::kit::payload;
+use crate::kit::client::{self, Connection, Read};
 use crate::kit::peer::{ClientMessage, Peer};
 use crate::kit::transport::Transport;
 use crate::world::SimNode;
@@ -35,7 +34,7 @@ impl Shard {
         seed: u64,
     ) -> Self {
         let core = Core::new(Arc::clone(node), shard as u16, Arc::clone(&metrics), seed);
-        let net = Transport::new(Arc::clone(&node.shared.setup));
+        let net = Transport::new(Arc::clone(&node.shared));
         Self { core, net, metrics, is_in_turn: false, has_ended: false, next_ns: 0 }
     }
 }
@@ -63,10 +62,6 @@ impl Simulation {
         self.nodes[slot].as_ref().is_some_and(|server| server.is_frozen)
     }
 
-    pub(crate) fn is_single(&self) -> bool {
-        self.shared.plan.single.is_some()
-    }
-
     /// A core gets an input.
     pub(crate) fn step(
         &mut self,
@@ -75,7 +70,7 @@ impl Simulation {
         input: Input,
         act: impl FnOnce(&mut Core<SimNode>, &mut Transport),
     ) {
-        let (local_ns, is_single) = (self.local_ns(slot), self.is_single());
+        let local_ns = self.local_ns(slot);
         let Some(it) = self.shard(slot, shard).filter(|it| !it.has_ended) else { return };
         let now_ns = if it.is_in_turn { it.net.now.ns } else { local_ns };
         (it.is_in_turn, it.next_ns) = (true, 0);
@@ -83,13 +78,7 @@ impl Simulation {
         let Some(it) = self.shard(slot, shard) else { return };
         it.net.at(now_ns, jumps);
         act(&mut it.core, &mut it.net);
-        match is_single {
-            true => self.check_step(shard, input),
-            false => {
-                it.net.touched.clear();
-                self.shared.ledger().running = None;
-            }
-        }
+        self.check_step(slot, shard, input);
         if let Some(it) = self.shard(slot, shard) {
             it.net.holds.clear();
         }
@@ -101,13 +90,10 @@ impl Simulation {
     /// Called before a core gets an input; returns the seed of its clock's steps.
     fn begin_step(&mut self, slot: usize, shard: usize, input: Input, now_ns: u64) -> u64 {
         let running = self.nodes[slot].as_ref();
-        let start = running.map(|running| running.start);
         let mut ledger = self.shared.ledger();
-        (ledger.running, ledger.now_ns) = (start.map(|start| (start, shard)), now_ns);
+        let number = running.map(|running| running.node.first + shard);
+        (ledger.running, ledger.now_ns) = (number, now_ns);
         ledger.clock_ns = ledger.clock_ns.max(self.clock_ns).max(now_ns);
-        if self.shared.plan.single.is_none() {
-            return now_ns ^ self.clock_ns;
-        }
         ledger.begin_step(input, Now::from_ns(now_ns).tick);
         let step = u64::from(ledger.step);
         drop(ledger);
@@ -121,23 +107,21 @@ impl Simulation {
     pub(crate) fn take_mail(&mut self, slot: usize, shard: usize) -> bool {
         let node = self.node(slot).filter(|_| !self.is_frozen(slot));
         let Some(mail) = node.and_then(|node| node.take(shard)) else { return false };
-        if !self.is_single() {
-            self.notice_mail(slot, shard, &mail);
-            self.step(slot, shard, Input::Other, |core, net| core.mail(net, mail));
-            return true;
-        }
         let Some(node) = self.node(slot).cloned() else { return false };
+        let number = node.first + shard;
         let shared = Arc::clone(&self.shared);
         self.step(slot, shard, Input::Other, |core, net| {
             shared.note(|| format!("core {shard} takes {mail:.100?}"));
             match &mail {
+                // That of a topic with a history has a position.
+                Mail::Broadcast(posted) if posted.broadcast().position().is_some() => {}
                 Mail::Broadcast(posted) => {
                     let it = posted.broadcast();
                     let id = crate::world::ledger::sessions::number_of(it);
-                    let topic = shared.setup.topics.number(it.topic()).unwrap_or_default();
+                    let topic = shared.plan.topics.number(it.topic()).unwrap_or_default();
                     match crate::kit::presence::letter_of(it.event()) {
-                        Some(word) => shared.ledger().accepts_presence(shard, topic, word, id),
-                        None => shared.ledger().accepts(shard, id),
+                        Some(word) => shared.ledger().accepts_presence(number, topic, word, id),
+                        None => shared.ledger().accepts(number, id),
                     }
                 }
                 Mail::Joined(key, ticket, _) => {
@@ -148,22 +132,11 @@ impl Simulation {
                         shared.ledger().decided(conn, *ticket, answer);
                     }
                 }
-                mail => shared.ledger().take_mail(shard, mail),
+                mail => shared.ledger().take_mail(number, mail),
             }
             core.mail(net, mail);
         });
         true
-    }
-
-    fn notice_mail(&mut self, slot: usize, shard: usize, mail: &Mail) {
-        let (Mail::Broadcast(posted), Some(node)) = (mail, &self.nodes[slot]) else { return };
-        let it = posted.broadcast();
-        let is_plain = !it.event().starts_with("presence_") && it.position().is_none();
-        let topic = self.shared.plan.topic_of(it.topic());
-        if let Some(topic) = topic.filter(|_| is_plain) {
-            let id = payload::parse(it.payload()).0;
-            self.shared.ledger().accept(node.start, shard, topic, id);
-        }
     }
 
     /// Ends a shard's turn; returns whether it has more to fan out.
@@ -221,15 +194,14 @@ impl Simulation {
     pub(crate) fn end_connection(&mut self, slot: usize, shard: usize, key: Key) {
         let it = self.shard(slot, shard);
         let Some(mut peer) = it.and_then(|it| it.net.remove(key)) else { return };
-        let client = self.clients.iter_mut().position(|it| {
-            let line = it.connection.as_ref().filter(|client| client.number == peer.conn);
-            line.is_some_and(|line| (line.slot, line.shard, line.key) == (slot, shard, key))
-        });
+        let is_it = |it: &Connection| it.number == peer.conn;
+        let client = self.clients.iter().position(|it| it.as_ref().is_some_and(is_it));
         if let Some(client) = client {
             self.read_bytes(client, &mut peer.pipe);
             self.receive_values(client, mem::take(&mut peer.heard));
             self.shared.note(|| format!("client {client}'s connection is over"));
-            self.clients[client].disconnected();
+            self.clients[client] = None;
+            self.shared.ledger().disconnected(client as u32);
         }
         let (socket, input) = (peer.socket, Input::Ended(peer.conn));
         self.step(slot, shard, input, |core, net| core.closed(net, key, socket));
@@ -246,15 +218,9 @@ impl Simulation {
         }
     }
 
-    /// The slot, shard and key of a client's connection.
-    pub(crate) fn place_of(&mut self, client: usize) -> Option<(usize, usize, Key)> {
-        let line = self.clients.get_mut(client)?.connection.as_ref();
-        line.map(|line| (line.slot, line.shard, line.key))
-    }
-
     /// A shard reads some messages of a client; returns whether there were any.
     pub(crate) fn read(&mut self, client: usize, most: usize) -> bool {
-        let Some((slot, shard, key)) = self.place_of(client) else { return false };
+        let Some((_, slot, shard, key)) = self.line(client) else { return false };
         let is_frozen = self.is_frozen(slot);
         let it = self.shard(slot, shard).filter(|_| !is_frozen);
         let Some(peer) = it.and_then(|it| it.net.peer_mut(key)).filter(|it| !it.is_held) else {
@@ -276,7 +242,7 @@ impl Simulation {
 
     /// A client takes at most this many bytes, and more is written; returns whether there were any.
     pub(crate) fn receive(&mut self, client: usize, most: usize) -> bool {
-        let Some((slot, shard, key)) = self.place_of(client) else { return false };
+        let Some((_, slot, shard, key)) = self.line(client) else { return false };
         let Some(it) = self.shard(slot, shard) else { return false };
         it.net.write_more(key);
         let Some(peer) = it.net.peer_mut(key) else { return false };
@@ -293,44 +259,33 @@ impl Simulation {
     }
 
     fn read_bytes(&mut self, client: usize, bytes: &mut [u8]) {
-        let it = &mut self.clients[client];
-        let (wire, line) = (it.wire, it.connection.as_mut());
-        let Some(line) = line else { return };
-        let (mut decoder, number) = (mem::take(&mut line.decoder), line.number);
-        let (is_single, mut closed) = (self.is_single(), None);
+        let Some(line) = &mut self.clients[client] else { return };
+        let (mut decoder, number, wire) = (mem::take(&mut line.decoder), line.number, line.wire);
+        let mut closed = None;
         client::read(&mut decoder, wire, bytes, |read| match read {
-            Read::Message(message) if is_single => {
-                let mut ledger = self.shared.ledger();
-                ledger.receive_message(number, &message);
-            }
-            Read::Message(message) => {
-                let mut ledger = self.shared.ledger();
-                self.clients[client].receive(&self.shared.plan, &mut ledger, &message);
-            }
+            Read::Message(message) => self.shared.ledger().receive_message(number, &message),
             Read::Close(frame) => {
                 let code = frame.as_ref().map(|frame| frame.code.0);
                 closed = Some(code);
-                if is_single {
-                    let reason = frame.map(|frame| frame.reason).unwrap_or_default();
-                    self.shared.ledger().receive_close(number, code, &reason);
-                }
+                let reason = frame.map(|frame| frame.reason).unwrap_or_default();
+                self.shared.ledger().receive_close(number, code, &reason);
             }
             Read::Plain(payload) => self.shared.ledger().receive_plain(number, &payload),
             Read::Wrong(wrong) => self.shared.ledger().fail("frame", wrong),
         });
-        if let Some(line) = &mut self.clients[client].connection {
+        if let Some(line) = &mut self.clients[client] {
             line.decoder = decoder;
         }
         match closed {
-            Some(code) if is_single => self.send_close(client, code),
             // As a browser does.
-            Some(_) => self.vanish(client),
+            Some(_) if self.shared.plan.has_broker => self.vanish(client),
+            Some(code) => self.send_close(client, code),
             None => {}
         }
     }
 
     pub(crate) fn send_message(&mut self, client: usize, sent: ClientMessage) {
-        let Some((slot, shard, key)) = self.place_of(client) else { return };
+        let Some((_, slot, shard, key)) = self.line(client) else { return };
         let peer = self.peer(slot, shard, key);
         if let Some(peer) = peer.filter(|peer| !peer.has_shut) {
             peer.inbound.push_back(sent);

@@ -1,31 +1,47 @@
 //! How time advances: which shards and threads run, what is read and received, and in which order.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use simurgh_data::Key;
+
 use super::Simulation;
 use crate::world::Shard;
 use crate::world::running::RunningNode;
 use crate::world::thread::Command;
 
 impl Simulation {
-    pub(crate) fn complete_turn(&mut self, slot: usize, shard: usize) {
-        if !self.is_frozen(slot) {
-            self.finish_turn(slot, shard);
+    /// Ends a turn of a shard, and the shard if it has drained; returns whether it has more to do.
+    pub(crate) fn turn(&mut self, slot: usize, shard: usize) -> bool {
+        self.end_unpolled(shard);
+        let has_more = self.finish_turn(slot, shard);
+        self.shared.ledger().counts.count("slices cut", u64::from(has_more));
+        let it = self.shard(slot, shard).filter(|it| it.net.stops && !it.has_ended);
+        if it.is_some() && !self.is_frozen(slot) && self.shared.plan.alone.is_none() {
             self.end_shard(slot, shard);
+            return false;
         }
+        has_more
     }
 
-    /// Ends a shard that has drained; with its last shard a node says bye.
+    /// Ends a shard that has drained; with its last shard a node of several says bye.
     fn end_shard(&mut self, slot: usize, shard: usize) {
-        let is_alone = self.shared.plan.is_one_node();
-        let Some(running) = self.running(slot).filter(|_| !is_alone) else { return };
-        let start = running.start;
-        let Some(server) = running.shards.get_mut(shard) else { return };
-        if !server.net.stops || server.has_ended {
-            return;
-        }
-        server.has_ended = true;
-        server.core.retire();
+        self.shared.note(|| format!("shard {shard} of node {slot} ends"));
+        let Some(it) = self.shard(slot, shard) else { return };
+        let keys: Vec<Key> = it.net.peers().map(|peer| peer.key).collect();
+        keys.into_iter().for_each(|key| self.end_connection(slot, shard, key));
+        let seed = self.shared.plan.seed;
+        let Some(running) = self.running(slot) else { return };
+        let it = &mut running.shards[shard];
+        it.core.retire();
+        it.has_ended = true;
+        // What it had in transit is lost with it.
+        it.core = Shard::new(&running.node, shard, Arc::clone(&it.metrics), seed).core;
         running.node.end(shard);
-        if running.shards.iter().all(|it| it.has_ended) {
+        let (start, has_ended) = (running.start, running.shards.iter().all(|it| it.has_ended));
+        if self.shared.plan.is_one_node() {
+            self.shared.ledger().sessions.shard_ended();
+        } else if has_ended && let Some(running) = self.running(slot) {
             running.mailbox.post(Command::Bye);
             self.shared.ledger().starts[start].says_bye = true;
         }
@@ -49,19 +65,19 @@ impl Simulation {
 
     fn expect_deliveries(&mut self, slot: usize, published: Vec<(u32, u64)>) {
         for (id, dropped) in published {
-            let topic = self.shared.ledger().broadcasts[id as usize].topic;
-            let name = &self.shared.plan.topics[topic];
+            let topic = self.shared.ledger().broadcasts[id as usize].topic as u8;
+            let name = self.shared.plan.topics.name(topic);
             let others = self.running_nodes().filter(|it| it.slot != slot);
             for running in others.filter(|it| {
                 self.network.is_settled(it.link) && self.network.is_heard(it.link, name)
             }) {
                 let mut ledger = self.shared.ledger();
-                let mut shards = running.thread.shards(name);
+                let (start, first) = (running.start, running.node.first);
+                let mut shards: BTreeSet<usize> =
+                    running.thread.shards(name).into_iter().map(|it| first + it).collect();
                 // A channel that is a member before another node publishes gets it, too.
-                shards.extend(ledger.members(running.start, topic));
-                shards
-                    .iter()
-                    .for_each(|it| ledger.expect_delivery(id, dropped, running.start, *it));
+                shards.extend(ledger.members(start, topic));
+                shards.iter().for_each(|it| ledger.expect_delivery(id, dropped, start, *it));
             }
         }
     }
@@ -90,7 +106,7 @@ impl Simulation {
                 let is_due = |it: &Shard| it.next_ns <= local_ns;
                 let server = self.running(slot).and_then(|it| it.shards.get(shard));
                 if has_run || server.is_some_and(is_due) {
-                    self.complete_turn(slot, shard);
+                    self.turn(slot, shard);
                 }
             }
             if self.running(slot).is_some_and(|it| it.thread.is_due(local_ns)) {

@@ -7,7 +7,7 @@ use simurgh_core::{Reason, Stop, Wire};
 use super::limits::Limited;
 use super::requests::Due;
 use super::steps::Input;
-use super::{Joining, Life};
+use super::{Joining, Life, Relay};
 use crate::kit::delivery::{Delivery, DeliveryKind, letter};
 use crate::kit::{NONE, payload};
 use crate::limits;
@@ -74,6 +74,9 @@ impl Ledger {
     /// Begins a callback; returns the ref of its message and the place of its broadcast.
     pub(crate) fn begin(&mut self, chan: u32, call: Call) -> (u32, usize) {
         self.counts.count("callbacks", 1);
+        if self.sessions.chan(chan).is_some_and(|it| it.life == Life::Unborn) {
+            self.enters(chan);
+        }
         let Some(it) = self.sessions.chan_mut(chan) else { return (0, 0) };
         if it.life != Life::Live {
             let text = format!("{call:?} of channel {chan}, which is {:?}", it.life);
@@ -114,6 +117,9 @@ impl Ledger {
 
     fn intercepted(&mut self, chan: u32, id: u32) -> usize {
         self.counts.count("interceptions", 1);
+        if self.sessions.chan(chan).is_some_and(|chan| self.is_kept(chan.topic)) {
+            return 0;
+        }
         match self.next_intercept(chan) {
             Some((at, next, _)) if next == id => {
                 self.sessions.chans[chan as usize].out_cursor = at + 1;
@@ -127,7 +133,7 @@ impl Ledger {
     }
 
     /// The next broadcast of a further topic that a channel is to receive, or this one. Those of
-    /// the step in which it subscribed may have come before that.
+    /// the step in which it subscribed may have come before that, and it may have ended.
     pub(super) fn next_relayed(
         &self,
         chan: u32,
@@ -135,11 +141,12 @@ impl Ledger {
         id: Option<u32>,
     ) -> Option<(usize, u32)> {
         let it = self.sessions.chan(chan)?;
-        let (_, from, since) = *it.relays.iter().find(|(relayed, ..)| *relayed == topic)?;
+        let relay = *it.relays.iter().find(|relay| relay.topic == topic)?;
         let line = self.line(self.sessions.shard_of(it.conn), topic);
-        let mut entries = line.iter().enumerate().skip(from);
+        let mut entries = line.iter().enumerate().skip(relay.from);
         let is_next = |(_, entry): &(usize, &LineEntry)| {
-            entry.except != chan && (entry.step != since || Some(entry.id) == id)
+            let is_due = entry.step != relay.since && !relay.is_unsure;
+            entry.except != chan && (is_due || Some(entry.id) == id)
         };
         entries.find(is_next).map(|(at, entry)| (at, entry.id))
     }
@@ -149,8 +156,8 @@ impl Ledger {
         match topic.and_then(|topic| self.next_relayed(chan, topic, Some(id))) {
             Some((at, next)) if next == id => {
                 let relays = &mut self.sessions.chans[chan as usize].relays;
-                for relay in relays.iter_mut().filter(|relay| Some(relay.0) == topic) {
-                    relay.1 = at + 1;
+                for relay in relays.iter_mut().filter(|relay| Some(relay.topic) == topic) {
+                    (relay.from, relay.is_unsure) = (at + 1, false);
                 }
             }
             next => self.fail("relay", format!("channel {chan} receives {id}: next is {next:?}")),
@@ -218,15 +225,14 @@ impl Ledger {
         self.presences.channel_ended(chan);
         let it = &mut self.sessions.chans[chan as usize];
         (it.life, it.owes_after_join) = (Life::Ended, false);
-        let (conn, relays) = (it.conn, std::mem::take(&mut it.relays));
+        it.relays.clear();
+        let conn = it.conn;
         let tasks = std::mem::take(&mut it.tasks);
         self.sessions.now.unlinked.extend(tasks);
         self.proceeds(chan, conn);
         let it = &mut self.sessions.conns[conn as usize];
         it.channels.retain(|(_, joined)| *joined != chan);
-        let shard = &mut self.sessions.shards[it.shard];
-        shard.channels -= 1;
-        shard.relays -= relays.len() as u32;
+        self.sessions.shards[it.shard].channels -= 1;
     }
 
     /// A callback has returned: its effects are carried out after it.
@@ -240,18 +246,23 @@ impl Ledger {
         let has_order = chan != NONE && !matches!(call, Call::Terminate(_));
         let mut from = if has_order { self.line(shard, topic).len() } else { 0 };
         self.sessions.now.pending.push((conn, VecDeque::new()));
+        // A client may first be sent what it has missed.
+        self.sessions.now.is_late = call == Call::AfterJoin && self.is_kept(topic);
         for act in acts.drain(..) {
             let broadcast = match act {
                 Act::Broadcast(id) => self.broadcasts.get(id as usize),
                 _ => None,
             };
             // What it sends after its own broadcast follows that.
+            let broadcast_is_kept = broadcast.is_some_and(|made| self.is_kept(made.topic as u8));
             let is_own =
                 broadcast.is_some_and(|made| made.weight > 0 && made.topic == usize::from(topic));
             self.act((chan, conn, call), act, from, place);
             from += usize::from(is_own && has_order);
+            self.sessions.now.is_late |= broadcast_is_kept && has_order;
         }
         self.outcome((chan, call), end, msg_ref, from);
+        self.sessions.now.is_late = false;
         acts
     }
 
@@ -265,12 +276,18 @@ impl Ledger {
             Act::Pass(word, id) => self.pushes(chan, call, word, id, from, place),
             // It is too large to be broadcast.
             Act::Broadcast(id) if self.broadcasts[id as usize].weight == 0 => {}
+            Act::Broadcast(id) if self.is_kept(self.broadcasts[id as usize].topic as u8) => {}
             Act::Broadcast(id) => {
                 let last = self.sessions.now.pending.last_mut();
                 last.into_iter().for_each(|(_, ids)| ids.push_back(id));
             }
-            Act::Subscribe(topic) => self.subscribes(chan, topic),
-            Act::Unsubscribe(topic) => self.unsubscribes(chan, topic),
+            Act::Subscribe(topic) | Act::Unsubscribe(topic) => {
+                self.relays(chan, topic, act);
+                if call == Call::Join {
+                    // Its effects come before all others.
+                    self.sessions.now.relays.pop();
+                }
+            }
             _ if is_gone && !matches!(act, Act::Link(_)) => {}
             Act::Close(code) => {
                 self.counts.count("closes by the application", 1);
@@ -305,6 +322,7 @@ impl Ledger {
                 let replaced = &mut self.sessions.conns[conn as usize].replaced;
                 replaced.iter_mut().for_each(|replaced| replaced.1.push(line));
             }
+            Call::HandleOut(_) if self.is_kept(topic) => self.promise(conn, topic, line, from),
             Call::HandleOut(_) => {
                 let wire = self.sessions.conns[conn as usize].wire;
                 if self.has_form(wire, topic, &line) {
@@ -324,28 +342,29 @@ impl Ledger {
         self.promise(conn, topic, line, from);
     }
 
-    fn subscribes(&mut self, chan: u32, topic: u8) {
+    /// A callback subscribes its channel to a further topic, or ends that. If another callback of
+    /// this step did the opposite, the effects of the two may be carried out in either order.
+    fn relays(&mut self, chan: u32, topic: u8, act: Act) {
         let Some(it) = self.sessions.chan(chan).filter(|chan| chan.life == Life::Live) else {
             return;
         };
-        if it.relays.iter().all(|(relayed, ..)| *relayed != topic) {
-            let shard = self.sessions.shard_of(it.conn);
-            let from = self.line(shard, topic).len();
-            let since = self.step;
-            self.sessions.chans[chan as usize].relays.push((topic, from, since));
-            self.sessions.shards[shard].relays += 1;
-        }
-    }
-
-    fn unsubscribes(&mut self, chan: u32, topic: u8) {
-        let Some(it) = self.sessions.chan_mut(chan).filter(|chan| chan.life == Life::Live) else {
+        let from = self.line(self.sessions.shard_of(it.conn), topic).len();
+        let (since, now) = (self.step, &mut self.sessions.now);
+        let (subscribes, callback) = (act == Act::Subscribe(topic), now.pending.len());
+        let opposite = if subscribes { Act::Unsubscribe(topic) } else { Act::Subscribe(topic) };
+        let mut others = now.relays.iter().filter(|(.., by)| *by != callback);
+        let is_unsure = others.any(|(by, other, _)| (*by, *other) == (chan, opposite));
+        now.relays.push((chan, act, callback));
+        let relays = &mut self.sessions.chans[chan as usize].relays;
+        let known = relays.iter_mut().find(|relay| relay.topic == topic);
+        if let Some(known) = known.filter(|_| subscribes) {
+            known.is_unsure |= is_unsure;
             return;
-        };
-        let before = it.relays.len();
-        it.relays.retain(|(relayed, ..)| *relayed != topic);
-        let (conn, fewer) = (it.conn, before - it.relays.len());
-        let shard = self.sessions.shard_of(conn);
-        self.sessions.shards[shard].relays -= fewer as u32;
+        }
+        relays.retain(|relay| relay.topic != topic);
+        if subscribes || is_unsure {
+            relays.push(Relay { topic, from, since, is_unsure });
+        }
     }
 
     fn assigns(&mut self, conn: u32, value: u32) {
@@ -399,7 +418,9 @@ impl Ledger {
 
     pub(crate) fn must_end(&mut self, chan: u32, reason: Reason, has_ended_itself: bool) {
         self.counts.count(if reason == Reason::Crashed { "panics" } else { "stops" }, 1);
-        self.sessions.now.ending.push(chan);
+        if !self.sessions.now.is_late {
+            self.sessions.now.ending.push(chan);
+        }
         let Some(it) = self.sessions.chan_mut(chan) else { return };
         it.must_end.push(reason);
         it.has_ended_itself |= has_ended_itself;

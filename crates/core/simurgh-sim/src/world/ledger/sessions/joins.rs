@@ -21,7 +21,14 @@ pub(crate) struct Joining {
 /// What the application decides about a join.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
-    Ok { chan: u32, reply: u32, intercept_panics: bool },
+    /// `waits` until the interest in its topic is in force.
+    Ok {
+        chan: u32,
+        reply: u32,
+        intercept_panics: bool,
+        waits: bool,
+    },
+    Released,
     Error(u32),
     Later,
     Panic,
@@ -55,17 +62,23 @@ impl Ledger {
             }
             // The end of the replaced channel has closed the socket.
             Answer::Ok { .. } if is_closing => {}
+            // It becomes a member once its client's position is known, or its node's interest.
+            Answer::Ok { chan, reply, waits, .. } if waits || self.is_kept(joining.topic) => {
+                self.sessions.conns[conn as usize].admitted = Some((joining, chan, reply));
+                if waits {
+                    self.await_decision(joining);
+                }
+                self.acts_without_channel(conn, acts);
+            }
             Answer::Ok { chan, reply, .. } => self.let_in(joining, chan, reply, acts),
+            Answer::Released => {}
             Answer::Error(reply) => {
                 self.refused(joining, reply);
                 self.acts_without_channel(conn, acts);
             }
             Answer::Later => {
-                let since = self.sessions.now.tick;
-                if let Some(it) = self.sessions.conn_mut(conn).filter(|_| !is_closing) {
-                    it.awaiting = Some((joining, None, since));
-                    self.sessions.waiting.push(conn);
-                    self.counts.count("joins decided later", 1);
+                if !is_closing {
+                    self.await_decision(joining);
                 }
                 self.acts_without_channel(conn, acts);
             }
@@ -74,6 +87,25 @@ impl Ledger {
                 self.acts_without_channel(conn, acts);
                 self.refused(joining, JOIN_CRASHED);
             }
+        }
+    }
+
+    fn await_decision(&mut self, joining: Joining) {
+        let since = self.sessions.now.tick;
+        if let Some(it) = self.sessions.conn_mut(joining.conn) {
+            it.awaiting = Some((joining, None, since));
+            self.sessions.waiting.push(joining.conn);
+            self.counts.count("joins decided later", 1);
+        }
+    }
+
+    /// A callback of a channel that is no member yet: its join has waited for something.
+    pub(super) fn enters(&mut self, chan: u32) {
+        let conn = self.sessions.chan(chan).map_or(NONE, |chan| chan.conn);
+        let admitted = self.sessions.conn_mut(conn).map(|conn| &mut conn.admitted);
+        let admitted = admitted.and_then(|it| it.take_if(|it| it.1 == chan));
+        if let Some((joining, chan, reply)) = admitted {
+            self.let_in(joining, chan, reply, Vec::new());
         }
     }
 
@@ -134,7 +166,7 @@ impl Ledger {
         }
     }
 
-    fn close_replaced(&mut self, conn: u32) {
+    pub(in crate::world::ledger) fn close_replaced(&mut self, conn: u32) {
         let replaced = self.sessions.conn_mut(conn).and_then(|conn| conn.replaced.take());
         let Some((chan, pushes)) = replaced else { return };
         self.counts.count("rejoins", 1);

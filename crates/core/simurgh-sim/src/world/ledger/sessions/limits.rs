@@ -102,7 +102,7 @@ fn take(
 
 impl Ledger {
     fn limits(&self) -> Option<Limits> {
-        self.plan.single.as_ref()?.limits
+        self.plan.app.limits
     }
 
     /// Whether a message is over a limit; then only the consequences of that are due.
@@ -154,7 +154,7 @@ impl Ledger {
         limits: &Limits,
     ) -> Result<(), Over> {
         let (now_ns, Request { kind, topic, .. }) = (self.now_ns, asked);
-        let has_route = self.sessions.topics.is_room(topic);
+        let has_route = self.plan.topics.is_room(topic);
         let Some(it) = self.sessions.conn_mut(conn) else { return Ok(()) };
         let messages = [(Limited::Messages, 1), (Limited::Bytes, size.bytes)];
         let join = [(Limited::Joins, 1), (Limited::Messages, 1), (Limited::Bytes, size.bytes)];
@@ -197,7 +197,7 @@ impl Ledger {
         else {
             return;
         };
-        let has_route = self.sessions.topics.is_room(topic);
+        let has_route = self.plan.topics.is_room(topic);
         let (now_ns, mut last, before) = (self.now_ns, None, acts.len());
         let is_answered = !self.is_plain(*conn);
         let Some(it) = self.sessions.conn_mut(*conn) else { return };

@@ -1,4 +1,4 @@
-//! Sessions on one node: what each client is to receive, and which callbacks are due.
+//! Sessions: what each client is to receive, and which callbacks are due.
 //!
 //! Nothing here predicts how a shard works. The ledger has the order in which each shard accepted
 //! broadcasts, what the callbacks did, and what each client was promised in reply. It follows from
@@ -6,7 +6,8 @@
 //! end; each push and reply once, in their order, behind all that was accepted in earlier steps and
 //! before all that was accepted in later ones.
 //!
-//! In the step in which a socket closes, messages may be missing.
+//! In the step in which a socket closes, messages may be missing. On topics that have a history,
+//! pushes and replies wait for broadcasts to be stored, and may be dropped if they are not.
 
 mod calls;
 mod joins;
@@ -17,6 +18,7 @@ mod steps;
 mod streams;
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use simurgh_core::{Broadcast, ChannelHandle, ChannelId, Reason, ReplyRef, Wire};
@@ -35,8 +37,8 @@ use crate::kit::presence::PresenceEvent;
 use crate::kit::presences::View;
 use crate::kit::topics::{IDS, Topics};
 use crate::kit::{NONE, payload};
+use crate::world::app::Actor;
 use crate::world::plan::Plan;
-use crate::world::single::Actor;
 
 /// Bits of [`Chan::intercepts`] besides the number of broadcasts' events.
 pub(crate) const INTERCEPTS_DIFF: u8 = 4;
@@ -57,6 +59,8 @@ struct Own {
     begins: u32,
     /// Whether the current channel ends with it.
     ends: bool,
+    /// It waits until a broadcast is stored, and may be dropped.
+    is_late: bool,
 }
 
 /// What a client is sent on one topic.
@@ -76,7 +80,9 @@ impl Default for Stream {
 
 #[derive(Debug)]
 pub(crate) struct Conn {
+    /// Its shard, among all shards.
     pub(crate) shard: usize,
+    pub(crate) client: u32,
     pub(crate) wire: Wire,
     pub(crate) id: Option<u8>,
     pub(crate) is_open: bool,
@@ -86,6 +92,10 @@ pub(crate) struct Conn {
     pub(crate) channels: Vec<(u8, u32)>,
     /// A join that is not decided, its ticket, and since which tick.
     awaiting: Option<(Joining, Option<u32>, u32)>,
+    /// The refs of its client's last joins, by topic; 0 for none.
+    pub(crate) joins: Vec<u32>,
+    /// A join that was admitted and waits for something else, with its channel and its reply.
+    pub(crate) admitted: Option<(Joining, u32, u32)>,
     /// The channel that a join replaces, and what it pushed at its end.
     replaced: Option<(u32, Vec<Delivery>)>,
     /// The channel that holds it, and since which tick.
@@ -118,6 +128,18 @@ pub(crate) enum Life {
     Ended,
 }
 
+/// A further topic of a channel.
+#[derive(Clone, Copy, Debug)]
+struct Relay {
+    topic: u8,
+    /// The place of the next broadcast that it is to receive.
+    from: usize,
+    /// The step in which it subscribed.
+    since: u32,
+    /// Callbacks within each other subscribed and unsubscribed: it may have ended.
+    is_unsure: bool,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Chan {
     pub(crate) conn: u32,
@@ -135,8 +157,7 @@ pub(crate) struct Chan {
     /// The next that it is to intercept, and what it sent for earlier ones, by their places.
     out_cursor: usize,
     outs: VecDeque<(usize, Delivery)>,
-    /// Further topics, the next that it is to receive of them, and since which step.
-    relays: Vec<(u8, usize, u32)>,
+    relays: Vec<Relay>,
     /// Reasons for which it may end.
     must_end: Vec<Reason>,
     has_ended_itself: bool,
@@ -147,13 +168,15 @@ pub(crate) struct Chan {
     /// Messages on their way to it, and the refs of answers.
     infos: VecDeque<u32>,
     tasks: Vec<u32>,
-    view: View,
+    pub(crate) view: View,
     has_asked: bool,
 }
 
 /// Counts of a shard that its metrics must equal.
 #[derive(Debug, Default)]
 struct ShardCounts {
+    /// The start of its node.
+    start: usize,
     accepted: u64,
     open: u64,
     channels: u64,
@@ -166,7 +189,6 @@ struct ShardCounts {
     expired: (u64, u64),
     drains: bool,
     sockets: Vec<u32>,
-    relays: u32,
 }
 
 /// The current step.
@@ -183,6 +205,8 @@ struct Now {
     calls: Vec<(u32, Act)>,
     /// Channels that held or released their sockets, and those sockets.
     holds: Vec<(u32, u32)>,
+    /// Channels that subscribed or unsubscribed, topics, and the numbers of the callbacks.
+    relays: Vec<(u32, Act, usize)>,
     /// Channels that let their sockets be read again, and since when they had held them.
     proceeded: Vec<(u32, u32)>,
     ending: Vec<u32>,
@@ -194,6 +218,8 @@ struct Now {
     told: Vec<u32>,
     unlinked: Vec<u32>,
     listeners: Vec<u32>,
+    /// What a callback has done waits until its broadcast is stored.
+    is_late: bool,
 }
 
 #[derive(Debug, Default)]
@@ -205,12 +231,12 @@ struct Task {
 
 #[derive(Default)]
 pub(crate) struct Sessions {
-    pub(crate) topics: Topics,
     bytes_max: usize,
     pub(crate) conns: Vec<Conn>,
     pub(crate) chans: Vec<Chan>,
     pub(crate) handles: HashMap<u32, ChannelHandle<Actor>>,
-    names: HashMap<ChannelId, u32>,
+    /// By the start of its node and its name.
+    names: HashMap<(usize, ChannelId), u32>,
     shards: Vec<ShardCounts>,
     now: Now,
     /// Events of presence by the numbers of their payloads.
@@ -234,15 +260,48 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     pub(crate) fn new(plan: &Plan) -> Self {
-        let Some(single) = &plan.single else { return Self::default() };
-        let (topics, shards) = (single.topics(), plan.nodes[0]);
-        Self {
-            told: vec![Told::default(); topics.names.len()],
-            bytes_max: plan.config.broadcast_bytes_max(),
-            shards: (0..shards).map(|_| ShardCounts::default()).collect(),
-            topics,
-            ..Self::default()
+        let told = vec![Told::default(); plan.topics.names.len()];
+        Self { told, bytes_max: plan.config.broadcast_bytes_max(), ..Self::default() }
+    }
+
+    pub(super) fn add_shards(&mut self, start: usize, count: usize) {
+        let shard = || ShardCounts { start, ..ShardCounts::default() };
+        self.shards.extend((0..count).map(|_| shard()));
+    }
+
+    /// A node has ended, with all that was on these shards.
+    pub(super) fn node_ended(&mut self, shards: Range<usize>) {
+        let Self { conns, chans, handles, waiting, listeners, .. } = self;
+        for it in conns.iter_mut().filter(|it| it.is_open && shards.contains(&it.shard)) {
+            (it.is_open, it.is_lost) = (false, true);
+            it.channels.clear();
         }
+        let is_over = |conn: u32| conns.get(conn as usize).is_none_or(|conn| !conn.is_open);
+        for (chan, it) in (0..).zip(chans).filter(|(_, it)| is_over(it.conn)) {
+            it.life = Life::Ended;
+            handles.remove(&chan);
+        }
+        waiting.retain(|conn| !is_over(*conn));
+        let listeners = listeners.iter_mut().filter(|it| it.is_on_any(&shards));
+        listeners.for_each(|it| it.is_on = false);
+        for shard in &mut self.shards[shards] {
+            shard.open = 0;
+            shard.sockets.clear();
+        }
+    }
+
+    /// The start of a shard's node.
+    pub(crate) fn start_of(&self, shard: usize) -> usize {
+        self.shards.get(shard).map_or(0, |shard| shard.start)
+    }
+
+    pub(crate) fn client_of(&self, chan: u32) -> Option<u32> {
+        Some(self.conn(self.chan(chan)?.conn)?.client)
+    }
+
+    /// The sockets that are open on a shard.
+    pub(crate) fn sockets(&self, shard: usize) -> &[u32] {
+        self.shards.get(shard).map_or(&[], |shard| &shard.sockets)
     }
 
     pub(crate) fn bytes_max(&self) -> usize {
@@ -274,6 +333,21 @@ impl Sessions {
         channels.iter().find(|(joined, _)| *joined == topic).map(|(_, chan)| *chan)
     }
 
+    /// Whether a socket has a channel that receives the broadcasts of a topic.
+    pub(crate) fn is_member(&self, conn: u32, topic: u8) -> bool {
+        let channels = self.conn(conn).map_or(&[][..], |conn| &conn.channels);
+        channels.iter().any(|(joined, chan)| {
+            let mut relays = self.chan(*chan).into_iter().flat_map(|chan| &chan.relays);
+            *joined == topic || relays.any(|relay| relay.topic == topic && !relay.is_unsure)
+        })
+    }
+
+    /// Whether it is not known if some channel receives the broadcasts of a further topic.
+    pub(crate) fn is_unsure(&self, topic: u8) -> bool {
+        let live = self.chans.iter().filter(|chan| chan.life == Life::Live);
+        live.flat_map(|chan| &chan.relays).any(|relay| relay.is_unsure && relay.topic == topic)
+    }
+
     pub(crate) fn is_closing(&self, conn: u32) -> bool {
         self.now.closing.contains(&conn)
     }
@@ -295,19 +369,23 @@ impl Sessions {
     }
 
     pub(crate) fn name_channel(&mut self, name: ChannelId, chan: u32) {
-        self.names.insert(name, chan);
+        let shard = self.chan(chan).map_or(0, |chan| self.shard_of(chan.conn));
+        self.names.insert((self.start_of(shard), name), chan);
     }
 
-    pub(crate) fn open(&mut self, shard: usize, wire: Wire, id: Option<u8>) -> u32 {
-        let streams = self.topics.names.iter().map(|_| Stream::default()).collect();
+    pub(crate) fn open(&mut self, shard: usize, client: u32, wire: Wire, id: Option<u8>) -> u32 {
+        let topics = self.told.len();
         self.conns.push(Conn {
             shard,
+            client,
             wire,
             id,
             is_open: true,
             closed_step: u32::MAX,
-            streams,
+            streams: (0..topics).map(|_| Stream::default()).collect(),
             channels: Vec::new(),
+            joins: vec![0; topics],
+            admitted: None,
             awaiting: None,
             replaced: None,
             full: None,

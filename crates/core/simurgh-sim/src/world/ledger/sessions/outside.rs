@@ -1,13 +1,13 @@
 //! What homes of presences send, and listeners outside of channels.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use simurgh_core::{ChannelId, Mail, PresenceCall, PresenceMail};
+use simurgh_core::{ChannelId, Mail, Position, PresenceCall, PresenceMail};
 
 use super::{Act, Sessions};
 use crate::kit::payload;
 use crate::kit::presence::{KEYS, Meta, PresenceEvent, letter_of};
-use crate::kit::presences::View;
 use crate::world::ledger::Ledger;
 
 /// Added to the number of a listener that a broadcast leaves out.
@@ -47,13 +47,29 @@ pub(crate) struct ListenerGuard {
     pub(crate) shared: Arc<crate::world::Shared>,
 }
 
+impl Listening {
+    pub(super) fn is_on_any(&self, shards: &Range<usize>) -> bool {
+        shards.contains(&self.shard)
+    }
+}
+
 impl ListenerGuard {
-    pub(crate) fn hear(&self, id: u32) {
-        if self.shared.setup.faults.happens(crate::kit::fault::Fault::Deafen) {
+    /// A broadcast without a position comes in the order of its shard.
+    pub(crate) fn hear(&self, id: u32, at: Option<Position>) {
+        if self.shared.faults.happens(crate::kit::fault::Fault::Deafen) {
             return;
         }
         let mut ledger = self.shared.ledger();
         ledger.counts.count("received by listeners", 1);
+        if let Some(at) = at {
+            let topic = usize::from(ledger.sessions.listeners[self.number as usize].topic);
+            let entry = ledger.log.at(at, topic);
+            if entry.is_none_or(|entry| entry.id != id) && ledger.plan.alone.is_none() {
+                let text = format!("a listener hears #{id} at {at}, where {entry:?} is");
+                ledger.fail("listener", text);
+            }
+            return;
+        }
         let due = &mut ledger.sessions.listeners[self.number as usize].due;
         if due.first() == Some(&id) {
             due.remove(0);
@@ -75,9 +91,11 @@ impl Drop for ListenerGuard {
 }
 
 impl Ledger {
-    pub(crate) fn new_listener(&mut self, shard: usize, topic: u8) -> u32 {
+    /// A listener on a shard of a node.
+    pub(crate) fn new_listener(&mut self, start: usize, shard: usize, topic: u8) -> u32 {
         let number = self.sessions.listeners.len() as u32;
         let name = simurgh_core::Listener::id(shard as u16, number);
+        let shard = self.starts[start].shards.start + shard;
         self.sessions.listeners.push(Listening {
             name,
             shard,
@@ -154,24 +172,31 @@ impl Ledger {
         listeners.filter(|listener| !listener.is_gone && !has_ended(listener.shard)).count()
     }
 
-    /// A home posts events of presence.
-    pub(crate) fn presence_posts(&mut self, mail: &Mail) {
+    /// The shards of a node on which somebody listens to a topic.
+    pub(crate) fn listening(&self, start: usize, topic: u8) -> impl Iterator<Item = usize> {
+        let all = self.sessions.listeners.iter().filter(move |it| it.is_on && it.topic == topic);
+        all.map(|it| it.shard).filter(move |it| self.starts[start].shards.contains(it))
+    }
+
+    /// A home on a node posts events of presence.
+    pub(crate) fn presence_posts(&mut self, start: usize, mail: &Mail) {
         match mail {
             Mail::Broadcast(posted) => {
                 let it = posted.broadcast();
-                let topic = self.sessions.topics.number(it.topic()).unwrap_or_default();
+                let topic = self.plan.topics.number(it.topic()).unwrap_or_default();
                 let json = it.payload().json().unwrap_or_default();
                 // All shards are posted the same one.
                 let last = self.sessions.last_event.replace(Arc::clone(it));
                 if last.is_none_or(|last| !Arc::ptr_eq(&last, it))
-                    && let Some(told) = self.notes_presence(0, topic, it.event(), json, true)
+                    && let Some(told) = self.notes_presence(start, topic, it.event(), json)
                     && let Err(wrong) = self.check_event(topic, &told)
                 {
                     self.fail("presence", format!("{}, {json}: {wrong}", it.event()));
                 }
             }
             Mail::Push(push) => {
-                let first = push.channels().first().and_then(|name| self.sessions.names.get(name));
+                let first = push.channels().first();
+                let first = first.and_then(|name| self.sessions.names.get(&(start, *name)));
                 let topic = first.and_then(|chan| self.sessions.chan(*chan)).map(|chan| chan.topic);
                 let Some(topic) = topic else {
                     return self
@@ -181,18 +206,18 @@ impl Ledger {
                     if event == "presence_diff" {
                         self.fail("presence", "a diff is sent to some members");
                     }
-                    self.notes_presence(0, topic, event, json, true);
+                    self.notes_presence(start, topic, event, json);
                 }
             }
             Mail::Presence(_, PresenceMail::Call(name, call), _) => {
-                if let Some(chan) = self.sessions.names.get(name).copied() {
+                if let Some(chan) = self.sessions.names.get(&(start, *name)).copied() {
                     self.presence_calls(chan, call);
                 }
             }
             Mail::Presence(topic, PresenceMail::ListAnswer(Some(events)), _) => {
-                let topic = self.sessions.topics.number(topic).unwrap_or_default();
+                let topic = self.plan.topics.number(topic).unwrap_or_default();
                 for (event, json) in events.iter() {
-                    self.notes_presence(0, topic, event, json, true);
+                    self.notes_presence(start, topic, event, json);
                 }
             }
             _ => {}
@@ -213,6 +238,9 @@ impl Ledger {
             }
             PresenceCall::End | PresenceCall::PushState => return,
         };
+        if self.sessions.chan(chan).is_some_and(|chan| self.is_kept(chan.topic)) {
+            return;
+        }
         let made = self.sessions.now.calls.iter().position(|made| *made == (chan, act));
         let Some(at) = made else {
             return self.fail("presence", format!("channel {chan} has not called {act:?}"));
@@ -227,32 +255,19 @@ impl Ledger {
         }
     }
 
-    /// A client of several nodes receives an event of presence.
-    pub(crate) fn receive_presence(
-        &mut self,
-        (start, topic): (usize, usize),
-        view: &mut View,
-        event: &str,
-        json: &str,
-    ) {
-        let told = self.notes_presence(start, topic as u8, event, json, view.has_state);
-        let Some(told) = told else { return };
-        if view.contradicts(&told) || matches!(*told, PresenceEvent::Summary { .. }) {
-            let text = format!("start {start}: {json}, of {:?}", view.numbers);
-            return self.fail("diff", text);
-        }
-        view.receive(&told);
+    /// Whether one of these entries is present, and so is its node for that of this start.
+    pub(super) fn is_any_present(&self, start: usize, metas: &[Meta]) -> bool {
+        let mut live = metas.iter().filter_map(|meta| self.presences.get(meta.number));
+        live.any(|entry| entry.is_live && !self.gone.contains(&(start, entry.node)))
     }
 
-    /// Notes an event of presence by the number of its payload; a node sends it to members that
-    /// have the list, or not yet.
+    /// Notes an event of presence by the number of its payload.
     fn notes_presence(
         &mut self,
         start: usize,
         topic: u8,
         event: &str,
         json: &str,
-        has_list: bool,
     ) -> Option<Arc<PresenceEvent>> {
         let id = payload::said(json.as_bytes());
         let Some(told) = PresenceEvent::read(event, json) else {
@@ -264,12 +279,7 @@ impl Ledger {
         match &told {
             PresenceEvent::Diff { leaves, .. } => {
                 self.counts.count("diffs", 1);
-                // Only those leave that have left, or whose node is gone.
-                let is_present = |meta: &Meta| {
-                    let entry = self.presences.get(meta.number).filter(|entry| entry.is_live);
-                    entry.is_some_and(|entry| !self.gone.contains(&(start, entry.node)))
-                };
-                if has_list && leaves.iter().any(is_present) {
+                if self.plan.is_one_node() && self.is_any_present(start, leaves) {
                     checked = Err("an entry that is present leaves".to_owned());
                 }
             }
@@ -294,6 +304,9 @@ impl Ledger {
     /// Checks an event for all members of a topic against those before it: each diff changes the
     /// list, after the interval at least, and a number follows an empty list.
     fn check_event(&mut self, topic: u8, told: &PresenceEvent) -> Result<(), String> {
+        if !self.plan.is_one_node() {
+            return Ok(());
+        }
         let (now_ns, interval) = (self.now_ns, self.plan.config.presence.interval);
         let it = &mut self.sessions.told[usize::from(topic)];
         match told {
@@ -352,10 +365,10 @@ impl Ledger {
             return None;
         }
         let (live, expected) = (self.presences.live() as u64, self.presences.refused);
-        if kept != live || refused != expected {
+        if self.plan.is_one_node() && (kept != live || refused != expected) {
             return Some(format!("{kept} of {live} presences, {refused} of {expected} refused"));
         }
-        let topics = 0..self.sessions.topics.names.len();
+        let topics = 0..self.plan.topics.names.len();
         let lists: Vec<_> =
             topics.map(|topic| (self.presences.of(topic), self.presences.size(topic).1)).collect();
         let max = self.plan.config.presence.list_max;

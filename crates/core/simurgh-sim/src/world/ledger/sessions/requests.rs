@@ -8,9 +8,10 @@ use super::joins::Joining;
 use super::limits::Size;
 use super::{Life, Sessions};
 use crate::kit::delivery::{Delivery, Request, RequestKind, letter};
-use crate::kit::payload::{self, EMPTY, TOO_LONG, TOO_MANY, UNMATCHED};
+use crate::kit::payload::{self, BAD_RESUME, EMPTY, TOO_LONG, TOO_MANY, UNMATCHED};
 use crate::kit::refs;
-use crate::world::ledger::Ledger;
+use crate::world::ledger::{Ledger, LineEntry};
+use crate::world::view::TopicView;
 
 /// A callback or an end that a step must lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl Ledger {
 
     /// A plain socket joins as it opens.
     pub(crate) fn joins_plain(&mut self, conn: u32) {
-        let topic = self.sessions.topics.plain();
+        let topic = self.plan.topics.plain();
         let joining = Joining { conn, topic, join_ref: 0, msg_ref: 0 };
         self.sessions.now.joining = Some(joining);
         self.sessions.now.due = Some(Due::Join { id: EMPTY });
@@ -75,12 +76,14 @@ impl Ledger {
     /// The answer to a join that is refused before the application is asked.
     fn refusal(&mut self, conn: u32, asked: Request) -> Option<Delivery> {
         let Request { topic, join_ref, msg_ref, .. } = asked;
-        if topic == self.sessions.topics.unmatched() {
+        if topic == self.plan.topics.unmatched() {
             self.unmatched(conn);
             return Some(Delivery::reply(0, msg_ref, b'e', UNMATCHED));
         }
         let channels = self.sessions.conn(conn).map_or(0, |conn| conn.channels.len());
-        let channels_max = self.plan.single.as_ref().map_or(0, |plan| plan.channels_max);
+        let channels_max = self.plan.app.channels_max;
+        let client = self.sessions.conn(conn).map_or(0, |conn| conn.client);
+        let is_bad = self.view(client, topic).is_some_and(TopicView::is_bad);
         let is_long = [join_ref, msg_ref].into_iter().any(refs::is_too_long);
         let response = match () {
             () if self.sessions.joined(conn, topic).is_none()
@@ -88,10 +91,11 @@ impl Ledger {
             {
                 TOO_MANY
             }
-            () if is_long || self.sessions.topics.over == Some(topic) => {
+            () if is_long || self.plan.topics.over == Some(topic) => {
                 self.counts.count("joins with something too long", 1);
                 TOO_LONG
             }
+            () if is_bad => BAD_RESUME,
             () => return None,
         };
         self.refuses(conn);
@@ -117,7 +121,7 @@ impl Ledger {
     /// A shard takes a mail.
     pub(crate) fn take_mail(&mut self, shard: usize, mail: &Mail) {
         match mail {
-            Mail::ToChannel(name, what) => self.told(*name, what),
+            Mail::ToChannel(name, what) => self.told((self.sessions.start_of(shard), *name), what),
             Mail::Listen(_, listener) => self.listens(listener.name),
             Mail::Unlisten(_, name) => self.unlistens(*name),
             Mail::Drain(_) => {
@@ -128,7 +132,7 @@ impl Ledger {
         }
     }
 
-    fn told(&mut self, name: ChannelId, what: &ToChannel) {
+    fn told(&mut self, name: (usize, ChannelId), what: &ToChannel) {
         let Some(chan) = self.sessions.names.get(&name).copied() else { return };
         let next = match what {
             ToChannel::Message(_) | ToChannel::Reply(..) => {
@@ -162,7 +166,9 @@ impl Ledger {
                     self.broadcasts.get(id as usize).map(|made| made.except == chan),
                     Some(*audience == Audience::Others)
                 );
-                self.sessions.now.pending.push((conn, [id].into()));
+                if !self.is_kept(topic) {
+                    self.sessions.now.pending.push((conn, [id].into()));
+                }
             }
         }
     }
@@ -176,6 +182,9 @@ impl Ledger {
 
     /// The running shard charges itself for a broadcast, which means that it accepts it now.
     pub(crate) fn charges(&mut self, shard: usize, bytes: usize) {
+        if self.plan.history.is_some() {
+            return;
+        }
         // The lengths of broadcasts of one step differ mostly.
         let is_it = |(_, ids): &&mut (u32, VecDeque<u32>)| {
             let weight = |id: &u32| self.broadcasts[*id as usize].weight as usize;
@@ -193,13 +202,20 @@ impl Ledger {
     /// A shard accepts a broadcast of this number.
     pub(crate) fn accepts(&mut self, shard: usize, id: u32) {
         let Some(made) = self.broadcasts.get(id as usize) else { return };
-        let (topic, except, is_disconnect) =
-            (made.topic as u8, made.except, made.event == super::DISCONNECT);
+        let (topic, except, node) = (made.topic as u8, made.except, made.node);
+        let is_disconnect = made.event == super::DISCONNECT;
         let word = letter(made.event);
         self.note(|| format!("shard {shard} accepts #{id} on {topic}"));
         self.counts.count("broadcasts accepted", 1);
         self.sessions.shards[shard].accepted += 1;
-        self.append(shard, topic, id, word, except);
+        if !is_disconnect {
+            self.broadcasts[id as usize].accepted +=
+                u8::from(self.sessions.start_of(shard) == node);
+            if !self.plan.is_one_node() {
+                self.check_place(shard, id);
+            }
+        }
+        self.append(shard, topic, LineEntry { id, step: self.step, except, word });
         if is_disconnect {
             for conn in self.sessions.shards[shard].sockets.clone() {
                 let it = &mut self.sessions.conns[conn as usize];
@@ -215,6 +231,7 @@ impl Ledger {
     /// A shard accepts an event of presence, by the number of its payload.
     pub(crate) fn accepts_presence(&mut self, shard: usize, topic: u8, word: u8, id: u32) {
         self.sessions.shards[shard].accepted += 1;
-        self.append(shard, topic, id, word, crate::kit::NONE);
+        let (step, except) = (self.step, crate::kit::NONE);
+        self.append(shard, topic, LineEntry { id, step, except, word });
     }
 }

@@ -2,7 +2,6 @@
 
 use simurgh_core::Wire;
 use simurgh_proto::message::Payload;
-use simurgh_proto::serializer::ServerMessage;
 
 use super::{Conn, Own, Sessions, code_bit};
 use crate::kit::delivery::{Delivery, DeliveryKind};
@@ -13,7 +12,7 @@ use crate::world::ledger::{Ledger, LineEntry};
 
 impl Ledger {
     pub(crate) fn line(&self, shard: usize, topic: u8) -> &[LineEntry] {
-        let lines = self.starts.last().and_then(|start| start.lines.get(shard));
+        let lines = self.lines.get(shard);
         lines.and_then(|lines| lines.get(usize::from(topic))).map_or(&[], |line| &line.entries)
     }
 
@@ -38,7 +37,7 @@ impl Ledger {
         from: usize,
         (begins, ends): (u32, bool),
     ) {
-        let step = self.step;
+        let (step, is_late) = (self.step, self.sessions.now.is_late);
         let Some(wire) = self.sessions.conn(conn).filter(|conn| conn.is_open).map(|conn| conn.wire)
         else {
             return;
@@ -46,7 +45,7 @@ impl Ledger {
         if self.has_form(wire, topic, &line) {
             let line = line.on(wire);
             let stream = &mut self.sessions.conns[conn as usize].streams[usize::from(topic)];
-            stream.own.push_back(Own { line, step, from, begins, ends });
+            stream.own.push_back(Own { line, step, from, begins, ends, is_late });
         }
     }
 
@@ -60,7 +59,7 @@ impl Ledger {
             Wire::V1 => false,
             Wire::V2 => {
                 let is_wide = |number: u32| refs::field_bytes(number) > FIELD_BYTES_MAX;
-                let topics = &self.sessions.topics;
+                let topics = &self.plan.topics;
                 !(topics.is_wide(topic) || is_wide(line.join_ref) || is_wide(line.msg_ref))
             }
             Wire::Plain | Wire::Values => true,
@@ -82,7 +81,7 @@ impl Ledger {
                 continue;
             }
             if chan.takes(entry) {
-                // Its channel receive_message it first.
+                // Its channel sees it first.
                 if at >= chan.out_cursor {
                     return None;
                 }
@@ -96,14 +95,9 @@ impl Ledger {
         None
     }
 
-    pub(crate) fn receive_message(&mut self, conn: u32, message: &ServerMessage<'_>) {
-        let (topic, line, sum) = Delivery::of(&self.sessions.topics, message);
-        self.receive_delivery(conn, topic, line, sum);
-    }
-
     /// A client without a serializer receives a message.
     pub(crate) fn receive_plain(&mut self, conn: u32, it: &Payload<'_>) {
-        let topic = self.sessions.topics.plain();
+        let topic = self.plan.topics.plain();
         let line = Delivery::raw(payload::parse(it).0);
         self.receive_delivery(conn, Some(topic), line, payload::sum(it));
     }
@@ -128,9 +122,12 @@ impl Ledger {
             return self
                 .fail("unexpected", format!("socket {conn} receives {line:?}: no such topic"));
         };
-        let taken = self.take_promised(conn, topic, line) || self.take_item(conn, topic, line);
-        if !taken && !self.is_answer_of_presence(conn, topic, line) {
-            let name = self.sessions.topics.name(topic).to_owned();
+        let taken = self.take_promised(conn, topic, line)
+            || self.take_item(conn, topic, line)
+            || self.is_answer_of_presence(conn, topic, line)
+            || self.is_excuse(conn, topic, line);
+        if !taken {
+            let name = self.plan.topics.name(topic).to_owned();
             let item = self.next_item(conn, topic);
             let stream = &self.sessions.conns[conn as usize].streams[usize::from(topic)];
             let later = stream.own.iter().any(|own| own.line == line);
@@ -149,7 +146,7 @@ impl Ledger {
     fn take_promised(&mut self, conn: u32, topic: u8, line: Delivery) -> bool {
         let it = &self.sessions.conns[conn as usize];
         let stream = &it.streams[usize::from(topic)];
-        let may_be_missing = |own: &&Own| own.step >= it.closed_step;
+        let may_be_missing = |own: &&Own| own.is_late || own.step >= it.closed_step;
         let skipped = stream.own.iter().take_while(may_be_missing).count();
         let Some(at) = stream.own.iter().take(skipped + 1).position(|own| own.line == line) else {
             return false;
@@ -159,8 +156,13 @@ impl Ledger {
         let last = stream.cursor.checked_sub(1).and_then(|at| entries.get(at));
         let is_late = last.is_some_and(|entry| entry.step > own.step);
         // A channel that ends itself as it intercepts gets no more.
-        if is_late || self.next_item(conn, topic).is_some_and(|(at, _)| at < own.from) {
+        let is_kept = self.is_kept(topic);
+        let is_early = || self.next_item(conn, topic).is_some_and(|(at, _)| at < own.from);
+        if !is_kept && (is_late || is_early()) {
             return false;
+        }
+        if is_kept {
+            self.check_stored_before(line);
         }
         if own.begins != NONE || own.ends {
             self.check_complete(conn, topic);
@@ -184,13 +186,12 @@ impl Ledger {
             return false;
         };
         let it = &mut self.sessions.conns[conn as usize];
-        let step = self.starts.last().and_then(|start| {
-            let line = start.lines.get(it.shard)?.get(usize::from(topic))?;
-            Some(line.entries.get(at)?.step)
-        });
+        let line_of = self.lines.get(it.shard).and_then(|lines| lines.get(usize::from(topic)));
+        let step = line_of.and_then(|line| Some(line.entries.get(at)?.step));
+        let is_kept = self.plan.history.is_some();
         let stream = &mut it.streams[usize::from(topic)];
         // What was sent before must have come before.
-        let own = stream.own.front().filter(|own| own.step < it.closed_step);
+        let own = stream.own.front().filter(|own| own.step < it.closed_step && !is_kept);
         if own.is_some_and(|own| Some(own.step) < step) {
             return false;
         }
@@ -225,9 +226,16 @@ impl Ledger {
     fn see_presence(&mut self, conn: u32, topic: u8, line: Delivery) {
         let Some(event) = self.sessions.events.get(&line.id).cloned() else { return };
         let chan = self.sessions.conns[conn as usize].streams[usize::from(topic)].chan;
-        let Some(it) = self.sessions.chans.get_mut(chan as usize) else { return };
-        let is_blind = it.is_blind();
-        let view = &mut it.view;
+        let Some(it) = self.sessions.chan(chan) else { return };
+        let (is_blind, has_list) = (it.is_blind(), it.view.has_state);
+        // Where nobody has the list, those who are on other nodes may leave.
+        if let PresenceEvent::Diff { leaves, .. } = &*event
+            && has_list
+            && self.is_any_present(self.sessions.start_of(self.sessions.shard_of(conn)), leaves)
+        {
+            return self.fail("diff", format!("channel {chan} receives {event:?}: some are there"));
+        }
+        let view = &mut self.sessions.chans[chan as usize].view;
         if !is_blind && view.contradicts(&event) {
             let text = format!("channel {chan} knows {view:?}, and receives {event:?}");
             return self.fail("presence", text);
@@ -240,7 +248,7 @@ impl Ledger {
         let it = &self.sessions.conns[conn as usize];
         let Some(chan) = self.sessions.chan(it.streams[usize::from(topic)].chan) else { return };
         let before = chan.ended_step.min(it.closed_step);
-        if chan.life == super::Life::Live {
+        if chan.life == super::Life::Live || self.is_kept(topic) {
             return;
         }
         if let Some((at, line)) = self.next_item(conn, topic)
@@ -281,7 +289,7 @@ impl Ledger {
 
     fn missing_on(&self, it: &Conn, conn: u32, topic: u8) -> Option<String> {
         let stream = &it.streams[usize::from(topic)];
-        let own = stream.own.iter().find(|own| own.step < it.closed_step);
+        let own = stream.own.iter().find(|own| !own.is_late && own.step < it.closed_step);
         if own.is_some() {
             return Some(format!("on topic {topic}: {own:?}"));
         }
@@ -299,7 +307,7 @@ impl Ledger {
 
 impl Sessions {
     /// Presences as the clients of a topic's live channels know them.
-    pub(super) fn views(&self) -> impl Iterator<Item = (u32, &super::Chan)> {
+    pub(crate) fn views(&self) -> impl Iterator<Item = (u32, &super::Chan)> {
         let chans = self.chans.iter().enumerate().map(|(number, chan)| (number as u32, chan));
         chans.filter(|(_, chan)| {
             let conn = self.conn(chan.conn);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use simurgh_core::{NETWORK, Phase};
-use simurgh_data::{Key, Now};
+use simurgh_data::Now;
 
 use super::Simulation;
 use crate::world::Shard;
@@ -12,37 +12,16 @@ use crate::world::ledger::sessions::ticks;
 const ROUNDS_MAX: u64 = 4_000;
 
 impl Simulation {
-    /// Ends a turn of a shard, and the shard if it has drained; returns whether it has more to do.
-    pub(super) fn turn_single(&mut self, shard: usize) -> bool {
-        self.end_unpolled(shard);
-        let has_more = self.finish_turn(0, shard);
-        self.shared.ledger().counts.count("slices cut", u64::from(has_more));
-        let has_drained = |it: &Shard| it.net.stops && !it.has_ended;
-        if !self.nodes[0].as_ref().and_then(|it| it.shards.get(shard)).is_some_and(has_drained) {
-            return has_more;
-        }
-        self.shared.note(|| format!("shard {shard} ends"));
-        let Some(it) = self.shard(0, shard) else { return false };
-        let keys: Vec<Key> = it.net.peers().map(|peer| peer.key).collect();
-        keys.into_iter().for_each(|key| self.end_connection(0, shard, key));
-        let seed = self.shared.plan.seed;
-        let Some(running) = self.nodes[0].as_mut() else { return false };
-        let it = &mut running.shards[shard];
-        it.core.retire();
-        it.has_ended = true;
-        // What it had in transit is lost with it.
-        let metrics = std::sync::Arc::clone(&it.metrics);
-        it.core = Shard::new(&running.node, shard, metrics, seed).core;
-        running.node.end(shard);
-        self.shared.ledger().sessions.shard_ended();
-        false
-    }
-
     /// Delivers everything, and checks that all clients have received what was due.
-    pub(super) fn rest_single(&mut self) {
+    pub(super) fn rest_one_node(&mut self) {
         self.shared.ledger().counts.count("rests", 1);
         let shards = self.shared.plan.nodes[0];
-        for _ in 0..ROUNDS_MAX {
+        // Frames of replays are kept for a while.
+        let (least, pause_ns) = match self.shared.plan.alone {
+            Some(_) => (20, 50_000_000),
+            None => (0, 5_000_000),
+        };
+        for round in 0..ROUNDS_MAX {
             let mut is_busy = false;
             for shard in 0..shards {
                 while self.take_mail(0, shard) {
@@ -57,14 +36,16 @@ impl Simulation {
                 is_busy |= self.take_all(client);
             }
             for shard in 0..shards {
-                is_busy |= self.turn_single(shard);
+                is_busy |= self.turn(0, shard);
             }
-            self.clock_ns += 5_000_000;
+            self.clock_ns += pause_ns;
             if self.shared.has_failed() {
                 return;
             }
-            if !is_busy && self.unrest().is_none() {
+            is_busy |= self.node(0).is_some_and(|node| node.decide_next(0));
+            if !is_busy && round >= least && self.unrest().is_none() {
                 self.shared.ledger().check_delivered();
+                self.check_histories();
                 return self.check_census();
             }
             // Only events of presence are still to come.
@@ -76,10 +57,20 @@ impl Simulation {
         self.shared.ledger().fail("rest", format!("it does not come to rest: {text}"));
     }
 
+    fn check_histories(&self) {
+        if self.shared.plan.alone.is_none() {
+            return;
+        }
+        let shards = self.running_nodes().flat_map(|it| &it.shards);
+        let unconfirmed = shards.map(|it| it.metrics.errors_unconfirmed.value()).sum();
+        let mut ledger = self.shared.ledger();
+        ledger.check_stored(unconfirmed);
+        ledger.check_views();
+    }
+
     fn take_all(&mut self, client: usize) -> bool {
         let mut has_taken = false;
-        let polled_ns = &mut self.clients[client].session.polled_ns;
-        *polled_ns = polled_ns.map(|_| self.clock_ns);
+        self.polls(client);
         while self.receive(client, usize::MAX) {
             has_taken = true;
         }
@@ -99,7 +90,7 @@ impl Simulation {
         }
         drop(state);
         for client in 0..self.clients.len() {
-            let Some((conn, shard, key)) = self.line(client) else { continue };
+            let Some((conn, _, shard, key)) = self.line(client) else { continue };
             let Some(peer) = running.shards[shard].net.peer(key) else { continue };
             if peer.is_held && peer.socket.phase() != Phase::Waiting {
                 return Some(format!("socket {conn} is held"));
@@ -133,46 +124,13 @@ impl Simulation {
         self.shared.ledger().presence_unrest(kept, refused)
     }
 
-    pub(crate) fn end_single(&mut self) {
-        if !self.shared.has_failed() {
-            self.rest_single();
-        }
-        if self.shared.plan.seed.is_multiple_of(4) {
-            self.fall_silent();
-        }
-        (0..self.clients.len()).for_each(|client| self.vanish(client));
-        if let Some(node) = self.node(0).cloned() {
-            let deciding = std::mem::take(&mut node.state().deciding);
-            drop(deciding);
-        }
-        let listeners = self.shared.ledger().listeners();
-        (0..listeners).for_each(|number| self.end_listening(number));
-        if !self.shared.has_failed() {
-            self.rest_single();
-        }
-        if !self.shared.has_failed() {
-            self.check_left();
-        }
-        let mut hash = 0;
-        for it in self.nodes.iter().flatten().flat_map(|it| &it.shards) {
-            hash ^= it.net.hash.rotate_left(7);
-        }
-        let mut ledger = self.shared.ledger();
-        ledger.hash = hash;
-        let steps = u64::from(ledger.step);
-        ledger.counts.count("steps", steps);
-        let handles = std::mem::take(&mut ledger.sessions.handles);
-        drop(ledger);
-        drop(handles);
-    }
-
     /// All clients fall silent: undecided joins time out, and sockets may close for their silence.
-    fn fall_silent(&mut self) {
-        let config = self.shared.setup.config.clone();
+    pub(super) fn fall_silent(&mut self) {
+        let config = self.shared.plan.config.clone();
         let longest = config.decision_timeout + config.idle_timeout.unwrap_or_default();
         let until_ns = self.clock_ns + (longest + Duration::from_secs(20)).as_nanos() as u64;
         while self.clock_ns < until_ns && !self.shared.has_failed() {
-            (0..self.shared.plan.nodes[0]).for_each(|shard| _ = self.turn_single(shard));
+            (0..self.shared.plan.nodes[0]).for_each(|shard| _ = self.turn(0, shard));
             while self.was_read(0) {}
             (0..self.clients.len()).for_each(|client| _ = self.take_all(client));
             self.clock_ns += 500_000_000;
@@ -187,8 +145,8 @@ impl Simulation {
     /// Whether a socket's time was over long ago.
     fn is_forgotten(&self, client: usize) -> bool {
         const SLACK: u32 = 100;
-        let config = &self.shared.setup.config;
-        let Some((_, shard, key)) = self.line(client) else { return false };
+        let config = &self.shared.plan.config;
+        let Some((_, _, shard, key)) = self.line(client) else { return false };
         let Some(running) = self.nodes[0].as_ref() else { return false };
         let Some(peer) = running.shards[shard].net.peer(key) else { return false };
         let silent = Now::from_ns(self.clock_ns).tick.saturating_sub(peer.socket.last_heard());

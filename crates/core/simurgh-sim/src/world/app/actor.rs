@@ -1,7 +1,10 @@
 //! The channels of one node: they draw effects from words of messages, and tell the ledger.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::Poll;
 
 use fastrand::Rng;
 use simurgh_core::{
@@ -15,10 +18,12 @@ use super::is;
 use super::ready::{self, Ready};
 use crate::kit::fault::Fault;
 use crate::world::Shared;
+use crate::world::alone::SWALLOWED;
 use crate::world::ledger::sessions::{
     Answer, Call, CallEnd, INTERCEPTS_DIFF, INTERCEPTS_STATE, Joining,
 };
 use crate::world::ledger::{BroadcastInfo, Ledger};
+use crate::world::thread::{Command, Mailbox};
 
 /// What interceptors may intercept: of broadcasts, and of presence by its bits.
 const INTERCEPTS: [&[&str]; 16] = [
@@ -46,6 +51,8 @@ pub(crate) struct Actor {
     word: u32,
     intercepts: u8,
     intercept_panics: Cell<bool>,
+    /// On a topic with a history it only drops some broadcasts.
+    passes_most: bool,
 }
 
 impl Drop for Actor {
@@ -74,7 +81,7 @@ impl Actor {
     /// Runs a callback: draws its effects, carries them out, and tells the ledger.
     fn act(&self, ctx: &mut ShardContext<'_>, call: Call, word: u32, given: Given<'_>) -> Outcome {
         let shared = &self.shared;
-        let Some(plan) = &shared.plan.single else { return Outcome::NoReply };
+        let plan = &shared.plan.app;
         let Given { passed, mut ready } = given;
         // Only the message that was prepared has a value here.
         if ready.is_none() {
@@ -101,7 +108,7 @@ impl Actor {
         {
             draw.echo(ctx, it.id, payload);
         }
-        if shared.setup.faults.happens(Fault::Lie) {
+        if shared.faults.happens(Fault::Lie) {
             ctx.push("p", Payload::NULL);
         }
         let answer = ready.as_mut().and_then(|ready| ready.answer.take());
@@ -122,9 +129,7 @@ impl Actor {
         call: Call,
         answer: Option<(u32, Payload<'static>)>,
     ) -> (Outcome, CallEnd) {
-        let Some(plan) = &self.shared.plan.single else {
-            return (Outcome::NoReply, CallEnd::Nothing);
-        };
+        let plan = &self.shared.plan.app;
         if is(&mut draw.rng, plan.panics) {
             return (Outcome::NoReply, CallEnd::Panic);
         }
@@ -149,6 +154,7 @@ impl Actor {
             };
         }
         let (id, payload) = answer.unwrap_or_else(|| draw.payload(draw.plain()));
+        draw.follows(id);
         let word = ["ok", "error", "weird"][draw.rng.usize(..3)];
         let letter = word.as_bytes().first().copied().unwrap_or_default();
         let reply = Reply::new(word, payload);
@@ -210,12 +216,19 @@ impl ShardChannel for Actor {
         payload: &Payload<'_>,
     ) -> Outcome {
         let (id, word) = self.shared.ledger().given(payload);
+        if self.passes_most {
+            self.shared.ledger().begin(self.chan, Call::HandleOut(id));
+            if !id.is_multiple_of(SWALLOWED) {
+                ctx.push(event, payload.clone().into_owned());
+            }
+            return Outcome::NoReply;
+        }
         let given = Given { passed: Some((event, payload)), ready: None };
         self.act(ctx, Call::HandleOut(id), word, given)
     }
 
     fn handle_broadcast(&mut self, ctx: &mut ShardContext<'_>, broadcast: &Broadcast) -> Outcome {
-        let topic = self.shared.setup.topics.number(broadcast.topic());
+        let topic = self.shared.plan.topics.number(broadcast.topic());
         let (id, word) = self.shared.ledger().given(broadcast.payload());
         self.act(ctx, Call::HandleBroadcast(id, topic), word, Given::default())
     }
@@ -224,8 +237,7 @@ impl ShardChannel for Actor {
         let mut ledger = self.shared.ledger();
         ledger.begin(self.chan, Call::Hibernate);
         let mut rng = Rng::with_seed(mixed(self.word, 3));
-        let panics = self.shared.plan.single.as_ref().map_or(0, |plan| plan.panics);
-        let is_panic = is(&mut rng, panics);
+        let is_panic = is(&mut rng, self.shared.plan.app.panics);
         if is_panic {
             ledger.must_end(self.chan, Reason::Crashed, false);
         }
@@ -240,30 +252,52 @@ impl ShardChannel for Actor {
     }
 }
 
-pub(crate) fn join(shared: &Arc<Shared>) -> JoinFn {
-    let shared = Arc::downgrade(shared);
+pub(crate) fn join(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> JoinFn {
+    let (shared, mailbox) = (Arc::downgrade(shared), Arc::clone(mailbox));
     Arc::new(move |ctx, payload| {
         let Some(shared) = shared.upgrade() else { return Join::error(Payload::NULL) };
-        ask(&shared, ctx, &payload)
+        ask(&shared, &mailbox, ctx, &payload)
     })
 }
 
-fn ask(shared: &Arc<Shared>, ctx: &mut ShardContext<'_>, payload: &Payload<'_>) -> Join {
+fn ask(
+    shared: &Arc<Shared>,
+    mailbox: &Arc<Mailbox>,
+    ctx: &mut ShardContext<'_>,
+    payload: &Payload<'_>,
+) -> Join {
     let mut ready = ready::taken(shared, ctx, Some(payload));
     let mut ledger = shared.ledger();
     let (id, word) = ledger.given(payload);
     let Some(joining) = ledger.asked(id) else { return Join::error(Payload::NULL) };
     let rng = Rng::with_seed(mixed(word, joining.conn));
     let mut draw = Draw::join(shared, &mut ledger, joining, rng);
-    if draw.rng.u8(..) < 60 {
+    let waits = shared.plan.has_broker && draw.rng.u8(..) < 48;
+    // The effects of a join that waits would wait, too.
+    if draw.rng.u8(..) < 60 && shared.plan.history.is_none() && !waits {
         draw.effect(ctx);
     }
     let prepared = ready.as_mut().and_then(|ready| ready.answer.take());
     let Draw { mut rng, acts, .. } = draw;
     let (join, answer) = decide(shared, &mut rng, &mut ledger, joining, Some(prepared));
+    let (join, answer) = match (join, answer) {
+        (Some(join), Answer::Ok { chan, reply, intercept_panics: false, .. }) if waits => {
+            let name = shared.plan.topics.name(joining.topic).to_owned();
+            let join = join.after(wait_until_heard(Arc::clone(shared), Arc::clone(mailbox), name));
+            (Some(join), Answer::Ok { chan, reply, intercept_panics: false, waits })
+        }
+        other => other,
+    };
     ledger.answer(joining, answer, acts);
     drop(ledger);
     join.unwrap_or_else(|| give_up())
+}
+
+async fn wait_until_heard(shared: Arc<Shared>, mailbox: Arc<Mailbox>, topic: String) {
+    let told = Arc::new(AtomicBool::new(false));
+    mailbox.post(Command::AwaitTopic(topic.into(), Arc::clone(&told)));
+    poll_fn(|_| if told.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }).await;
+    shared.ledger().decided = Some(Answer::Released);
 }
 
 /// Decides about a join; `None` if it panics. `first`: the value prepared for the first decision.
@@ -274,7 +308,7 @@ fn decide(
     joining: Joining,
     first: Option<Option<(u32, Payload<'static>)>>,
 ) -> (Option<Join>, Answer) {
-    let Some(plan) = &shared.plan.single else { return (None, Answer::Panic) };
+    let plan = &shared.plan.app;
     if is(rng, plan.panics) {
         return (None, Answer::Panic);
     }
@@ -284,7 +318,8 @@ fn decide(
         return (Some(Join::later(decide_later(Arc::clone(shared), joining, word))), Answer::Later);
     }
     let Joining { conn, topic, .. } = joining;
-    let made = BroadcastInfo::new(usize::from(topic), 0);
+    let node = ledger.sessions.start_of(ledger.sessions.shard_of(conn));
+    let made = BroadcastInfo::new(usize::from(topic), node);
     let (reply, response) = first.flatten().unwrap_or_else(|| ledger.payload(made, 0, 0));
     if is(rng, plan.refused) {
         return (Some(Join::error(response)), Answer::Error(reply));
@@ -293,7 +328,12 @@ fn decide(
     if plan.is_present && rng.u8(..) < 30 {
         intercepts |= [INTERCEPTS_DIFF, INTERCEPTS_STATE, 12][rng.usize(..3)];
     }
-    let intercept_panics = is(rng, plan.panics / 2);
+    let passes_most = ledger.is_kept(topic);
+    if passes_most {
+        let client = ledger.sessions.conn(conn).map_or(0, |conn| conn.client);
+        intercepts = u8::from(shared.plan.habits(client).intercepts);
+    }
+    let intercept_panics = is(rng, plan.panics / 2) && !passes_most;
     let chan = ledger.sessions.new_chan(conn, topic, intercepts);
     let actor = Actor {
         shared: Arc::clone(shared),
@@ -301,8 +341,10 @@ fn decide(
         word: rng.u32(..),
         intercepts,
         intercept_panics: Cell::new(intercept_panics),
+        passes_most,
     };
-    (Some(Join::ok(actor).reply(response)), Answer::Ok { chan, reply, intercept_panics })
+    let answer = Answer::Ok { chan, reply, intercept_panics, waits: false };
+    (Some(Join::ok(actor).reply(response)), answer)
 }
 
 async fn decide_later(shared: Arc<Shared>, joining: Joining, word: u32) -> Join {

@@ -5,24 +5,25 @@ use simurgh_data::Key;
 
 use super::Simulation;
 use crate::world::Shard;
-use crate::world::ledger::sessions::{Input, Life, ticks};
+use crate::world::ledger::sessions::{Chan, Input, Life, ticks};
 use crate::world::node::SimNode;
 
 /// Publishers that are read again in one turn at most.
 const RELEASED_MAX: usize = 16;
 
 impl Simulation {
-    pub(crate) fn check_step(&mut self, shard: usize, input: Input) {
+    pub(crate) fn check_step(&mut self, slot: usize, shard: usize, input: Input) {
         let shared = std::sync::Arc::clone(&self.shared);
-        let Some(running) = self.nodes[0].as_mut() else { return };
+        let Some(running) = self.nodes[slot].as_mut() else { return };
         let Some(server) = running.shards.get_mut(shard) else { return };
+        let number = running.node.first + shard;
         let mut ledger = shared.ledger();
         ledger.running = None;
         let tick = server.net.now.tick;
         if input == Input::Tick && ledger.sessions.has_waiting() {
-            let clients = self.clients.iter().filter_map(|client| client.connection.as_ref());
-            let keys: Vec<(u32, Key)> =
-                clients.filter(|it| it.shard == shard).map(|it| (it.number, it.key)).collect();
+            let clients = self.clients.iter().flatten();
+            let keys = clients.filter(|it| (it.slot, it.shard) == (slot, shard));
+            let keys: Vec<(u32, Key)> = keys.map(|it| (it.number, it.key)).collect();
             let net = &server.net;
             ledger.check_waiting(|conn| {
                 let key = keys.iter().find(|(number, _)| *number == conn)?.1;
@@ -31,7 +32,7 @@ impl Simulation {
                 Some((phase == Phase::Waiting, is_closed))
             });
         }
-        let idle = shared.setup.config.idle_timeout.map(ticks);
+        let idle = shared.plan.config.idle_timeout.map(ticks);
         while let Some(key) = server.net.touched.pop() {
             let Some(peer) = server.net.peer(key) else { continue };
             if matches!(peer.socket.phase(), Phase::Closing | Phase::Ending) {
@@ -47,11 +48,11 @@ impl Simulation {
             let peer = net.peers().find(|peer| peer.conn == conn)?;
             Some(peer.socket.phase() == Phase::Waiting)
         });
-        let publisher = ledger.end_step(shard);
-        ledger.check_counters(shard, &server.metrics);
+        let publisher = ledger.end_step(number);
+        ledger.check_counters(number, &server.metrics);
         let (seats, open) = (
             running.node.seats.load(std::sync::atomic::Ordering::Relaxed),
-            ledger.sessions.open_sockets(),
+            ledger.sessions.open_sockets(number),
         );
         if seats != open as i64 {
             ledger.fail("seats", format!("{seats} seats are taken, {open} sockets open"));
@@ -82,18 +83,23 @@ impl Simulation {
 
     /// The clients that are present in each topic are counted.
     pub(super) fn check_census(&self) {
-        let Some(node) = self.node(0).filter(|_| self.single().counts_members) else { return };
-        let mut ledger = self.shared.ledger();
-        let mut counts = vec![0_i64; self.shared.setup.topics.names.len()];
-        for chan in ledger.sessions.chans.iter().filter(|chan| chan.life == Life::Live) {
-            counts[usize::from(chan.topic)] += 1;
-        }
-        let counted = node.state().member_counts.clone();
-        if counts != counted {
-            ledger.fail(
-                "census",
-                format!("the counts of members are {counted:?}, there are {counts:?}"),
-            );
+        let counts_members = self.shared.plan.app.counts_members;
+        for running in self.running_nodes().filter(|_| counts_members) {
+            let mut ledger = self.shared.ledger();
+            let mut counts = vec![0_i64; self.shared.plan.topics.names.len()];
+            let shards = &ledger.starts[running.start].shards;
+            let is_here = |chan: &&Chan| {
+                let shard = ledger.sessions.shard_of(chan.conn);
+                chan.life == Life::Live && shards.contains(&shard)
+            };
+            for chan in ledger.sessions.chans.iter().filter(is_here) {
+                counts[usize::from(chan.topic)] += 1;
+            }
+            let counted = running.node.state().member_counts.clone();
+            if counts != counted {
+                let text = format!("the counts of members are {counted:?}, there are {counts:?}");
+                ledger.fail("census", text);
+            }
         }
     }
 }
@@ -103,9 +109,11 @@ type Wrong = Option<(&'static str, String)>;
 /// All mail in a mailbox is charged to its shard, and calls of presence also to their topics.
 fn wrong_charges(node: &SimNode) -> Wrong {
     let state = node.state();
+    // What other nodes say of presences is charged to nobody.
+    let is_one_node = node.shared.plan.is_one_node();
     for (shard, (mailbox, charged)) in state.mailboxes.iter().zip(&state.charged).enumerate() {
         let present: usize = mailbox.iter().map(weight).sum();
-        if present > *charged {
+        if present > *charged && is_one_node {
             let text = format!("{present} bytes wait for shard {shard}, {charged} charged");
             return Some(("bytes", text));
         }
@@ -155,7 +163,7 @@ impl Shard {
         for peer in self.net.peers().filter(|peer| peer.socket.is_open()) {
             let (conn, queued) = (peer.conn, peer.queue.len());
             let waits = peer.socket.phase() == Phase::Waiting;
-            if waits != ledger.sessions.waits(conn) {
+            if waits != ledger.sessions.waits(conn) && !node.has_history() {
                 let text =
                     format!("socket {conn} waits: {waits}, {:?}", ledger.sessions.conn(conn));
                 return Some(("held", text));

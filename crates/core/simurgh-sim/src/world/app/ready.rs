@@ -38,8 +38,8 @@ fn ready(shared: &Arc<Shared>, message: &mut Message<'static>) -> Ready {
     let mut ledger = shared.ledger();
     let (id, word) = ledger.given(&message.payload);
     // The application prepares, and may panic.
-    let panics = shared.plan.single.as_ref().is_some_and(|plan| plan.panics > 0);
-    let topic = shared.setup.topics.number(&message.topic).unwrap_or_default();
+    let panics = shared.plan.app.panics > 0;
+    let topic = shared.plan.topics.number(&message.topic).unwrap_or_default();
     let made = BroadcastInfo::new(usize::from(topic), 0);
     let answer = ledger.payload(made, word, message.payload.len() / 2);
     drop(ledger);

@@ -1,6 +1,5 @@
-//! One node without a broker and without histories: its plan, its application, and the operations
-//! that only it has. Each seed switches some features off altogether (swarm testing), so that rare
-//! ones meet undisturbed.
+//! The application: what its channels do, and which features it has. Each seed switches some off
+//! altogether (swarm testing), so that rare ones meet undisturbed.
 
 mod actor;
 mod effects;
@@ -106,8 +105,8 @@ pub(crate) const KINDS: [(Kind, u32); 30] = [
 /// Without the first operations nothing happens at all.
 const NEEDED: usize = 5;
 
-#[derive(Clone, Debug)]
-pub(crate) struct SinglePlan {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AppPlan {
     /// The number of topics that can be joined.
     rooms: usize,
     /// Cores of the machine, from which permits are counted; 0: no permits.
@@ -167,33 +166,33 @@ impl Plan {
             (false, false) => rng.usize(1..=7),
         };
         let mut factors = KINDS.map(|_| swarm(&mut rng));
-        let mut single = SinglePlan::of(&mut plan, &mut rng, is_large || is_crowded);
+        let mut app = AppPlan::of(&mut plan, &mut rng, is_large || is_crowded);
         if is_crowded {
-            single.permits = Some(1);
+            app.permits = Some(1);
             factors[..2].fill(60);
         }
-        plan.weights = single.weights(factors);
-        plan.topics = single.topics().names;
-        plan.network = Default::default();
-        plan.single = Some(single);
+        plan.weights = app.weights(factors);
+        plan.topics = Topics::new(app.rooms, app.long_names);
+        (plan.network, plan.has_broker) = (Default::default(), false);
+        plan.app = app;
         plan
     }
 
     /// Plans that are each simpler in one way.
     pub(crate) fn simpler(&self) -> Vec<Self> {
         let text = format!("{self:?}");
-        let changed = CHANGES.iter().filter_map(|change| {
+        let is_single = !self.has_broker && self.alone.is_none();
+        let changed = CHANGES.iter().filter(|_| is_single).map(|change| {
             let mut plan = self.clone();
-            let single = plan.single.as_mut()?;
-            change(single, &mut plan.nodes[0], &mut plan.clients);
-            plan.topics = single.topics().names;
-            Some(plan)
+            change(&mut plan.app, &mut plan.nodes[0], &mut plan.clients);
+            plan.topics = Topics::new(plan.app.rooms, plan.app.long_names);
+            plan
         });
         changed.filter(|plan| format!("{plan:?}") != text).collect()
     }
 }
 
-type Change = fn(&mut SinglePlan, &mut usize, &mut usize);
+type Change = fn(&mut AppPlan, &mut usize, &mut usize);
 
 /// What shrinking tries to make simpler: the plan, the number of shards, and that of clients.
 const CHANGES: [Change; 19] = [
@@ -218,7 +217,7 @@ const CHANGES: [Change; 19] = [
     |plan, _, _| plan.expires = false,
 ];
 
-impl SinglePlan {
+impl AppPlan {
     fn of(plan: &mut Plan, rng: &mut Rng, has_one_topic: bool) -> Self {
         let mut habits = [0; HABITS.len()];
         for (range, of_256) in [(USUAL, 170), (REACHING, 170), (PRESENT, 210), (EXPIRING, 210)] {
@@ -267,8 +266,35 @@ impl SinglePlan {
         }
     }
 
-    pub(crate) fn topics(&self) -> Topics {
-        Topics::new(self.rooms, self.long_names)
+    /// The application of several nodes, or of topics with a history, where nothing but broadcasts
+    /// and presences happens.
+    pub(super) fn plain(rng: &mut Rng, has_history: bool, pad: usize) -> Self {
+        let is_on = |at: usize| match at {
+            at if PRESENT.contains(&at) => true,
+            at if has_history => at < 4,
+            at => USUAL.contains(&at),
+        };
+        let mut habits = [0; HABITS.len()];
+        for at in (0..habits.len()).filter(|at| is_on(*at)) {
+            habits[at] = if rng.u8(..) < 210 { HABITS[at].1 } else { 0 };
+        }
+        Self {
+            cores: 1,
+            channels_max: 100,
+            counts_members: rng.bool(),
+            habits,
+            effects_max: rng.u8(1..=3),
+            panics: some(rng, 60, 4),
+            stops: some(rng, 150, 8),
+            refused: 16,
+            later: 48,
+            intercepts: if has_history { 0 } else { some(rng, 60, 110) },
+            binary: 36,
+            long: some(rng, 110, 30),
+            pad,
+            is_present: rng.u8(..) < 220,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn habits(&self) -> impl Iterator<Item = (Habit, u32)> + Clone {

@@ -11,8 +11,9 @@ use crate::kit::delivery::{Request, RequestKind};
 use crate::kit::fault::Fault;
 use crate::kit::peer::{ClientMessage, Content, Value};
 use crate::kit::{NONE, refs};
-use crate::world::ledger::BroadcastInfo;
 use crate::world::ledger::sessions::{Input, Size, code_bit};
+use crate::world::ledger::{BroadcastInfo, Ledger, join_payload};
+use crate::world::view::TopicView;
 
 /// A session that is not polled for this long ends.
 const UNPOLLED_NS: u64 = 15_000_000_000;
@@ -22,7 +23,7 @@ const ODD_REFS: u32 = 1_000_000;
 
 impl Simulation {
     pub(super) fn heartbeat(&mut self, client: usize) {
-        let topic = self.shared.setup.topics.phoenix();
+        let topic = self.shared.plan.topics.phoenix();
         self.send_asked(client, RequestKind::Heartbeat, topic, 0, false);
     }
 
@@ -36,29 +37,54 @@ impl Simulation {
         is_binary: bool,
     ) {
         let pad = self.message_pad(kind, word);
-        let it = &mut self.clients[client];
-        if it.connection.is_none() || (it.wire == Wire::Plain && kind != RequestKind::Event) {
+        let Some(it) = &mut self.clients[client] else { return };
+        if it.wire == Wire::Plain && kind != RequestKind::Event {
+            return;
+        }
+        let mut ledger = self.shared.ledger();
+        let conn = &ledger.sessions.conns[it.number as usize];
+        let joined = conn.joins.get(usize::from(topic)).copied().unwrap_or_default();
+        let may = ledger.view(client as u32, topic).is_none_or(|view| match kind {
+            RequestKind::Heartbeat => true,
+            RequestKind::Join => view.may_join(it.wire, joined > 0),
+            RequestKind::Leave => joined > 0 && view.may_leave(),
+            RequestKind::Event => joined > 0,
+        });
+        if !may {
             return;
         }
         it.refs += 1;
         let msg_ref = it.refs;
-        let join = it.session.joins.get_mut(usize::from(topic));
-        let join_ref = match (kind, join) {
-            (RequestKind::Heartbeat, _) | (_, None) => 0,
-            (RequestKind::Join, Some(join)) => std::mem::replace(join, msg_ref).max(msg_ref),
-            (RequestKind::Leave, Some(join)) => std::mem::take(join),
-            (RequestKind::Event, Some(join)) => *join,
+        let (join_ref, joins) = match kind {
+            RequestKind::Heartbeat => (0, joined),
+            RequestKind::Join => (msg_ref, msg_ref),
+            RequestKind::Leave => (joined, 0),
+            RequestKind::Event => (joined, joined),
         };
+        ledger.sessions.conns[it.number as usize].joins[usize::from(topic)] = joins;
         let is_binary = is_binary && it.wire != Wire::V1;
         let made = BroadcastInfo { is_binary, ..BroadcastInfo::new(usize::from(topic), 0) };
-        let (id, payload) = self.shared.ledger().payload(made, word, pad);
+        let is_v1 = it.wire == Wire::V1;
+        let resume = (kind == RequestKind::Join).then(|| {
+            let says =
+                |view: &mut TopicView, ledger: &mut Ledger| view.resume_member(ledger, is_v1, word);
+            ledger.with_view(client as u32, topic, says)
+        });
+        let (id, payload) = match resume.flatten() {
+            Some(resume) => {
+                let id = ledger.add(made);
+                (id, join_payload(id, word, &resume))
+            }
+            None => ledger.payload(made, word, pad),
+        };
+        drop(ledger);
         let asked = Request { kind, topic, join_ref, msg_ref, id };
         self.send_request(client, asked, payload);
     }
 
     /// Bytes more of a message's payload: some messages are read away from their shard.
     fn message_pad(&self, kind: RequestKind, word: u32) -> usize {
-        let above = self.single().prepare_above as usize;
+        let above = self.shared.plan.app.prepare_above as usize;
         match word >> 20 & 7 {
             0..2 if above > 0 && matches!(kind, RequestKind::Join | RequestKind::Event) => above,
             2 if above > 0 => above / 2,
@@ -73,8 +99,8 @@ impl Simulation {
         payload: Payload<'static>,
     ) {
         let Request { kind, topic, join_ref, msg_ref, id } = asked;
-        let wire = self.clients[client].wire;
-        let name = self.shared.setup.topics.name(topic).to_owned();
+        let Some(wire) = self.clients[client].as_ref().map(|it| it.wire) else { return };
+        let name = self.shared.plan.topics.name(topic).to_owned();
         self.shared.note(|| {
             format!("client {client} sends {kind:?} #{id} to {topic} ({join_ref}, {msg_ref})")
         });
@@ -107,13 +133,11 @@ impl Simulation {
 
     /// Sends a message with refs outside of the session: none, or those of an old join.
     pub(super) fn send_oddly(&mut self, client: usize, topic: u8, word: u32) {
-        let has_odd_refs = self.single().has_odd_refs;
-        let it = &mut self.clients[client];
-        if it.connection.is_none() || it.wire == Wire::Plain {
-            return;
-        }
-        it.session.odd += 1;
-        let odd = it.session.odd;
+        let has_odd_refs = self.shared.plan.app.has_odd_refs;
+        let it = self.clients[client].as_mut().filter(|it| it.wire != Wire::Plain);
+        let Some(it) = it else { return };
+        it.odd += 1;
+        let odd = it.odd;
         let kind = match word & 7 {
             0 | 1 => RequestKind::Join,
             2 => RequestKind::Leave,
@@ -159,10 +183,8 @@ impl Simulation {
 
     pub(super) fn half_close(&mut self, client: usize) {
         // The requests of a long-poll session end by themselves.
-        if self.clients[client].session.polled_ns.is_some() {
-            return;
-        }
-        let Some((number, shard, key)) = self.line(client) else { return };
+        let line = self.line(client).filter(|_| self.polled_ns(client).is_none());
+        let Some((number, _, shard, key)) = line else { return };
         let peer = self.peer(0, shard, key);
         peer.into_iter().for_each(|peer| peer.has_shut = true);
         let mut ledger = self.shared.ledger();
@@ -178,7 +200,7 @@ impl Simulation {
     ) -> Option<ClientMessage> {
         let it = self.nodes[slot].as_mut()?.shards.get_mut(shard).filter(|it| !it.has_ended)?;
         let peer = it.net.peer_mut(key)?;
-        let hastens = || self.shared.setup.faults.happens(Fault::Hasten);
+        let hastens = || self.shared.faults.happens(Fault::Hasten);
         match peer.socket.phase() {
             Phase::Open | Phase::Closing => peer.stash.pop_front(),
             Phase::Waiting if !peer.stash.is_empty() && hastens() => peer.stash.pop_front(),
@@ -191,9 +213,9 @@ impl Simulation {
     }
 
     pub(crate) fn hand_in(&mut self, slot: usize, shard: usize, key: Key, sent: ClientMessage) {
-        let (clock_ns, is_single) = (self.local_ns(slot), self.is_single());
-        let config_max = self.shared.setup.config.broadcast_bytes_max();
-        let above = self.shared.plan.single.as_ref().map_or(0, |it| it.prepare_above as usize);
+        let clock_ns = self.local_ns(slot);
+        let config_max = self.shared.plan.config.broadcast_bytes_max();
+        let above = self.shared.plan.app.prepare_above as usize;
         let Some(it) = self.shard(slot, shard) else { return };
         let now_ns = if it.is_in_turn { it.net.now.ns } else { clock_ns };
         let Some(peer) = it.net.peer_mut(key) else { return };
@@ -202,7 +224,7 @@ impl Simulation {
             if let Some(conn) = self.shared.ledger().sessions.conn_mut(number) {
                 conn.codes |= code.map_or(0, code_bit);
             }
-            return self.step(0, shard, Input::Ended(number), |core, net| {
+            return self.step(slot, shard, Input::Ended(number), |core, net| {
                 core.peer_closed(net, key, code.map(CloseCode));
             });
         }
@@ -231,7 +253,7 @@ impl Simulation {
             let length = sent.bytes.len();
             return self.step(0, shard, Input::Other, |core, net| {
                 let mut ledger = shared.ledger();
-                let topic = shared.setup.topics.plain();
+                let topic = shared.plan.topics.plain();
                 if ledger.sessions.joined(number, topic).is_some() {
                     let kind = RequestKind::Event;
                     // It has no refs, topic or event.
@@ -246,10 +268,8 @@ impl Simulation {
         let Ok(message) = serializer.decode(frame) else { return };
         let (join_ref, size) = (join_ref(&message), size(&message));
         self.step(slot, shard, Input::Other, |core, net| {
-            if is_single {
-                shared.ledger().hand_in(number, Request { join_ref, ..asked }, size);
-            }
-            if shared.setup.faults.happens(Fault::Repeat) {
+            shared.ledger().hand_in(number, Request { join_ref, ..asked }, size);
+            if shared.faults.happens(Fault::Repeat) {
                 core.message(net, key, Received::from(message.clone()));
             }
             core.message(net, key, Received::from(message));
@@ -258,20 +278,30 @@ impl Simulation {
 
     /// A client takes what has come, up to some bytes of it; one that polls, all of it.
     pub(super) fn take_some(&mut self, client: usize, c: u32) {
-        if self.clients[client].session.polled_ns.is_some() {
+        if self.polled_ns(client).is_some() {
             return self.poll(client, c >> 8);
         }
         let most = if c.is_multiple_of(4) { (c >> 8) as usize % 400 } else { usize::MAX };
         self.receive(client, most);
     }
 
+    fn polled_ns(&self, client: usize) -> Option<u64> {
+        self.clients[client].as_ref()?.polled_ns
+    }
+
+    /// A client polls, if it does so.
+    pub(super) fn polls(&mut self, client: usize) {
+        let polled_ns = self.clients[client].as_mut().and_then(|it| it.polled_ns.as_mut());
+        polled_ns.into_iter().for_each(|it| *it = self.clock_ns);
+    }
+
     /// A client polls: it gets all that waits, or the answer is lost on its way.
     pub(super) fn poll(&mut self, client: usize, c: u32) {
-        let Some((_, shard, key)) = self.line(client) else { return };
-        let peer = self.peer(0, shard, key);
+        let Some((_, slot, shard, key)) = self.line(client) else { return };
+        let peer = self.peer(slot, shard, key);
         let is_lost = c.is_multiple_of(LOST)
             && peer.is_some_and(|peer| !peer.pipe.is_empty() && peer.socket.is_open());
-        self.clients[client].session.polled_ns = Some(self.clock_ns);
+        self.polls(client);
         if is_lost {
             return self.lose_answer(client);
         }
@@ -282,8 +312,8 @@ impl Simulation {
 
     /// Its next poll names an earlier answer than the server's last, which ends the session.
     fn lose_answer(&mut self, client: usize) {
-        let Some((number, shard, key)) = self.line(client) else { return };
-        if let Some(peer) = self.peer(0, shard, key) {
+        let Some((number, slot, shard, key)) = self.line(client) else { return };
+        if let Some(peer) = self.peer(slot, shard, key) {
             peer.pipe.clear();
         }
         let mut ledger = self.shared.ledger();
@@ -291,16 +321,16 @@ impl Simulation {
         ledger.counts.count("answers to polls lost", 1);
         ledger.sessions.conns[number as usize].is_lost = true;
         drop(ledger);
-        self.clients[client].connection = None;
-        self.step(0, shard, Input::Ended(number), |core, net| core.peer_closed(net, key, None));
+        self.clients[client] = None;
+        self.step(slot, shard, Input::Ended(number), |core, net| core.peer_closed(net, key, None));
     }
 
     /// Ends the sessions of a shard that were not polled in time.
     pub(super) fn end_unpolled(&mut self, shard: usize) {
         for client in 0..self.clients.len() {
-            let polled_ns = self.clients[client].session.polled_ns;
+            let polled_ns = self.polled_ns(client);
             let is_over = polled_ns.is_some_and(|at_ns| at_ns + UNPOLLED_NS <= self.clock_ns);
-            if is_over && self.line(client).is_some_and(|line| line.1 == shard) {
+            if is_over && self.line(client).is_some_and(|line| line.2 == shard) {
                 self.shared.note(|| format!("client {client} has not polled for too long"));
                 self.shared.ledger().counts.count("sessions not polled", 1);
                 self.vanish(client);
@@ -324,7 +354,7 @@ impl Simulation {
 
     /// Connections were cut because they read too slowly.
     pub(crate) fn note_cut(&mut self, cut: &[u32]) {
-        if cut.is_empty() || !self.is_single() {
+        if cut.is_empty() {
             return;
         }
         let mut ledger = self.shared.ledger();

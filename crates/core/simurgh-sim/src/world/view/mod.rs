@@ -1,27 +1,30 @@
 //! What the handlers of a client have received of a kept topic, over all its connections.
 
-use simurgh_core::GapReason;
+mod alone;
+
+use simurgh_core::{GapReason, Wire};
 use simurgh_history::{Epoch, Place, Position};
 use simurgh_proto::message::Payload;
 
 use crate::kit::payload::{field, parse};
 use crate::world::alone::{Proof, Resume, SWALLOWED};
 use crate::world::ledger::{Entry, Ledger};
+
 use crate::world::plan::Habits;
 
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {
-    pub(super) client: u32,
-    pub(super) habits: Habits,
-    pub(super) topic: usize,
+    pub(crate) client: u32,
+    pub(crate) habits: Habits,
+    pub(crate) topic: usize,
     pub(crate) at: Option<Position>,
     /// It has received the answer to its resume, since it joined last.
     pub(crate) is_resumed: bool,
     /// The position of a binary frame that is to follow.
     next: Option<Position>,
     /// What has arrived on this connection after it had left.
-    pub(super) dropped: Vec<Place>,
-    pub(super) dropped_gap: Option<Position>,
+    pub(crate) dropped: Vec<Place>,
+    pub(crate) dropped_gap: Option<Position>,
     /// The last position that has arrived on this connection.
     arrived: Option<Position>,
     /// It has joined on this connection, which has the wire V1.
@@ -30,17 +33,17 @@ pub(crate) struct TopicView {
     is_v1: bool,
     pub(crate) is_alone: bool,
     /// How it has resumed, whether it named what had arrived, and its proof.
-    pub(super) resume: Resume,
-    pub(super) says_seen: bool,
-    pub(super) proof: Proof,
+    pub(crate) resume: Resume,
+    pub(crate) says_seen: bool,
+    pub(crate) proof: Proof,
     /// The proof of its first join, and the position of that.
-    pub(super) key: Option<(String, Position)>,
+    pub(crate) key: Option<(String, Position)>,
     /// The place of the last that was stored when it joined.
-    pub(super) head: Place,
+    pub(crate) head: Place,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(crate) enum Due {
     Must,
     May,
     Never,
@@ -51,21 +54,42 @@ impl TopicView {
         Self { client, habits, topic, ..Self::default() }
     }
 
-    /// It joins.
-    pub(crate) fn begin(&mut self, ledger: &Ledger, is_v1: bool) {
-        (self.is_resumed, self.has_joined, self.is_v1) = (false, true, is_v1);
-        (self.is_alone, self.is_joined) = (ledger.plan.alone.is_some(), false);
-        self.head = ledger.order.head(self.topic);
+    pub(crate) fn is_of(&self, client: u32) -> bool {
+        self.client == client
+    }
+
+    pub(crate) fn opts_in(&self) -> bool {
+        self.habits.opts_in
+    }
+
+    /// Whether it may join now. A client of a node without an engine also joins again. With V1,
+    /// whose messages do not name their join, it joins once on a connection.
+    pub(crate) fn may_join(&self, wire: Wire, has_channel: bool) -> bool {
+        match has_channel {
+            true => self.is_alone && wire == Wire::V2 && self.is_joined && self.may_leave(),
+            false => wire == Wire::V2 || !self.has_joined,
+        }
+    }
+
+    /// Whether it has the answer to its resume, if it sent one.
+    pub(crate) fn may_leave(&self) -> bool {
+        self.is_resumed || !self.habits.opts_in
     }
 
     /// It has joined: without a position it receives what is broadcast from now on.
-    pub(super) fn joined(&mut self) {
+    pub(crate) fn joined(&mut self) {
         self.is_joined = true;
         self.at = self.at.filter(|_| self.habits.opts_in || !self.is_alone);
     }
 
-    /// The member of its join's payload with which it resumes.
-    pub(crate) fn resume_member(&mut self, ledger: &Ledger, c: u32) -> String {
+    /// It joins. Returns the member of its join's payload with which it resumes.
+    pub(crate) fn resume_member(&mut self, ledger: &Ledger, is_v1: bool, c: u32) -> String {
+        (self.is_resumed, self.has_joined, self.is_v1) = (false, true, is_v1);
+        (self.is_alone, self.is_joined) = (ledger.plan.alone.is_some(), false);
+        self.head = ledger.order.head(self.topic);
+        if !self.habits.opts_in {
+            return String::new();
+        }
         let id = match self.habits.has_id {
             true => format!(r#""id":"client-{:04}","#, self.client),
             false => String::new(),
@@ -90,10 +114,9 @@ impl TopicView {
         self.resume == Resume::Bad
     }
 
-    pub(super) fn due(&self, ledger: &Ledger, id: u32) -> Due {
+    pub(crate) fn due(&self, ledger: &Ledger, id: u32) -> Due {
         let Some(made) = ledger.broadcasts.get(id as usize) else { return Due::May };
-        let by = ledger.joins.get(made.except as usize);
-        let is_own = by.is_some_and(|it| it.client == self.client);
+        let is_own = ledger.sessions.client_of(made.except) == Some(self.client);
         let is_swallowed =
             self.habits.intercepts && made.event == "a" && id.is_multiple_of(SWALLOWED);
         match () {
@@ -105,7 +128,7 @@ impl TopicView {
         }
     }
 
-    pub(super) fn must_receive(&self, ledger: &Ledger, entry: &Entry) -> bool {
+    pub(crate) fn must_receive(&self, ledger: &Ledger, entry: &Entry) -> bool {
         self.due(ledger, entry.id) == Due::Must
     }
 
@@ -113,6 +136,8 @@ impl TopicView {
         (self.next, self.arrived) = (None, None);
         (self.is_resumed, self.has_joined) = (false, false);
         self.forget_dropped();
+        // Without a position it may receive again what another node receives late.
+        self.at = self.at.filter(|_| self.habits.opts_in);
     }
 
     /// An event that is not about presences; `is_dropped`: its channel has ended or was replaced.
@@ -123,6 +148,9 @@ impl TopicView {
         is_dropped: bool,
     ) {
         let who = self.client;
+        if !self.habits.opts_in {
+            return self.receive_live(ledger, (event, payload, at), is_dropped);
+        }
         if event == "simurgh:next" {
             self.next = at;
             return;
@@ -292,20 +320,25 @@ impl TopicView {
         self.dropped_gap.filter(|it| it.epoch == epoch).map(|it| it.place)
     }
 
-    pub(super) fn forget_dropped(&mut self) {
+    pub(crate) fn forget_dropped(&mut self) {
         self.dropped.clear();
         self.dropped_gap = None;
     }
 
     /// A client that has not opted in receives what is stored, from some position on.
-    pub(crate) fn receive_live(
+    fn receive_live(
         &mut self,
         ledger: &mut Ledger,
-        id: u32,
-        stored: Option<Position>,
+        (event, payload, at): (&str, &Payload<'_>, Option<Position>),
         is_dropped: bool,
     ) {
-        let who = self.client;
+        let (who, id) = (self.client, parse(payload).0);
+        let stored = ledger.log.find(id, self.topic);
+        if at.is_some() || event.starts_with("simurgh:") || stored.is_none() {
+            let text = format!("client {who} hears {event} #{id} at {at:?}: {stored:?}");
+            return ledger.fail("opted", text);
+        }
+        ledger.counts.count("heard without a place", 1);
         if is_dropped && self.is_alone {
             return;
         }

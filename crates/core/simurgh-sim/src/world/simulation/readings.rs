@@ -8,12 +8,13 @@ use simurgh_proto::message::Message;
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::CloseCode;
 
+use super::Simulation;
 use super::clients::{join_ref, size};
-use super::{CHANNELS, Simulation};
+use super::operations::CHANNELS;
 use crate::kit::delivery::Request;
 use crate::kit::peer::{ClientMessage, Content};
+use crate::world::app::ready::Ready;
 use crate::world::ledger::sessions::{Input, code_bit};
-use crate::world::single::ready::Ready;
 
 #[derive(Debug)]
 pub(crate) struct Reading {

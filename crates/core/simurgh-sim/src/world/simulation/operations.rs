@@ -1,9 +1,4 @@
-//! Operations on one node without histories, from outside of it.
-
-mod checks;
-mod clients;
-mod readings;
-mod rest;
+//! Operations on nodes from outside of them, and the connections of clients.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,11 +8,10 @@ use simurgh_core::{
     Broadcast, Lifetime, Listener, Mail, Mailboxes, NETWORK, Phase, PresenceList, Publisher, Reply,
     SocketState, Stop, Wire,
 };
-use simurgh_data::Key;
+use simurgh_data::{Key, Now};
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::{CloseCode, Decoder};
 
-pub(super) use self::readings::Reading;
 use super::{Shard, Simulation};
 use crate::kit::EVENTS;
 use crate::kit::client::Connection;
@@ -26,66 +20,19 @@ use crate::kit::fault::Fault;
 use crate::kit::topics::IDS;
 use crate::kit::transport::POLLED;
 use crate::limits::lifetime;
-use crate::world::Op;
-use crate::world::client::Session;
-use crate::world::ledger::BroadcastInfo;
+use crate::world::SimNode;
+use crate::world::app::{Actor, first_assigned, speech};
 use crate::world::ledger::sessions::{DISCONNECT, Input, Life, ListenerGuard, code_bit, number_of};
-use crate::world::plan::Kind;
-use crate::world::single::{Actor, SinglePlan, first_assigned, speech};
+use crate::world::ledger::{BroadcastInfo, Disconnect};
+use crate::world::thread::Command;
 
 /// The user socket of clients, and that of clients without a serializer.
-const CHANNELS: u8 = 0;
+pub(super) const CHANNELS: u8 = 0;
 const PLAIN: u8 = 1;
 
 impl Simulation {
-    pub(crate) fn single(&self) -> &SinglePlan {
-        self.shared.plan.single.as_ref().unwrap_or_else(|| unreachable!("it has a plan"))
-    }
-
-    /// Carries out an operation of one node without histories.
-    pub(super) fn run_single(&mut self, op: Op) {
-        let Op { kind, a, b, c } = op;
-        let client = usize::from(a) % self.clients.len();
-        let (topic, shard) = (self.some_topic(b), usize::from(a) % self.shared.plan.nodes[0]);
-        let is_binary = self.single().binary > 0 && c % 8 == 3;
-        match kind {
-            Kind::Connect => self.connect_single(client, c),
-            Kind::Join => self.send_asked(client, RequestKind::Join, topic, c, is_binary),
-            Kind::Push => self.send_asked(client, RequestKind::Event, topic, c, is_binary),
-            Kind::Leave => self.send_asked(client, RequestKind::Leave, topic, c, false),
-            Kind::Heartbeat => self.heartbeat(client),
-            Kind::Odd => self.send_oddly(client, topic, c),
-            Kind::Read => _ = self.read(client, usize::from(b % 4) + 1),
-            Kind::Take => self.take_some(client, c),
-            Kind::Vanish => self.vanish(client),
-            Kind::Close => self.send_close(client, c.is_multiple_of(2).then_some(1000)),
-            Kind::HalfClose => self.half_close(client),
-            Kind::Fail => self.fail_bytes(client, c),
-            Kind::Kick => self.kick(client),
-            Kind::Mail => (0..=b % 4).for_each(|_| _ = self.take_mail(0, shard)),
-            Kind::Turn => _ = self.turn_single(shard),
-            Kind::Decide => _ = self.node(0).map(|node| node.decide_next(usize::from(a))),
-            Kind::Publish => self.publish_single(topic, c),
-            Kind::Handle => self.use_handle(c),
-            Kind::Speak => self.speak(c),
-            Kind::Proceed => self.proceed(c),
-            Kind::Finish => self.shared.ledger().finish_task(usize::from(a)),
-            Kind::Disconnect => self.disconnect_single(usize::from(b)),
-            Kind::Wait => self.wait_single(c),
-            Kind::Drain => self.drain_single(a, c),
-            Kind::Restart => self.restart_single(c),
-            Kind::Reading => _ = self.was_read(usize::from(a)),
-            Kind::Listen if b % 7 < 4 => self.begin_listening(topic, c),
-            Kind::Listen => self.unlisten_some(c),
-            Kind::Who => self.ask_who(topic),
-            Kind::Burst => self.burst(client, topic, c),
-            Kind::Rest => self.rest_single(),
-            _ => {}
-        }
-    }
-
-    fn some_topic(&self, b: u16) -> u8 {
-        let topics = &self.shared.setup.topics;
+    pub(super) fn some_topic(&self, b: u16) -> u8 {
+        let topics = &self.shared.plan.topics;
         let room = (usize::from(b / 32) % topics.rooms) as u8;
         match b % 32 {
             31 => topics.unmatched(),
@@ -94,54 +41,66 @@ impl Simulation {
         }
     }
 
-    fn connect_single(&mut self, client: usize, c: u32) {
-        let shard = (c >> 8) as usize % self.shared.plan.nodes[0];
-        if self.clients[client].connection.is_some() {
-            return;
-        }
-        let window = self.shared.plan.window;
-        let (reaches, expires) = (self.single().reaches, self.single().expires);
-        let server = self.shard(0, shard);
-        if server.is_none_or(|server| server.has_ended || server.net.is_deaf) {
-            return;
-        }
-        let (wire, user_socket) = match c % 16 {
-            0..5 => (Wire::V1, CHANNELS),
-            5..12 => (Wire::V2, CHANNELS),
-            12..14 => (Wire::Values, CHANNELS),
-            _ => (Wire::Plain, PLAIN),
-        };
+    pub(super) fn connect(&mut self, client: usize, slot: usize, c: u32) {
         let shared = Arc::clone(&self.shared);
+        let (plan, local_ns) = (&shared.plan, self.local_ns(slot));
+        let Some(running) = self.nodes[slot].as_mut().filter(|it| it.is_open()) else { return };
+        let shard = (c >> 8) as usize % running.shards.len();
+        let Shard { net, has_ended, .. } = &mut running.shards[shard];
+        if self.clients[client].is_some() || *has_ended || net.is_deaf {
+            return;
+        }
+        let wire = match c % 16 {
+            _ if plan.history.is_some() && (plan.has_broker || c >> 16 & 3 > 0) => Wire::V2,
+            _ if plan.history.is_some() => Wire::V1,
+            0..5 => Wire::V1,
+            5..12 => Wire::V2,
+            12..14 => Wire::Values,
+            _ if plan.has_broker => Wire::V2,
+            _ => Wire::Plain,
+        };
+        let user_socket = if wire == Wire::Plain { PLAIN } else { CHANNELS };
+        let (start, first) = (running.start, running.node.first);
         let mut ledger = shared.ledger();
-        let topics = &shared.setup.topics;
-        let id = (c >> 4 & 7 < 2).then(|| topics.id((c >> 20) as usize % IDS));
-        let name = id.map(|id| topics.name(id).into());
-        let number = ledger.sessions.open(shard, wire, id);
+        let id = (c >> 4 & 7 < 2).then(|| plan.topics.id((c >> 20) as usize % IDS));
+        let name = id.map(|id| plan.topics.name(id).into());
+        let number = ledger.sessions.open(first + shard, client as u32, wire, id);
         ledger.counts.count("sockets", 1);
-        let has_assigns = reaches && c >> 28 & 1 == 0;
+        let has_assigns = plan.app.reaches && c >> 28 & 1 == 0;
         let assigned = has_assigns.then(|| ledger.sessions.next_assigned());
         ledger.sessions.conns[number as usize].assigned = assigned;
         drop(ledger);
         let assigns = assigned.map(|value| first_assigned(&shared, value));
-        let is_polled = wire.serializer().is_some() && c >> 25 & 7 == 0;
-        let polled_ns = is_polled.then_some(self.clock_ns);
-        let window = if is_polled { usize::MAX } else { window };
-        let Some(running) = self.nodes[0].as_mut() else { return };
+        let may_poll = !plan.has_broker && plan.history.is_none() && wire.serializer().is_some();
+        let polled_ns = (may_poll && c >> 25 & 7 == 0).then_some(self.clock_ns);
+        let window = if polled_ns.is_some() { usize::MAX } else { plan.window };
         running.node.seats.fetch_add(1, Relaxed);
-        let Shard { net, .. } = &mut running.shards[shard];
+        net.now = Now::from_ns(net.now.ns.max(local_ns));
         let key = net.open(number, wire, user_socket, window);
-        if let Some(peer) = net.peer_mut(key).filter(|_| is_polled) {
+        if let Some(peer) = net.peer_mut(key).filter(|_| polled_ns.is_some()) {
             peer.socket.transport = POLLED;
         }
-        let it = &mut self.clients[client];
-        let joins = vec![0; shared.setup.topics.names.len()];
-        (it.wire, it.refs, it.session) = (wire, 0, Session { joins, odd: 0, polled_ns });
-        let decoder = Decoder::new();
-        it.connection = Some(Connection { slot: 0, start: 0, shard, key, number, decoder });
-        shared.note(|| format!("client {client} connects as #{number}, {wire:?}, id {name:?}"));
-        let has_time = expires && c >> 29 & 1 == 0;
+        self.clients[client] = Some(Connection {
+            slot,
+            start,
+            shard,
+            key,
+            number,
+            decoder: Decoder::new(),
+            wire,
+            refs: 0,
+            odd: 0,
+            polled_ns,
+        });
+        shared.note(|| {
+            format!(
+                "client {client} connects as #{number} to shard {shard} of start {start}, \
+                     {wire:?}, id {name:?}"
+            )
+        });
+        let has_time = plan.app.expires && c >> 29 & 1 == 0;
         let time = if has_time { lifetime(c.rotate_left(13)) } else { None };
-        self.step(0, shard, Input::Other, |core, net| {
+        self.step(slot, shard, Input::Other, |core, net| {
             let mut ledger = shared.ledger();
             if wire == Wire::Plain {
                 ledger.joins_plain(number);
@@ -150,60 +109,91 @@ impl Simulation {
                 ledger.lives_for(number, time);
             }
             drop(ledger);
-            let time = time.filter(|_| !shared.setup.faults.happens(Fault::Outstay));
+            let time = time.filter(|_| !shared.faults.happens(Fault::Outstay));
             let lifetime = time.map(Lifetime::from);
             core.opened(net, key, SocketState { id: name, assigns, lifetime });
         });
     }
 
-    /// The number of a client's connection, its shard and its key.
-    fn line(&self, client: usize) -> Option<(u32, usize, Key)> {
-        let line = self.clients.get(client)?.connection.as_ref()?;
-        Some((line.number, line.shard, line.key))
+    pub(crate) fn vanish(&mut self, client: usize) {
+        let Some(line) = self.clients[client].take() else { return };
+        let mut ledger = self.shared.ledger();
+        ledger.sessions.conns[line.number as usize].is_lost = true;
+        ledger.counts.count("vanished", 1);
+        ledger.disconnected(client as u32);
+        ledger.note(|| format!("client {client} is gone"));
+        drop(ledger);
+        if let Some(shard) = self.shard(line.slot, line.shard) {
+            shard.net.removals.push(line.key);
+            shard.next_ns = 0;
+        }
     }
 
-    fn publish_single(&mut self, topic: u8, c: u32) {
-        let (long, pad, reaches, has_binary) = {
-            let plan = self.single();
-            (plan.long, plan.pad, plan.reaches, plan.binary > 0)
-        };
-        let Some(node) = self.node(0).cloned() else { return };
+    /// The number of a client's connection, its slot, shard and key.
+    pub(super) fn line(&self, client: usize) -> Option<(u32, usize, usize, Key)> {
+        let line = self.clients.get(client)?.as_ref()?;
+        Some((line.number, line.slot, line.shard, line.key))
+    }
+
+    pub(super) fn publish(&mut self, slot: usize, topic: u8, c: u32) {
+        let Some(running) = &self.nodes[slot] else { return };
+        let (node, start) = (Arc::clone(&running.node), running.start);
+        let app = &self.shared.plan.app;
         let mut ledger = self.shared.ledger();
         let event = EVENTS[c as usize % EVENTS.len()];
-        let is_binary = has_binary && c >> 8 & 7 == 0;
-        let pad = if long > 0 && c >> 12 & 3 == 0 { pad } else { 0 };
-        let made = BroadcastInfo {
-            event,
-            is_binary,
-            depth: 1,
-            ..BroadcastInfo::new(usize::from(topic), 0)
-        };
+        let is_binary = app.binary > 0 && c >> 8 & 7 == 0;
+        let pad = if app.long > 0 && c >> 12 & 3 == 0 { app.pad } else { 0 };
+        let info = BroadcastInfo::new(usize::from(topic), start);
+        let made = BroadcastInfo { event, is_binary, depth: 1, ..info };
         let (id, payload) = ledger.payload(made, c, pad);
         let left_out =
-            if reaches && c >> 20 & 3 == 0 { ledger.leave_out(id, c >> 22) } else { None };
+            if app.reaches && c >> 20 & 3 == 0 { ledger.leave_out(id, c >> 22) } else { None };
         drop(ledger);
-        let name = self.shared.setup.topics.name(topic).to_owned();
+        let name = self.shared.plan.topics.name(topic).to_owned();
         let expected = node.may_broadcast_bytes(&name, payload.len());
         let mut broadcast = Broadcast::new(&*name, event, payload);
         if let Some(left_out) = left_out {
             broadcast = broadcast.but_for(left_out);
         }
         let done = node.broadcast(broadcast);
+        let mut ledger = self.shared.ledger();
         if done != expected {
-            self.shared.ledger().fail("bounds", format!("{done:?}, not {expected:?}"));
+            ledger.fail("bounds", format!("{done:?}, not {expected:?}"));
         }
-        self.shared.note(|| format!("#{id} is published on {name:.20}: {done:?}"));
-        if done.is_err() {
-            self.shared.ledger().counts.count("broadcasts turned away", 1);
+        let is_said = ledger.broadcasts[id as usize].place.is_some();
+        if self.shared.plan.has_broker && !ledger.is_kept(topic) && is_said != done.is_ok() {
+            ledger.fail("own", format!("#{id} was made, and not said: {done:?}"));
         }
+        ledger.note(|| format!("#{id} is published on {name:.20} of start {start}: {done:?}"));
+        ledger.counts.count("broadcasts turned away", u64::from(done.is_err()));
     }
 
-    fn disconnect_single(&mut self, which: usize) {
-        let topics = &self.shared.setup.topics;
-        let name = topics.name(topics.id(which)).to_owned();
-        let Some(node) = self.node(0) else { return };
-        let done = node.broadcast(Broadcast::new(&*name, DISCONNECT, Payload::EMPTY_OBJECT));
-        self.shared.note(|| format!("disconnect of {name}: {done:?}"));
+    /// Closes the sockets with an id, on all nodes; sometimes somebody waits for the outcome.
+    pub(super) fn disconnect(&mut self, slot: usize, which: usize, c: u32) {
+        let name = self.shared.plan.topics.name(self.shared.plan.topics.id(which)).to_owned();
+        let Some(running) = self.nodes[slot].as_ref().filter(|it| !it.is_draining) else { return };
+        let (node, by, has_broker) = (&running.node, running.start, self.shared.plan.has_broker);
+        let waits = has_broker && c & 1 == 0;
+        let mut ledger = self.shared.ledger();
+        let mut alive = ledger.alive();
+        alive.remove(&by);
+        let peers = running.thread.node.cluster.peers();
+        let known = peers.iter().filter_map(|it| ledger.start_of(it.id())).collect();
+        let (id, at_ns, done) = (which % IDS, self.clock_ns, [by].into());
+        let disconnect = Disconnect { id, by, at_ns, alive, known, done, waits };
+        ledger.disconnects.extend(has_broker.then_some(disconnect));
+        let number = ledger.disconnects.len();
+        ledger.note(|| format!("start {by} is asked for disconnect {number}, of {name}"));
+        drop(ledger);
+        let disconnect = Broadcast::new(&*name, DISCONNECT, Payload::EMPTY_OBJECT);
+        let done =
+            if waits { node.broadcast_local(disconnect) } else { node.broadcast(disconnect) };
+        if let (Err(error), true) = (done, has_broker) {
+            return self.shared.ledger().fail("disconnect", error.to_string());
+        }
+        if waits {
+            running.mailbox.post(Command::Disconnect(name.into(), number - 1));
+        }
     }
 
     /// A channel whose handle is kept; that of an ended channel is used once more: too late.
@@ -218,9 +208,9 @@ impl Simulation {
         Some((chan, handle))
     }
 
-    fn use_handle(&mut self, c: u32) {
+    pub(super) fn use_handle(&mut self, c: u32) {
         let Some((chan, handle)) = self.some_handle(c) else { return };
-        let expires = self.single().expires;
+        let expires = self.shared.plan.app.expires;
         let mut ledger = self.shared.ledger();
         let it = &mut ledger.sessions.chans[chan as usize];
         let (topic, answers) = (it.topic, if c >> 8 & 1 == 0 { it.refs.pop() } else { None });
@@ -243,14 +233,18 @@ impl Simulation {
         }
     }
 
-    fn speak(&mut self, c: u32) {
+    pub(super) fn speak(&mut self, c: u32) {
         let Some((chan, handle)) = self.some_handle(c) else { return };
-        let Some(node) = self.node(0).cloned() else { return };
         let word = c.rotate_right(8);
         let mut ledger = self.shared.ledger();
         let (id, payload) = speech(&self.shared, &mut ledger, chan, 1, word);
-        let made = ledger.broadcasts[id as usize];
+        let made = &mut ledger.broadcasts[id as usize];
+        // Its channel may have ended before this reaches it.
+        made.is_optional = true;
+        let made = *made;
         drop(ledger);
+        let node = self.running_nodes().find(|it| it.start == made.node);
+        let Some(node) = node.map(|it| Arc::clone(&it.node)) else { return };
         let expected = node.may_broadcast_bytes("", payload.len());
         let done = match made.except == chan {
             true => handle.broadcast_from(made.event, payload),
@@ -262,7 +256,7 @@ impl Simulation {
         self.shared.note(|| format!("the handle of channel {chan} broadcasts #{id}: {done:?}"));
     }
 
-    fn proceed(&mut self, c: u32) {
+    pub(super) fn proceed(&mut self, c: u32) {
         let Some((chan, handle)) = self.some_handle(c) else { return };
         let mut ledger = self.shared.ledger();
         let id = ledger.add(BroadcastInfo::new(0, 0));
@@ -271,19 +265,7 @@ impl Simulation {
         handle.visit(move |actor: &mut Actor, ctx| actor.proceed(ctx, id, c));
     }
 
-    fn wait_single(&mut self, c: u32) {
-        let size = u64::from(c >> 8);
-        let ns = match c % 64 {
-            0..32 => size % 1_000_000,
-            32..52 => size % 20_000_000,
-            52..62 => size * 60,
-            _ => size * 5_000,
-        };
-        self.shared.note(|| format!("{:?} pass", Duration::from_nanos(ns)));
-        self.clock_ns += ns;
-    }
-
-    fn drain_single(&mut self, a: u16, c: u32) {
+    pub(super) fn drain_shards(&mut self, a: u16, c: u32) {
         let over = Duration::from_millis(u64::from(c % 3_000));
         let Some(node) = self.node(0) else { return };
         for shard in 0..node.shards() {
@@ -294,9 +276,16 @@ impl Simulation {
         self.shared.note(|| format!("a drain over {over:?}"));
     }
 
+    pub(super) fn restart(&mut self, c: u32) {
+        match self.shared.plan.alone {
+            Some(_) => self.restart_with_histories(c & 7 == 0),
+            None => self.restart_ended(c),
+        }
+    }
+
     /// New cores start once all have drained and ended, as a new process does. Clients that had
     /// channels reconnect to any shard, and join them again.
-    fn restart_single(&mut self, c: u32) {
+    fn restart_ended(&mut self, c: u32) {
         let Some(running) = self.nodes[0].as_mut() else { return };
         if !running.shards.iter().all(|shard| shard.has_ended) {
             return;
@@ -331,59 +320,67 @@ impl Simulation {
     }
 
     fn come_back(&mut self, client: usize, c: u32) {
-        let joins = std::mem::take(&mut self.clients[client].session.joins);
-        self.connect_single(client, c);
+        let ledger = self.shared.ledger();
+        let last = ledger.sessions.conns.iter().rfind(|conn| conn.client as usize == client);
+        let joins = last.map(|conn| conn.joins.clone()).unwrap_or_default();
+        drop(ledger);
+        self.connect(client, 0, c);
         for (topic, _) in joins.iter().enumerate().filter(|(_, join_ref)| **join_ref > 0) {
             self.shared.ledger().counts.count("channels joined again after one", 1);
             self.send_asked(client, RequestKind::Join, topic as u8, c >> 3, false);
         }
     }
 
-    fn begin_listening(&mut self, topic: u8, c: u32) {
-        let shard = (c >> 8) as usize % self.shared.plan.nodes[0];
-        let Some(node) = self.node(0).cloned() else { return };
-        let topics = &self.shared.setup.topics;
+    pub(super) fn begin_listening(&mut self, slot: usize, topic: u8, c: u32) {
+        let Some(running) = self.nodes[slot].as_ref().filter(|it| !it.is_draining) else { return };
+        let (node, start) = (Arc::clone(&running.node), running.start);
+        let shard = (c >> 8) as usize % node.shards();
+        let topics = &self.shared.plan.topics;
         let topic = if c & 7 == 0 { topics.id((c >> 3) as usize) } else { topic };
         let name = topics.name(topic).to_owned();
         if node.state().ended[shard] {
             return;
         }
-        let number = self.shared.ledger().new_listener(shard, topic);
-        self.shared.note(|| format!("listener {number} subscribes to {topic} on shard {shard}"));
+        let number = self.shared.ledger().new_listener(start, shard, topic);
+        self.shared
+            .note(|| format!("listener {number} on {topic}, shard {shard} of start {start}"));
         let heard = ListenerGuard { number, shared: Arc::clone(&self.shared) };
-        let on_broadcast = Box::new(move |it: &Arc<Broadcast>| heard.hear(number_of(it)));
+        let on_broadcast =
+            Box::new(move |it: &Arc<Broadcast>| heard.hear(number_of(it), it.position()));
         let listener = Listener { name: Listener::id(shard as u16, number), on_broadcast };
         node.post(shard, Mail::Listen(name.into(), listener));
     }
 
-    fn unlisten_some(&mut self, c: u32) {
+    pub(super) fn unlisten_some(&mut self, c: u32) {
         let count = self.shared.ledger().listeners();
         if let Some(number) = count.checked_sub(1 + c as usize % count.clamp(1, 8)) {
             self.end_listening(number);
         }
     }
 
-    fn end_listening(&mut self, number: usize) {
+    pub(super) fn end_listening(&mut self, number: usize) {
         let ended = self.shared.ledger().end_listener(number);
         let Some((shard, topic, name)) = ended else { return };
-        let topic = self.shared.setup.topics.name(topic).to_owned();
-        if let Some(node) = self.node(0) {
-            node.post(shard, Mail::Unlisten(topic.into(), name));
+        let topic = self.shared.plan.topics.name(topic).to_owned();
+        let is_it = |it: &&Arc<SimNode>| (it.first..it.first + it.shards()).contains(&shard);
+        let node = self.running_nodes().map(|it| &it.node).find(is_it);
+        if let Some(node) = node {
+            node.post(shard - node.first, Mail::Unlisten(topic.into(), name));
         }
     }
 
-    fn ask_who(&mut self, topic: u8) {
-        let Some(node) = self.node(0).cloned() else { return };
+    pub(super) fn ask_who(&mut self, slot: usize, topic: u8) {
+        let Some(node) = self.node(slot).cloned() else { return };
         let shared = Arc::clone(&self.shared);
-        let name = shared.setup.topics.name(topic).to_owned();
+        let name = shared.plan.topics.name(topic).to_owned();
         let answer = move |list: PresenceList| {
             shared.ledger().presence_answers(topic, &list.json);
         };
         node.request_presences(&name, Box::new(answer));
     }
 
-    fn kick(&mut self, client: usize) {
-        let Some((number, shard, key)) = self.line(client) else { return };
+    pub(super) fn kick(&mut self, client: usize) {
+        let Some((number, _, shard, key)) = self.line(client) else { return };
         let mut ledger = self.shared.ledger();
         let was_open = ledger.sessions.conn(number).is_some_and(|conn| conn.is_open);
         ledger.sessions.may_close(number, 1001);
@@ -397,8 +394,8 @@ impl Simulation {
         }
     }
 
-    fn fail_bytes(&mut self, client: usize, c: u32) {
-        let Some((_, shard, key)) = self.line(client) else { return };
+    pub(super) fn fail_bytes(&mut self, client: usize, c: u32) {
+        let Some((_, _, shard, key)) = self.line(client) else { return };
         let codes = [CloseCode::PROTOCOL, CloseCode::INVALID_DATA, CloseCode::INTERNAL];
         let peer = self.peer(0, shard, key);
         let may_fail =
@@ -409,7 +406,7 @@ impl Simulation {
     }
 
     /// The transport rejects a client's bytes, or there are too many.
-    fn fail_socket(&mut self, shard: usize, key: Key, code: CloseCode) {
+    pub(super) fn fail_socket(&mut self, shard: usize, key: Key, code: CloseCode) {
         let peer = self.peer(0, shard, key);
         let Some(number) = peer.map(|peer| peer.conn) else { return };
         if let Some(conn) = self.shared.ledger().sessions.conn_mut(number) {

@@ -10,9 +10,9 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
-use super::{Actor, Habit, is};
+use super::{Actor, AppPlan, Habit, is};
+use crate::kit::locked;
 use crate::kit::presence::{KEYS, letter_of};
-use crate::kit::setup::locked;
 use crate::kit::topics::IDS;
 use crate::kit::{EVENTS, NONE, payload};
 use crate::limits::lifetime;
@@ -62,6 +62,7 @@ pub(super) struct Draw<'a> {
     ledger: &'a mut Ledger,
     pub(super) rng: Rng,
     depth: u8,
+    call: Call,
     chan: u32,
     conn: u32,
     topic: u8,
@@ -81,7 +82,8 @@ impl<'a> Draw<'a> {
     ) -> Self {
         let Joining { conn, topic, .. } = joining;
         let (depth, chan, msg_ref, place, acts) = (0, NONE, 0, 0, Vec::new());
-        Self { shared, ledger, rng, depth, chan, conn, topic, acts, msg_ref, place }
+        let call = Call::Join;
+        Self { shared, ledger, rng, depth, call, chan, conn, topic, acts, msg_ref, place }
     }
 
     pub(super) fn begin(
@@ -103,7 +105,7 @@ impl<'a> Draw<'a> {
             _ => 0,
         };
         let acts = ledger.spare.take().unwrap_or_default();
-        Self { shared, ledger, rng, depth, chan, conn, topic, acts, msg_ref, place }
+        Self { shared, ledger, rng, depth, call, chan, conn, topic, acts, msg_ref, place }
     }
 
     pub(super) fn end(self, call: Call, end: CallEnd) {
@@ -116,23 +118,20 @@ impl<'a> Draw<'a> {
         let handle = ctx.handle::<Actor>();
         self.ledger.sessions.name_channel(handle.id(), self.chan);
         // Most clients with a view of presences ask for the list as soon as they have joined.
-        if self.shared.plan.single.as_ref().is_some_and(|plan| plan.is_present) && self.rng.bool() {
+        if self.may_be_present() && self.shared.plan.app.is_present && self.rng.bool() {
             self.present(ctx, Habit::AskState);
         }
     }
 
     pub(super) fn plain(&self) -> BroadcastInfo {
-        BroadcastInfo { depth: self.depth, ..BroadcastInfo::new(usize::from(self.topic), 0) }
+        let (depth, topic) = (self.depth, usize::from(self.topic));
+        let node = self.ledger.sessions.start_of(self.ledger.sessions.shard_of(self.conn));
+        BroadcastInfo { depth, ..BroadcastInfo::new(topic, node) }
     }
 
     pub(super) fn payload(&mut self, made: BroadcastInfo) -> (u32, Payload<'static>) {
         let word = LONG_WORD | self.rng.u32(..);
-        let (binary, long, pad) = self
-            .shared
-            .plan
-            .single
-            .as_ref()
-            .map_or((0, 0, 0), |plan| (plan.binary, plan.long, plan.pad));
+        let AppPlan { binary, long, pad, .. } = self.shared.plan.app;
         let is_binary = is(&mut self.rng, binary);
         let pad = if is(&mut self.rng, long) { pad } else { 0 };
         // Lengths tell the broadcasts of a step apart.
@@ -142,6 +141,7 @@ impl<'a> Draw<'a> {
 
     fn push(&mut self, ctx: &mut ShardContext<'_>) {
         let (id, payload) = self.payload(self.plain());
+        self.follows(id);
         ctx.push("p", payload);
         self.acts.push(Act::Push(id));
     }
@@ -162,9 +162,9 @@ impl<'a> Draw<'a> {
     }
 
     pub(super) fn effect(&mut self, ctx: &mut ShardContext<'_>) {
-        let habits = self.shared.plan.single.as_ref().map(|plan| plan.habits());
-        let Some(habit) = habits.and_then(|habits| pick(&mut self.rng, habits)) else { return };
-        let topics = &self.shared.setup.topics;
+        let habits = self.shared.plan.app.habits();
+        let Some(habit) = pick(&mut self.rng, habits) else { return };
+        let topics = &self.shared.plan.topics;
         let some_topic = self.rng.usize(..topics.rooms) as u8;
         let has_channel = self.chan != NONE;
         match habit {
@@ -223,6 +223,25 @@ impl<'a> Draw<'a> {
         }
     }
 
+    /// Whether presences may change. On a topic with a history nothing takes place after a broadcast
+    /// that is not stored.
+    fn may_be_present(&self) -> bool {
+        let may_wait = self.acts.iter().any(|act| matches!(act, Act::Broadcast(_)));
+        let is_first = matches!(self.call, Call::AfterJoin | Call::HandleIn(_)) && !may_wait;
+        is_first || !self.ledger.is_kept(self.topic)
+    }
+
+    /// A reply or a push comes after the broadcasts of its callback are stored.
+    pub(super) fn follows(&mut self, id: u32) {
+        let broadcasts = self.acts.iter().filter_map(|act| match act {
+            Act::Broadcast(id) => Some(*id),
+            _ => None,
+        });
+        if self.ledger.is_kept(self.topic) && !matches!(self.call, Call::Terminate(_)) {
+            self.ledger.log.set_before(id, broadcasts.collect());
+        }
+    }
+
     fn keep(&mut self, ctx: &ShardContext<'_>) {
         self.ledger.sessions.handles.insert(self.chan, ctx.handle());
     }
@@ -261,11 +280,12 @@ impl<'a> Draw<'a> {
         };
         let topic = usize::from(topic);
         let depth = self.depth + 1;
-        let made = BroadcastInfo { topic, event, except, depth, ..self.plain() };
+        let chan = self.chan;
+        let made = BroadcastInfo { topic, event, except, chan, depth, ..self.plain() };
         let (id, payload) = self.payload(made);
         match how {
             Habit::BroadcastTo => {
-                ctx.broadcast_to(self.shared.setup.topics.name(topic as u8), event, payload);
+                ctx.broadcast_to(self.shared.plan.topics.name(topic as u8), event, payload);
             }
             Habit::BroadcastFrom => ctx.broadcast_from(event, payload),
             _ => ctx.broadcast(event, payload),
@@ -313,10 +333,15 @@ impl<'a> Draw<'a> {
         let (place, word) = (self.rng.u8(..KEYS.len() as u8), self.rng.u32(..));
         let key = KEYS.get(usize::from(place)).copied().unwrap_or_default();
         // Its events may call this again, without end.
-        if self.depth >= DEPTH_MAX || self.chan == NONE {
+        if self.depth >= DEPTH_MAX || self.chan == NONE || !self.may_be_present() {
             return;
         }
+        let is_kept = self.ledger.is_kept(self.topic);
         match habit {
+            Habit::Untrack if is_kept => {
+                ctx.presence().untrack(key);
+                return self.ledger.presences.untrack(self.chan, place);
+            }
             Habit::Untrack => {
                 ctx.presence().untrack(key);
                 return self.acts.push(Act::Untrack(place));
@@ -327,9 +352,10 @@ impl<'a> Draw<'a> {
             }
             _ => {}
         }
+        let BroadcastInfo { node, topic, .. } = self.plain();
         let presences = &mut self.ledger.presences;
-        let number = presences.make(0, usize::from(self.topic), self.chan, place);
-        let config = &self.shared.setup.config.presence;
+        let number = presences.make(node, topic, self.chan, place);
+        let config = &self.shared.plan.config.presence;
         let text = meta(number, meta_pad(config, word));
         presences.weigh(number, text.len());
         let expected = may_be_tracked(config, key, &text);
@@ -341,7 +367,11 @@ impl<'a> Draw<'a> {
         if done != expected {
             self.ledger.fail("presence", format!("{act:?}: {done:?}, not {expected:?}"));
         }
-        if done.is_ok() {
+        if done.is_ok() && is_kept {
+            // It may be posted later.
+            let entries_max = config.channel_entries_max;
+            self.ledger.presences.track(number, habit == Habit::Update, entries_max);
+        } else if done.is_ok() {
             self.acts.push(act);
         }
     }
@@ -355,15 +385,15 @@ pub(crate) fn speech(
     depth: u8,
     word: u32,
 ) -> (u32, Payload<'static>) {
-    let (binary, long, pad) =
-        shared.plan.single.as_ref().map_or((0, 0, 0), |plan| (plan.binary, plan.long, plan.pad));
-    let topic = ledger.sessions.chan(chan).map_or(0, |chan| usize::from(chan.topic));
+    let AppPlan { binary, long, pad, .. } = shared.plan.app;
+    let of = ledger.sessions.chan(chan).map_or((0, 0), |it| (usize::from(it.topic), it.conn));
+    let (topic, node) = (of.0, ledger.sessions.start_of(ledger.sessions.shard_of(of.1)));
     let made = BroadcastInfo {
         event: EVENTS[word as usize % EVENTS.len()],
         except: if word & 64 == 0 { chan } else { NONE },
         is_binary: binary > 0 && word >> 8 & 7 == 0,
         depth,
-        ..BroadcastInfo::new(topic, 0)
+        ..BroadcastInfo::new(topic, node)
     };
     let is_long = long > 0 && word >> 12 & 3 == 0;
     let pad = if is_long { pad } else { 0 } + ledger.broadcasts.len() % 8;

@@ -97,8 +97,8 @@ impl TopicView {
     fn wrong_count(&self, ledger: &Ledger, at: Position, count: usize) -> Option<String> {
         let is_others = |it: &&Entry| {
             let made = ledger.broadcasts.get(it.id as usize);
-            let by = made.and_then(|it| ledger.joins.get(it.except as usize));
-            !self.habits.has_id || by.is_none_or(|it| it.client != self.client)
+            let by = made.and_then(|it| ledger.sessions.client_of(it.except));
+            !self.habits.has_id || by != Some(self.client)
         };
         let behind = ledger.log.behind(at, self.topic);
         let most = behind.iter().filter(is_others).count();
