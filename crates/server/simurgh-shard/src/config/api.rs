@@ -3,7 +3,7 @@
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use simurgh_proto::topic::Pattern;
 
-/// The permissions of a token of the server API.
+/// A right of a token of the server API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Scope {

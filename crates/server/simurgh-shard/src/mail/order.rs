@@ -1,4 +1,4 @@
-//! Orders of back ends: what is to happen to some sockets, on every node.
+//! Orders of back ends, which close or reach some sockets on every node.
 //!
 //! An order travels to other nodes as JSON. Each node carries it out once, and answers with the
 //! number of sockets or channels that it concerned. A node that does not know an order does not
@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// An action on the sockets of a [`SocketRef`].
+/// An order, for the sockets of a [`SocketRef`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {

@@ -33,7 +33,7 @@ pub enum ConnectionsOf {
 /// Receives what a shard has found.
 pub type Answered = Box<dyn FnOnce(Found) + Send>;
 
-/// The findings of a shard, a node or all nodes.
+/// The answer of a shard, a node or all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Found {

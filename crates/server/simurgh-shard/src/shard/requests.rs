@@ -1,6 +1,6 @@
 //! Orders and questions of back ends, on the shard.
 //!
-//! A pass over all records finds the sockets of a user or topic, in slices of about 100 µs
+//! A pass over all records finds the sockets of a user, and topics. It takes slices of about 100 µs
 //! in each millisecond, so that clients do not notice. All requests that arrive during a pass share
 //! the next one, so a thousand requests cost two passes.
 
