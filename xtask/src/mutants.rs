@@ -13,7 +13,8 @@ use crate::provide::{self, Tool};
 
 const TOOL: Tool = Tool { name: "cargo-mutants", version: "27.1.0", debug: false };
 /// The crates whose tests are run.
-const JUDGES: [&str; 4] = ["simurgh-channel", "simurgh-core", "simurgh-history", "simurgh-sim"];
+const JUDGES: [&str; 5] =
+    ["simurgh-channel", "simurgh-cluster", "simurgh-core", "simurgh-history", "simurgh-sim"];
 const RUN_MINUTES: u64 = 600;
 
 #[derive(Args)]
@@ -25,7 +26,9 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let tool = provide::cargo_tool(&TOOL)?;
-    let mut arguments = vec!["mutants", "--output", "target/mutants", "--jobs", "2"];
+    // Without it only the default member of the workspace would be changed.
+    let mut arguments =
+        vec!["mutants", "--workspace", "--output", "target/mutants", "--jobs", "2"];
     arguments.extend(JUDGES.into_iter().flat_map(|judge| ["--test-package", judge]));
     arguments.extend(options.arguments.iter().map(String::as_str));
     let done = Task::new(&tool.display().to_string(), &arguments, RUN_MINUTES).run();
