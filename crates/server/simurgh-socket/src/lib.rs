@@ -14,6 +14,9 @@
 pub mod asynchronous;
 mod connect;
 pub mod declared;
+#[cfg(feature = "hooks")]
+pub mod hooks;
+mod identity;
 mod ids;
 mod off_shard;
 mod panics;
@@ -22,13 +25,13 @@ mod socket;
 pub mod supabase;
 #[cfg(feature = "token")]
 pub mod token;
-mod user;
 
 pub use connect::{Connect, ConnectFn, ConnectInfo, ConnectKind, Transport};
+#[doc(hidden)]
+pub use identity::{user_of, void_grants};
 pub use off_shard::{OffShard, enter_shard};
 pub use panics::log_panic;
 pub use shape::PayloadShape;
 #[doc(hidden)]
 pub use socket::InterestFn;
 pub use socket::{ChannelRoute, LongPoll, Parts, UserSocket};
-pub use user::user_of;

@@ -345,6 +345,8 @@ impl Builder {
         if let Some(details) = front {
             router = router.merge(observe::front(&observer, &details));
         }
+        #[cfg(feature = "hooks")]
+        crate::hooked::start(&server)?;
         let watchdog = watchdog::start(&server).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
         let is_listening = !server.config.listen.is_empty();

@@ -76,6 +76,8 @@
 //!
 //! None is on by default.
 //!
+//! - `hooks`: the module `hooks`, for declared channels whose application decides over HTTP who
+//!   connects, joins and publishes. Includes `token`; adds the dependencies `hyper` and `rustls`.
 //! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). Returns
 //!   memory of closed connections and hibernating channels to the system.
 //! - `token`: the module `token`, for sockets that authenticate with `Phoenix.Token` or JSON Web
@@ -88,6 +90,8 @@ mod endpoint;
 mod error;
 mod handle;
 pub mod history;
+#[cfg(feature = "hooks")]
+mod hooked;
 pub mod http;
 mod longpoll;
 pub mod metrics;
@@ -122,6 +126,9 @@ pub use simurgh_shard::config::Config;
 pub use simurgh_socket::asynchronous::{
     Async, Channel, ConnectRequest, Context, HandleInfo, IntoJoin, JoinContext, Reject,
 };
+#[cfg(feature = "hooks")]
+#[doc(inline)]
+pub use simurgh_socket::hooks;
 #[cfg(feature = "token")]
 #[doc(inline)]
 pub use simurgh_socket::token;

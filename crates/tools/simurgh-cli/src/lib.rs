@@ -35,6 +35,7 @@ mod api;
 mod config;
 mod drive;
 mod flags;
+mod hook;
 mod load;
 mod logging;
 mod notify;
@@ -146,6 +147,7 @@ fn run_with(
         Command::Online(flags) => api::online(&flags),
         Command::Road(flags) => simurgh_road::road(&flags),
         Command::Token(flags) => token::token(&flags),
+        Command::Hook(flags) => hook::hook(&flags),
         Command::Tune(flags) => simurgh_tune::tune(&flags),
         Command::Completions(flags) => finish(Ok(packaging::completions(&flags, command))),
         Command::ManPages(flags) => {

@@ -22,7 +22,22 @@ pub(crate) mod run;
 pub(crate) mod topics;
 pub(crate) mod transport;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use simurgh_core::Config;
+
+use self::fault::Faults;
+use self::topics::Topics;
+
+/// What the transports of a run share.
+#[derive(Debug, Default)]
+pub(crate) struct Setup {
+    pub(crate) config: Config,
+    /// Most nanoseconds between two readings of the clock.
+    pub(crate) jump_ns: u32,
+    pub(crate) topics: Topics,
+    pub(crate) faults: Arc<Faults>,
+}
 
 /// Locks, also after a panic: applications panic on purpose.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

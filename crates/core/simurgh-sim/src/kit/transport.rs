@@ -13,11 +13,11 @@ use simurgh_data::{Key, Now, Run, Shared};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::CloseCode;
 
+use crate::kit::Setup;
 use crate::kit::delivery::{Delivery, DeliveryKind, letter};
 use crate::kit::fault::Fault;
 use crate::kit::payload::{self, hashed};
 use crate::kit::peer::{Peer, Value};
-use crate::world::Shared as World;
 
 /// The number of the transport of long-poll sessions, as sockets have it.
 pub(crate) const POLLED: u8 = 1;
@@ -33,7 +33,7 @@ struct Place {
 /// The simulated transport of one shard.
 #[derive(Default)]
 pub(crate) struct Transport {
-    shared: Arc<World>,
+    setup: Arc<Setup>,
     /// When the current turn began.
     pub(crate) now: Now,
     /// The last reading of its clock, in nanoseconds.
@@ -84,14 +84,8 @@ impl<B> Drop for Counted<B> {
 }
 
 impl Transport {
-    pub(crate) fn new(shared: Arc<World>) -> Self {
-        Self { shared, jumps: Cell::new(1), ..Self::default() }
-    }
-
-    /// The same for another core. Its keys continue, so that old keys find nothing.
-    pub(crate) fn again(self) -> Self {
-        let Self { shared, now, clock, jumps, places, free, frames, hash, .. } = self;
-        Self { shared, now, clock, jumps, places, free, frames, hash, ..Self::default() }
+    pub(crate) fn new(setup: Arc<Setup>) -> Self {
+        Self { setup, jumps: Cell::new(1), ..Self::default() }
     }
 
     /// A turn begins or continues at this time; `jumps` seeds the steps of the clock.
@@ -174,7 +168,7 @@ impl Transport {
     /// Writes what this turn has sent, cuts slow peers, and removes those that are to end.
     pub(crate) fn flush(&mut self) {
         let now_ns = self.now.ns;
-        let max = self.shared.plan.config.outbound_bytes_max;
+        let max = self.setup.config.outbound_bytes_max;
         for at in 0..self.dirty.len() {
             let Some(key) = self.dirty.get(at).copied() else { break };
             let Some(peer) = self.peer_mut(key) else { continue };
@@ -199,7 +193,7 @@ impl Transport {
 
     /// Finds peers whose output does not move.
     pub(crate) fn judge(&mut self) {
-        let after_ns = self.shared.plan.config.slow_after.as_nanos() as u64;
+        let after_ns = self.setup.config.slow_after.as_nanos() as u64;
         let now_ns = self.now.ns;
         let stands = |it: &Peer| !it.queue.is_empty() && it.stands_since_ns + after_ns < now_ns;
         let all = self.places.iter().filter_map(|it| it.peer.as_deref());
@@ -240,20 +234,20 @@ impl Transport {
     fn put(&mut self, key: Key, bytes: &[u8]) {
         self.hash = hashed(self.hash, bytes);
         self.count_sent();
-        let shared = Arc::clone(&self.shared);
+        let setup = Arc::clone(&self.setup);
         let Some(peer) = self.peer_mut(key) else { return };
-        if shared.faults.happens(Fault::Lose) {
+        if setup.faults.happens(Fault::Lose) {
             return;
         }
-        if shared.faults.happens(Fault::Swap) && peer.held_back.is_empty() {
+        if setup.faults.happens(Fault::Swap) && peer.held_back.is_empty() {
             peer.held_back = bytes.to_vec();
             return;
         }
         peer.span.extend_from_slice(bytes);
-        if shared.faults.happens(Fault::Garble) {
+        if setup.faults.happens(Fault::Garble) {
             garble(&mut peer.span);
         }
-        if shared.faults.happens(Fault::Double) {
+        if setup.faults.happens(Fault::Double) {
             peer.span.extend_from_slice(bytes);
         }
         if !peer.held_back.is_empty() {
@@ -268,7 +262,7 @@ impl Transport {
 
     /// Sends now, if nothing is before it; returns whether something waits.
     fn put_now(&mut self, key: Key, bytes: &[u8]) -> bool {
-        let (now_ns, max) = (self.now.ns, self.shared.plan.config.outbound_bytes_max);
+        let (now_ns, max) = (self.now.ns, self.setup.config.outbound_bytes_max);
         let Some(peer) = self.peer(key) else { return false };
         if peer.is_over() {
             return !peer.queue.is_empty();
@@ -287,17 +281,17 @@ impl Transport {
         let word = [line.word, line.kind as u8, topic.unwrap_or(255)];
         let refs = u64::from(line.id) << 32 | u64::from(line.msg_ref ^ line.join_ref << 16);
         self.hash = hashed(hashed(self.hash, &word), &refs.to_le_bytes());
-        let shared = Arc::clone(&self.shared);
-        if shared.faults.happens(Fault::Lose) {
+        let setup = Arc::clone(&self.setup);
+        if setup.faults.happens(Fault::Lose) {
             return;
         }
         let mut line = line;
-        if line.kind == DeliveryKind::Reply && shared.faults.happens(Fault::Misref) {
+        if line.kind == DeliveryKind::Reply && setup.faults.happens(Fault::Misref) {
             line.msg_ref += 1;
         }
         if let Some(peer) = self.peer_mut(key) {
             peer.heard.push(Value::Delivery(topic, line, sum));
-            if shared.faults.happens(Fault::Double) {
+            if setup.faults.happens(Fault::Double) {
                 peer.heard.push(Value::Delivery(topic, line, sum));
             }
         }
@@ -320,11 +314,11 @@ impl Sockets for Transport {
         bits ^= bits >> 7;
         bits ^= bits << 17;
         self.jumps.set(bits);
-        let most = u64::from(self.shared.plan.jump_ns).max(1);
+        let most = u64::from(self.setup.jump_ns).max(1);
         let clock = self.clock.get() + 1 + bits % most;
         self.clock.set(clock);
         self.slice_ns.set(self.slice_ns.get().min(clock));
-        if self.shared.faults.happens(Fault::Freeze) {
+        if self.setup.faults.happens(Fault::Freeze) {
             self.is_frozen.set(true);
         }
         if self.is_frozen.get() { self.slice_ns.get() } else { clock }
@@ -414,7 +408,7 @@ impl Sockets for Transport {
 
     fn deliver(&mut self, key: Key, message: &ServerMessage<'_>) {
         self.count_sent();
-        let (topic, line, sum) = Delivery::of(&self.shared.plan.topics, message);
+        let (topic, line, sum) = Delivery::of(&self.setup.topics, message);
         self.hear_line(key, topic, line, sum);
     }
 
@@ -428,7 +422,7 @@ impl Sockets for Transport {
         for broadcast in broadcasts {
             let id = payload::parse(broadcast.payload()).0;
             let line = Delivery::event(letter(broadcast.event()), 0, id);
-            let topic = self.shared.plan.topics.number(broadcast.topic());
+            let topic = self.setup.topics.number(broadcast.topic());
             self.hear_line(key, topic, line, payload::sum(broadcast.payload()));
             heard += 1;
         }
@@ -436,7 +430,7 @@ impl Sockets for Transport {
     }
 
     fn deliver_close(&mut self, key: Key, code: Option<CloseCode>) {
-        let recodes = self.shared.faults.happens(Fault::Recode);
+        let recodes = self.setup.faults.happens(Fault::Recode);
         if let Some(peer) = self.peer_mut(key) {
             let code = code.map(|code| if recodes { 4_000 } else { code.0 });
             peer.heard.push(Value::Close(code));

@@ -1,6 +1,7 @@
 //! The simulated world: nodes, each with the cores of its shards and its part in a cluster by the
-//! loopback adapter; or one node without a broker, with histories ([`alone`]) or without. Links, the broker and nodes fail and return. What members receive, which
-//! presences they see, and which sockets are closed is compared with what was sent on all nodes.
+//! loopback adapter; or one node without a broker, with histories ([`alone`]) or without. Links,
+//! the broker and nodes fail and return. What members receive, which presences they see, and which
+//! sockets are closed is compared with what was sent on all nodes.
 //!
 //! ```text
 //!   client ⇄ shard ⇄ mailboxes ⇄ shard ⇄ client        a node: real cores,
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use simurgh_core::LinkedWork;
 
 use crate::kit::fault::Faults;
-use crate::kit::locked;
+use crate::kit::{Setup, locked};
 
 pub(crate) use crate::world::app::KINDS;
 pub(crate) use crate::world::ledger::Ledger;
@@ -41,7 +42,8 @@ pub(crate) use crate::world::simulation::{Shard, Simulation};
 pub(crate) struct Shared {
     ledger: Mutex<Ledger>,
     pub(crate) plan: Arc<Plan>,
-    pub(crate) faults: Faults,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) setup: Arc<Setup>,
     /// The next work that is linked to a channel.
     pub(crate) linking: Mutex<Option<Box<dyn LinkedWork>>>,
     /// Values kept with sockets, and values prepared from long messages, that are not dropped.
@@ -52,9 +54,11 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(plan: &Plan) -> Self {
         let plan = Arc::new(plan.clone());
+        let faults = Arc::new(Faults::new(plan.fault));
         Self {
             ledger: Mutex::new(Ledger::new(Arc::clone(&plan))),
-            faults: Faults::new(plan.fault),
+            setup: Arc::new(plan.setup(&faults)),
+            faults,
             plan,
             linking: Mutex::default(),
             assigned: AtomicI64::default(),

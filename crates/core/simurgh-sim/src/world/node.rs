@@ -126,17 +126,6 @@ impl SimNode {
         drop(mail);
     }
 
-    /// New shards take the places of those that have ended.
-    pub(crate) fn restart(&self) {
-        self.id.fetch_add(1 << 8, Relaxed);
-        let mut state = self.state();
-        let deciding = std::mem::take(&mut state.deciding);
-        state.charged.fill(0);
-        state.ended.fill(false);
-        drop(state);
-        drop(deciding);
-    }
-
     /// Asks the application once for a decision; returns whether one waits.
     pub(crate) fn decide_next(&self, which: usize) -> bool {
         let mut state = self.state();

@@ -1,10 +1,12 @@
 //! What a seed decides before the first operation, and which operations it makes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::alone::AlonePlan;
 use super::app::AppPlan;
-use crate::kit::fault::Fault;
+use crate::kit::Setup;
+use crate::kit::fault::{Fault, Faults};
 use crate::kit::topics::Topics;
 use fastrand::Rng;
 use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
@@ -149,6 +151,11 @@ impl Plan {
         }
     }
 
+    pub(crate) fn setup(&self, faults: &Arc<Faults>) -> Setup {
+        let (config, topics) = (self.config.clone(), self.topics.clone());
+        Setup { config, jump_ns: self.jump_ns, topics, faults: Arc::clone(faults) }
+    }
+
     pub(crate) fn cluster(&self, name: &str) -> Option<ClusterConfig> {
         let mut it = ClusterConfig::new(Prefix::new("sim").ok()?, name);
         it.interests.linger_ns = self.linger_ns;
@@ -237,7 +244,7 @@ impl HistoryPlan {
             count: [3, 30, 1000, 1000][rng.usize(..4)],
             bytes: [3_000, 1 << 20, 1 << 20][rng.usize(..3)],
             age: Duration::from_secs([20, 300, 3_000][rng.usize(..3)]),
-            only_own: false,
+            ..HistoryRule::default()
         };
         let purges = rng.u8(..) < 90;
         let some = |rng: &mut Rng, values: [u32; 2]| match rng.u8(..) {

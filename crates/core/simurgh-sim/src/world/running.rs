@@ -121,6 +121,16 @@ impl RunningNode {
         })
     }
 
+    /// A hash of everything that it has sent.
+    pub(crate) fn hash(&self) -> u64 {
+        self.shards.iter().fold(0, |hash, it| hash ^ it.net.hash.rotate_left(7))
+    }
+
+    /// The simulation's time when its clock shows this.
+    pub(crate) fn clock_ns(&self, local_ns: u64) -> u64 {
+        local_ns.saturating_add(self.born_ns)
+    }
+
     pub(crate) fn local_ns(&self, clock_ns: u64) -> u64 {
         clock_ns - self.born_ns
     }
@@ -143,7 +153,7 @@ impl RunningNode {
         }
         let servers = self.shards.iter().filter(|it| !it.has_ended).map(|it| it.next_ns).min();
         let local_ns = servers.unwrap_or(u64::MAX).min(self.thread.next_ns);
-        Some(local_ns.saturating_add(self.born_ns))
+        Some(self.clock_ns(local_ns))
     }
 
     pub(crate) fn is_linked(&self) -> bool {

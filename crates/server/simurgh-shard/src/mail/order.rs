@@ -11,8 +11,9 @@ use serde_json::value::RawValue;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// Close them with 1001, except the connections with these ids.
-    Disconnect { of: SocketRef, except: Vec<String> },
+    /// Close them with 1001, except the connections with these ids. Without `keep_grants` the
+    /// cached answers about their users are void.
+    Disconnect { of: SocketRef, except: Vec<String>, keep_grants: bool },
     /// End their channels of a topic.
     Kick { of: SocketRef, topic: String, rejoin: bool },
     /// Push an event on their channels of a topic. At most once for each socket.

@@ -12,7 +12,7 @@ use simurgh_core::{Mail, Socket, Stop, TICK, ToChannel, WallClock, nanoseconds, 
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
-use simurgh_socket::user_of;
+use simurgh_socket::{user_of, void_grants};
 
 use super::{Io, Shard};
 use crate::connection_id::ConnectionId;
@@ -307,10 +307,13 @@ impl Shard {
             return false;
         }
         let (topic, what) = match order {
-            Order::Disconnect { except, .. } => {
+            Order::Disconnect { except, keep_grants, .. } => {
                 let id = ConnectionId { node: self.server.id, shard: self.index, key };
                 let is_excepted = !except.is_empty() && except.contains(&id.to_string());
                 if !is_excepted {
+                    if let Some(state) = socket.state().filter(|_| !keep_grants) {
+                        void_grants(state);
+                    }
                     let (core, mut out) = self.parts(io);
                     core.close(&mut out, key, CloseCode::GOING_AWAY);
                 }

@@ -63,6 +63,19 @@ pub struct Parts {
     pub auth_token: bool,
     pub subprotocols: Vec<String>,
     pub limits: Option<FrameLimits>,
+    /// The applications that decide over HTTP.
+    #[cfg(feature = "hooks")]
+    pub hooks: Option<Arc<crate::hooks::HookSet>>,
+}
+
+impl Parts {
+    /// Whether it has hooks, whose questions name connections.
+    pub fn asks(&self) -> bool {
+        #[cfg(feature = "hooks")]
+        return self.hooks.is_some();
+        #[cfg(not(feature = "hooks"))]
+        false
+    }
 }
 
 impl UserSocket {
@@ -95,6 +108,8 @@ impl UserSocket {
             auth_token: false,
             subprotocols: Vec::new(),
             limits: None,
+            #[cfg(feature = "hooks")]
+            hooks: None,
         };
         Self {
             parts,
@@ -200,6 +215,23 @@ impl UserSocket {
         let policy = Arc::new(policy);
         self.tokens = Some(Arc::clone(&policy));
         self.auth_token(true).connect_on_shard(move |info| policy.connect(info))
+    }
+
+    /// Has an application decide who connects, where no token of `tokens` does.
+    #[cfg(feature = "hooks")]
+    pub(crate) fn hooks(
+        self,
+        set: Arc<crate::hooks::HookSet>,
+        tokens: Option<crate::token::TokenPolicy>,
+    ) -> Self {
+        let of_tokens = tokens.clone().map(Arc::new);
+        let connects = Arc::new(crate::hooks::Connects::new(Arc::clone(&set), of_tokens));
+        let mut this = match tokens {
+            Some(policy) => self.tokens(policy),
+            None => self,
+        };
+        this.parts.hooks = Some(set);
+        this.connect_on_shard(move |info| connects.decide(info))
     }
 
     /// The patterns of its channels' topics.
@@ -327,9 +359,19 @@ impl UserSocket {
         auth_token: Option<&'a str>,
         peer: SocketAddr,
         transport: Transport,
+        connection: Option<String>,
     ) -> ConnectInfo<'a> {
         let (path, takes_api_keys) = (&self.parts.path, self.speaks_supabase());
-        ConnectInfo { path, takes_api_keys, request, params, auth_token, peer, transport }
+        ConnectInfo {
+            path,
+            takes_api_keys,
+            request,
+            params,
+            auth_token,
+            peer,
+            transport,
+            connection,
+        }
     }
 }
 

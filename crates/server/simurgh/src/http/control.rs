@@ -32,6 +32,8 @@ struct DisconnectBody {
     id: Option<String>,
     #[serde(default)]
     except: Vec<String>,
+    #[serde(default)]
+    keep_grants: bool,
 }
 
 #[derive(Deserialize)]
@@ -60,7 +62,7 @@ struct PushBody {
 /// some do not confirm within a minute or are disconnected. 400 means a malformed body, and 503
 /// that too many requests wait for other nodes, or that the server ends.
 pub(super) async fn disconnect(caller: Authorized, body: Bytes) -> Result<Response, ApiError> {
-    let DisconnectBody { connection, user, id, except } = read(&body)?;
+    let DisconnectBody { connection, user, id, except, keep_grants } = read(&body)?;
     let of = to_ref(connection, user, id)?;
     if except.len() > EXCEPT_MAX {
         return Err(ApiError::wrong(format_args!("except: at most {EXCEPT_MAX} connections")));
@@ -69,7 +71,7 @@ pub(super) async fn disconnect(caller: Authorized, body: Bytes) -> Result<Respon
         check_connection("except", connection)?;
     }
     let Disconnected { confirmed, missing, closed } =
-        order(caller, Order::Disconnect { of, except }).await?;
+        order(caller, Order::Disconnect { of, except, keep_grants }).await?;
     Ok(answer(Done { confirmed, missing, closed: Some(closed), delivered: None }))
 }
 

@@ -45,7 +45,7 @@ impl PubSub {
     ) -> Result<Disconnected, DisconnectError> {
         self.0.fits(socket_id, events::DISCONNECT, 0).map_err(DisconnectError::Refused)?;
         let of = SocketRef::Id(socket_id.to_owned());
-        self.order(Order::Disconnect { of, except: Vec::new() }).await
+        self.order(Order::Disconnect { of, except: Vec::new(), keep_grants: false }).await
     }
 
     /// Carries out an order on all nodes, likewise; the result counts sockets, or channels.
@@ -84,6 +84,11 @@ fn is_here(server: &Server, order: &Order) -> bool {
 
 /// Carries out an order on this node; returns how many sockets or channels it concerned.
 pub(crate) async fn carry_out(server: &Server, order: Order) -> u64 {
+    // The user may have no socket here, and a cached answer all the same.
+    #[cfg(feature = "hooks")]
+    if let Order::Disconnect { of: SocketRef::User(user), keep_grants: false, .. } = &order {
+        crate::hooked::void(server, user);
+    }
     let order = Arc::new(order);
     let shards = 0..server.mailboxes.len() as u16;
     let answers = shards.map(|shard| {

@@ -14,9 +14,7 @@ pub(crate) struct Order {
 
 #[derive(Debug, Default)]
 struct TopicOrder {
-    /// The broadcasts that its home has stored.
-    stored: Vec<Entry>,
-    /// How many of them each shard has received.
+    /// How many of the broadcasts that its home has stored each shard has received.
     heard: Vec<usize>,
     home: Option<usize>,
     /// That of the first position, which all others have.
@@ -37,20 +35,20 @@ impl Order {
     pub(crate) fn is_purged(&self, topic: usize) -> bool {
         self.topics.get(topic).is_some_and(|it| it.is_purged)
     }
-
-    /// The place of the last that is stored.
-    pub(crate) fn head(&self, topic: usize) -> Place {
-        let last = self.topics.get(topic).and_then(|it| it.stored.last());
-        last.map_or(Place::ZERO, |it| it.place)
-    }
-
-    /// The first topic of which a shard has not received all.
-    pub(crate) fn unheard(&self) -> Option<usize> {
-        self.topics.iter().position(|it| it.heard.iter().any(|count| *count != it.stored.len()))
-    }
 }
 
 impl Ledger {
+    /// The broadcasts that the home of a topic has stored.
+    fn stored(&self, topic: usize) -> &[Entry] {
+        let epoch = self.order.topics.get(topic).and_then(|it| it.epoch);
+        epoch.and_then(|epoch| self.log.of(epoch, topic)).unwrap_or_default()
+    }
+
+    /// The place of the last that is stored.
+    pub(crate) fn head(&self, topic: usize) -> Place {
+        self.stored(topic).last().map_or(Place::ZERO, |it| it.place)
+    }
+
     /// A node without an engine has started again, with the histories of some topics.
     pub(crate) fn restart(&mut self, is_kept: impl Fn(usize) -> bool) {
         self.counts.count("restarts", 1);
@@ -81,8 +79,10 @@ impl Ledger {
         let Some(it) = self.order.topics.get_mut(topic) else { return };
         let Some(count) = it.heard.get_mut(shard) else { return };
         *count += 1;
-        let (known, last) = (it.stored.get(*count - 1).copied(), it.stored.last().copied());
-        let (epoch, home) = (*it.epoch.get_or_insert(at.epoch), *it.home.get_or_insert(shard));
+        let (count, home) = (*count, *it.home.get_or_insert(shard));
+        let epoch = *it.epoch.get_or_insert(at.epoch);
+        let stored = self.stored(topic);
+        let (known, last) = (stored.get(count - 1).copied(), stored.last().copied());
         if let Some(known) = known {
             if (epoch, known.place, known.id) != (at.epoch, at.place, id) {
                 let text = format!("shard {shard} receives #{id} at {at}, where {known:?} is next");
@@ -90,7 +90,6 @@ impl Ledger {
             }
             return;
         }
-        it.stored.push(entry);
         if home != shard || epoch != at.epoch || last.is_some_and(|it| it.place >= at.place) {
             let text = format!("#{id} is stored by shard {shard} ({home}) at {at} behind {last:?}");
             return self.fail("stored", text);
@@ -111,8 +110,7 @@ impl Ledger {
             Some(made.chan).filter(|it| *it != NONE && !made.is_optional)
         };
         let Some(chan) = chan_of(id) else { return };
-        let stored = self.order.topics.get(topic).map_or(&[][..], |it| &it.stored);
-        let mut earlier = stored.iter().rev().skip(1).take(40);
+        let mut earlier = self.stored(topic).iter().rev().skip(1).take(40);
         let before = earlier.find(|it| chan_of(it.id) == Some(chan)).filter(|it| it.id > id);
         if let Some(before) = before {
             let text = format!("channel {chan}: #{id} is stored behind #{}", before.id);
@@ -129,7 +127,10 @@ impl Ledger {
         if let Some(id) = lost.filter(|_| unconfirmed == 0) {
             self.fail("kept", format!("#{id} was broadcast, and is not stored"));
         }
-        if let Some(topic) = self.order.unheard() {
+        let is_unheard = |(topic, it): (usize, &TopicOrder)| {
+            it.heard.iter().any(|count| *count != self.stored(topic).len())
+        };
+        if let Some(topic) = self.order.topics.iter().enumerate().position(is_unheard) {
             self.fail("kept", format!("a shard has not received all of topic {topic}"));
         }
     }

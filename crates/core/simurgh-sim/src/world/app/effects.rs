@@ -223,8 +223,8 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// Whether presences may change. On a topic with a history nothing takes place after a broadcast
-    /// that is not stored.
+    /// Whether presences may change. On a topic with a history nothing takes place after a
+    /// broadcast that is not stored.
     fn may_be_present(&self) -> bool {
         let may_wait = self.acts.iter().any(|act| matches!(act, Act::Broadcast(_)));
         let is_first = matches!(self.call, Call::AfterJoin | Call::HandleIn(_)) && !may_wait;

@@ -40,18 +40,6 @@ impl Ledger {
         of_client.for_each(TopicView::disconnected);
     }
 
-    /// Notes which channel a client has in a topic now, by the end or the refusal of another.
-    pub(super) fn note_ended(&mut self, conn: u32, topic: u8, line: Delivery) {
-        let is_end = match line.kind {
-            DeliveryKind::Reply => line.word != b'o',
-            DeliveryKind::Close | DeliveryKind::Error => true,
-            DeliveryKind::Event | DeliveryKind::Raw => false,
-        };
-        let Some(it) = self.sessions.conn_mut(conn).filter(|_| is_end) else { return };
-        let joined = it.joins.get_mut(usize::from(topic));
-        joined.filter(|joined| **joined == line.msg_ref).into_iter().for_each(|it| *it = 0);
-    }
-
     /// A client receives an event with a history; returns whether it is one.
     pub(super) fn receive_kept(&mut self, conn: u32, topic: u8, it: &Message<'_>) -> bool {
         let (event, payload) = (&*it.event, &it.payload);
@@ -142,16 +130,19 @@ impl Ledger {
 
     /// A client receives the answer to its join, or the end of its channel.
     fn note_joined(&mut self, conn: u32, topic: u8, line: Delivery) {
-        let Some(it) = self.sessions.conn(conn) else { return };
-        let (client, joined) = (it.client, it.joins[usize::from(topic)]);
-        let is_join = line.kind == DeliveryKind::Reply && line.msg_ref == joined && joined > 0;
-        if is_join && line.word == b'o' {
-            self.with_view(client, topic, |view, _| view.joined());
+        let Some(it) = self.sessions.conn_mut(conn) else { return };
+        let (client, joined) = (it.client, &mut it.joins[usize::from(topic)]);
+        match line.kind {
+            _ if line.msg_ref != *joined || *joined == 0 => {}
+            DeliveryKind::Reply if line.word == b'o' => {
+                self.with_view(client, topic, |view, _| view.joined());
+            }
+            DeliveryKind::Reply | DeliveryKind::Close | DeliveryKind::Error => {
+                *joined = 0;
+                self.counts.count("refused", u64::from(line.id == payload::BAD_RESUME));
+            }
+            DeliveryKind::Event | DeliveryKind::Raw => {}
         }
-        if is_join && line.id == payload::BAD_RESUME {
-            self.counts.count("refused", 1);
-        }
-        self.note_ended(conn, topic, line);
     }
 }
 

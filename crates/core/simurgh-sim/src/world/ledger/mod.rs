@@ -169,6 +169,7 @@ impl Ledger {
         let first = self.lines.len();
         self.lines.resize_with(first + shards, || vec![Accepted::default(); topics]);
         self.sessions.add_shards(start, shards);
+        self.presences.refused = 0;
         self.starts.push(Start {
             id,
             is_alive: true,

@@ -213,11 +213,10 @@ impl Simulation {
     }
 
     pub(crate) fn hand_in(&mut self, slot: usize, shard: usize, key: Key, sent: ClientMessage) {
-        let clock_ns = self.local_ns(slot);
+        let now_ns = self.now_ns(slot, shard);
         let config_max = self.shared.plan.config.broadcast_bytes_max();
         let above = self.shared.plan.app.prepare_above as usize;
         let Some(it) = self.shard(slot, shard) else { return };
-        let now_ns = if it.is_in_turn { it.net.now.ns } else { clock_ns };
         let Some(peer) = it.net.peer_mut(key) else { return };
         let (number, is_open) = (peer.conn, peer.socket.is_open());
         if let Content::Close(code) = sent.content {

@@ -143,7 +143,7 @@ impl Simulation {
         ledger.is_parted = is_parted;
     }
 
-    fn start(&mut self, slot: usize) {
+    pub(super) fn start(&mut self, slot: usize) {
         let running = RunningNode::start(&self.shared, &self.network, slot, self.clock_ns);
         self.nodes[slot] = running;
         let is_parted = self.shared.ledger().is_parted;
@@ -182,10 +182,11 @@ impl Simulation {
         self.faults.deadlines.extend(all);
     }
 
-    fn remove(&mut self, slot: usize) {
+    pub(super) fn remove(&mut self, slot: usize) {
         let Some(running) = self.nodes.get_mut(slot).and_then(Option::take) else { return };
         self.shared.note(|| format!("start {} of node {slot} has ended", running.start));
         let mut ledger = self.shared.ledger();
+        ledger.hash ^= running.hash();
         for (client, it) in (0..).zip(&mut self.clients) {
             if it.take_if(|it| it.start == running.start).is_some() {
                 ledger.disconnected(client);

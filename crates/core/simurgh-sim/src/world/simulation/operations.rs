@@ -24,6 +24,7 @@ use crate::world::SimNode;
 use crate::world::app::{Actor, first_assigned, speech};
 use crate::world::ledger::sessions::{DISCONNECT, Input, Life, ListenerGuard, code_bit, number_of};
 use crate::world::ledger::{BroadcastInfo, Disconnect};
+use crate::world::plan::Plan;
 use crate::world::thread::Command;
 
 /// The user socket of clients, and that of clients without a serializer.
@@ -50,15 +51,7 @@ impl Simulation {
         if self.clients[client].is_some() || *has_ended || net.is_deaf {
             return;
         }
-        let wire = match c % 16 {
-            _ if plan.history.is_some() && (plan.has_broker || c >> 16 & 3 > 0) => Wire::V2,
-            _ if plan.history.is_some() => Wire::V1,
-            0..5 => Wire::V1,
-            5..12 => Wire::V2,
-            12..14 => Wire::Values,
-            _ if plan.has_broker => Wire::V2,
-            _ => Wire::Plain,
-        };
+        let wire = wire(plan, c);
         let user_socket = if wire == Wire::Plain { PLAIN } else { CHANNELS };
         let (start, first) = (running.start, running.node.first);
         let mut ledger = shared.ledger();
@@ -283,36 +276,25 @@ impl Simulation {
         }
     }
 
-    /// New cores start once all have drained and ended, as a new process does. Clients that had
-    /// channels reconnect to any shard, and join them again.
+    /// A new process starts once all shards have drained and ended. Clients that had channels
+    /// reconnect to any shard, and join them again.
     fn restart_ended(&mut self, c: u32) {
-        let Some(running) = self.nodes[0].as_mut() else { return };
+        let Some(running) = self.nodes[0].as_ref() else { return };
         if !running.shards.iter().all(|shard| shard.has_ended) {
             return;
         }
-        self.shared.note(|| "new cores start".to_owned());
-        running.node.restart();
-        let (node, seed) = (Arc::clone(&running.node), self.shared.plan.seed);
-        let mut frames = 0;
-        for (number, place) in running.shards.iter_mut().enumerate() {
-            let fresh = Shard::new(&node, number, Arc::default(), seed);
-            let Shard { core, net, metrics, .. } = std::mem::replace(place, fresh);
-            drop(core);
-            frames += net.frames.get().unsigned_abs();
-            let left = [&metrics.sockets, &metrics.channels, &metrics.subscriptions];
-            frames += left.iter().map(|gauge| gauge.value()).sum::<u64>();
-            place.net = net.again();
-        }
-        self.readings.clear();
+        let left: u64 = running.shards.iter().map(Shard::frames_and_gauges).sum();
         let mut ledger = self.shared.ledger();
-        let handles = std::mem::take(&mut ledger.sessions.handles);
-        ledger.restart_shards();
-        if frames > 0 {
-            ledger.fail("left", format!("{frames} frames and gauges are left of the old shards"));
+        let open = ledger.sessions.open_sockets(running.node.first);
+        if left + open > 0 || ledger.sessions.has_waiting() {
+            ledger.fail("left", format!("{left} frames and gauges, {open} sockets"));
         }
+        ledger.counts.count("restarts", 1);
         drop(ledger);
-        drop(handles);
+        self.readings.clear();
+        self.remove(0);
         self.check_left();
+        self.start(0);
         for client in 0..self.clients.len() {
             let c = c.wrapping_mul(0x9e37_79b1).wrapping_add(client as u32 * 0x9_1d3);
             self.come_back(client, c);
@@ -428,5 +410,18 @@ impl Simulation {
             let text = format!("socket {} is {phase:?} (held: {}): {why}", peer.conn, peer.is_held);
             self.shared.ledger().fail("close", text);
         }
+    }
+}
+
+/// The wire of a new connection. Histories have the older one on one node only.
+fn wire(plan: &Plan, c: u32) -> Wire {
+    match c % 16 {
+        _ if plan.history.is_some() && (plan.has_broker || c >> 16 & 3 > 0) => Wire::V2,
+        _ if plan.history.is_some() => Wire::V1,
+        0..5 => Wire::V1,
+        5..12 => Wire::V2,
+        12..14 => Wire::Values,
+        _ if plan.has_broker => Wire::V2,
+        _ => Wire::Plain,
     }
 }

@@ -149,7 +149,7 @@ impl Simulation {
         let Some((_, _, shard, key)) = self.line(client) else { return false };
         let Some(running) = self.nodes[0].as_ref() else { return false };
         let Some(peer) = running.shards[shard].net.peer(key) else { return false };
-        let silent = Now::from_ns(self.clock_ns).tick.saturating_sub(peer.socket.last_heard());
+        let silent = Now::from_ns(self.local_ns(0)).tick.saturating_sub(peer.socket.last_heard());
         let limit = match peer.socket.phase() {
             Phase::Waiting => Some(config.decision_timeout),
             Phase::Open if peer.socket.transport == NETWORK && peer.inbound.is_empty() => {

@@ -30,9 +30,8 @@ impl Simulation {
     /// Reads a long text away from its shard, which does not read its socket meanwhile.
     pub(super) fn read_elsewhere(&mut self, shard: usize, key: Key, sent: ClientMessage) {
         self.tickets += 1;
-        let (ticket, clock_ns) = (self.tickets, self.clock_ns);
+        let (ticket, now_ns) = (self.tickets, self.now_ns(0, shard));
         let Some(it) = self.shard(0, shard) else { return };
-        let now_ns = if it.is_in_turn { it.net.now.ns } else { clock_ns };
         let Some(peer) = it.net.peer_mut(key) else { return };
         let Some(serializer) = peer.socket.wire().serializer() else { return };
         peer.socket.enter(Phase::Waiting, Now::from_ns(now_ns).tick);

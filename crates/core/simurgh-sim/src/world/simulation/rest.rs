@@ -49,7 +49,7 @@ impl Simulation {
         let quantum_ns = std::mem::replace(&mut self.quantum_ns, 10 * MILLISECOND);
         self.pass(span_ns);
         // A disconnect may reach a node late, and end channels.
-        while !self.has_settled() {}
+        let _ = (0..60).any(|_| self.has_settled());
         self.check_rest(mended_ns);
         self.quantum_ns = quantum_ns;
         self.restore_loss();
@@ -224,10 +224,8 @@ impl Simulation {
         if !self.shared.has_failed() {
             self.check_left();
         }
-        let shards = self.nodes.iter().flatten().flat_map(|it| &it.shards);
-        let hash = shards.fold(0, |hash, it| hash ^ it.net.hash.rotate_left(7));
         let mut ledger = self.shared.ledger();
-        ledger.hash = hash;
+        ledger.hash ^= self.running_nodes().fold(0, |hash, it| hash ^ it.hash());
         let steps = u64::from(ledger.step);
         ledger.counts.count("steps", steps);
         // The handles and their nodes refer to each other.

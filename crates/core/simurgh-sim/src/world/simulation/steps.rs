@@ -34,8 +34,18 @@ impl Shard {
         seed: u64,
     ) -> Self {
         let core = Core::new(Arc::clone(node), shard as u16, Arc::clone(&metrics), seed);
-        let net = Transport::new(Arc::clone(&node.shared));
+        let net = Transport::new(Arc::clone(&node.shared.setup));
         Self { core, net, metrics, is_in_turn: false, has_ended: false, next_ns: 0 }
+    }
+}
+
+impl Shard {
+    /// How many frames, sockets, channels and subscriptions are left.
+    pub(crate) fn frames_and_gauges(&self) -> u64 {
+        let Self { net, metrics, .. } = self;
+        let gauges = [&metrics.sockets, &metrics.channels, &metrics.subscriptions];
+        let left: u64 = gauges.into_iter().map(|gauge| gauge.value()).sum();
+        left + net.frames.get().unsigned_abs()
     }
 }
 
@@ -57,6 +67,13 @@ impl Simulation {
         self.nodes[slot].as_ref().map_or(0, |server| server.local_ns(self.clock_ns))
     }
 
+    /// The time of a shard: a turn has one time.
+    pub(crate) fn now_ns(&self, slot: usize, shard: usize) -> u64 {
+        let shard = self.nodes[slot].as_ref().and_then(|running| running.shards.get(shard));
+        let in_turn = shard.filter(|shard| shard.is_in_turn).map(|shard| shard.net.now.ns);
+        in_turn.unwrap_or_else(|| self.local_ns(slot))
+    }
+
     /// Whether it is frozen: it has no turns.
     pub(crate) fn is_frozen(&self, slot: usize) -> bool {
         self.nodes[slot].as_ref().is_some_and(|server| server.is_frozen)
@@ -70,9 +87,8 @@ impl Simulation {
         input: Input,
         act: impl FnOnce(&mut Core<SimNode>, &mut Transport),
     ) {
-        let local_ns = self.local_ns(slot);
+        let now_ns = self.now_ns(slot, shard);
         let Some(it) = self.shard(slot, shard).filter(|it| !it.has_ended) else { return };
-        let now_ns = if it.is_in_turn { it.net.now.ns } else { local_ns };
         (it.is_in_turn, it.next_ns) = (true, 0);
         let jumps = self.begin_step(slot, shard, input, now_ns);
         let Some(it) = self.shard(slot, shard) else { return };
@@ -173,9 +189,10 @@ impl Simulation {
             Next::Idle => u64::MAX,
         };
         it.next_ns = nexts.map(at_ns).into_iter().min().unwrap_or(u64::MAX);
-        let clock_ns = it.net.clock.get();
-        if self.shared.plan.is_one_node() {
-            self.clock_ns = self.clock_ns.max(clock_ns);
+        let local_ns = it.net.clock.get();
+        if let Some(running) = self.nodes[slot].as_ref().filter(|_| self.shared.plan.is_one_node())
+        {
+            self.clock_ns = self.clock_ns.max(running.clock_ns(local_ns));
         }
     }
 

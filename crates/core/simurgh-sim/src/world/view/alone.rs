@@ -2,7 +2,6 @@
 
 use simurgh_core::GapReason;
 use simurgh_history::{Place, Position};
-use simurgh_proto::message::Payload;
 
 use super::TopicView;
 use crate::kit::payload::field;
@@ -16,36 +15,25 @@ fn is_only_own(ledger: &Ledger) -> bool {
 }
 
 impl TopicView {
-    pub(super) fn check_resumed_alone(
+    /// What is wrong with the answer to its resume.
+    pub(super) fn wrong_alone(
         &mut self,
         ledger: &mut Ledger,
         at: Position,
-        payload: &Payload<'_>,
-    ) {
-        let who = self.client;
-        let text = String::from_utf8_lossy(payload.data()).into_owned();
-        let recovered = text.contains("\"recovered\":true");
-        let count = field(&text, "\"count\":").and_then(|it| it.parse::<usize>().ok());
-        let reason = field(&text, "\"reason\":");
-        if self.is_resumed || reason.is_some() == recovered {
-            return ledger.fail("resumed", format!("client {who}: {text} for {self:?}"));
-        }
+        text: &str,
+    ) -> Option<String> {
+        let count = field(text, "\"count\":").and_then(|it| it.parse::<usize>().ok());
         let count = count.unwrap_or_default();
-        ledger.counts.count("recovered", u64::from(recovered));
         ledger.counts.count("replayed", count as u64);
+        let reason = field(text, "\"reason\":");
         if let Some(reason) = reason {
             ledger.counts.count(&format!("gaps: {reason}"), 1);
         }
         let reason = reason.and_then(GapReason::parse);
-        let key = field(&text, "\"key\":").map(str::to_owned);
+        let key = field(text, "\"key\":").map(str::to_owned);
         let wrong = self.wrong_answer(ledger, at, count, reason);
         let wrong = wrong.or_else(|| self.wrong_count(ledger, at, count));
-        if let Some(wrong) = wrong.or_else(|| self.wrong_key(ledger, at, key)) {
-            let text = format!("client {who} receives {text} at {at}: {wrong}; {self:?}");
-            ledger.fail("resumed", text);
-        }
-        (self.at, self.is_resumed) = (Some(at), true);
-        self.forget_dropped();
+        wrong.or_else(|| self.wrong_key(ledger, at, key))
     }
 
     fn wrong_answer(

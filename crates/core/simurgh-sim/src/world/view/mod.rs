@@ -86,7 +86,7 @@ impl TopicView {
     pub(crate) fn resume_member(&mut self, ledger: &Ledger, is_v1: bool, c: u32) -> String {
         (self.is_resumed, self.has_joined, self.is_v1) = (false, true, is_v1);
         (self.is_alone, self.is_joined) = (ledger.plan.alone.is_some(), false);
-        self.head = ledger.order.head(self.topic);
+        self.head = ledger.head(self.topic);
         if !self.habits.opts_in {
             return String::new();
         }
@@ -168,7 +168,6 @@ impl TopicView {
             return self.dropped.extend(is_message.then_some(at.place));
         }
         match event {
-            "simurgh:resumed" if self.is_alone => self.check_resumed_alone(ledger, at, payload),
             "simurgh:resumed" => self.check_resumed(ledger, at, payload),
             "simurgh:gap" => {
                 let text = String::from_utf8_lossy(payload.data());
@@ -277,42 +276,50 @@ impl TopicView {
         self.at = Some(at);
     }
 
+    /// The answer to its resume: all that it has missed follows, or there is a gap.
     fn check_resumed(&mut self, ledger: &mut Ledger, at: Position, payload: &Payload<'_>) {
         let who = self.client;
         let text = String::from_utf8_lossy(payload.data()).into_owned();
-        if self.is_resumed {
-            ledger.fail("resumed", format!("client {who} receives {text} once more"));
+        let recovered = text.contains("\"recovered\":true");
+        let reason = field(&text, "\"reason\":");
+        if self.is_resumed || reason.is_some() == recovered {
+            return ledger.fail("resumed", format!("client {who}: {text} for {self:?}"));
         }
-        if text.contains("\"recovered\":true") {
-            ledger.counts.count("recovered", u64::from(self.at.is_some()));
-            // Including this position; others with its number may follow.
-            let item = at.place.item.saturating_add(1);
-            let behind = Position { place: Place { item, ..at.place }, ..at };
-            let wrong = match self.at {
-                None => None,
-                Some(before) if before.epoch != at.epoch => Some("another epoch".to_owned()),
-                // Its former node had nothing up to there, so it has received less.
-                Some(before) if before.place.item == Place::ITEM_MAX && before.place > at.place => {
-                    None
-                }
-                Some(before) if before.place > at.place => Some("back".to_owned()),
-                // It has received or dropped what is there.
-                Some(before) if before.place == at.place => None,
-                Some(before) if self.has_dropped_gap(at.epoch) > Some(before.place) => {
-                    Some("it has dropped a gap".to_owned())
-                }
-                Some(_) => self.missed(ledger, behind).map(|it| format!("{it:?}")),
-            };
-            if let Some(wrong) = wrong {
-                let text =
-                    format!("client {who} receives {text} at {at} from {:?}: {wrong}", self.at);
-                ledger.fail("resumed", text);
+        ledger.counts.count("recovered", u64::from(recovered && self.at.is_some()));
+        let wrong = match (self.is_alone, recovered) {
+            (true, _) => self.wrong_alone(ledger, at, &text),
+            (false, true) => self.wrong_recovered(ledger, at),
+            (false, false) => {
+                self.check_gap(ledger, at, reason);
+                None
             }
-        } else {
-            self.check_gap(ledger, at, field(&text, "\"reason\":"));
+        };
+        if let Some(wrong) = wrong {
+            let text = format!("client {who} receives {text} at {at}: {wrong}; {self:?}");
+            ledger.fail("resumed", text);
         }
         (self.at, self.is_resumed) = (Some(at), true);
         self.forget_dropped();
+    }
+
+    /// What is wrong if a node of several reports no gap up to a position.
+    fn wrong_recovered(&self, ledger: &Ledger, at: Position) -> Option<String> {
+        // Including this position; others with its number may follow.
+        let item = at.place.item.saturating_add(1);
+        let behind = Position { place: Place { item, ..at.place }, ..at };
+        let before = self.at?;
+        match () {
+            () if before.epoch != at.epoch => Some("another epoch".to_owned()),
+            // Its former node had nothing up to there, so it has received less.
+            () if before.place.item == Place::ITEM_MAX && before.place > at.place => None,
+            () if before.place > at.place => Some("back".to_owned()),
+            // It has received or dropped what is there.
+            () if before.place == at.place => None,
+            () if self.has_dropped_gap(at.epoch) > Some(before.place) => {
+                Some("it has dropped a gap".to_owned())
+            }
+            () => self.missed(ledger, behind).map(|it| format!("{it:?}")),
+        }
     }
 
     /// The end of a gap of an epoch that it has dropped.

@@ -265,6 +265,9 @@ impl Sessions {
     }
 
     pub(super) fn add_shards(&mut self, start: usize, count: usize) {
+        // Homes of another process know nothing.
+        self.told.fill(Told::default());
+        self.is_partial = false;
         let shard = || ShardCounts { start, ..ShardCounts::default() };
         self.shards.extend((0..count).map(|_| shard()));
     }

@@ -5,9 +5,8 @@ use std::time::Duration;
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Config, TICK, nanoseconds};
 
-use super::outside::Told;
 use super::requests::Due;
-use super::{Sessions, ShardCounts, Task, code_bit};
+use super::{Sessions, Task, code_bit};
 use crate::kit::NONE;
 use crate::world::ledger::Ledger;
 
@@ -403,29 +402,6 @@ impl Ledger {
         }
         if !self.sessions.is_partial {
             self.check_own();
-        }
-    }
-
-    /// New shards take the places of those that have all ended.
-    pub(crate) fn restart_shards(&mut self) {
-        let Sessions { shards, waiting, chans, names, listeners, .. } = &mut self.sessions;
-        let left = shards.iter().position(|server| server.open + server.channels > 0);
-        let wait = waiting.len();
-        for shard in shards {
-            *shard = ShardCounts { start: shard.start, ..ShardCounts::default() };
-        }
-        chans.iter_mut().for_each(|chan| chan.refs.clear());
-        listeners.iter_mut().for_each(|listener| listener.is_on = false);
-        names.clear();
-        self.sessions.told.fill(Told::default());
-        self.sessions.is_partial = false;
-        self.presences.refused = 0;
-        for made in &mut self.broadcasts {
-            made.accepted = u8::MAX;
-        }
-        self.counts.count("restarts", 1);
-        if left.is_some() || wait > 0 {
-            self.fail("left", format!("shard {left:?} has ended, not all on it; {wait} wait"));
         }
     }
 }
