@@ -202,7 +202,7 @@ counters! {
     slow_peer_disconnects: counter,
     /// Connections closed because they sent nothing (1002).
     idle_timeouts: counter,
-    /// Sockets closed (3000) and channels ended because their token or time expired.
+    /// Sockets (3000) and channels ended because their time was over, or kicked so as to rejoin.
     expirations: counter,
     /// Connections closed because their upgrade request took too long.
     handshake_timeouts: counter,
