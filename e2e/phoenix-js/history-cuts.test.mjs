@@ -95,13 +95,13 @@ async function breaksAt(t, client, talker, topic, bytes) {
     user = await client.open(t, proxy.url);
     const listener = new Listener(user, topic, { since: first });
     listener.channel.join();
-    await until(() => proxy.isCut || listener.heard.length >= 3, `cut at ${bytes}`, 20_000);
+    await until(() => proxy.isCut || listener.heard.length >= 3, `cut at ${bytes}`);
     await say(bytesOf(4));
     await say({ n: 5 });
-    const numbers = await listener.numbersTo(5, 20_000);
+    const numbers = await listener.numbersTo(5);
     assert.deepEqual(numbers, [1, 2, 3, 4, 5], `cut at ${bytes}`);
     assert.deepEqual(listener.gaps, [], `cut at ${bytes}`);
-    if (proxy.isCut) await until(() => proxy.connections > 1, "another connection", 20_000);
+    if (proxy.isCut) await until(() => proxy.connections > 1, "another connection");
     return proxy;
   } finally {
     user?.close();

@@ -25,6 +25,10 @@ const cut = (user) => user.frames.sockets.at(-1).terminate();
 /** Proves that nothing is under way: what the server said before this answer has been heard. */
 const settled = (listener) => answer(listener.channel.push("echo", {}), "echo");
 
+/** How often the server has closed a channel of this topic. */
+const closes = ({ frames }, topic) => frames.received.filter((frame) => (
+  (frame.event ?? frame[3]) === "phx_close" && (frame.topic ?? frame[2]) === topic)).length;
+
 /** Ten times in the middle of a burst, after `between`, and has to hear all of them once. */
 async function leavesAndJoins(t, client, between) {
   const topic = topicOf();
@@ -39,7 +43,7 @@ async function leavesAndJoins(t, client, between) {
     await listener.numbersTo(said - 20);
     // To the client a channel is closed as soon as it leaves, and hears nothing more.
     listener.channel.leave();
-    await between();
+    await between(() => closes(user, topic) === round + 1);
     heard.push(...listener.heard);
     listener = await Listener.join(user, topic, { since: listener.channel.position() });
     await Promise.all(burst);
@@ -131,7 +135,7 @@ for (const client of VERSIONS) {
 
     // The connection has been sent more than the client heard before it left.
     test("receives everything if it joins after the reply to its leave", async (t) => {
-      await leavesAndJoins(t, client, () => pause(50));
+      await leavesAndJoins(t, client, (isClosed) => until(isClosed, "reply to its leave"));
     });
 
     test("knows its position before its first message", async (t) => {
@@ -266,21 +270,29 @@ for (const client of VERSIONS) {
       });
 
       test(`gets a gap for expired messages and ${rest} (partial ${partial})`, async (t) => {
-        const topic = topicOf("second");
-        const { say } = await speaker(t, CURRENT, server, topic);
-        const user = await open(t, client);
-        const since = (await Listener.join(user, topic)).channel.position();
-        user.close();
-        for (const n of upTo(2)) await say({ n });
-        await pause(1_500);
-        await say({ n: 3 });
-        const later = await Listener.join(await open(t, client), topic, { since, partial });
-        await say({ n: 4 });
         const kept = partial === false ? [] : [3];
         const gap = { recovered: false, reason: "expired", count: kept.length };
-        assert.deepEqual(await later.resumed.next("resumed"), gap);
-        assert.deepEqual(await later.numbersTo(4), [...kept, 4]);
-        assert.deepEqual(later.gaps, [gap]);
+        let tookMs;
+        do {
+          const topic = topicOf("second");
+          const { say } = await speaker(t, CURRENT, server, topic);
+          const user = await open(t, client);
+          const since = (await Listener.join(user, topic)).channel.position();
+          user.close();
+          for (const n of upTo(2)) await say({ n });
+          await pause(1_500);
+          const begun = performance.now();
+          await say({ n: 3 });
+          const later = await Listener.join(await open(t, client), topic, { since, partial });
+          const resumed = await later.resumed.next("resumed");
+          tookMs = performance.now() - begun;
+          // On a slow machine the fourth may have expired, too: then again.
+          if (tookMs > 900) continue;
+          assert.deepEqual(resumed, gap);
+          await say({ n: 4 });
+          assert.deepEqual(await later.numbersTo(4), [...kept, 4]);
+          assert.deepEqual(later.gaps, [gap]);
+        } while (tookMs > 900);
       });
     }
 
@@ -329,7 +341,7 @@ for (const client of VERSIONS) {
     const next = await own.restarted();
     t.after(() => next.kill());
     const gap = { recovered: false, reason: "epoch", count: 0 };
-    assert.deepEqual(await listener.resumed.next("resumed", undefined, 20_000), gap);
+    assert.deepEqual(await listener.resumed.next("resumed"), gap);
     await answer(listener.channel.push("msg", { n: 1 }));
     assert.deepEqual(await listener.numbersTo(1), [0, 1]);
     assert.deepEqual(listener.gaps, [gap]);

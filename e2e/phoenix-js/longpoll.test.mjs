@@ -144,7 +144,7 @@ describe("phoenix 1.8 falls back to LongPoll", () => {
   });
 
   test("but not if one does", async (t) => {
-    const socket = socketOf(t, "/socket", { transport: WebSocket, longPollFallbackMs: 5_000 });
+    const socket = socketOf(t, "/socket", { transport: WebSocket, longPollFallbackMs: 30_000 });
     socket.connect();
     const channel = await join(socket, "test:primary");
     assert.equal((await answer(channel.push("whoami", {}))).transport, "websocket");

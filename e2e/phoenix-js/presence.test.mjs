@@ -38,7 +38,7 @@ function heard(events, seen) {
   return state;
 }
 
-test("a client's list equals the server's after any events", { timeout: 120_000 }, async () => {
+test("a client's list equals the server's after any events", { timeout: 300_000 }, async () => {
   const program = path.join(BIN_DIR, "examples/presence_histories");
   const child = spawn(program, [HISTORIES, SEED], { stdio: ["ignore", "pipe", "inherit"] });
   const ended = new Promise((resolve, reject) => {

@@ -21,7 +21,7 @@ async function restart(t, server, signal, channels) {
   for (const joins of rejoined) joins.clear();
   const next = await server.restarted();
   t.after(() => next.kill());
-  for (const joins of rejoined) await joins.next("rejoin", undefined, 20_000);
+  for (const joins of rejoined) await joins.next("rejoin");
   return { end, next };
 }
 

@@ -63,10 +63,13 @@ function sign(sub, seconds) {
   return `${signed}.${encode(createHmac("sha256", SECRET).update(signed).digest())}`;
 }
 
-/** A function that gives a token that is soon over first, and lasting ones then. */
+/**
+ * A function that gives a token that is soon over first, and lasting ones then. The first has to
+ * last until a slow machine has connected and joined with it.
+ */
 function tokens(sub) {
   let given = 0;
-  const fresh = () => sign(sub, given++ === 0 ? 1 : 60);
+  const fresh = () => sign(sub, given++ === 0 ? 4 : 60);
   return { fresh, given: () => given };
 }
 
@@ -112,7 +115,7 @@ test("a channel joins again with a fresh token of its own", async (t) => {
 });
 
 test("a renewed socket is not closed, and another's token renews nothing", async (t) => {
-  const user = await CURRENT.open(t, url(), { authToken: sign("ann", 2) });
+  const user = await CURRENT.open(t, url(), { authToken: sign("ann", 5) });
   let closes = 0;
   user.socket.onClose(() => { closes += 1; });
   const { channel } = await user.join("own:ann");
@@ -121,7 +124,7 @@ test("a renewed socket is not closed, and another's token renews nothing", async
     error instanceof Refused && error.response.reason === "wrong_subject");
   assert.deepEqual(await renew(sign("ann", 60)), {});
   // The first token's time, what a sweep takes, and a second more.
-  await new Promise((resolve) => setTimeout(resolve, 5_500));
+  await new Promise((resolve) => setTimeout(resolve, 8_500));
   assert.deepEqual(await answer(channel.push("ask", { n: 2 })), { n: 2 });
   assert.equal(closes, 0);
 });

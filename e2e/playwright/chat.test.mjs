@@ -8,11 +8,11 @@ import os from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
-import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
+import { counts, launchBrowser, newWindow, reads, WAIT } from "../support/browser.mjs";
 import { connected, enter, hears, say } from "../support/chat.mjs";
 import { CURRENT } from "../support/clients.mjs";
 import { ROOT, startServer } from "../support/server.mjs";
-import { pause } from "../support/wait.mjs";
+import { eventually, pause } from "../support/wait.mjs";
 
 const PHONE = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
 const SHOT = path.join(ROOT, "docs/img/chat.png");
@@ -49,7 +49,7 @@ test("two windows chat, and see each other enter", async (t) => {
   await say(bob, "Hello back");
   await hears(ada, "Hello back");
   await hears(ada, "Hello, <b>Bob</b> & all");
-  assert.equal(await ada.locator(".message.sending, .message.failed").count(), 0);
+  await counts(ada.locator(".message.sending, .message.failed"), 0);
   assert.equal(await bob.locator("#log b, #log i").count(), 0, "markup stays text");
   assert.deepEqual(seen.complaints, []);
 });
@@ -58,13 +58,8 @@ test("two windows chat, and see each other enter", async (t) => {
 async function seesPresent(page, names) {
   const shown = () => page.locator("#present .avatar")
     .evaluateAll((all) => all.map((face) => face.dataset.name));
-  const isShown = (wanted) => {
-    const faces = [...document.querySelectorAll("#present .avatar")];
-    return JSON.stringify(faces.map((face) => face.dataset.name)) === wanted;
-  };
-  await page.waitForFunction(isShown, JSON.stringify(names), WAIT).catch(() => {});
-  assert.deepEqual(await shown(), names);
-  assert.equal(await page.getByTestId("present-count").textContent(), `${names.length} here`);
+  await eventually(async () => assert.deepEqual(await shown(), names));
+  await reads(page.getByTestId("present-count"), `${names.length} here`);
 }
 
 test("a room lists its members as they join, leave and change their names", async (t) => {
@@ -78,7 +73,7 @@ test("a room lists its members as they join, leave and change their names", asyn
   // A second window of the same name is the same person.
   const { page: phone } = await openWindow(t, server, "Ada", PHONE);
   await seesPresent(phone, ["Ada", "Bob <i>"]);
-  assert.ok(await phone.getByTestId("present-count").isVisible());
+  await phone.getByTestId("present-count").waitFor(WAIT);
   await phone.close();
   await bob.getByTestId("me").click();
   await bob.getByTestId("name-input").fill("__proto__");
@@ -107,7 +102,7 @@ test("a room with too many for a list shows their number, and the list again", a
   for (let n = 1; n < 6; n += 1) others.push(await present(t, server, `other${n}`));
   const count = (n) => ada.getByTestId("present-count").getByText(`${n} here`, { exact: true });
   await count(6).waitFor(WAIT);
-  assert.equal(await ada.locator("#present .avatar").count(), 2, "a sample");
+  await counts(ada.locator("#present .avatar"), 2);
   others.slice(2).forEach((user) => user.close());
   await seesPresent(ada, ["Ada", "other1", "other2"]);
 });
@@ -181,7 +176,7 @@ test("both windows reconnect by themselves when the server returns", async (t) =
   await say(bob, "after");
   await hears(ada, "after");
   await hears(bob, "after");
-  assert.equal(await ada.getByTestId("message-body").getByText("while away").count(), 1);
+  await counts(ada.getByTestId("message-body").getByText("while away"), 1);
 });
 
 test("rooms can be joined and switched, count unread messages and have addresses", async (t) => {
@@ -191,8 +186,8 @@ test("rooms can be joined and switched, count unread messages and have addresses
   await ada.getByTestId("room-input").fill("#tea-&-cake");
   await ada.getByTestId("room-input").press("Enter");
   await connected(ada);
-  assert.equal(await ada.getByTestId("room-title").textContent(), "#tea-&-cake");
-  assert.equal(new URL(ada.url()).hash, "#tea-%26-cake");
+  await reads(ada.getByTestId("room-title"), "#tea-&-cake");
+  await eventually(() => assert.equal(new URL(ada.url()).hash, "#tea-%26-cake"));
   await say(ada, "only here");
   await hears(bob, "only here");
 
@@ -218,9 +213,11 @@ test("users with the same name are distinguished, also when they arrive", async 
   await say(third, "from the third");
   await hears(ada, "from the second");
   await hears(ada, "from the third");
-  const names = await ada.getByTestId("message-user").allTextContents();
-  assert.equal(new Set(names).size, 2, `${names}`);
-  for (const name of names) assert.match(name, /^Ada #[0-9a-f]{4}$/);
+  await eventually(async () => {
+    const names = await ada.getByTestId("message-user").allTextContents();
+    assert.equal(new Set(names).size, 2, `${names}`);
+    for (const name of names) assert.match(name, /^Ada #[0-9a-f]{4}$/);
+  });
 });
 
 test("the page shows that the server requires a token, and stops trying", async (t) => {
@@ -250,14 +247,15 @@ test("the page asks for a name once and remembers it", async (t) => {
   const { page } = await openWindow(t, server, "Ada");
   await page.reload();
   await connected(page);
-  assert.equal(await page.getByTestId("me-name").textContent(), "Ada");
+  await reads(page.getByTestId("me-name"), "Ada");
   await page.getByTestId("me").click();
   await page.getByTestId("name-input").fill("Countess");
   await page.getByTestId("name-submit").click();
   await say(page, "same person");
   const other = await page.context().newPage();
   await other.goto(server.url);
-  assert.equal(await other.getByTestId("name-input").inputValue(), "Countess");
+  const name = other.getByTestId("name-input");
+  await eventually(async () => assert.equal(await name.inputValue(), "Countess"));
 });
 
 test("a room that refuses shows the reason, and the others continue", async (t) => {
@@ -280,7 +278,7 @@ test("a room that refuses shows the reason, and the others continue", async (t) 
   await page.getByTestId("name-submit").click();
   const words = "You cannot join #vault: unauthorized.";
   await page.getByTestId("notice").getByText(words).waitFor(WAIT);
-  assert.ok(await page.getByTestId("composer-input").isDisabled());
+  await page.locator('[data-testid="composer-input"]:disabled').waitFor(WAIT);
   await page.locator('[data-testid="room-link"][data-room="lobby"]').click();
   await connected(page);
   await page.getByTestId("notice").waitFor({ state: "hidden", ...WAIT });

@@ -113,7 +113,7 @@ test("a message that the broker does not confirm fails and is not delivered", {
   await are(nodes, "away");
   await say(ada.page, "too late");
   const failed = ada.page.locator(".message.failed").getByText("too late");
-  await failed.waitFor({ timeout: 20_000 });
+  await failed.waitFor(WAIT);
   await broker.restart();
   await are(nodes, "up");
   await talk(ada, "in time");

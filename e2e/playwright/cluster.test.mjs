@@ -7,7 +7,7 @@ import os from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
-import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
+import { counts, launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
 import { connected, enter, hears, say } from "../support/chat.mjs";
 import { are, chat, startCluster } from "../support/cluster.mjs";
 import { NO_BROKER } from "../support/broker.mjs";
@@ -70,7 +70,7 @@ test("two browsers on two nodes chat while the broker is down and when it is bac
     await hears(page, "there you are");
     await present(page, 2);
     await connected(page);
-    assert.equal(await page.locator(".message.sending, .message.failed").count(), 0);
+    await counts(page.locator(".message.sending, .message.failed"), 0);
   }
   assert.equal(sockets.length, 2, "no connection of a client broke");
   for (const { seen } of windows) assert.deepEqual(seen.complaints, []);

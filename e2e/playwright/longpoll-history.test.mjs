@@ -116,7 +116,7 @@ for (const [version, name] of Object.entries(VERSIONS)) {
     }
     proxy.isLosing = false;
     await say({ n: last });
-    await page.waitForFunction((n) => window.heard.includes(n), last, { timeout: 15_000 });
+    await page.waitForFunction((n) => window.heard.includes(n), last);
     const { heard, gaps, joins } = await page.evaluate(() => (
       { heard: window.heard, gaps: window.gaps, joins: window.joins }));
     t.diagnostic(`${proxy.lost} answers lost, ${joins} joins`);

@@ -5,10 +5,12 @@ import { existsSync } from "node:fs";
 
 import { chromium } from "playwright-core";
 
+import { eventually, WAIT_MS_MAX } from "./wait.mjs";
+
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 
 /** The time limit of anything on a page. */
-export const WAIT = { timeout: 15_000 };
+export const WAIT = { timeout: WAIT_MS_MAX };
 
 /** A browser without a window, which fetches nothing by itself; the caller closes it. */
 export function launchBrowser() {
@@ -36,4 +38,18 @@ export async function newWindow(t, browser, options = {}) {
     if (["error", "warning"].includes(message.type())) seen.complaints.push(message.text());
   });
   return { page, seen };
+}
+
+/** Waits until there are `count` elements. */
+export async function counts(locator, count) {
+  await eventually(async () => assert.equal(await locator.count(), count, String(locator)));
+}
+
+/** Waits until the text of the element is or matches this. */
+export async function reads(locator, wanted) {
+  await eventually(async () => {
+    const text = await locator.textContent(WAIT);
+    if (wanted instanceof RegExp) assert.match(text, wanted, `${locator} has "${text}"`);
+    else assert.equal(text, wanted, `${locator} has "${text}"`);
+  });
 }

@@ -20,14 +20,8 @@ const BACK_MS_MAX = 30_000;
 const ANSWER_MS_MAX = 12_000;
 /** Clients that connect and join at the same time. */
 const JOINING_MAX = 20;
-/** The shortest reconnect time of 1.2.1, which repeats joins at the same pace (clients.mjs). */
-const FIRST_PAUSE_MS_MIN = 300;
-/**
- * A join may wait two seconds for the broker, and must not be repeated before its reply. 1.2.1
- * gives a repeated join no ref, and takes the end of the previous one, which has none either, for
- * its own.
- */
-const FIRST_AGAIN_MS = 2_500;
+/** 1.2.1 is connected again before it joins for the first time (clients.mjs). */
+const FIRST_RECONNECT_MS = 200;
 /** How long before a cut a message that it loses may have been sent. */
 const ON_ITS_WAY_MS = 1_000;
 
@@ -98,7 +92,8 @@ function transport(version, heartbeatMs, fault) {
     #watch = null;
 
     constructor(url) {
-      super(url, { handshakeTimeout: heartbeatMs, closeTimeout: heartbeatMs });
+      // Twice as long, as for a missing reply to a heartbeat.
+      super(url, { handshakeTimeout: 2 * heartbeatMs, closeTimeout: heartbeatMs });
       if (version !== FIRST) return;
       this.#watch = setInterval(() => {
         if (performance.now() - this.#heardAt > 2 * heartbeatMs) this.terminate();
@@ -126,15 +121,11 @@ class Member {
   constructor(version, network, { plan, below, fault }) {
     this.version = version;
     this.network = network;
-    const least = version === FIRST ? FIRST_PAUSE_MS_MIN : 0;
-    const mayBeHeld = version === FIRST && plan.kills;
-    const anyPause = (tries) => (
-      mayBeHeld && tries > 1 ? FIRST_AGAIN_MS : least + below(plan.reconnectMs - least));
     this.user = version.socket(`ws://${network.address}/socket`, {
       transport: transport(version, plan.heartbeatMs, fault),
       heartbeatIntervalMs: plan.heartbeatMs,
-      reconnectAfterMs: anyPause,
-      rejoinAfterMs: () => plan.reconnectMs,
+      reconnectAfterMs: () => below(version === FIRST ? FIRST_RECONNECT_MS : plan.reconnectMs),
+      ...version !== FIRST && { rejoinAfterMs: () => plan.reconnectMs },
     });
   }
 
@@ -307,13 +298,18 @@ export async function runDrops(t, server, plan) {
   return report(members, talkOf, talks, lag, server);
 }
 
-/** Waits until every client receives new messages; the counts show it if one does not. */
+/**
+ * Waits until every client receives new messages, and then those with faults; the counts show it if
+ * one does not.
+ */
 async function everybodyBack(members, talkOf, faults) {
-  const now = members.map((_, index) => talkOf(index).said.length);
-  for (const fault of faults) fault.from = Math.max(...now) + 1;
-  const last = Math.max(...now) + 3;
-  const isBack = (member) => member.tally.highest > last;
-  await until(() => members.every(isBack), "everybody", BACK_MS_MAX).catch(() => {});
+  const said = () => Math.max(...members.map((_, index) => talkOf(index).said.length));
+  const heard = (last) => until(
+    () => members.every(({ tally }) => tally.highest > last), "everybody", BACK_MS_MAX,
+  ).catch(() => {});
+  await heard(said());
+  for (const fault of faults) fault.from = said() + 1;
+  await heard(said() + 3);
 }
 
 function report(members, talkOf, talks, lag, { balancer }) {

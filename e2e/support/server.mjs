@@ -9,8 +9,8 @@ import { fileURLToPath } from "node:url";
 export const ROOT = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
 export const BIN_DIR = process.env.SIMURGH_BIN_DIR ?? path.join(ROOT, "target/debug");
 
-const START_MS_MAX = 20_000;
-const STOP_MS_MAX = 15_000;
+const START_MS_MAX = 60_000;
+const STOP_MS_MAX = 30_000;
 const OUTPUT_BYTES_MAX = 64 * 1024;
 
 const running = new Set();

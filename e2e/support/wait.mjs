@@ -1,6 +1,7 @@
 // Waits with a time limit, for every test step that depends on another process.
 
-const WAIT_MS_MAX = 10_000;
+/** Long enough for a machine that does much else; only a failure takes so long. */
+export const WAIT_MS_MAX = 30_000;
 
 /** Resolves as `promise` does, or rejects after `ms` with a message that names `what`. */
 export async function within(promise, what, ms = WAIT_MS_MAX) {
@@ -23,6 +24,22 @@ export async function until(holds, what, ms = WAIT_MS_MAX) {
   while (!holds()) {
     if (Date.now() > end) throw new Error(`waited ${ms} ms for ${what}`);
     await pause(5);
+  }
+}
+
+/**
+ * Resolves as soon as `check` does not throw. What a page or a server shows is read again and again
+ * and not once: after `ms` it rejects with the last error of `check`, which has the last value.
+ */
+export async function eventually(check, ms = WAIT_MS_MAX) {
+  const end = Date.now() + ms;
+  while (true) {
+    try {
+      return await check();
+    } catch (error) {
+      if (Date.now() > end) throw new Error(`not within ${ms} ms: ${error.message}`);
+    }
+    await pause(50);
   }
 }
 

@@ -5,6 +5,7 @@ mod bench;
 mod crates;
 mod dist;
 mod engine;
+mod failures;
 mod files;
 mod fuzz;
 mod msrv;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::failures::{self, Failure};
 use crate::process::Finished;
 
 /// The result of one step, in tests.
@@ -16,6 +17,8 @@ pub(crate) struct Outcome {
     pub(crate) skipped: u64,
     /// Why something failed or was left out.
     pub(crate) note: String,
+    /// The tests that failed, as far as they are known.
+    pub(crate) failures: Vec<Failure>,
 }
 
 /// Why a step cannot run here.
@@ -55,6 +58,7 @@ impl Outcome {
         self.passed += part.passed;
         self.failed += part.failed;
         self.skipped += part.skipped;
+        self.failures.extend(part.failures);
         if !part.note.is_empty() {
             let between = if self.note.is_empty() { "" } else { "; " };
             self.note = format!("{}{between}{}", self.note, part.note);
@@ -96,15 +100,17 @@ pub(crate) fn slowest(parts: &[Timed]) -> String {
     slow.iter().map(line).collect()
 }
 
-/// The table of all steps, slowest first; its last line is exactly `N passed, N failed, N skipped`.
+/// The table of all steps, slowest first, and the failed tests; its last line is exactly
+/// `N passed, N failed, N skipped`.
 pub(crate) fn summary(steps: &[Step]) -> String {
     let mut steps: Vec<&Step> = steps.iter().collect();
     steps.sort_by_key(|(.., took)| Reverse(*took));
     let mut text = String::new();
     let width = steps.iter().map(|(name, ..)| name.len()).max().unwrap_or_default();
-    let mut total = Outcome::default();
+    let (mut total, mut failures) = (Outcome::default(), String::new());
     for (name, outcome, took) in steps {
-        let Outcome { passed, failed, skipped, note } = outcome;
+        let Outcome { passed, failed, skipped, note, failures: all } = outcome;
+        all.iter().for_each(|failure| failures += &format!("FAILED {name}: {failure}\n"));
         let seconds = took.as_secs_f64();
         let _ = write!(text, "{name:width$}  {:7}  ", outcome.word());
         let _ = write!(text, "{passed:5} {failed:4} {skipped:4}  {seconds:6.1} s");
@@ -115,7 +121,7 @@ pub(crate) fn summary(steps: &[Step]) -> String {
     }
     let head = format!("{:width$}  {:7}  {:>5} {:>4} {:>4}", "step", "", "pass", "fail", "skip");
     format!(
-        "{head}\n{text}{} passed, {} failed, {} skipped",
+        "{head}\n{text}{failures}{} passed, {} failed, {} skipped",
         total.passed, total.failed, total.skipped
     )
 }
@@ -145,6 +151,7 @@ pub(crate) fn of_cargo_test(output: &str) -> Outcome {
         (_, ignored) if !ignored.is_empty() => format!("ignored: {ignored}"),
         _ => String::new(),
     };
+    sum.failures = failures::in_cargo_test(output);
     sum
 }
 
@@ -160,11 +167,13 @@ pub(crate) fn of_node_test(output: &str) -> Outcome {
             })
             .unwrap_or_default()
     };
+    let failures = failures::in_node_test(output);
     Outcome {
         passed: count("pass "),
         failed: count("fail ") + count("cancelled "),
         skipped: count("skipped ") + count("todo "),
-        note: some_of(failing_in_node(output)),
+        note: names(&failures),
+        failures,
     }
 }
 
@@ -181,23 +190,18 @@ pub(crate) fn of_unittest(output: &str) -> Outcome {
     };
     let failed = count("failures=") + count("errors=");
     let skipped = count("skipped=");
-    let names = output.lines().filter_map(|line| {
-        let name = line.strip_prefix("FAIL: ").or_else(|| line.strip_prefix("ERROR: "))?;
-        name.split(' ').next().map(str::to_owned)
-    });
+    let failures = failures::in_unittest(output);
     Outcome {
         passed: ran.unwrap_or_default().saturating_sub(failed + skipped),
         failed,
         skipped,
-        note: some_of(names.collect()),
+        note: names(&failures),
+        failures,
     }
 }
 
-/// Names of failed tests, from the list at the end of the `spec` reporter, which has their
-/// duration: `✖ the name (12.5ms)`.
-fn failing_in_node(output: &str) -> Vec<String> {
-    let list = output.lines().skip_while(|line| !line.ends_with("failing tests:")).skip(1);
-    list.filter_map(|line| Some(line.strip_prefix("✖ ")?.rsplit_once(" (")?.0.into())).collect()
+fn names(failures: &[Failure]) -> String {
+    some_of(failures.iter().map(|failure| failure.name.clone()).collect())
 }
 
 /// The first few names and how many more there are; empty without names.
@@ -218,9 +222,9 @@ mod tests {
         assert_eq!(of_unittest(fine), Outcome::passed(6));
         let failed = "ERROR: test_b (m.T.test_b)\nTraceback\nFAIL: test_a (m.T.test_a)\n\
             Ran 6 tests in 0.4s\n\nFAILED (failures=1, errors=1, skipped=2)\n";
-        let expected =
-            Outcome { passed: 2, failed: 2, skipped: 2, note: "test_b; test_a".to_owned() };
-        assert_eq!(of_unittest(failed), expected);
+        let found = of_unittest(failed);
+        assert_eq!((found.passed, found.failed, found.skipped), (2, 2, 2));
+        assert_eq!(found.note, "test_b; test_a");
         let skipped = "Ran 2 tests in 0.4s\n\nOK (skipped=1)\n";
         assert_eq!((of_unittest(skipped).passed, of_unittest(skipped).skipped), (1, 1));
         assert_eq!(of_unittest("Traceback\nModuleNotFoundError"), Outcome::default());
@@ -268,8 +272,8 @@ test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; 
         sum.add(Outcome::failed("one"));
         sum.add(Outcome::passed(1));
         sum.add(Outcome::skipped("two"));
-        let note = "one; two".to_owned();
-        assert_eq!(sum, Outcome { passed: 3, failed: 1, skipped: 1, note });
+        assert_eq!((sum.passed, sum.failed, sum.skipped), (3, 1, 1));
+        assert_eq!(sum.note, "one; two");
     }
 
     #[test]
@@ -282,13 +286,17 @@ test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; 
     #[test]
     fn last_line_of_the_summary_is_the_sum() {
         let second = Duration::from_secs(1);
+        let node = of_node_test("ℹ fail 1\n✖ failing tests:\n\n✖ a page (1ms)\n  Error: late\n");
         let steps = [
             ("tests", Outcome { passed: 7, skipped: 2, ..Outcome::default() }, second),
+            ("playwright", node, second),
             ("tidy", Outcome::failed("3 findings"), second),
             ("autobahn", Outcome::skipped("no python2.7"), 3 * second),
         ];
         let text = summary(&steps);
-        assert_eq!(text.lines().last(), Some("7 passed, 1 failed, 3 skipped"));
+        let last: Vec<&str> = text.lines().rev().take(2).collect();
+        let failed = "FAILED playwright: a page: Error: late";
+        assert_eq!(last, ["7 passed, 2 failed, 3 skipped", failed]);
         assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("autobahn")), "{text}");
         assert!(text.lines().any(|l| l.contains("SKIPPED") && l.ends_with("no python2.7")));
         assert!(text.lines().any(|l| l.contains("FAILED") && l.ends_with("3 findings")));

@@ -79,7 +79,8 @@ pub(crate) fn try_each() -> Result<Outcome> {
         false => failed.join("; "),
     };
     let failed = failed.len() as u64;
-    Ok(Outcome { passed: count.saturating_sub(failed), failed, skipped: 0, note })
+    let passed = count.saturating_sub(failed);
+    Ok(Outcome { passed, failed, note, ..Outcome::default() })
 }
 
 /// Runs the targets, `jobs` at a time, each for `time`; or so many times, with the same inputs each

@@ -15,6 +15,11 @@ pub trait Mailboxes {
     /// How many shards there are.
     fn shards(&self) -> usize;
 
+    /// The shard that keeps a topic's presences and history.
+    fn home(&self, topic: &str) -> usize {
+        home_shard(topic, self.shards())
+    }
+
     /// Posts to a shard; `false` if that has ended.
     fn post(&self, shard: usize, mail: Mail) -> bool;
 
@@ -44,7 +49,7 @@ pub trait Mailboxes {
     /// Posts to the shard that keeps a topic's presences, and charges the bytes to it; `charge`
     /// counts them in the flow of the member that caused them.
     fn post_home(&self, topic: &str, mail: PresenceMail, charge: Option<Arc<Charge>>) {
-        let (shard, bytes) = (home_shard(topic, self.shards()), mail.weight() + topic.len());
+        let (shard, bytes) = (self.home(topic), mail.weight() + topic.len());
         self.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail, charge));
     }
 
@@ -56,9 +61,7 @@ pub trait Mailboxes {
     /// Requests something about the history of a topic, from any thread.
     fn request_history(&self, request: HistoryRequest) {
         let shard = match &request {
-            HistoryRequest::Read(topic, ..) | HistoryRequest::Forget(topic, _) => {
-                home_shard(topic, self.shards())
-            }
+            HistoryRequest::Read(topic, ..) | HistoryRequest::Forget(topic, _) => self.home(topic),
             HistoryRequest::Topics(shard, ..) => usize::from(*shard),
         };
         self.post(shard, Mail::History(HistoryMail::Request(request)));

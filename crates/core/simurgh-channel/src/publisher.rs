@@ -12,31 +12,14 @@ use crate::id::ChannelId;
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::node_handle::{Audience, ToChannel};
-use crate::presence::home_shard;
 use simurgh_data::prelude::*;
-
-/// Where a broadcast goes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Destination {
-    /// The topic has a history: to this shard, its home, which numbers it and passes it on.
-    Home(usize),
-    /// To the cluster and to all shards of this node.
-    Everywhere,
-}
 
 /// What publishers need of a node.
 pub trait Publisher: Node {
-    /// Where a broadcast on a topic goes: for channels and all others.
-    fn destination(&self, topic: &str) -> Destination {
-        match self.has_history() && self.user_sockets().any(|it| it.keeps(topic)) {
-            true => Destination::Home(home_shard(topic, self.shards())),
-            false => Destination::Everywhere,
-        }
-    }
-
-    /// Whether a topic has a history.
+    /// Whether a topic has a history: then its home numbers broadcasts and passes them on, whoever
+    /// publishes. Others go to the cluster and to all shards of this node.
     fn keeps(&self, topic: &str) -> bool {
-        matches!(self.destination(topic), Destination::Home(_))
+        self.has_history() && self.user_sockets().any(|it| it.keeps(topic))
     }
 
     /// Sends a broadcast of this node to the other nodes.
@@ -141,7 +124,7 @@ pub trait Publisher: Node {
         callback: Option<KeptCallback>,
     ) -> Result<(), BroadcastError> {
         self.may_broadcast(&broadcast)?;
-        let (shard, weight) = (home_shard(broadcast.topic(), self.shards()), broadcast.weight());
+        let (shard, weight) = (self.home(broadcast.topic()), broadcast.weight());
         let kept_for = callback.map_or(KeptFor::Nobody, KeptFor::Caller);
         let keep = KeepRequest { broadcast, charge: None, sender: 0, client: 0, id, kept_for };
         self.post_weighed(shard, weight, Mail::History(HistoryMail::Keep(Box::new(keep))));
@@ -153,7 +136,7 @@ pub trait Publisher: Node {
     /// when far too much is in flight to the home a broadcast is dropped, and members receive a
     /// gap.
     fn post_kept(&self, topic: &str, what: FromEngine) {
-        let shard = home_shard(topic, self.shards());
+        let shard = self.home(topic);
         let bytes_max = self.config().mailbox_bytes_max.saturating_mul(4);
         let what = match what {
             FromEngine::Next(item) if item.mine.is_none() && self.charged(shard) > bytes_max => {

@@ -50,8 +50,7 @@ pub use envelope::{
     Flags, Header, Item, ItemPayload, Items, Kind, resent, stamped,
 };
 pub use history::{
-    HistoryConfig, HistoryCounts, HistoryEvent, HistoryItem, HistoryNotice, HistoryPosition,
-    StoreItem,
+    HistoryConfig, HistoryCounts, HistoryEvent, HistoryItem, HistoryNotice, StoreItem,
 };
 pub use interests::{InterestChanges, InterestCounts, Interests, InterestsConfig, Shards};
 pub use message::{Message, NAME_BYTES_MAX, SETTINGS_MAX, VERSION_BYTES_MAX};

@@ -51,11 +51,6 @@ impl<E> NameTable<E> {
         self.parts.iter().map(HashTable::capacity).sum()
     }
 
-    #[cfg(test)]
-    pub(crate) fn largest_part(&self) -> usize {
-        self.parts.iter().map(HashTable::len).max().unwrap_or_default()
-    }
-
     /// What stands for a name, as `is_it` knows.
     pub(crate) fn find(&self, name: &str, is_it: impl Fn(&E) -> bool) -> Option<&E> {
         // Hashing costs most of it.

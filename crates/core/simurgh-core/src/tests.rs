@@ -85,54 +85,11 @@ fn counters_are_described_in_the_order_of_their_fields() {
     assert_eq!(counter.value(), 1, "it wraps");
 }
 
-#[test]
-fn core_knows_its_shard() {
-    let node = Arc::new(TestNode::new(4, Config::default(), Vec::new()));
-    let metrics = Arc::<ShardMetrics>::default();
-    let core = Core::new(Arc::clone(&node), 3, Arc::clone(&metrics), 7);
-    assert_eq!((core.shard(), core.ended()), (3, 0));
-    assert_eq!(format!("{core:?}"), "Core { shard: 3, topics: 0, .. }");
-}
-
-#[test]
-fn socket_reports_its_state() {
-    let mut it = TestShard::new();
-    let key = it.joined(&["t", "u"]);
-    let socket = &mut it.out.peer(key).socket;
-    assert_eq!((socket.channels(), socket.user_socket(), socket.wire()), (2, 0, Wire::V2));
-    socket.lead_to(3, Wire::Values);
-    socket.enter(Phase::Ending, 9);
-    assert_eq!((socket.user_socket(), socket.wire()), (3, Wire::Values));
-    assert_eq!((socket.phase(), socket.last_heard()), (Phase::Ending, 9));
-    assert!(socket.state().is_none());
-    socket.heard(10);
-    assert_eq!(socket.last_heard(), 10);
-    for phase in [Phase::Head, Phase::Full, Phase::Connecting, Phase::Closing, Phase::Ending] {
-        socket.enter(phase, 0);
-        assert!(!socket.is_open());
-    }
-    for phase in [Phase::Open, Phase::Waiting] {
-        socket.enter(phase, 0);
-        assert!(socket.is_open());
-    }
-    let socket = Socket::new(Phase::Open, 999, NETWORK);
-    assert_eq!(socket.age_ticks(1000), (100, false), "it came in the unit before");
-    assert_eq!((socket.is_driven(), Socket::new(Phase::Open, 0, 0).is_driven()), (false, true));
-}
-
 /// The memory of many sockets is computed with these.
 #[test]
 fn records_have_their_documented_sizes() {
     assert_eq!((size_of::<Socket>(), SUBSCRIPTION_BYTES), (24, 64 + 16));
     assert_eq!(TOPIC_BYTES, size_of::<Topic<Delivery>>() + 100);
-}
-
-#[test]
-fn wire_has_a_serializer_or_not() {
-    use simurgh_proto::serializer::Serializer::{V1, V2};
-    assert_eq!([Wire::V1, Wire::V2].map(Wire::serializer), [Some(V1), Some(V2)]);
-    assert_eq!([Wire::Plain, Wire::Values].map(Wire::serializer), [None, None]);
-    assert_eq!([V1, V2].map(Wire::from), [Wire::V1, Wire::V2]);
 }
 
 /// It shows what a log needs, and none of the application's secrets.

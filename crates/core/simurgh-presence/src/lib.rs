@@ -70,7 +70,6 @@ mod held_leaves;
 mod meta;
 mod peers;
 mod phx_ref;
-mod slab;
 mod table;
 
 pub use delta::{Applied, Delta, Shared, Snapshot};

@@ -12,6 +12,7 @@ mod page;
 mod pages;
 pub mod prelude;
 mod shared;
+mod slab;
 mod slot_allocator;
 mod time;
 
@@ -19,5 +20,6 @@ pub use key::Key;
 pub use page::Page;
 pub use pages::Pages;
 pub use shared::{Run, Shared};
+pub use slab::{NIL, Slab};
 pub use slot_allocator::{PAGE_SLOTS, SlotAllocator};
 pub use time::{Next, Now};

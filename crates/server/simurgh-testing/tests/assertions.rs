@@ -311,11 +311,10 @@ fn refutations_end_early_if_nothing_can_arrive() {
     assert_push!(room, "late");
     let began = Instant::now();
     for _ in 0..20 {
-        refute_push!(room, "late");
+        refute_push!(room, "late", timeout_ms = 60_000);
     }
     let took = began.elapsed();
-    // One that waits takes 100 ms.
-    assert!(took < Duration::from_secs(1), "{took:?} for 20, with nothing under way");
+    assert!(took < Duration::from_secs(60), "{took:?} for 20, with nothing under way");
     // A task still runs: the refutation waits for it.
     room.push("later", json!({}));
     assert!(text(|| refute_push!(room, "late")).starts_with("a push \"late\" to socket 1"));

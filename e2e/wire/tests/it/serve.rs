@@ -49,7 +49,7 @@ fn publish(server: &Server, authorization: Option<&str>, body: &Value) -> Respon
 #[test]
 fn tsung_client_stays_connected_without_idle_timeout() {
     let forever = Server::serve().args("--idle-timeout off").start();
-    let limited = Server::serve().args("--idle-timeout 1s").start();
+    let limited = Server::serve().args("--idle-timeout 3s").start();
     let headers = [("host", "server_ip_address"), ("origin", "127.0.0.1")];
     let start = Instant::now();
     let mut clients = [&forever, &limited].map(|server| {
@@ -59,8 +59,8 @@ fn tsung_client_stays_connected_without_idle_timeout() {
         client
     });
     assert_eq!(clients[1].skip_to_close(), 1002);
-    assert!(start.elapsed() >= Duration::from_millis(900), "closed after {:?}", start.elapsed());
-    thread::sleep(Duration::from_secs(1));
+    assert!(start.elapsed() >= Duration::from_millis(2_900), "closed after {:?}", start.elapsed());
+    thread::sleep(Duration::from_secs(2));
     clients[0].send((), "2", LOBBY, "new:msg", json!({"user": "1", "body": "still here"}));
     next_of(&mut clients[0], "new:msg");
     assert_eq!(clients[0].recv().replied().response, json!({"msg": "still here"}));
@@ -227,7 +227,7 @@ fn server_listens_on_several_addresses() {
 /// SIGTERM: no new connections, all clients closed 1012 spread over the drain time, exit status 0.
 #[test]
 fn sigterm_starts_a_drain() {
-    let server = Server::serve().args("--drain-time 1s").start();
+    let server = Server::serve().args("--drain-time 4s").start();
     let clients: Vec<_> = (0..20)
         .map(|n| {
             let mut client = Client::open(&server, if n % 2 == 0 { Vsn::V1 } else { Vsn::V2 });
@@ -249,8 +249,8 @@ fn sigterm_starts_a_drain() {
     let times = || closed.iter().map(|(_, time)| *time);
     let (first, last) = (times().min().unwrap(), times().max().unwrap());
     assert!(last - first >= Duration::from_millis(400), "all at once: {first:?} to {last:?}");
-    assert!(last < Duration::from_secs(3), "the last after {last:?}");
-    let status = server.wait_exit(Duration::from_secs(3));
+    assert!(last < Duration::from_secs(20), "the last after {last:?}");
+    let status = server.wait_exit(Duration::from_secs(20));
     assert_eq!(status.code(), Some(0), "{status}");
 }
 

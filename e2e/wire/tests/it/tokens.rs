@@ -198,8 +198,8 @@ fn row_111_token_signed_by_phoenix_is_accepted() {
 #[test]
 fn row_112_a_socket_is_closed_when_its_token_expires() {
     let (server, _dir) = rooms();
-    let end = now() + 1;
-    let mut raw = Raw::websocket(server.addr(), &path(Vsn::V2, &sign(&claims(1))));
+    let end = now() + 3;
+    let mut raw = Raw::websocket(server.addr(), &path(Vsn::V2, &sign(&claims(3))));
     let close = raw.next_frame(Instant::now() + Duration::from_secs(20)).expect("a close frame");
     assert_eq!((close.close_code(), &close.payload[2..]), (3000, "token expired".as_bytes()));
     assert!(now() > end, "the second in which it expires is over");
@@ -214,7 +214,7 @@ fn row_113_fresh_token_of_the_same_subject_renews_the_socket() {
     both(|vsn| {
         let renewal = |claims: Value| json!({"access_token": sign(&claims)});
         let began = Instant::now();
-        let [mut renewed, mut foreign] = [1, 1].map(|s| connect(&server, vsn, &claims(s)));
+        let [mut renewed, mut foreign] = [3, 3].map(|s| connect(&server, vsn, &claims(s)));
         for client in [&mut renewed, &mut foreign] {
             client.join("own:7", json!({}));
         }
@@ -222,11 +222,11 @@ fn row_113_fresh_token_of_the_same_subject_renews_the_socket() {
         let eight = renewal(with(claims(60), "sub", json!("8")));
         foreign.ask("own:7", "access_token", eight, "error", reason("wrong_subject"));
         foreign.ask("own:7", "access_token", json!({}), "error", reason("missing"));
-        renewed.ask("own:7", "access_token", renewal(claims(4)), "ok", json!({}));
+        renewed.ask("own:7", "access_token", renewal(claims(6)), "ok", json!({}));
         assert_eq!(foreign.expect_close(), 3000);
         renewed.heartbeat();
         assert_eq!(renewed.expect_close(), 3000, "the fresh one expires, too");
-        assert!(began.elapsed() > Duration::from_secs(3), "{:?}", began.elapsed());
+        assert!(began.elapsed() > Duration::from_secs(5), "{:?}", began.elapsed());
     });
 }
 
@@ -242,7 +242,7 @@ fn row_114_join_may_have_its_own_token() {
         join_refused(&mut client, "own:8", json!({}), "unauthorized");
         join_refused(&mut client, "own:8", json!({"ticket": "x"}), "invalid");
         join_refused(&mut client, "own:9", ticket(60), "unauthorized");
-        let join_ref = client.join("own:8", ticket(1));
+        let join_ref = client.join("own:8", ticket(3));
         client.recv().expect_channel_error(&join_ref, "own:8");
         client.heartbeat();
         client.join("own:8", ticket(60));
@@ -264,7 +264,7 @@ fn row_115_long_poll_session_ends_when_its_token_expires() {
     assert_eq!(gauge("simurgh_sockets"), 2.0);
 
     // As the official client has it: its own params first, the session behind them.
-    let params = format!("&token={}", sign(&claims(1)));
+    let params = format!("&token={}", sign(&claims(3)));
     let mut poller = Poller::open(server.addr(), "/socket", &params, Vsn::V2);
     poller.join("own:7", json!({}));
     let began = Instant::now();

@@ -19,15 +19,6 @@ pub struct StoreItem<'a> {
     pub age: Option<Duration>,
 }
 
-/// The position of a stored broadcast.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct HistoryPosition {
-    /// The broker's number for its envelope.
-    pub seq: u64,
-    /// Its place in the envelope.
-    pub index: u16,
-}
-
 /// A stored broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryItem<'a> {
@@ -43,13 +34,6 @@ pub struct HistoryItem<'a> {
     pub mine: Option<u64>,
     /// The broadcast; with the excepted member only if this node published it.
     pub item: Item<'a>,
-}
-
-impl HistoryItem<'_> {
-    /// Its position.
-    pub const fn at(&self) -> HistoryPosition {
-        HistoryPosition { seq: self.seq, index: self.index }
-    }
 }
 
 /// An event of a followed topic.

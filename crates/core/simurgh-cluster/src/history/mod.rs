@@ -76,7 +76,7 @@ use simurgh_history::NotKept;
 
 pub use self::counts::HistoryCounts;
 pub(crate) use self::events::HistorySink;
-pub use self::events::{HistoryEvent, HistoryItem, HistoryPosition, StoreItem};
+pub use self::events::{HistoryEvent, HistoryItem, StoreItem};
 pub(crate) use self::store_queue::{Outgoing, Storing};
 pub(crate) use self::topic::TopicId;
 

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use crate::adapter::{Number, Received, Ticket};
 use crate::envelope::{Envelope, Header, Kind};
 use crate::subject::Bucket;
-use crate::table::{Named, Slot};
+use crate::table::Named;
+use simurgh_data::Slab;
 use simurgh_data::prelude::*;
 
 /// The most streams of a broker, each with its own numbers: by the first digit of buckets.
@@ -72,7 +73,7 @@ pub(crate) struct Topic {
     pub(super) is_suspect: bool,
 }
 
-const _: () = assert!(size_of::<Slot<Topic>>() <= 64);
+const _: () = assert!(Slab::<Topic>::SLOT_BYTES <= 64);
 
 impl Named for Topic {
     fn name(&self) -> &str {

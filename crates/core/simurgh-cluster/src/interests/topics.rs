@@ -2,10 +2,11 @@
 
 use super::shards::Mask;
 use crate::subject::Bucket;
-use crate::table::{Named, Slot, Table};
+use crate::table::{Named, Table};
+use simurgh_data::Slab;
 use simurgh_data::prelude::*;
 
-pub(super) use crate::table::NIL;
+pub(super) use simurgh_data::NIL;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
@@ -35,7 +36,7 @@ pub(super) struct Topic {
     pub(super) is_kept: bool,
 }
 
-const _: () = assert!(size_of::<Slot<Topic>>() <= 56);
+const _: () = assert!(Slab::<Topic>::SLOT_BYTES <= 56);
 
 impl Named for Topic {
     fn name(&self) -> &str {

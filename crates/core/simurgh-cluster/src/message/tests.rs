@@ -5,7 +5,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::envelope::Header;
-use crate::presence::ask_drafts;
 
 const ORIGIN: NodeId = NodeId(77);
 
@@ -69,30 +68,6 @@ proptest! {
         let bytes = encoded(hello.draft().unwrap());
         let envelope = Envelope::decode(&bytes).unwrap();
         prop_assert!(matches!(envelope.message(), Ok(Message::Hello(it)) if it == hello));
-    }
-
-    #[test]
-    fn arbitrary_payload_of_any_kind_is_rejected_or_decoded(
-        kind in prop::sample::select(&Kind::ALL[1..]),
-        payload in prop::collection::vec(prop_oneof![0..3u8, any::<u8>()], 0..120),
-    ) {
-        let has_none = matches!(kind, Kind::Bye | Kind::Forget);
-        let item = (!has_none).then_some(&payload[..]);
-        let bytes = Draft::with_payload(kind, ORIGIN, "", item).unwrap().numbered(1);
-        let envelope = Envelope::decode(&bytes).unwrap();
-        let again = match envelope.message() {
-            Ok(Message::Beat(beat)) => beat.draft(),
-            Ok(Message::Hello(hello)) => hello.draft(),
-            Ok(Message::Disconnect { number }) => Draft::disconnect(ORIGIN, "", number),
-            Ok(Message::Answer { number }) => Draft::answer(ORIGIN, number),
-            Ok(Message::Bye) => Draft::bye(ORIGIN),
-            Ok(Message::Forget) => Draft::forget(ORIGIN, ""),
-            Ok(Message::AskState(topics)) if !topics.is_empty() => {
-                ask_drafts(ORIGIN, topics).map(|mut drafts| drafts.remove(0))
-            }
-            _ => return Ok(()),
-        };
-        prop_assert_eq!(again.unwrap().numbered(1), bytes);
     }
 }
 

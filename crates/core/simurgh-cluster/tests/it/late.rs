@@ -1,8 +1,7 @@
 //! Messages that are missed, or arrive late, without a report: a partitioned broker, nodes that
 //! return, repeated envelopes.
 
-use simurgh_cluster::{Hello, delta_drafts, stamped};
-use simurgh_presence::{Meta, PhxRefs, Shared};
+use simurgh_cluster::{Hello, stamped};
 
 use super::*;
 
@@ -39,81 +38,6 @@ fn message_resent_by_a_node_that_left_arrives_once() {
     it.network.mend(0);
     assert_eq!(it.advance(5 * SECOND).take_broadcasts(1, "t"), ["1"]);
     assert!(it.node(1).cluster.counts().again > 0);
-}
-
-#[test]
-fn silent_node_is_asked_for_its_state_when_it_returns() {
-    let mut it = Simulation::new(2, 32);
-    it.presence(0, "t", ToPeers::Begin);
-    it.advance(12 * SECOND);
-    wants(&mut it, 1);
-    it.network.partition(&[&[0], &[1]]);
-    it.advance(20 * SECOND);
-    assert!(wants(&mut it, 1).is_empty());
-    it.network.heal();
-    assert_eq!(it.advance(5 * SECOND).node(0).heard.gone, []);
-    assert_eq!(wants(&mut it, 1), [1000]);
-}
-
-#[test]
-fn node_that_joins_right_after_the_link_is_asked_too() {
-    let mut it = Simulation::new(1, 33);
-    it.presence(0, "t", ToPeers::Begin);
-    it.network.reset(0);
-    while it.node(0).cluster.session() != Some(Session(2)) {
-        it.advance(MILLISECOND);
-    }
-    it.advance(20 * MILLISECOND);
-    let other = it.starts("a");
-    it.advance(2 * SECOND);
-    assert_eq!(wants(&mut it, other), [1000]);
-}
-
-#[test]
-fn suspended_process_requests_all_presence_states_again() {
-    let mut it = Simulation::new(2, 34);
-    it.presence(0, "t", ToPeers::Begin);
-    it.advance(2 * SECOND);
-    wants(&mut it, 1);
-    it.advance(8 * SECOND);
-    assert!(wants(&mut it, 1).is_empty());
-    it.now_ns += 8 * SECOND;
-    it.advance(SECOND);
-    assert_eq!(wants(&mut it, 1), [1000]);
-}
-
-#[test]
-fn presence_of_an_unknown_node_is_ignored() {
-    let mut it = Simulation::new(1, 35);
-    it.presence(0, "t", ToPeers::Begin);
-    it.advance(SECOND);
-    let owner = Owner(77);
-    let (prefix, mut adapter) = it.stranger(NodeId(owner.0));
-    let (phx_ref, meta) = (PhxRefs::new(owner).next(1), Meta::parse("{}").unwrap());
-    let entry = Shared { key: "k".into(), phx_ref, phx_ref_prev: None, meta, extra: None };
-    let delta = Delta { owner, from: 0, to: 1, joins: vec![entry], leaves: vec![] };
-    for draft in delta_drafts("t", &delta).unwrap() {
-        let to = prefix.topic(Space::Presence, "t");
-        adapter.publish(&to, stamped(draft.unnumbered(), 1)).unwrap();
-    }
-    it.advance(SECOND);
-    let heard = &it.node(0).heard.presence;
-    assert!(!heard.iter().any(|it| matches!(it.1, FromPeers::Delta(_))), "{heard:?}");
-    assert_eq!(it.node(0).cluster.counts().late, 1);
-}
-
-/// The nodes asked are reported, so that they can be asked again.
-#[test]
-fn asked_nodes_are_reported_on_a_repeated_request() {
-    let mut it = Simulation::new(3, 36);
-    it.presence(0, "t", ToPeers::Begin);
-    it.advance(SECOND);
-    let heard = &it.node(0).heard.presence;
-    let again = heard.iter().find_map(|(_, what)| match what {
-        FromPeers::RequestedAgain(nodes) => Some(nodes.to_vec()),
-        _ => None,
-    });
-    assert_eq!(again, Some(vec![Owner(1001), Owner(1002)]));
 }
 
 /// The state may be older than the request over the new link, and that request may be lost.

@@ -2,7 +2,7 @@
 
 use simurgh_channel::{
     Admission, Callback, Effect, Join, JoinFn, JoinKind, Kind, Node, Outcome, PARSED_BYTES_MAX,
-    Prepared, ShardChannel, TOPIC_BYTES_MAX, UserSocket,
+    Prepared, Publisher, ShardChannel, TOPIC_BYTES_MAX, UserSocket,
 };
 use simurgh_data::Key;
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
@@ -54,7 +54,7 @@ impl<N: Node> Core<N> {
                 && topic.len() > SHORT_TOPIC_BYTES
                 && topic.len() + self.channels.registry.topic_bytes(list) > TOPICS_BYTES_MAX);
         // Sockets within the process get no history.
-        let may_resume = wire != Wire::Values && self.channels.histories.keeps(&topic);
+        let may_resume = wire != Wire::Values && self.node.keeps(&topic);
         let resume = if joined.is_none() && list.channels() >= user_socket.channels_max {
             Err(session::TOO_MANY_CHANNELS)
         } else if is_too_long || is_long(join_ref.raw()) || is_long(msg_ref.raw()) {

@@ -81,13 +81,4 @@ mod tests {
         }
         assert_eq!(drain.step(0, 3_000_000_000), Step::End);
     }
-
-    #[test]
-    fn closes_per_turn_are_bounded_and_all_are_reached() {
-        let mut drain = Drain::new(Duration::ZERO, 1_000_000, 0);
-        assert_eq!(drain.step(1_000_000, 0), Step::Close(TURN));
-        assert_eq!(drain.step(999_872, 1), Step::Wait(EVERY - Duration::from_nanos(1)));
-        let late = nanoseconds(DRAIN_GRACE) + 1;
-        assert_eq!(drain.step(1, late), Step::End);
-    }
 }

@@ -109,10 +109,4 @@ mod tests {
         hibernation.end(1, 201);
         assert!(hibernation.take_released() && !hibernation.take_released());
     }
-
-    #[test]
-    fn clock_is_read_at_intervals() {
-        let mut hibernation = Hibernation::new(None);
-        assert_eq!((0..320).filter(|_| hibernation.is_stride()).count(), 10);
-    }
 }

@@ -147,21 +147,4 @@ mod tests {
         delivery.finish_pass(2, 0);
         assert!(delivery.log.is_empty());
     }
-
-    #[test]
-    fn bytes_are_withheld_while_most_readers_are_behind_or_one_lags() {
-        let mut delivery = Delivery::default();
-        for (behind, lagging, is_withheld) in
-            [(0, false, false), (2, false, false), (3, false, true), (1, true, true)]
-        {
-            publish(&mut delivery);
-            delivery.begin_pass();
-            (delivery.behind, delivery.lagging) = (behind, lagging);
-            let freed = delivery.finish_pass(4, 0);
-            assert_eq!(freed == 0, is_withheld, "{behind} of 4, lagging: {lagging}");
-            assert_eq!(delivery.withheld.take().is_some(), is_withheld);
-        }
-        delivery.one_less_behind();
-        assert!(!delivery.is_awaited(4));
-    }
 }

@@ -30,7 +30,7 @@ impl<N: Node> Histories<N> {
     /// A message of the broker about a topic; its weight was charged to this shard.
     pub(super) fn engine_message(&mut self, now: Now, topic: &str, what: FromEngine) {
         self.node.discharge(usize::from(self.shard), weight(&what) + topic.len());
-        let is_kept = self.keeps(topic);
+        let is_kept = self.kept.rule(topic).is_some();
         let Some(followed) = self.followed.as_mut().filter(|_| is_kept) else { return };
         let has_begun = self.kept.head(topic).is_some();
         match what {

@@ -93,12 +93,6 @@ impl<N: Node> Histories<N> {
         }
     }
 
-    /// Whether broadcasts on a topic are kept.
-    #[inline]
-    pub(crate) fn keeps(&self, topic: &str) -> bool {
-        self.kept.rule(topic).is_some()
-    }
-
     pub(crate) fn retention(&self, topic: &str) -> Option<Retention> {
         self.kept.rule(topic).map(|rule| rule.retention())
     }

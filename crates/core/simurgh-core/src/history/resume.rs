@@ -1,9 +1,7 @@
 //! Clients that resume: what they have missed is requested from their topic's home, and sent behind
 //! the join's reply.
 
-use simurgh_channel::{
-    Broadcast, HistoryMail, Kept, Mail, Missed, MissedRequest, Node, Requester, home_shard,
-};
+use simurgh_channel::{Broadcast, HistoryMail, Kept, Mail, Missed, MissedRequest, Node, Requester};
 use simurgh_data::{Key, Now, Run};
 use simurgh_history::{AT, GapReason, Position, RESUMED, Resume, Since, encode_resumed};
 use simurgh_proto::message::{Message, Payload};
@@ -76,7 +74,7 @@ impl<N: Node> Histories<N> {
             requester: Requester::Join(conn, ticket),
         };
         // A broker's messages are sent to this shard by mail, and the answer is in order with them.
-        if self.confirms(home_shard(topic, self.node.shards())) {
+        if self.confirms(self.node.home(topic)) {
             self.post_request(ask);
             return Recovery::Later { is_new: !is_proved };
         }
@@ -105,7 +103,7 @@ impl<N: Node> Histories<N> {
     }
 
     pub(super) fn post_request(&self, ask: MissedRequest) {
-        let home = home_shard(&ask.topic, self.node.shards());
+        let home = self.node.home(&ask.topic);
         self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 

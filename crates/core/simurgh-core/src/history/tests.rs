@@ -18,14 +18,7 @@ use crate::testing::*;
 use crate::wire::Wire;
 use crate::*;
 
-/// Two shards, of which the second has no members and keeps its part of the topics.
-struct Node {
-    test_shard: TestShard,
-    other: Core<TestNode>,
-    out: TestSockets,
-    here: String,
-    there: String,
-}
+type Node = TwoShards;
 
 impl Node {
     fn running(channel: Scripted) -> Self {
@@ -37,31 +30,7 @@ impl Node {
     }
 
     fn on(config: Config, channel: Scripted, rule: HistoryRule) -> Self {
-        let user_sockets = vec![keeping(channel, rule)];
-        let test_shard = TestShard::with_node(TestNode::new(2, config, user_sockets));
-        let other = Core::new(Arc::clone(&test_shard.node), 1, Arc::default(), 7);
-        let (here, there) = (topic_at(0), topic_at(1));
-        Self { test_shard, other, out: TestSockets::default(), here, there }
-    }
-
-    fn settles(&mut self) {
-        for _ in 0..10 {
-            self.takes_turns();
-            self.test_shard.core.channels().go_on_replaying(&mut self.test_shard.out);
-        }
-        self.test_shard.fans_out();
-        let under_way = self.test_shard.node.log().bytes.clone();
-        assert_eq!(under_way[0], 0, "what was charged is given back");
-    }
-
-    fn takes_turns(&mut self) {
-        self.home_turn();
-        self.test_shard.handles_mail();
-    }
-
-    fn home_turn(&mut self) {
-        let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
-        mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
+        Self::new(TestNode::new(2, config, vec![keeping(channel, rule)]))
     }
 
     fn joins(&mut self, wire: Wire, topic: &str, params: &str) -> (Key, Vec<String>) {
@@ -74,21 +43,9 @@ impl Node {
     }
 
     fn sends(&mut self, key: Key, topic: &str, event: &str, payload: &str) -> Vec<String> {
-        let wire = self.test_shard.out.peer(key).socket.wire();
-        let text = match wire {
-            Wire::V1 => {
-                let refs = r#""ref":"1","join_ref":"1""#;
-                format!(r#"{{"topic":"{topic}","event":"{event}","payload":{payload},{refs}}}"#)
-            }
-            _ => format!(r#"["1","1","{topic}","{event}",{payload}]"#),
-        };
-        self.test_shard.sends(key, &text);
+        self.writes(key, topic, event, payload);
         self.settles();
         self.receives(key)
-    }
-
-    fn receives(&mut self, key: Key) -> Vec<String> {
-        self.test_shard.receives(key)
     }
 
     fn settled_events(&mut self, key: Key) -> Vec<String> {
@@ -128,10 +85,6 @@ impl Node {
 
     fn says(&mut self, speaker: Key, topic: &str, all: std::ops::Range<u64>) {
         all.for_each(|n| _ = self.broadcasts(speaker, topic, n));
-    }
-
-    fn advances(&mut self, time: Duration) {
-        advance_both(&mut self.test_shard, &mut self.other, &mut self.out, time);
     }
 }
 

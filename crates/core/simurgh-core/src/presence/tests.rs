@@ -509,23 +509,3 @@ fn list_instead_of_a_long_diff_follows_an_empty_list() {
     assert!(texts[1].contains(r#""stays":{"metas""#), "{texts:?}");
     assert_eq!(texts.len(), 2);
 }
-
-/// Memory is freed with the last entry, but the used refs are remembered.
-#[test]
-fn phx_refs_are_not_reused_after_the_last_presence() {
-    let mut it = test_shard(PresenceConfig::default());
-    let (asked, answers) = std::sync::mpsc::channel();
-    for _ in 0..2 {
-        let key = it.joined(&["t"]);
-        sends(&mut it, key, "track", r#""a""#);
-        let asked = asked.clone();
-        it.node.list_presences("t", Box::new(move |list| drop(asked.send(list.json))));
-        it.handles_mail();
-        it.disconnects(key);
-        it.handles_mail();
-        it.core.tick(&mut it.out);
-        assert!(it.core.presences().topics == 0, "all within one microsecond");
-    }
-    let lists: Vec<String> = answers.try_iter().collect();
-    assert_ne!(lists[0], lists[1]);
-}

@@ -244,36 +244,6 @@ mod tests {
     use super::super::model::Nothing;
     use super::*;
 
-    fn topic(members: u32) -> (Topics<Nothing>, TopicId) {
-        let mut topics = Topics::new(7);
-        let id = topics.open("rooms:lobby");
-        let topic = topics.get_mut(id).unwrap();
-        for n in 0..members {
-            let member = Member::new(Key { slot: n, generation: 0 }, n, 0, 0);
-            assert!(topic.push(member).is_ok());
-        }
-        (topics, id)
-    }
-
-    #[test]
-    fn removing_keeps_visited_before_the_hand_and_the_rest_behind() {
-        for hand in 0..=6 {
-            for at in 0..6 {
-                let (mut topics, id) = topic(6);
-                let topic = topics.get_mut(id).unwrap();
-                topic.next = hand;
-                let mut places: Vec<u32> = (0..6).collect();
-                topic.remove(at, |member, to| places[member.membership() as usize] = to);
-                assert_eq!(topic.len(), 5);
-                for n in (0..6).filter(|&n| n != at) {
-                    let place = places[n] as usize;
-                    assert_eq!(topic.member_at(place).unwrap().membership() as usize, n);
-                    assert_eq!(place < topic.next, n < hand, "hand {hand}, at {at}, member {n}");
-                }
-            }
-        }
-    }
-
     #[test]
     fn topics_are_found_reused_and_removed() {
         let mut topics = Topics::<Nothing>::new(0);
@@ -283,23 +253,6 @@ mod tests {
         assert_eq!(topics.find("a"), None);
         assert_eq!(topics.open("b"), first);
         assert_eq!((topics.len(), topics.slots()), (1, 1));
-    }
-
-    #[test]
-    fn topic_stays_while_it_has_members_or_broadcasts_in_flight() {
-        let (mut topics, id) = topic(1);
-        topics.close_if_empty(id);
-        assert_eq!(topics.len(), 1, "it has a member");
-        let it = topics.get_mut(id).unwrap();
-        it.remove(0, |_, _| panic!("nobody is left to be moved"));
-        it.deliveries.is_busy = true;
-        topics.close_if_empty(id);
-        assert!(!topics.shrink(0), "something is under way");
-        assert_eq!(topics.len(), 1, "something is under way");
-        topics.get_mut(id).unwrap().deliveries.is_busy = false;
-        assert!(topics.shrink(0), "the table had room for one");
-        topics.close_if_empty(id);
-        assert_eq!(topics.len(), 0);
     }
 
     /// Otherwise names could be chosen that all collide.

@@ -62,17 +62,76 @@ pub(crate) fn talking() -> Scripted {
     })
 }
 
-/// Time passes on both shards of a node, which then have four turns each.
-pub(crate) fn advance_both(
-    shard: &mut TestShard,
-    other: &mut Core<TestNode>,
-    out: &mut TestSockets,
-    time: Duration,
-) {
-    shard.advances(time);
-    out.turn_ns = shard.out.turn_ns;
-    for _ in 0..4 {
-        shard.core.tick(&mut shard.out);
-        other.tick(out);
+/// A node of two shards: the first has all members, the second is the home of half of the topics.
+pub(crate) struct TwoShards {
+    pub(crate) test_shard: TestShard,
+    pub(crate) other: Core<TestNode>,
+    pub(crate) out: TestSockets,
+    /// The first topics with their homes on the first and on the second shard.
+    pub(crate) here: String,
+    pub(crate) there: String,
+}
+
+impl TwoShards {
+    pub(crate) fn new(node: TestNode) -> Self {
+        let test_shard = TestShard::with_node(node);
+        let other = Core::new(Arc::clone(&test_shard.node), 1, Arc::default(), 7);
+        let (here, there) = (topic_at(0), topic_at(1));
+        Self { test_shard, other, out: TestSockets::default(), here, there }
+    }
+
+    /// The core of a topic's home.
+    pub(crate) fn home_of(&self, topic: &str) -> &Core<TestNode> {
+        if topic == self.here { &self.test_shard.core } else { &self.other }
+    }
+
+    /// The second shard handles its mail.
+    pub(crate) fn home_turn(&mut self) {
+        let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
+        mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
+    }
+
+    pub(crate) fn takes_turns(&mut self) {
+        self.home_turn();
+        self.test_shard.handles_mail();
+    }
+
+    pub(crate) fn settles(&mut self) {
+        for _ in 0..10 {
+            self.takes_turns();
+            self.test_shard.core.channels().go_on_replaying(&mut self.test_shard.out);
+            self.other.channels().go_on_replaying(&mut self.out);
+        }
+        self.test_shard.fans_out();
+        // Broadcasts on their way to a broker stay charged.
+        if self.test_shard.node.cluster().is_none() {
+            assert_eq!(self.test_shard.node.charged(0), 0, "what was charged is given back");
+        }
+    }
+
+    /// A client sends this, which is not handled further yet.
+    pub(crate) fn writes(&mut self, key: Key, topic: &str, event: &str, payload: &str) {
+        let text = match self.test_shard.out.peer(key).socket.wire() {
+            Wire::V1 => {
+                let refs = r#""ref":"1","join_ref":"1""#;
+                format!(r#"{{"topic":"{topic}","event":"{event}","payload":{payload},{refs}}}"#)
+            }
+            _ => format!(r#"["1","1","{topic}","{event}",{payload}]"#),
+        };
+        self.test_shard.sends(key, &text);
+    }
+
+    pub(crate) fn receives(&mut self, key: Key) -> Vec<String> {
+        self.test_shard.receives(key)
+    }
+
+    /// Time passes on both shards, which then have four turns each.
+    pub(crate) fn advances(&mut self, time: Duration) {
+        self.test_shard.advances(time);
+        self.out.turn_ns = self.test_shard.out.turn_ns;
+        for _ in 0..4 {
+            self.test_shard.core.tick(&mut self.test_shard.out);
+            self.other.tick(&mut self.out);
+        }
     }
 }

@@ -94,7 +94,7 @@ fn histories_return_a_kept_broadcast_to_a_client_that_resumes() {
     let node = Arc::new(TestNode::new(1, Config::default(), vec![user_socket]));
     let out = TestSockets::default();
     let mut histories = Histories::new(node, Arc::default(), 0, 7);
-    assert!(histories.keeps("t") && !histories.confirms(0));
+    assert!(histories.retention("t").is_some() && !histories.confirms(0));
     let resume = |text: &str| Resume::parse(text).unwrap().unwrap();
     let key = Key { slot: 0, generation: 0 };
     let join = |histories: &mut Histories<TestNode>, json: &str| match histories.join(

@@ -6,6 +6,7 @@ use core::mem;
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
+use simurgh_data::{NIL, Slab};
 
 use super::peers::Peer;
 use super::{
@@ -14,7 +15,6 @@ use super::{
 };
 use crate::meta::{Extra, Meta};
 use crate::phx_ref::PhxRef;
-use crate::slab::{NIL, Slab};
 
 #[derive(Debug, Default)]
 pub(super) struct Aside {
@@ -166,7 +166,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         if aside.is_empty() {
             self.aside = None;
         }
-        if self.entries.len() == 0 && self.keys.len() == 0 {
+        if self.entries.is_empty() && self.keys.is_empty() {
             (self.entries, self.keys) = (Slab::new(), Slab::new());
             return;
         }
@@ -184,7 +184,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
             aside.index = None;
             extras = mem::take(&mut aside.extras);
         }
-        for (old, key) in keys.into_iter() {
+        for (old, key) in keys.into_records() {
             let mut at = key.first;
             let key = self.keys.insert(Key { first: NIL, last: NIL, ..key });
             self.index_key(key);

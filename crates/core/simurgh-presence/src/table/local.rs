@@ -2,13 +2,13 @@
 use core::hash::Hash;
 use core::{iter, mem};
 
+use simurgh_data::NIL;
 use thiserror::Error;
 
 use super::aside::Journal;
 use super::{Entry, Table, Whose};
 use crate::meta::Meta;
 use crate::phx_ref::PhxRef;
-use crate::slab::NIL;
 
 /// The member has an entry under this key; [`Table::update`] changes it. An application error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -17,11 +17,11 @@ use core::mem;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+use simurgh_data::{NIL, Slab};
 
 use self::aside::{Aside, Index, Left, spread};
 use crate::meta::Meta;
 use crate::phx_ref::{Owner, PhxRef};
-use crate::slab::{NIL, Slab, Slot};
 
 pub use self::local::{AlreadyTracked, NotTracked};
 pub use self::peers::QUEUED_DELTAS_MAX;
@@ -80,8 +80,8 @@ struct Key {
 }
 
 // Budgets: 150 bytes for an entry with its key, and 250 for a topic of one entry, table included.
-const _: () = assert!(size_of::<Slot<Entry<u64>>>() == 80);
-const _: () = assert!(size_of::<Slot<Key>>() == 32);
+const _: () = assert!(Slab::<Entry<u64>>::SLOT_BYTES == 80);
+const _: () = assert!(Slab::<Key>::SLOT_BYTES == 32);
 const _: () = assert!(size_of::<Table<u64>>() <= 104);
 
 /// The presences of one topic, as one node has them. `M` identifies a member of this node: whatever

@@ -5,13 +5,13 @@ use core::mem;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use simurgh_data::NIL;
 
 use super::aside::{Changes, Left};
 use super::{Entry, Table, Whose};
 use crate::delta::{Delta, Shared, Snapshot};
 use crate::diff::{Change, ChangedMeta, Diff};
 use crate::phx_ref::PhxRef;
-use crate::slab::NIL;
 
 /// The states that a diff may end, with their fates and the refs they replaced.
 type Leaving = HashMap<PhxRef, (Fate, PhxRef), FixedState>;

@@ -4,12 +4,12 @@ use core::fmt;
 use core::hash::Hash;
 
 use hashbrown::HashSet;
+use simurgh_data::NIL;
 
 use super::{Entry, Key, Table, Whose};
 use crate::encode;
 use crate::meta::{Extra, Meta};
 use crate::phx_ref::{Owner, PhxRef};
-use crate::slab::NIL;
 
 /// One key that has entries.
 pub struct Presence<'a, M> {
@@ -161,7 +161,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
 
     /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
-        self.entries.len() == 0
+        self.entries.is_empty()
     }
 
     /// Keys that have entries. Looks at those that have changed since the last diff.

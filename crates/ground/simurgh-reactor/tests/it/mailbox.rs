@@ -71,10 +71,11 @@ fn turn_end_runs_again_at_its_requested_time() {
     let server = Server::start(1, false, &Config::default());
     let turns = |server: &Server| server.shards[0].stats().read().turns;
     server.ask(|probe, _| probe.next = Next::After(Duration::from_millis(5)));
-    let before = turns(&server);
+    let (before, since) = (turns(&server), std::time::Instant::now());
     std::thread::sleep(Duration::from_millis(300));
     let passed = turns(&server) - before;
-    assert!((10..=75).contains(&passed), "{passed} turns of 5 ms in 300 ms");
+    let most = since.elapsed().as_millis() as u64 / 4;
+    assert!((1..=most).contains(&passed), "{passed} turns of 5 ms, at most {most}");
     server.ask(|probe, _| probe.next = Next::Idle);
     std::thread::sleep(Duration::from_millis(250));
     let before = turns(&server);

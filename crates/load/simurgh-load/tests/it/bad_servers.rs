@@ -260,7 +260,7 @@ fn end_of_stream_during_a_think_time_is_reported() {
     let steps = "steps = [{ connect = \"/\" }, { think = \"20s\" }]";
     let ran = run(&of(server.addr, USERS, "raw", SHORT, steps));
     all_fail(&ran, E::EndOfStream);
-    assert!(ran.took < Duration::from_secs(10), "{}", ran.text());
+    assert!(ran.took < Duration::from_secs(15), "{}", ran.text());
 }
 
 #[test]
@@ -344,19 +344,19 @@ fn run_ends_in_time_during_an_endless_flood() {
     ran.errors_are(&[]);
     ran.users_are(4, 0);
     assert_eq!(ran.ending, Ending::Duration);
-    assert!(ran.took < Duration::from_secs(8), "{}", ran.text());
+    assert!(ran.took < Duration::from_secs(20), "{}", ran.text());
 }
 
 #[test]
 fn server_that_reads_nothing_stalls_sending() {
     // Users send without waiting until the buffers of the kernel and then of this tool are full.
-    let server = after_upgrade(|_peer| thread::sleep(Duration::from_secs(20)));
+    let server = after_upgrade(|_peer| thread::sleep(Duration::from_secs(90)));
     let body = "x".repeat(64 << 10);
     let steps = format!(
         "steps = [{{ connect = \"/\" }}, {{ loop = \"forever\", every = \"1ms\", steps = \
          [{{ send = \"{body}\" }}] }}]"
     );
-    let ran = run(&of(server.addr, 3, "raw", "duration = \"15s\"", &steps));
+    let ran = run(&of(server.addr, 3, "raw", "duration = \"80s\"", &steps));
     ran.errors_are(&[(E::SendStalled, 3)]);
     ran.users_are(0, 3);
     assert_eq!(ran.ending, Ending::Finished);

@@ -66,7 +66,7 @@ fn restarted_server_gets_all_its_users_back() {
          {{ join = \"b:{{{{user_id}}}}\" }}, \
          {{ receive = \"end\" }}]"
     );
-    let ran = run_with(&of(addr, USERS as u32, "phoenix", "duration = \"6s\"", &steps), 2);
+    let ran = run_with(&of(addr, USERS as u32, "phoenix", "duration = \"15s\"", &steps), 2);
     drop(killer.join().unwrap());
     assert_eq!(ran.ending, Ending::Duration);
     // Users that stay to the end have finished.

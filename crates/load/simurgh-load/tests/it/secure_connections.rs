@@ -159,8 +159,8 @@ fn close_notify_ends_a_stream_like_a_fin() {
         stream.write_all(peer.switch().as_bytes()).unwrap();
         close_notify(stream);
     });
-    let ran = users("wss", &server, tls, "{ connect = \"/\" }, { receive = \"2s\" }");
+    let ran = users("wss", &server, tls, "{ connect = \"/\" }, { receive = \"60s\" }");
     ran.errors_are(&[(E::EndOfStream, USERS)]);
     ran.users_are(0, USERS);
-    assert!(ran.took.as_millis() < 2_000, "{:?}", ran.took);
+    assert!(ran.took.as_secs() < 30, "{:?}", ran.took);
 }

@@ -50,7 +50,7 @@ pub struct Surveyed<T> {
     /// The greatest hashes of the names of topics with members, at most [`SAMPLE`]: to count topics
     /// with members on several shards once.
     pub sample: Vec<u64>,
-    /// Time that the walk took of the shard.
+    /// CPU time that the walk took of the shard.
     pub busy: Duration,
 }
 

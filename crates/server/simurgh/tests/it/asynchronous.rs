@@ -310,7 +310,7 @@ fn handlers_can_await_a_database() {
 #[test]
 fn joins_and_connects_are_decided_by_async_functions() {
     let mut it = Stage::with(|builder| {
-        builder.configure(|config| config.decision_timeout = Duration::from_millis(300))
+        builder.configure(|config| config.decision_timeout = Duration::from_secs(2))
     });
     let refused = |status, body: &str| Err(DriverError::Refused { status, body: body.into() });
     assert_eq!(it.driver.connect("/socket", json!({})), refused(403, "no token"));
@@ -370,7 +370,7 @@ fn payload_of_the_wrong_type_gets_an_error_reply() {
 #[test]
 fn undecided_connect_is_refused_in_time_and_a_panic_at_once() {
     let mut it = Stage::with(|builder| {
-        builder.configure(|config| config.decision_timeout = Duration::from_millis(300))
+        builder.configure(|config| config.decision_timeout = Duration::from_secs(2))
     });
     let mut refused = |token: &str| match it.driver.connect("/socket", json!({"token": token})) {
         Err(DriverError::Refused { status, body }) => (status, body),
@@ -380,7 +380,7 @@ fn undecided_connect_is_refused_in_time_and_a_panic_at_once() {
     let began = Instant::now();
     assert_eq!(refused("never"), (503, "".into()));
     let took = began.elapsed();
-    assert!((Duration::from_millis(300)..Duration::from_secs(5)).contains(&took), "{took:?}");
+    assert!((Duration::from_secs(2)..Duration::from_secs(20)).contains(&took), "{took:?}");
     let counted = |name| it.metric(name);
     assert_eq!(counted("errors_decision_timeout"), 1);
     assert_eq!((counted("errors_callback_panic"), counted("sockets")), (1, 0));
@@ -403,12 +403,12 @@ fn panic_in_an_async_join_gets_a_reply_and_keeps_the_socket() {
 #[test]
 fn endless_handler_delays_only_its_channel() {
     let mut it = Stage::with(|builder| {
-        builder.configure(|config| config.decision_timeout = Duration::from_millis(100))
+        builder.configure(|config| config.decision_timeout = Duration::from_secs(1))
     });
     let (socket, other) = (it.joined("room:1"), it.joined("room:1"));
     it.driver.push(socket, "room:1", "wait", json!({})).unwrap();
     it.hears_until("waits");
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_secs(3));
     assert_eq!(it.asks(other, "now", json!("other")), r#"ok "other""#);
     assert_eq!((it.metric("errors_decision_timeout"), it.metric("channels")), (0, 2));
     it.driver.leave(socket, "room:1").unwrap();
@@ -520,7 +520,7 @@ fn thousand_messages_queue_behind_a_handler_without_loss() {
 #[test]
 fn endless_handler_ends_its_channel_when_its_queue_is_full() {
     let mut it = Stage::with(|builder| {
-        builder.configure(|config| config.decision_timeout = Duration::from_millis(300))
+        builder.configure(|config| config.decision_timeout = Duration::from_secs(2))
     });
     let socket = it.joined("room:1");
     it.driver.push(socket, "room:1", "wait", json!({})).unwrap();

@@ -100,7 +100,7 @@ fn request_in_progress_gets_its_response_during_a_drain() {
 #[test]
 fn drain_closes_keep_alive_connections_and_refuses_new_ones() {
     // The socket stays open until its turn in the drain.
-    let server = server(Duration::from_secs(2));
+    let server = server(Duration::from_secs(6));
     let (mut early, mut late) = (server.raw(), server.raw());
     for raw in [&mut early, &mut late] {
         assert_eq!(ask(raw, "/").answer().header("connection"), None);

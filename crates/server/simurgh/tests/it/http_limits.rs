@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::raw::Raw;
-use crate::support::{Client, metrics, start, until, without_channels};
+use crate::support::{Client, WAIT_MAX, metrics, start, until, without_channels};
 use simurgh::Endpoint;
 use simurgh::axum::Router;
 use simurgh::axum::body::{Body, Bytes};
@@ -13,6 +13,9 @@ use simurgh::http::HttpConfig;
 
 const OK: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 const SHORT: Duration = Duration::from_millis(300);
+/// Of a server whose client is in time, however busy the machine is.
+const LONG: Duration = Duration::from_secs(3);
+const LONGER: Duration = Duration::from_millis(3_500);
 /// The limit for what follows it.
 const SOON: Duration = Duration::from_secs(5);
 
@@ -156,8 +159,8 @@ fn stalled_body_gets_408() {
 #[test]
 fn body_below_the_minimum_rate_gets_408() {
     let server = server(|http| {
-        http.body_timeout = SHORT;
-        http.body_rate_min = 1_000;
+        http.body_timeout = LONG;
+        http.body_rate_min = 100;
     });
     let head = "POST /length HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n";
     // 100 bytes every 50 ms are 2,000 a second; one byte is 20.
@@ -176,10 +179,9 @@ fn body_below_the_minimum_rate_gets_408() {
 
 #[test]
 fn unread_response_closes_the_connection() {
-    let server = server(|http| http.write_timeout = SHORT);
+    let server = server(|http| http.write_timeout = LONG);
     let mut raw = connect(&server);
     raw.send("GET /large HTTP/1.1\r\nhost: a\r\n\r\n");
-    std::thread::sleep(SHORT * 2);
     let asker = "simurgh_http_connections{listener=\"main\"} 1\n";
     until("it is cut", || metrics(&server).contains(asker));
     let received = raw.count_until_the_end();
@@ -193,15 +195,13 @@ fn unread_response_closes_the_connection() {
 
 #[test]
 fn unused_connection_is_closed() {
-    let server = server(|http| http.idle_timeout = SHORT);
+    let server = server(|http| http.idle_timeout = LONG);
     let mut raw = connect(&server);
     for _ in 0..4 {
         assert_eq!(raw.send(OK).answer().status, 200);
-        std::thread::sleep(SHORT / 2);
+        std::thread::sleep(Duration::from_millis(900));
     }
-    let began = Instant::now();
-    assert!(raw.is_closed_within(SOON), "without a word");
-    assert!(began.elapsed() < SOON);
+    assert!(raw.is_closed_within(WAIT_MAX), "without a word");
 }
 
 #[test]
@@ -265,15 +265,15 @@ fn upgraded_connections_free_their_places() {
 #[test]
 fn slow_handler_does_not_time_out_the_client() {
     let slow = |body: Bytes| async move {
-        tokio::time::sleep(SHORT * 3).await;
+        tokio::time::sleep(LONGER).await;
         format!("{} bytes\n", body.len())
     };
     let router = Router::new().route("/slow", post(slow));
     let server = start(Endpoint::builder().http(router).configure(|config| {
-        config.http.body_timeout = SHORT;
-        config.http.head_timeout = SHORT;
-        config.http.idle_timeout = SHORT;
-        config.http.write_timeout = SHORT;
+        config.http.body_timeout = LONG;
+        config.http.head_timeout = LONG;
+        config.http.idle_timeout = LONG;
+        config.http.write_timeout = LONG;
     }));
     let mut raw = connect(&server);
     let request = "POST /slow HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello";
@@ -287,16 +287,16 @@ fn slow_handler_does_not_time_out_the_client() {
 fn silent_response_stream_is_not_idle() {
     let parts = || async {
         let parts = futures_util::stream::unfold(0, |part| async move {
-            tokio::time::sleep(SHORT * 3).await;
+            tokio::time::sleep(LONGER).await;
             (part < 2).then(|| (Ok::<_, std::io::Error>(format!("part {part}\n")), part + 1))
         });
         Body::from_stream(parts)
     };
     let router = Router::new().route("/parts", get(parts));
     let server = start(Endpoint::builder().http(router).configure(|config| {
-        config.http.head_timeout = SHORT;
-        config.http.idle_timeout = SHORT;
-        config.http.write_timeout = SHORT;
+        config.http.head_timeout = LONG;
+        config.http.idle_timeout = LONG;
+        config.http.write_timeout = LONG;
     }));
     let mut raw = connect(&server);
     assert_eq!(

@@ -423,7 +423,7 @@ fn long_polling_is_enabled_per_user_socket() {
         .socket(off)
         .socket(tenants.channel(ChannelRoute::on_shard("room:*", join)));
     let endpoint = start(builder.configure(|config| {
-        config.decision_timeout = Duration::from_millis(300);
+        config.decision_timeout = Duration::from_secs(2);
     }));
     let mut raw = Raw::connect(endpoint.addresses()[0]);
     for target in ["/off/longpoll", "/sockets/longpoll", "/sockets/acme/longpoll/x", "/longpoll"] {

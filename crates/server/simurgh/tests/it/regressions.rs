@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::support::raw::Raw;
-use crate::support::{Client, WAIT_MAX, metric, start};
+use crate::support::{Client, WAIT_MAX, metric, start, until};
 use serde_json::{Value, json};
 use simurgh::{
     Builder, ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
@@ -243,8 +243,7 @@ fn socket_closed_during_a_pending_join_frees_its_bytes() {
     endpoint.disconnect("me").unwrap();
     assert_eq!(client.recv_close(), 1001);
     drop(client);
-    std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(metric(&endpoint, "simurgh_inbound_bytes"), 0);
+    until("its bytes are free", || metric(&endpoint, "simurgh_inbound_bytes") == 0);
 }
 
 /// A drain sent a WebSocket close frame to a client before its upgrade was answered.
@@ -256,7 +255,7 @@ fn a_drain_answers_a_pending_connect_in_http() {
         upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n\
         sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     raw.send(request);
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_secs(1));
     endpoint.handle().drain();
     assert_eq!(raw.answer().status, 503);
 }
@@ -310,5 +309,5 @@ fn last_broadcast_of_an_idle_socket_is_sent_at_once() {
     idle.join("rooms:a");
     assert_eq!(member.recv()[3], "left");
     let took = ended.recv().unwrap().elapsed();
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
 }

@@ -239,7 +239,7 @@ fn log_is_flushed_before_a_second_signal_ends_the_process() {
     let mut client = server.client();
     client.expect_quiet();
     server.signal("TERM");
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_secs(2));
     server.signal("TERM");
     let (status, log) = server.ended();
     assert_eq!(status.code(), Some(143), "{log}");
@@ -255,7 +255,7 @@ fn second_signal_exits_at_once_with_the_signal_number() {
         clients.iter_mut().for_each(|client| client.expect_quiet());
         server.signal(signal);
         // After the first was handled: two pending signals of a kind are merged.
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_secs(2));
         server.signal(signal);
         let (status, log) = server.ended();
         assert_eq!((status.code(), &*log), (Some(code), ""));

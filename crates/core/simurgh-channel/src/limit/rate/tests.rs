@@ -117,28 +117,4 @@ proptest! {
             }
         }
     }
-
-    /// In any period no more than the burst and what is restored in it is let through, however
-    /// greedily tokens are taken.
-    #[test]
-    fn admitted_count_never_exceeds_burst_plus_refill(
-        rate in any_rate(), waits in prop::collection::vec(0_u64..5_000_000_000, 1..60)
-    ) {
-        let (mut bucket, mut now, mut let_through) = (Bucket::default(), 7, 0_u128);
-        for wait in waits {
-            now += wait;
-            // All tokens that are there; by halves, for a million is too many to take one by one.
-            let mut part = rate.burst();
-            while part > 0 {
-                match bucket.less(&rate, part, now) {
-                    Ok(less) => (bucket, let_through) = (less, let_through + u128::from(part)),
-                    Err(_) => part /= 2,
-                }
-            }
-            let elapsed = u128::from(now - 7);
-            let back = elapsed * u128::from(rate.count) / u128::from(rate.period_ns);
-            prop_assert!(let_through <= u128::from(rate.burst()) + back);
-            prop_assert!(bucket.less(&rate, 1, now).is_err(), "not one is left");
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use simurgh_history::{NotKept, StoredAt};
+use simurgh_history::{NotKept, Place, StoredAt};
 
 use super::log::{Checked, SeenEvent, Stored, check};
 use super::*;
@@ -227,11 +227,11 @@ impl Scenario {
         }
         let seq = entry.number.seq;
         if envelope.header.kind == Kind::Forget {
-            of.insert(HistoryPosition { seq, index: 0 }, None);
+            of.insert(Place::new(seq), None);
         }
         for (index, item) in (0..).zip(envelope.items()) {
             let text = String::from_utf8(item.payload.data().into()).unwrap();
-            of.insert(HistoryPosition { seq, index }, Some(text));
+            of.insert(Place { seq, item: index }, Some(text));
         }
     }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
 
-// From the root, so that tests outside of the crate can have this file as well.
-use crate::{HistoryEvent, HistoryItem, HistoryPosition, ItemPayload};
+use simurgh_history::Place;
+
+use crate::{HistoryEvent, HistoryItem, ItemPayload};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    pub(crate) at: HistoryPosition,
+    pub(crate) at: Place,
     pub(crate) text: String,
     pub(crate) mine: Option<u64>,
     pub(crate) at_ms: u64,
@@ -19,7 +20,7 @@ pub(crate) enum SeenEvent {
     Begun { epoch: u64, floor: u64, purged: u64, head: u64, messages: Vec<Message> },
     Next(Message),
     Gap(u64),
-    Purged(HistoryPosition),
+    Purged(Place),
     Unknown,
     Unavailable,
     Known,
@@ -36,9 +37,7 @@ impl SeenEvent {
             }
             HistoryEvent::Next(item) => Self::Next(message(item)),
             HistoryEvent::Gap { through } => Self::Gap(*through),
-            HistoryEvent::Purged { seq, index } => {
-                Self::Purged(HistoryPosition { seq: *seq, index: *index })
-            }
+            HistoryEvent::Purged { seq, index } => Self::Purged(Place { seq: *seq, item: *index }),
             HistoryEvent::Unknown => Self::Unknown,
             HistoryEvent::Unavailable => Self::Unavailable,
             HistoryEvent::Known => Self::Known,
@@ -49,11 +48,12 @@ impl SeenEvent {
 
 fn message(item: &HistoryItem<'_>) -> Message {
     let ItemPayload::Json(text) = item.item.payload else { panic!("{item:?}") };
-    Message { at: item.at(), text: text.into(), mine: item.mine, at_ms: item.at_ms }
+    let at = Place { seq: item.seq, item: item.index };
+    Message { at, text: text.into(), mine: item.mine, at_ms: item.at_ms }
 }
 
 /// Everything ever stored on one topic in one epoch; `None` is a purge.
-pub(crate) type Stored = BTreeMap<HistoryPosition, Option<String>>;
+pub(crate) type Stored = BTreeMap<Place, Option<String>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Checked {
@@ -64,8 +64,8 @@ pub(crate) struct Checked {
 
 const END: u16 = u16::MAX;
 
-const fn through(seq: u64) -> HistoryPosition {
-    HistoryPosition { seq, index: END }
+const fn through(seq: u64) -> Place {
+    Place { seq, item: END }
 }
 
 /// Checks all that one follower received of one topic, where `stored` has what was stored in each
@@ -78,7 +78,7 @@ pub(crate) fn check(
     let none = Stored::new();
     let mut checked = Checked::default();
     // The epoch, and the last received position.
-    let mut cursor: Option<(u64, HistoryPosition)> = None;
+    let mut cursor: Option<(u64, Place)> = None;
     let mut is_unknown = None;
     for (place, what) in said.iter().enumerate() {
         let of = |epoch: u64| stored.get(&epoch).unwrap_or(&none);

@@ -234,19 +234,6 @@ fn node_recognizes_only_its_own_messages_in_any_order() {
 }
 
 #[test]
-fn messages_missed_during_a_link_loss_are_fetched_before_known() {
-    let mut it = scenario(2);
-    it.follow(1, A);
-    it.follow(1, "x");
-    it.store_many(0, 1);
-    it.down(1);
-    assert_eq!(it.store_many(0, 2).take_texts(1), ["0<<=0", "1", "unknown"]);
-    it.up(1);
-    assert_eq!(it.take_texts(1), ["2", "3", "known"]);
-    assert_eq!(short(&it.take_events(1, "x")), ["0<<=0", "unknown", "known"]);
-}
-
-#[test]
 fn broker_that_does_not_answer_is_asked_until_it_does() {
     let mut it = scenario(1);
     it.store_many(0, 1);
@@ -455,20 +442,6 @@ fn excluded_member_is_reported_to_the_publishing_node_only() {
         assert!(it.receive(&envelope, (&bytes, number, 0), Time::default(), &mut sink));
     }
     assert_eq!((sink.0, sink.1), (vec![except, None], vec![Some(7); 2]));
-}
-
-#[test]
-fn messages_beyond_the_queue_limit_during_a_fetch_are_fetched_too() {
-    let mut it = Scenario::new(2, &HistoryConfig { queue_count: 3, ..HistoryConfig::default() });
-    it.follow(1, A);
-    it.store_many(0, 1);
-    it.take_texts(1);
-    it.nodes[1].loses = 1;
-    it.delay_ns = SECOND;
-    assert_eq!(it.store_many(0, 9).take_texts(1), [""; 0]);
-    it.advance(5 * SECOND, SECOND);
-    let expected: Vec<String> = (2..=10).map(|it| it.to_string()).collect();
-    assert_eq!(it.take_texts(1), expected);
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! The identity of a membership, and what its beginning and end change outside of the registry.
 
 use simurgh_channel::{
-    Audience, Broadcast, Destination, Effect, Node, PresenceCall, Publisher, Reason, RenewFn,
-    ShardChannel,
+    Audience, Broadcast, Effect, Node, PresenceCall, Publisher, Reason, RenewFn, ShardChannel,
 };
 use simurgh_proto::message::Payload;
 
@@ -143,8 +142,8 @@ impl<N: Node> Channels<N> {
     ) -> bool {
         let except = (audience == Audience::Others).then_some(speaker.id);
         let broadcast = Broadcast { topic, event, payload, except, kept: None };
-        if let Destination::Home(home) = self.node.destination(&broadcast.topic) {
-            return self.keep(out, speaker, broadcast, home);
+        if self.node.keeps(&broadcast.topic) {
+            return self.keep(out, speaker, broadcast);
         }
         self.fanout.publish(&mut self.registry, out, speaker.conn, broadcast);
         false

@@ -46,12 +46,12 @@ impl<N: Node> Channels<N> {
         out: &mut impl Sockets,
         speaker: &Speaker,
         broadcast: Broadcast,
-        home: usize,
     ) -> bool {
         let Some(admitted) = self.fanout.admit(&mut self.registry, &broadcast) else {
             return false;
         };
         let topic = broadcast.topic();
+        let home = self.node.home(topic);
         let waits = self.registry.live(speaker.id).is_some() && self.histories.confirms(home);
         let mut kept_for = KeptFor::Nobody;
         if waits {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use proptest::prelude::*;
 use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::Frame;
@@ -400,38 +399,6 @@ fn meters_exist_only_with_limits_and_are_removed() {
     it.disconnects(key);
     it.core.tick(&mut it.out);
     assert_eq!(it.limit_met(key), None);
-}
-
-proptest! {
-    /// No more is handled than the limits of socket and channel allow, each socket by itself, and
-    /// the rest is answered.
-    #[test]
-    fn handled_messages_stay_within_burst_and_rate(
-        steps in prop::collection::vec((0_u64..400, 0_usize..2, prop::bool::ANY), 1..120)
-    ) {
-        let socket = SocketLimits { messages: by(10, LimitPolicy::Reply), ..NO_SOCKET };
-        let channel = ChannelLimits { messages: by(4, LimitPolicy::Reply), ..NO_CHANNEL };
-        let mut it = limited(socket, channel);
-        let keys = [it.joined(&["a", "b"]), it.joined(&["a", "b"])];
-        let (mut elapsed_ms, mut handled) = (0, [[0_u64; 2]; 2]);
-        for (ms, who, is_a) in steps {
-            it.advances(Duration::from_millis(ms));
-            elapsed_ms += ms;
-            let topic = if is_a { "a" } else { "b" };
-            let heard = it.echoes(keys[who], topic, 7);
-            prop_assert_eq!(heard.len(), 1);
-            if heard[0] == ok(1, 7, topic, "{}") {
-                handled[who][usize::from(is_a)] += 1;
-            } else {
-                prop_assert!(heard[0].contains("rate_limited"), "{}", heard[0]);
-            }
-            for [b, a] in handled {
-                // The joins were two of the socket's first ten.
-                prop_assert!(a + b <= 8 + 10 * elapsed_ms / 1_000);
-                prop_assert!(a.max(b) <= 4 + 4 * elapsed_ms / 1_000);
-            }
-        }
-    }
 }
 
 /// They would receive an error as an ordinary message.

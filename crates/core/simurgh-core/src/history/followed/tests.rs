@@ -8,6 +8,7 @@ mod read;
 mod unknown_position;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,21 +128,31 @@ impl Engine {
     }
 }
 
-/// A node: its first shard has all members, the second is the home of half of the topics.
+/// A node, and what it has asked the broker for.
 struct Node {
     number: usize,
-    test_shard: TestShard,
-    other: Core<TestNode>,
-    out: TestSockets,
+    shards: TwoShards,
     notes: Notes,
-    here: String,
-    there: String,
     begun: BTreeSet<String>,
     /// Stores that the broker has not seen yet.
     stores: VecDeque<StoreRequest>,
     follows: Vec<String>,
     looked_at: Vec<String>,
     forgets: Vec<(String, u64)>,
+}
+
+impl Deref for Node {
+    type Target = TwoShards;
+
+    fn deref(&self) -> &TwoShards {
+        &self.shards
+    }
+}
+
+impl DerefMut for Node {
+    fn deref_mut(&mut self) -> &mut TwoShards {
+        &mut self.shards
+    }
 }
 
 impl Node {
@@ -152,17 +163,10 @@ impl Node {
     fn on(config: Config, channel: Scripted, rule: HistoryRule) -> Self {
         let mut node = TestNode::new(2, config, vec![keeping(channel, rule)]);
         let notes = node.join_cluster(1 << 20);
-        let test_shard = TestShard::with_node(node);
-        let other = Core::new(Arc::clone(&test_shard.node), 1, Arc::default(), 7);
-        let (here, there) = (topic_at(0), topic_at(1));
         Self {
             number: 0,
-            test_shard,
-            other,
-            out: TestSockets::default(),
+            shards: TwoShards::new(node),
             notes,
-            here,
-            there,
             begun: BTreeSet::new(),
             stores: VecDeque::new(),
             follows: Vec::new(),
@@ -185,21 +189,6 @@ impl Node {
             let begins = note.strip_prefix("begins ").and_then(|it| it.split(' ').next());
             self.follows.extend(begins.map(str::to_owned));
         }
-    }
-
-    fn takes_turns(&mut self) {
-        let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
-        mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
-        self.test_shard.handles_mail();
-    }
-
-    fn settles(&mut self) {
-        for _ in 0..10 {
-            self.takes_turns();
-            self.test_shard.core.channels().go_on_replaying(&mut self.test_shard.out);
-            self.other.channels().go_on_replaying(&mut self.out);
-        }
-        self.test_shard.fans_out();
     }
 
     /// The broker does everything that it is asked, and answers.
@@ -255,31 +244,20 @@ impl Node {
         self.test_shard.opens(wire)
     }
 
-    fn sends(&mut self, key: Key, topic: &str, event: &str, payload: &str) {
-        let text = match self.test_shard.out.peer(key).socket.wire() {
-            Wire::V1 => {
-                let refs = r#""ref":"1","join_ref":"1""#;
-                format!(r#"{{"topic":"{topic}","event":"{event}","payload":{payload},{refs}}}"#)
-            }
-            _ => format!(r#"["1","1","{topic}","{event}",{payload}]"#),
-        };
-        self.test_shard.sends(key, &text);
-    }
-
     fn joins(&mut self, engine: &mut Engine, topic: &str, params: &str) -> (Key, Vec<String>) {
         let key = self.opens(Wire::V2);
         (key, self.joins_as(engine, key, topic, params))
     }
 
     fn joins_as(&mut self, of: &mut Engine, key: Key, topic: &str, params: &str) -> Vec<String> {
-        self.sends(key, topic, "phx_join", params);
+        self.writes(key, topic, "phx_join", params);
         self.is_served(of);
         self.receives(key)
     }
 
     /// A client sends this; what the broker has to do for it is not done.
     fn says(&mut self, key: Key, topic: &str, event: &str, payload: &str) {
-        self.sends(key, topic, event, payload);
+        self.writes(key, topic, event, payload);
         self.settles();
     }
 
@@ -305,17 +283,13 @@ impl Node {
         self.begun.insert(topic.to_owned());
     }
 
-    fn receives(&mut self, key: Key) -> Vec<String> {
-        self.test_shard.receives(key)
-    }
-
     /// What a client has received, in short.
     fn hears(&mut self, key: Key) -> Vec<String> {
         gist(&self.receives(key))
     }
 
     fn advances(&mut self, time: Duration) {
-        advance_both(&mut self.test_shard, &mut self.other, &mut self.out, time);
+        self.shards.advances(time);
         self.settles();
     }
 

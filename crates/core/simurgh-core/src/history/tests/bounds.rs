@@ -350,17 +350,3 @@ fn client_that_fills_new_topics_evicts_only_its_own() {
         assert_eq!(kept.slots[at].as_ref().unwrap().topic.ring().len(), 1, "quiet:{n}");
     }
 }
-
-/// Growing a table of all names at once took half a second.
-#[test]
-fn no_part_of_the_name_table_has_a_large_share_of_the_names() {
-    let mut kept = kept(HistoryRule::default());
-    for n in 0..100_000 {
-        store(&mut kept, &format!("rooms:{n}"), 8, 0);
-    }
-    assert_eq!(kept.by_name.len(), 100_000);
-    assert!(kept.by_name.largest_part() < 1_000, "{}", kept.by_name.largest_part());
-    for n in 0..100_000 {
-        assert!(kept.place(&format!("rooms:{n}")).is_some(), "{n}");
-    }
-}

@@ -11,7 +11,7 @@ use crate::support::engine::{until, within};
 use crate::support::node::{DOWN, Node, Plan, SETTLES, know_each_other};
 
 /// The delays of a busy machine.
-const SLACK: Duration = Duration::from_secs(3);
+const SLACK: Duration = Duration::from_secs(10);
 
 #[test]
 #[ignore = "needs nats-server"]

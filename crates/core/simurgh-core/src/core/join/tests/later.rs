@@ -3,7 +3,7 @@
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
-use super::{JOIN, deciding, listener_and_joiner};
+use super::{deciding, listener_and_joiner};
 use crate::testing::*;
 use crate::*;
 
@@ -65,22 +65,6 @@ fn late_join_decision_is_dropped() {
     })));
     it.core.mail(&mut it.out, Mail::Joined(key, first, late));
     assert_eq!(it.counts(), ["errors_callback_panic +1"], "its drop is the application's");
-}
-
-#[test]
-fn undecided_join_is_refused_in_time() {
-    let mut it = TestShard::of(deciding());
-    let (_, key) = listener_and_joiner(&mut it);
-    it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
-    it.fans_out();
-    it.counts();
-    it.core.join_overdue(&mut it.out, key);
-    assert_eq!(it.receives(key), [refused(1, 1, "t", "join timed out")]);
-    assert_eq!(it.counts(), ["joins_refused +1", "messages_out +1", "errors_decision_timeout +1"]);
-    let socket = &it.out.peer(key).socket;
-    assert!(socket.phase() == Phase::Open && socket.own.is_none());
-    it.core.join_overdue(&mut it.out, key);
-    assert!(it.receives(key).is_empty() && it.counts().is_empty(), "nothing is awaited");
 }
 
 #[test]
@@ -152,20 +136,6 @@ fn publisher_above_its_share_stays_paused_after_a_join() {
         it.decides();
         assert!(!it.out.is_held(key));
     }
-}
-
-#[test]
-fn decision_does_not_resume_a_paused_publisher() {
-    let config = Config { mailbox_bytes_max: 800, ..Config::default() };
-    let mut it = TestShard::with(config, vec![deciding()]);
-    let key = it.joined_as(JOIN);
-    it.sends(key, r#"[1,2,"t","bcast","0123456789012345678901234567890123456789"]"#);
-    assert!(it.core.is_held_back(key));
-    it.sends(key, r#"[1,1,"u","phx_join","later"]"#);
-    it.out.deeds();
-    it.decides();
-    assert!(it.out.deeds().is_empty() && it.out.is_held(key));
-    assert_eq!(it.out.peer(key).socket.phase(), Phase::Open);
 }
 
 /// The join function's effects wait with the channel, and none is lost.

@@ -29,7 +29,10 @@ impl Others {
         };
         let name = Listener::id(0, 1);
         let listens = Listener { name, on_broadcast: Box::new(hear) };
-        it.test_shard.core.mail(&mut it.test_shard.out, Mail::Listen(topic.into(), listens));
+        it.shards
+            .test_shard
+            .core
+            .mail(&mut it.shards.test_shard.out, Mail::Listen(topic.into(), listens));
         Self { v1, v2, values, listener }
     }
 
@@ -75,7 +78,7 @@ fn gap_is_reported_before_newer_messages() {
             ["simurgh:resumed lost", "news 3"]
         );
         assert_eq!(it.resumes(&mut engine, &topic, &place), ["simurgh:resumed true", "news 3"]);
-        let core = if topic == it.here { &it.test_shard.core } else { &it.other };
+        let core = it.home_of(&topic);
         assert_eq!(core.metrics().history_gaps.value(), 1);
         assert_eq!((it.charged(), it.test_shard.core.metrics().errors_encode.value()), ([0; 2], 0));
     }
@@ -150,37 +153,6 @@ fn messages_missed_while_unknown_arrive_in_order_or_as_a_gap() {
 }
 
 #[test]
-fn purge_applies_to_all_nodes_and_is_no_gap_for_clients_up_to_date() {
-    for (mut it, mut engine, topic) in both() {
-        let mut far = Node { number: 1, ..Node::running(talking()) };
-        let keys = [&mut it, &mut far].map(|it| it.joins(&mut engine, &topic, OPTED_IN).0);
-        for n in 1..=2 {
-            engine.receives(&topic, n, false);
-            for node in [&mut it, &mut far] {
-                node.hears_last(&engine);
-            }
-        }
-        let answers: Arc<Mutex<Vec<Result<Position, NotKept>>>> = Arc::default();
-        let answered = Arc::clone(&answers);
-        let forget: HistoryRequest = HistoryRequest::Forget(
-            (&*topic).into(),
-            Box::new(move |it| answered.lock().unwrap().push(it)),
-        );
-        it.test_shard.node.request_history(forget);
-        it.is_served(&mut engine);
-        far.hears_last(&engine);
-        far.settles();
-        assert_eq!(*answers.lock().unwrap(), [Ok(engine.position(2))]);
-        let [first, second] = [0, 1].map(|at| engine.position(at).to_string());
-        for (it, key) in [(&mut it, keys[0]), (&mut far, keys[1])] {
-            assert_eq!(it.hears(key), ["news 1", "news 2"]);
-            assert_eq!(it.resumes(&mut engine, &topic, &first), ["simurgh:resumed purged"]);
-            assert_eq!(it.resumes(&mut engine, &topic, &second), ["simurgh:resumed true"]);
-        }
-    }
-}
-
-#[test]
 fn node_that_did_not_follow_a_topic_knows_of_its_purge() {
     for (mut it, mut engine, topic) in both() {
         engine.receives(&topic, 1, false);
@@ -240,7 +212,7 @@ fn gap_within_a_partial_replay_is_reported() {
         let (_, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         (1..=5).for_each(|n| _ = it.hears_of(&mut engine, &topic, n));
         let key = it.opens(Wire::V2);
-        it.sends(key, &topic, "phx_join", &since(&position_of(&joined[1])));
+        it.writes(key, &topic, "phx_join", &since(&position_of(&joined[1])));
         (0..3).for_each(|_| it.takes_turns());
         assert_eq!(it.hears(key)[2..], ["news 1", "news 2"]);
         engine.seq += 50;
@@ -257,7 +229,7 @@ fn subscriber_of_a_further_topic_gets_no_gaps() {
     let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     let [here, there] = it.topics();
     let (key, _) = it.joins(&mut engine, &here, OPTED_IN);
-    it.sends(key, &here, "subscribe", &format!("\"{there}\""));
+    it.writes(key, &here, "subscribe", &format!("\"{there}\""));
     it.is_served(&mut engine);
     it.hears_of(&mut engine, &there, 1);
     it.is_told(&there, FromEngine::Gap { through: engine.seq + 3 });

@@ -1,7 +1,5 @@
 //! Clients that join or return: before the topic has begun, while it is unknown, from another node.
 
-use simurgh_history::ReplayLimits;
-
 use super::*;
 
 pub(super) fn asks(it: &mut Node, wire: Wire, topic: &str, params: &str) -> Key {
@@ -21,7 +19,10 @@ fn members_and_listeners_request_a_topic_from_the_cluster() {
     it.test_shard.disconnects(key);
     assert_eq!(it.notes.take(), [format!("ends {topic} on 0")]);
     let listener = Listener { name: Listener::id(0, 1), on_broadcast: Box::new(|_| ()) };
-    it.test_shard.core.mail(&mut it.test_shard.out, Mail::Listen("t7".into(), listener));
+    it.shards
+        .test_shard
+        .core
+        .mail(&mut it.shards.test_shard.out, Mail::Listen("t7".into(), listener));
     assert_eq!(it.notes.take(), ["begins t7 on 0: 7 of it for 9000 ms"]);
     asks(&mut it, Wire::V2, &topic, OPTED_IN);
     let asked = it.test_shard.node.asked();
@@ -56,28 +57,6 @@ fn join_waits_for_the_topic_and_gets_each_missed_message_once() {
         };
         assert_eq!(heard[2], frame);
         assert_eq!(it.charged(), [0; 2]);
-    }
-}
-
-#[test]
-fn joins_before_the_topic_begins_are_answered_in_order() {
-    let (mut it, mut engine) = (Node::running(talking()), Engine::new());
-    for topic in it.topics() {
-        let first = engine.log.len();
-        engine.receives(&topic, 1, false);
-        let from = since(&engine.position(first).to_string());
-        engine.receives(&topic, 2, false);
-        let keys: Vec<Key> = (0..50).map(|_| asks(&mut it, Wire::V2, &topic, &from)).collect();
-        it.test_shard.node.post_kept(&topic, engine.begun(0, &topic, 0));
-        it.takes_turns();
-        engine.receives(&topic, 3, false);
-        it.test_shard.node.post_kept(&topic, engine.told(0, engine.log.len() - 1));
-        it.takes_turns();
-        it.settles();
-        for key in keys {
-            let all = ["phx_reply ok", "simurgh:resumed true", "news 2", "news 3"];
-            assert_eq!(it.hears(key), all);
-        }
     }
 }
 
@@ -209,27 +188,6 @@ fn client_from_another_node_joins_a_quiet_topic_without_waiting() {
 }
 
 #[test]
-fn client_of_a_node_that_begins_later_gets_newer_messages_or_a_gap() {
-    for (mut it, mut engine, topic) in both() {
-        engine.seq = 100;
-        let (_, early) = it.opts_in(&mut engine, &topic);
-        engine.receives(&topic, 1, false);
-        engine.seq += 50;
-        for (floor, expected) in [
-            (0, &["simurgh:resumed true", "news 1"][..]),
-            (100, &["simurgh:resumed true", "news 1"]),
-            (101, &["simurgh:resumed expired", "news 1"]),
-            (150, &["simurgh:resumed expired"]),
-        ] {
-            let mut far = Node { number: 1, ..Node::running(talking()) };
-            let key = asks(&mut far, Wire::V2, &topic, &super::since(&early));
-            far.is_told(&topic, engine.begun(1, &topic, floor));
-            assert_eq!(far.hears(key)[1..], *expected, "{floor}");
-        }
-    }
-}
-
-#[test]
 fn join_while_a_topic_ends_is_answered_when_it_begins_again() {
     for (mut it, mut engine, topic) in both() {
         let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
@@ -249,7 +207,7 @@ fn join_while_a_topic_ends_is_answered_when_it_begins_again() {
         it.test_shard.disconnects(key);
         it.advances(Duration::from_secs(20));
         it.is_told(&topic, FromEngine::Ended);
-        let core = if topic == it.here { &it.test_shard.core } else { &it.other };
+        let core = it.home_of(&topic);
         assert_eq!(core.histories().kept.counts(), (0, 0, 0));
         assert!(core.histories().followed.as_ref().unwrap().topics.is_empty());
         assert_eq!(it.waits(), 0);
@@ -295,60 +253,6 @@ fn messages_of_an_ended_topic_are_neither_repeated_nor_skipped() {
 }
 
 #[test]
-fn long_replay_is_partial_and_ends_where_the_log_continues() {
-    let mut config = Config::default();
-    config.history.portion = ReplayLimits { count: 2, bytes: 64 << 10 };
-    for (mut it, mut engine, topic) in both_on(&config, HistoryRule::default()) {
-        let (_, joined) = it.joins(&mut engine, &topic, OPTED_IN);
-        (1..=7).for_each(|n| _ = it.hears_of(&mut engine, &topic, n));
-        let key = it.opens(Wire::V2);
-        it.sends(key, &topic, "phx_join", &since(&position_of(&joined[1])));
-        for n in 8..=10 {
-            it.takes_turns();
-            engine.receives(&topic, n, false);
-            it.test_shard.node.post_kept(&topic, engine.told(0, n as usize - 1));
-            it.test_shard.fans_out();
-        }
-        it.settles();
-        let expected: Vec<String> = (1..=10).map(|n| format!("news {n}")).collect();
-        assert_eq!(it.hears(key)[2..], expected);
-        assert_eq!(it.hears_of(&mut engine, &topic, 11).hears(key), ["news 11"]);
-    }
-}
-
-#[test]
-fn interceptor_receives_missed_and_new_messages_in_order() {
-    let script = |ctx: &mut ShardContext<'_>, heard: ChannelCall<'_>| match heard {
-        ChannelCall::Out("news", payload) => {
-            if payload.json() != Some(r#"{"n":2}"#) {
-                ctx.push("seen", payload);
-            }
-            Outcome::NoReply
-        }
-        other => standard(ctx, other),
-    };
-    for topic in [0, 1] {
-        let mut it = Node::running(scripted(script).intercepting(&["news"]));
-        let mut engine = Engine::new();
-        let topic = it.topics()[topic].clone();
-        let (live, joined) = it.joins(&mut engine, &topic, OPTED_IN);
-        engine.receives(&topic, 1, false);
-        engine.receives(&topic, 2, true);
-        engine.receives(&topic, 3, true);
-        (0..3).for_each(|at| _ = it.is_told(&topic, engine.told(0, at)));
-        it.is_told(&topic, FromEngine::Gap { through: engine.seq + 3 });
-        let expected = ["seen 1", "simurgh:at", "seen 3", "simurgh:gap lost"];
-        let heard = it.receives(live);
-        assert_eq!(gist(&heard), expected);
-        assert_eq!(heard[3].split(',').next(), Some(r#"["1""#), "it is said to this channel");
-        assert_eq!(
-            it.resumes(&mut engine, &topic, &position_of(&joined[1])),
-            ["simurgh:resumed lost"]
-        );
-    }
-}
-
-#[test]
 fn client_without_proof_of_a_first_join_gets_no_messages() {
     let rule = HistoryRule { only_own: true, ..HistoryRule::default() };
     for (mut it, mut engine, topic) in both_on(&Config::default(), rule) {
@@ -373,42 +277,6 @@ fn client_without_proof_of_a_first_join_gets_no_messages() {
     }
 }
 
-#[test]
-fn position_precedes_a_binary_broadcast() {
-    for (mut it, mut engine, topic) in both() {
-        let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
-        it.sends(key, &topic, "binary", "{}");
-        it.is_served(&mut engine);
-        let heard = it.receives(key);
-        assert_eq!(gist(&heard), ["simurgh:next", "binary"]);
-        let v1 = asks(&mut it, Wire::V1, &topic, &since(&position_of(&joined[1])));
-        assert_eq!(it.hears(v1)[1..], ["simurgh:resumed true", "simurgh:at"]);
-    }
-}
-
-/// The floor of a connection continues with numbers that have holes, and items.
-#[test]
-fn rejoin_on_one_connection_repeats_no_message() {
-    for (mut it, mut engine, topic) in both() {
-        let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
-        let first = since(&position_of(&joined[1]));
-        engine.receives(&topic, 1, false);
-        engine.receives(&topic, 2, true);
-        (0..2).for_each(|at| _ = it.is_told(&topic, engine.told(0, at)));
-        assert_eq!(it.hears(key), ["news 1", "news 2"]);
-        let heard = it.joins_as(&mut engine, key, &topic, &first);
-        assert_eq!(gist(&heard), ["phx_reply ok", "phx_close", "you_left", "simurgh:resumed true"]);
-        // It has dropped one item of two.
-        let half = format!(
-            r#"{{"simurgh":{{"since":"{}","seen":"{}"}}}}"#,
-            position_of(&joined[1]),
-            engine.position(0)
-        );
-        let heard = it.joins_as(&mut engine, key, &topic, &half);
-        assert!(gist(&heard).contains(&"simurgh:resumed lost".to_owned()), "{heard:?}");
-    }
-}
-
 /// It left before it could receive the gap, and its join shows that.
 #[test]
 fn rejoin_before_a_gap_was_received_reports_the_gap() {
@@ -427,45 +295,6 @@ fn rejoin_before_a_gap_was_received_reports_the_gap() {
             let heard = it.joins_as(&mut engine, key, &topic, &since(place));
             let resumed = format!("simurgh:resumed {expected}");
             assert!(gist(&heard).contains(&resumed), "{place}: {heard:?}");
-        }
-    }
-}
-
-#[test]
-fn nodes_with_the_same_input_send_the_same_output() {
-    let mut engine = Engine::new();
-    let mut nodes = [0, 1].map(|number| Node { number, ..Node::running(talking()) });
-    let topics = nodes[0].topics();
-    for topic in &topics {
-        let wires = [Wire::V1, Wire::V2];
-        let start = format!("{}.0", Epoch::from_seed(engine.epoch));
-        let keys = nodes.each_mut().map(|it| {
-            wires.map(|wire| {
-                let key = it.opens(wire);
-                it.joins_as(&mut engine, key, topic, OPTED_IN);
-                key
-            })
-        });
-        let first = engine.log.len();
-        for n in 0..30 {
-            engine.receives(topic, n, n % 3 > 0);
-            // They receive it at different times, and one of them more than once.
-            let at = engine.log.len() - 1;
-            nodes[0].is_told(topic, engine.told(0, at));
-            nodes[0].is_told(topic, engine.told(0, first));
-            nodes[1].test_shard.node.post_kept(topic, engine.told(1, at));
-        }
-        nodes[1].settles();
-        for which in [0, 1] {
-            let [one, other] = [0, 1].map(|node: usize| nodes[node].receives(keys[node][which]));
-            assert_eq!(one.len(), 30);
-            assert_eq!(one, other);
-        }
-        for since in [start, engine.position(first + 7).to_string()] {
-            let params = super::since(&since);
-            let [one, other] = nodes.each_mut().map(|it| it.joins(&mut engine, topic, &params).1);
-            assert_eq!(one, other);
-            assert!(one.len() >= 24);
         }
     }
 }

@@ -83,7 +83,7 @@ fn rejoin_without_a_known_history_continues_at_its_position() {
         let key = asks(&mut it, Wire::V2, &topic, &since);
         it.advances(Duration::from_millis(2_100));
         assert_eq!(it.hears(key)[1..], ["simurgh:resumed unavailable"]);
-        it.sends(key, &topic, "phx_leave", "{}");
+        it.writes(key, &topic, "phx_leave", "{}");
         it.receives(key);
         it.begins(&engine, &topic);
         let heard = it.joins_as(&mut engine, key, &topic, &since);

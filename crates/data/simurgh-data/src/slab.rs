@@ -3,7 +3,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 
-pub(crate) const NIL: u32 = u32::MAX;
+/// In place of a number: no record.
+pub const NIL: u32 = u32::MAX;
 
 /// Records of a page; all but the last page are full.
 const PAGE: usize = 32;
@@ -11,24 +12,36 @@ const PAGE: usize = 32;
 const STEP: usize = 8;
 
 #[derive(Debug)]
-pub(crate) enum Slot<T> {
+enum Slot<T> {
     Free(u32),
     Taken(T),
 }
 
+/// Records that are found by numbers, which do not change. A removed record's number is reused.
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
+pub struct Slab<T> {
     pages: Vec<Box<[Slot<T>]>>,
     free: u32,
     live: u32,
 }
 
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> Slab<T> {
-    pub(crate) const fn new() -> Self {
+    /// Bytes that a record takes.
+    pub const SLOT_BYTES: usize = size_of::<Slot<T>>();
+
+    /// Without records, and without memory.
+    pub const fn new() -> Self {
         Slab { pages: Vec::new(), free: NIL, live: 0 }
     }
 
-    pub(crate) fn insert(&mut self, value: T) -> u32 {
+    /// Adds a record. Returns its number.
+    pub fn insert(&mut self, value: T) -> u32 {
         if self.free == NIL {
             self.grow();
         }
@@ -42,7 +55,8 @@ impl<T> Slab<T> {
         at
     }
 
-    pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
+    /// Removes a record. The memory stays.
+    pub fn remove(&mut self, at: u32) -> Option<T> {
         let free = self.free;
         let slot = self.slot_mut(at)?;
         match mem::replace(slot, Slot::Free(free)) {
@@ -58,14 +72,17 @@ impl<T> Slab<T> {
         }
     }
 
-    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+    /// The record with a number, to be changed.
+    pub fn get_mut(&mut self, at: u32) -> Option<&mut T> {
         match self.slot_mut(at)? {
             Slot::Taken(value) => Some(value),
             Slot::Free(_) => None,
         }
     }
 
-    pub(crate) fn get(&self, at: u32) -> Option<&T> {
+    /// The record with a number.
+    #[inline]
+    pub fn get(&self, at: u32) -> Option<&T> {
         let at = at as usize;
         match self.pages.get(at / PAGE)?.get(at % PAGE)? {
             Slot::Taken(value) => Some(value),
@@ -73,25 +90,34 @@ impl<T> Slab<T> {
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+    /// All records with their numbers, in the order of these.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.pages.iter().flatten().zip(0..).filter_map(|(slot, at)| match slot {
             Slot::Taken(value) => Some((at, value)),
             Slot::Free(_) => None,
         })
     }
 
-    pub(crate) fn into_iter(self) -> impl Iterator<Item = (u32, T)> {
+    /// The same, taken out.
+    pub fn into_records(self) -> impl Iterator<Item = (u32, T)> {
         self.pages.into_iter().flatten().zip(0..).filter_map(|(slot, at)| match slot {
             Slot::Taken(value) => Some((at, value)),
             Slot::Free(_) => None,
         })
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many records there are.
+    pub fn len(&self) -> usize {
         self.live as usize
     }
 
-    pub(crate) fn slots(&self) -> usize {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// All numbers are below this.
+    pub fn slots(&self) -> usize {
         match self.pages.split_last() {
             Some((last, full)) => full.len() * PAGE + last.len(),
             None => 0,
