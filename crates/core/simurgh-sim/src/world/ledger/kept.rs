@@ -108,7 +108,12 @@ impl Ledger {
         let admitted = self.sessions.conn_mut(conn).map(|conn| &mut conn.admitted);
         let refused = admitted.and_then(|it| it.take_if(|it| it.0.msg_ref == line.msg_ref));
         if refused.is_some() {
+            // What follows was sent before the answers to later messages.
+            let before = self.sessions.own(conn, topic).map_or(0, |own| own.len());
             self.close_replaced(conn);
+            if let Some(own) = self.sessions.own(conn, topic) {
+                own.rotate_right(own.len() - before);
+            }
         }
         true
     }

@@ -46,6 +46,8 @@ pub(crate) struct BroadcastInfo {
     pub(crate) place: Option<u64>,
     /// It was refused, or its node had ended.
     pub(crate) is_optional: bool,
+    /// A join whose resume cannot be read.
+    pub(crate) is_bad: bool,
     /// The bytes that it is charged with; 0 for one that cannot be sent.
     pub(crate) weight: u32,
     /// The sum of its payload; 0 if that is not known.

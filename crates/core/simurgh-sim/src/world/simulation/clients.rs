@@ -72,7 +72,8 @@ impl Simulation {
         });
         let (id, payload) = match resume.flatten() {
             Some(resume) => {
-                let id = ledger.add(made);
+                let is_bad = ledger.view(client as u32, topic).is_some_and(TopicView::is_bad);
+                let id = ledger.add(BroadcastInfo { is_bad, ..made });
                 (id, join_payload(id, word, &resume))
             }
             None => ledger.payload(made, word, pad),

@@ -50,7 +50,7 @@ pub(crate) const DISCONNECT: &str = "disconnect";
 
 /// A reply or a push that a client is to be sent.
 #[derive(Clone, Copy, Debug)]
-struct Own {
+pub(super) struct Own {
     line: Delivery,
     step: u32,
     /// What its shard had accepted before this is sent before it.
@@ -334,6 +334,12 @@ impl Sessions {
     pub(crate) fn joined(&self, conn: u32, topic: u8) -> Option<u32> {
         let channels = &self.conn(conn)?.channels;
         channels.iter().find(|(joined, _)| *joined == topic).map(|(_, chan)| *chan)
+    }
+
+    /// The pushes and replies that a client is to be sent on a topic.
+    pub(super) fn own(&mut self, conn: u32, topic: u8) -> Option<&mut VecDeque<Own>> {
+        let stream = self.conn_mut(conn)?.streams.get_mut(usize::from(topic))?;
+        Some(&mut stream.own)
     }
 
     /// Whether a socket has a channel that receives the broadcasts of a topic.

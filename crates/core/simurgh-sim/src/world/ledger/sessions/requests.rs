@@ -11,7 +11,6 @@ use crate::kit::delivery::{Delivery, Request, RequestKind, letter};
 use crate::kit::payload::{self, BAD_RESUME, EMPTY, TOO_LONG, TOO_MANY, UNMATCHED};
 use crate::kit::refs;
 use crate::world::ledger::{Ledger, LineEntry};
-use crate::world::view::TopicView;
 
 /// A callback or an end that a step must lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +81,7 @@ impl Ledger {
         }
         let channels = self.sessions.conn(conn).map_or(0, |conn| conn.channels.len());
         let channels_max = self.plan.app.channels_max;
-        let client = self.sessions.conn(conn).map_or(0, |conn| conn.client);
-        let is_bad = self.view(client, topic).is_some_and(TopicView::is_bad);
+        let is_bad = self.broadcasts.get(asked.id as usize).is_some_and(|made| made.is_bad);
         let is_long = [join_ref, msg_ref].into_iter().any(refs::is_too_long);
         let response = match () {
             () if self.sessions.joined(conn, topic).is_none()
