@@ -1,7 +1,7 @@
 // Rows `drops` and `drops-nodes` of `simurgh-bench history`: the dropped-connections test with the
 // official clients, with history and without; with `--nodes 3` on so many nodes, of which one is
 // killed, as is the broker, that of SIMURGH_NATS_SERVER. Prints its figures as one line of JSON.
-// The server is that of SIMURGH_BIN_DIR; the packages are those of e2e.
+// The server is that of E2E_BIN_DIR; the packages are those of e2e.
 
 import { runDrops } from "../e2e/support/drops.mjs";
 import { startKeeper } from "../e2e/support/history.mjs";

@@ -16,7 +16,7 @@ import path from "node:path";
 import { ROOT, startServer } from "../support/server.mjs";
 
 const HERE = path.join(ROOT, "e2e/autobahn");
-const CACHE = process.env.SIMURGH_CACHE_DIR ?? path.join(ROOT, "target/e2e-cache");
+const CACHE = process.env.E2E_CACHE_DIR ?? path.join(ROOT, "target/e2e-cache");
 const EXPECTED = path.join(HERE, "expected-results.json");
 const REQUIREMENTS = path.join(HERE, "requirements.txt");
 const CASES = ["1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "9.*", "10.*"];

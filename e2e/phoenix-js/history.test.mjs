@@ -106,6 +106,19 @@ for (const client of VERSIONS) {
       assert.deepEqual(listener.gaps, []);
     });
 
+    test("is shown the newest messages when it joins for the first time", async (t) => {
+      const topic = topicOf("shown");
+      const { say } = await speaker(t, CURRENT, server, topic);
+      for (let n = 0; n < 10; n += 1) await say({ n });
+      const user = await open(t, client);
+      const listener = await Listener.join(user, topic);
+      assert.deepEqual(await listener.numbersTo(9), [5, 6, 7, 8, 9]);
+      cut(user);
+      for (let n = 10; n < 20; n += 1) await say({ n });
+      assert.deepEqual(await listener.numbersTo(19), [5, ...upTo(13).map((n) => n + 6)]);
+      assert.deepEqual(listener.gaps, []);
+    });
+
     test("receives nothing twice after its channel crashed during a burst", async (t) => {
       const topic = topicOf();
       const { say } = await speaker(t, CURRENT, server, topic);

@@ -19,7 +19,7 @@ from pathlib import Path
 from realtime import AsyncRealtimeClient
 
 ROOT = Path(__file__).resolve().parents[2]
-BIN_DIR = Path(os.environ.get("SIMURGH_BIN_DIR", ROOT / "target/debug"))
+BIN_DIR = Path(os.environ.get("E2E_BIN_DIR", ROOT / "target/debug"))
 API_TOKEN = "the-token-of-the-back-end"
 WAIT_S = 10
 

@@ -14,7 +14,7 @@ import { pause, within } from "./wait.mjs";
  * The secret that nodes share, so that each serves the long polls of all: name and value of an
  * environment variable.
  */
-const SECRET = ["SIMURGH_E2E_SECRET", "what all nodes of the tests share".repeat(4)];
+const SECRET = ["E2E_SECRET", "what all nodes of the tests share".repeat(4)];
 
 /** The built-in chat as a settings file, with long polling. */
 export async function chat() {

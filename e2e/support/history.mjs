@@ -30,7 +30,8 @@ reply = {}
 `;
 
 /**
- * Channels by their history: enough for every test, the usual, three messages, one second, none. In
+ * Channels by their history: enough for every test, the usual, three messages, five at
+ * the first join, one second, none. In
  * `any` members may send all events.
  */
 const SETTINGS = `
@@ -46,6 +47,10 @@ ${EVENTS}
 [[channel]]
 topic = "three:*"
 history = { count = 3 }
+${EVENTS}
+[[channel]]
+topic = "shown:*"
+history = { on_join = 5 }
 ${EVENTS}
 [[channel]]
 topic = "second:*"

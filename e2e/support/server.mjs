@@ -7,7 +7,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const ROOT = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
-export const BIN_DIR = process.env.SIMURGH_BIN_DIR ?? path.join(ROOT, "target/debug");
+export const BIN_DIR = process.env.E2E_BIN_DIR ?? path.join(ROOT, "target/debug");
 
 const START_MS_MAX = 60_000;
 const STOP_MS_MAX = 30_000;
@@ -27,8 +27,11 @@ const COMMANDS = {
   dashboard: (listen) => ["examples/dashboard_demo", ["--port", listen.split(":")[1]]],
 };
 
+/** The line that each of them prints when it is ready. */
+const READY = /^listening on http:\/\/127\.0\.0\.1:(\d+)\s*$/m;
+
 /** With more than one, a server under test is this many nodes behind a balancer (cluster.mjs). */
-export const NODES = Number(process.env.SIMURGH_NODES ?? 1);
+export const NODES = Number(process.env.E2E_NODES ?? 1);
 
 /**
  * Starts one of `COMMANDS` and resolves when it listens.
@@ -47,21 +50,25 @@ export async function startProcess(name, { port = 0, args = [], env = {} } = {})
   return Object.assign(server, { name, options: { args, env } });
 }
 
-/** A built program with exactly these arguments. */
-export async function startCommand(binary, args, { env = {} } = {}) {
-  const file = path.join(BIN_DIR, binary);
+/**
+ * A built program, or another one by its path, with exactly these arguments. `ready` finds the port
+ * in its output.
+ */
+export async function startCommand(binary, args, { env = {}, cwd, ready = READY } = {}) {
+  const file = path.resolve(BIN_DIR, binary);
   if (!existsSync(file)) {
     const build = "`cargo build --bins --examples`";
-    throw new Error(`${file} is not built: run ${build} or set SIMURGH_BIN_DIR`);
+    throw new Error(`${file} is not built: run ${build} or set E2E_BIN_DIR`);
   }
   const child = spawn(file, args, {
     stdio: ["ignore", "pipe", "pipe"],
     env: { ...process.env, ...env },
+    cwd,
   });
   running.add(child);
   const server = new Server(binary, child);
   try {
-    server.port = await server.listening();
+    server.port = await server.listening(ready);
   } catch (error) {
     await server.kill();
     throw error;
@@ -111,17 +118,18 @@ class Server {
   }
 
   /** Resolves to the port once the process listens. */
-  async listening() {
+  async listening(ready) {
     const deadline = AbortSignal.timeout(START_MS_MAX);
     return await new Promise((resolve, reject) => {
       const look = () => {
-        const ready = /^listening on http:\/\/127\.0\.0\.1:(\d+)\s*$/m.exec(this.#output);
-        if (ready) resolve(Number(ready[1]));
+        const found = ready.exec(this.#output);
+        if (found) resolve(Number(found[1]));
       };
       const fail = (what) => {
         reject(new Error(`${this.name} ${what}; it printed:\n${this.#output}`));
       };
       this.child.stdout.on("data", look);
+      this.child.stderr.on("data", look);
       this.#exited.then(({ code, signal }) => fail(`ended early (${signal ?? code})`));
       deadline.addEventListener("abort", () => fail(`is not ready after ${START_MS_MAX} ms`));
     });

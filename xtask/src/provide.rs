@@ -35,6 +35,8 @@ const NEEDS: &[Need] = &[
     // Supabase's Python client gets a separate environment. The package's own files have the
     // version of Python in their path.
     Need { program: "/var/lib/dpkg/info/python3-venv.list", packages: &["python3-venv"] },
+    // An application that answers the server's questions.
+    Need { program: "/usr/bin/rackup", packages: &["ruby-rails", "ruby-webrick"] },
     // libFuzzer is built from source.
     Need { program: "/usr/bin/c++", packages: &["g++"] },
     // Sends the requests of docs/HTTP-API.md.
@@ -76,26 +78,34 @@ pub(crate) fn has(program: &str) -> bool {
     Path::new(program).exists()
 }
 
-/// Runs `npm ci` in `e2e/`, unless this exact lock file is installed already.
+/// Where `package-lock.json` lists packages of npm.
+const NPM: [&str; 2] = ["e2e", "examples/any_language/express"];
+
+/// Runs `npm ci` in each of [`NPM`] whose exact lock file is not installed already.
 pub(crate) fn npm_packages() -> Result<()> {
-    let e2e = crate::root().join("e2e");
-    let stamp = e2e.join("node_modules/.installed-lock.json");
-    let lock = fs::read(e2e.join("package-lock.json"))?;
+    NPM.iter().try_for_each(|directory| npm_ci(&crate::root().join(directory)))
+}
+
+fn npm_ci(directory: &Path) -> Result<()> {
+    let stamp = directory.join("node_modules/.installed-lock.json");
+    let lock = fs::read(directory.join("package-lock.json"))?;
     if fs::read(&stamp).is_ok_and(|installed| installed == lock) {
         return Ok(());
     }
     let task = Task::new("npm", &["ci", "--no-audit", "--no-fund"], MINUTES_MAX);
-    task.directory(&e2e).run().or_fail("npm ci")?;
+    task.directory(directory).run().or_fail("npm ci")?;
     fs::write(&stamp, lock).with_context(|| stamp.display().to_string())
 }
 
 /// Debian's own: others may be of any version.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Makes an environment with exactly the required packages if needed, and returns its Python.
-pub(crate) fn python_packages(requirements: &Path) -> Result<PathBuf> {
-    let text = fs::read(requirements).with_context(|| requirements.display().to_string())?;
-    let environment = crate::root().join("target/tools/supabase-py");
+/// Makes an environment with exactly the packages that a suite of `e2e/` requires, if needed, and
+/// returns its Python.
+pub(crate) fn python_packages(suite: &str) -> Result<PathBuf> {
+    let requirements = crate::root().join("e2e").join(suite).join("requirements.txt");
+    let text = fs::read(&requirements).with_context(|| requirements.display().to_string())?;
+    let environment = crate::root().join("target/tools").join(suite);
     let (stamp, python) = (environment.join("installed.txt"), environment.join("bin/python"));
     if python.exists() && fs::read(&stamp).is_ok_and(|installed| installed == text) {
         return Ok(python);

@@ -91,6 +91,7 @@ const WAITING: &[Step] = &[
     step("phoenix-js-cluster", Part::Test, cluster_tests),
     step("playwright", Part::Test, |ready| node_tests(ready, "playwright", Some(CHROMIUM))),
     step("playwright-cluster", Part::Test, pages_of_a_cluster),
+    step("backends", Part::Test, backends),
     step("supabase-py", Part::Test, supabase_py),
     step("load", Part::Test, |ready| node_tests(ready, "load", None)),
     step("nginx", Part::Test, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
@@ -101,6 +102,7 @@ const WAITING: &[Step] = &[
 const OF_BINARIES: &[&str] = &["dist"];
 
 const CLIENTS: &str = "phoenix-js";
+const BACKENDS: &str = "backends";
 /// Suites of `phoenix-js` that are not run on a cluster, because they have no server.
 const ON_ONE_NODE: &[&str] = &["package", "presence"];
 /// The ending of suites about several nodes, which are run only there.
@@ -306,7 +308,7 @@ fn pages_of_a_cluster(ready: &Ready) -> Result<Outcome> {
 fn tests_on_nodes(ready: &Ready, needs: Option<&str>, files: &[String]) -> Result<Outcome> {
     let engine = ready.engine()?;
     run_node_tests(ready, needs, files, NODES_MINUTES, |task| {
-        task.env(engine::VARIABLE, engine).env("SIMURGH_NODES", NODES)
+        task.env(engine::VARIABLE, engine).env("E2E_NODES", NODES)
     })
 }
 
@@ -323,18 +325,29 @@ fn run_node_tests(
     arguments.push("--test-reporter=spec");
     arguments.extend(files.iter().map(String::as_str));
     let task = Task::new("node", &arguments, minutes).directory(&crate::root().join("e2e"));
-    let done = set_up(task).env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
+    let done = set_up(task).env("E2E_BIN_DIR", crate::bin_dir()).run();
     Ok(outcome::counted(outcome::of_node_test(&done.output), &done))
+}
+
+/// Applications of web frameworks that answer the server's questions. The tests skip those that are
+/// not installed; in CI they fail.
+fn backends(ready: &Ready) -> Result<Outcome> {
+    let python = provide::python_packages(BACKENDS);
+    let files = test_files(BACKENDS, |_| true)?;
+    run_node_tests(ready, None, &files, MINUTES, |task| match python {
+        Ok(python) => task.env("E2E_PYTHON", python),
+        Err(_) => task,
+    })
 }
 
 /// Supabase's Python client, in the versions of its list.
 fn supabase_py(ready: &Ready) -> Result<Outcome> {
     ready.tests()?;
+    let python = provide::python_packages("supabase-py")?;
     let directory = crate::root().join("e2e/supabase-py");
-    let python = provide::python_packages(&directory.join("requirements.txt"))?;
     let arguments = ["-B", "-m", "unittest", "-v", "test_supabase"];
     let task = Task::new(&python.display().to_string(), &arguments, 4).directory(&directory);
-    let done = task.env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
+    let done = task.env("E2E_BIN_DIR", crate::bin_dir()).run();
     Ok(outcome::counted(outcome::of_unittest(&done.output), &done))
 }
 
@@ -345,8 +358,8 @@ fn autobahn(ready: &Ready) -> Result<Outcome> {
     let cache = crate::bin_dir().parent().unwrap_or(Path::new("target")).join("e2e-cache");
     let done = Task::new("node", &["autobahn/run.mjs"], 17)
         .directory(&e2e)
-        .env("SIMURGH_BIN_DIR", crate::bin_dir())
-        .env("SIMURGH_CACHE_DIR", cache)
+        .env("E2E_BIN_DIR", crate::bin_dir())
+        .env("E2E_CACHE_DIR", cache)
         .run();
     if done.code == Some(EXIT_SKIPPED) {
         let reason = done.output.lines().find_map(|line| line.strip_prefix("SKIPPED: "));

@@ -155,12 +155,4 @@ mod tests {
             assert!(error.contains(part), "{text}: {error}");
         }
     }
-
-    #[test]
-    fn document_shows_what_the_command_prints() {
-        let text = run(&[]).unwrap();
-        let (table, _) = text.split_once("\nlobby, ").unwrap();
-        let page = include_str!("../../../docs/SCALE.md");
-        assert!(page.contains(table), "docs/SCALE.md has another table than this:\n{table}");
-    }
 }

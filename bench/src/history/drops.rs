@@ -31,7 +31,7 @@ fn run(bench: &Bench<'_>, sample: &mut Sample, arguments: &[&str]) -> Result<()>
     let directory = bench.program.parent().context("the server is in no directory")?;
     let mut node = process::command(Path::new("node"), None, None)?;
     node.arg(script()).args(arguments).args(bench.options.short.then_some("--short"));
-    node.env("SIMURGH_BIN_DIR", directory).env("SEED", sample.round.to_string());
+    node.env("E2E_BIN_DIR", directory).env("SEED", sample.round.to_string());
     let done = node.stderr(Stdio::inherit()).output().context("node")?;
     ensure!(done.status.success(), "drops.mjs ended with {} (npm ci in e2e?)", done.status);
     let figures: BTreeMap<String, f64> = serde_json::from_slice(&done.stdout)

@@ -20,11 +20,12 @@ pub const ANNOUNCE_JOINS_UP_TO: u32 = 100;
 
 /// The chat's socket: every client may connect, and join any room.
 pub fn user_socket() -> UserSocket {
+    let history = History { on_join: 50, ..History::default() };
     UserSocket::new("/socket")
         .longpoll(LongPoll::new())
         // So that a room knows when it has become too large for announcements.
         .count_members(true)
-        .channel(ChannelRoute::on_shard("rooms:*", RoomChannel::join).history(History::default()))
+        .channel(ChannelRoute::on_shard("rooms:*", RoomChannel::join).history(history))
 }
 
 /// One member of one room. Its user socket must [count

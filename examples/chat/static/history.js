@@ -1,10 +1,8 @@
-// Joins a room with this page's position in it: the first join gets the messages that the room's
-// history stores, a later one those that were missed. Also the storage of this window.
+// Joins a room with this page's position in it: the first join gets the room's newest messages
+// (`on_join` of its history), a later one those that were missed. Also the storage of this window.
 import { resumable } from "./simurgh-resume.js";
 
 const KEY = "window";
-/** No position: the answer is everything that is still stored. */
-const START = "start";
 const NOT_STORED = /^(phx_|chan_reply_|simurgh:|presence_)/;
 
 /** Storage that may be forbidden (private windows, policies): then nothing is remembered. */
@@ -35,12 +33,10 @@ export class RoomHistory {
    * messages `replays` is "history" for the first join's, "missed" for a later one's.
    */
   channel(socket, topic, params, onGap) {
-    const since = this.#channels.get(topic)?.position() ?? START;
-    let isFirst = since === START;
+    const since = this.#channels.get(topic)?.position() ?? null;
+    let isFirst = since === null;
     let left = 0;
-    const channel = resumable(socket, topic, params, {
-      id: this.id, since, onGap: () => { if (!isFirst) onGap(); },
-    });
+    const channel = resumable(socket, topic, params, { id: this.id, since, onGap });
     const { onMessage } = channel;
     channel.onMessage = (event, payload, ...refs) => {
       const isStored = !NOT_STORED.test(event);

@@ -92,7 +92,9 @@ fn said(envelope: &Envelope<'_>, bytes: &[u8], message: Message<'_>) {
         Message::Disconnect { number } => {
             Draft::disconnect(origin, envelope.topic, number).expect("as it was")
         }
+        Message::Order { number, order } => Draft::order(origin, number, order).expect("as it was"),
         Message::Answer { number } => Draft::answer(origin, number).expect("as it was"),
+        Message::Done { number, count } => Draft::done(origin, number, count).expect("as it was"),
         Message::Call(piece) | Message::Return(piece) => {
             piece.draft(kind, origin).expect("as it was")
         }

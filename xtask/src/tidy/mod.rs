@@ -157,7 +157,7 @@ fn paths(root: &Path) -> Result<BTreeSet<String>, String> {
 /// Not by git, which may be missing on a machine that only builds.
 fn is_made(folder: &str) -> bool {
     folder.starts_with("target")
-        || matches!(folder, ".git" | "node_modules" | "artifacts" | "corpus" | "shots")
+        || matches!(folder, ".git" | "node_modules" | "artifacts" | "corpus" | "shots" | ".venv")
 }
 
 /// `None` for a picture, or a file that was removed since the listing.

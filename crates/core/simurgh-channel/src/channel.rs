@@ -151,7 +151,14 @@ pub enum JoinKind {
     /// The held client is admitted.
     #[debug("Join")]
     Released,
+    /// Decided by a function on the shard, where what was learnt while the join waited is applied.
+    #[debug("Join::on_shard")]
+    OnShard(DecideFn),
 }
+
+/// Decides a join on the shard of its socket.
+#[doc(hidden)]
+pub type DecideFn = Box<dyn FnOnce(&mut ShardContext<'_>) -> Join + Send>;
 
 /// What a join function has made for a client that it admits.
 #[derive(derive_more::Debug)]
@@ -186,6 +193,12 @@ impl Join {
         Self(JoinKind::Later(Box::pin(work)))
     }
 
+    /// Decided by a function on the shard: the last part of a [`later`](Self::later) that needs the
+    /// socket's context.
+    pub fn on_shard(decide: impl FnOnce(&mut ShardContext<'_>) -> Self + Send + 'static) -> Self {
+        Self(JoinKind::OnShard(Box::new(decide)))
+    }
+
     /// Has an admitted client wait until `work` is done, which runs on tokio. The channel is made
     /// before, and has no member yet; otherwise as [`later`](Self::later).
     pub fn after(self, work: impl Future<Output = ()> + Send + 'static) -> Self {
@@ -207,6 +220,9 @@ impl Join {
                 };
                 JoinKind::Held(admission, Box::pin(released))
             }
+            JoinKind::OnShard(decide) => {
+                JoinKind::OnShard(Box::new(move |ctx| decide(ctx).after(work)))
+            }
             other @ (JoinKind::Error(_) | JoinKind::Released) => other,
         })
     }
@@ -225,6 +241,9 @@ impl Join {
     pub fn on_start(mut self, start: impl FnOnce(&mut ShardContext<'_>) + Send + 'static) -> Self {
         if let JoinKind::Later(decision) = self.0 {
             return Self::later(async move { decision.await.on_start(start) });
+        }
+        if let JoinKind::OnShard(decide) = self.0 {
+            return Self::on_shard(move |ctx| decide(ctx).on_start(start));
         }
         if let JoinKind::Ok(admission) | JoinKind::Held(admission, _) = &mut self.0 {
             admission.starts.push(Box::new(start));

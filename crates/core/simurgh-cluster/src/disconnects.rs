@@ -1,5 +1,8 @@
 //! Disconnects of a socket id on all nodes, requested until each node has confirmed.
 //!
+//! Other orders of applications go the same way, as bytes that only applications know. Each node
+//! carries one out once, and confirms it with the number of sockets or channels that it concerned.
+//!
 //! "At most once" is not enough for a ban. So each disconnect has a number and a lifetime; it is
 //! sent to all nodes, and again to those that have not confirmed after 1, 3, 7, 15, 31 and 47 s,
 //! and at once to every node that sends a hello within its lifetime.
@@ -39,6 +42,8 @@ const ONE_BY_ONE: usize = 4;
 const SPAN_MIN_NS: u64 = SECOND / 1000;
 /// The most nodes that have confirmed or must, over all disconnects: at most 16 bytes each.
 const NODES_MAX: usize = 1 << 20;
+/// The most bytes of all orders.
+const BYTES_MAX: usize = 64 << 20;
 
 /// Bounds of disconnects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +79,8 @@ pub struct DisconnectOutcome {
     pub confirmed: Vec<NodeId>,
     /// Nodes that may still serve such a socket.
     pub missing: Vec<NodeId>,
+    /// How many sockets or channels an order concerned on the nodes that have confirmed.
+    pub count: u64,
 }
 
 /// A request to send.
@@ -81,8 +88,10 @@ pub struct DisconnectOutcome {
 pub struct DisconnectSend<'a> {
     /// The number to confirm.
     pub number: DisconnectNumber,
-    /// The id of the sockets to close.
+    /// The id of the sockets to close; empty for another order.
     pub socket_id: &'a str,
+    /// The order; empty: a disconnect.
+    pub order: &'a [u8],
     /// The node to send it to; `None`: all nodes.
     pub to: Option<NodeId>,
 }
@@ -97,6 +106,8 @@ enum Waiting {
 #[derive(Debug)]
 struct Disconnect {
     socket_id: Box<str>,
+    order: Box<[u8]>,
+    count: u64,
     ends_ns: u64,
     /// When it is sent again to all that have not confirmed, and the span after that.
     again_ns: u64,
@@ -118,7 +129,8 @@ impl Disconnect {
     fn take_outcome(&mut self) -> Option<DisconnectOutcome> {
         let is_reported = core::mem::replace(&mut self.is_reported, true);
         let missing = self.open.iter().map(|it| it.0).collect();
-        (!is_reported).then(|| DisconnectOutcome { confirmed: self.confirmed.clone(), missing })
+        let (confirmed, count) = (self.confirmed.clone(), self.count);
+        (!is_reported).then_some(DisconnectOutcome { confirmed, missing, count })
     }
 }
 
@@ -136,6 +148,7 @@ pub struct Disconnects {
     sends: BTreeSet<(u64, Option<NodeId>)>,
     outcomes: VecDeque<(DisconnectNumber, DisconnectOutcome)>,
     nodes: usize,
+    bytes: usize,
 }
 
 impl Disconnects {
@@ -150,6 +163,7 @@ impl Disconnects {
             sends: BTreeSet::new(),
             outcomes: VecDeque::new(),
             nodes: 0,
+            bytes: 0,
         }
     }
 
@@ -166,23 +180,51 @@ impl Disconnects {
         lost: impl IntoIterator<Item = NodeId>,
         now_ns: u64,
     ) -> Result<DisconnectNumber, TooManyDisconnects> {
+        self.begin(socket_id, &[], here, lost, now_ns)
+    }
+
+    /// Asks all others to carry out an order, likewise; it has at least one byte.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn order(
+        &mut self,
+        order: &[u8],
+        here: impl IntoIterator<Item = NodeId>,
+        lost: impl IntoIterator<Item = NodeId>,
+        now_ns: u64,
+    ) -> Result<DisconnectNumber, TooManyDisconnects> {
+        self.begin("", order, here, lost, now_ns)
+    }
+
+    fn begin(
+        &mut self,
+        socket_id: &str,
+        order: &[u8],
+        here: impl IntoIterator<Item = NodeId>,
+        lost: impl IntoIterator<Item = NodeId>,
+        now_ns: u64,
+    ) -> Result<DisconnectNumber, TooManyDisconnects> {
         let here = here.into_iter().map(|it| (it, Waiting::Local));
         let lost = lost.into_iter().map(|it| (it, Waiting::Lost));
         let mut open: Vec<_> = here.chain(lost).collect();
         open.sort_by_key(|it| (it.0, it.1 != Waiting::Local));
         open.dedup_by_key(|it| it.0);
-        if open.len() > NODES_MAX {
+        if open.len() > NODES_MAX || order.len() > BYTES_MAX {
             return Err(TooManyDisconnects);
         }
-        while self.is_full(open.len()) {
+        while self.is_full(open.len(), order.len()) {
             let (_, oldest) = self.reported.first().copied().ok_or(TooManyDisconnects)?;
             self.forget(oldest);
         }
         self.last += 1;
         self.nodes += open.len();
+        self.bytes += order.len();
         let again_ns = now_ns.saturating_add(self.config.again_ns);
         let disconnect = Disconnect {
             socket_id: socket_id.into(),
+            order: order.into(),
+            count: 0,
             ends_ns: now_ns.saturating_add(self.config.life_ns),
             again_ns,
             span_ns: self.config.again_ns,
@@ -199,10 +241,16 @@ impl Disconnects {
 
     /// A node has confirmed a disconnect. Other answers are ignored.
     pub fn answered(&mut self, node: NodeId, number: DisconnectNumber) {
+        self.done(node, number, 0);
+    }
+
+    /// A node has carried out an order, which concerned so many sockets or channels there.
+    pub fn done(&mut self, node: NodeId, number: DisconnectNumber, count: u64) {
         let Some(it) = self.all.get_mut(&number.0) else { return };
         let Some(at) = it.open.iter().position(|it| it.0 == node) else { return };
         it.open.remove(at);
         it.confirmed.push(node);
+        it.count = it.count.saturating_add(count);
         self.settle(number.0);
     }
 
@@ -292,7 +340,12 @@ impl Disconnects {
             if self.all.get(&number).is_some_and(is_open) {
                 let it = self.all.get(&number)?;
                 let number = DisconnectNumber(number);
-                return Some(DisconnectSend { number, socket_id: &it.socket_id, to });
+                return Some(DisconnectSend {
+                    number,
+                    socket_id: &it.socket_id,
+                    order: &it.order,
+                    to,
+                });
             }
         }
     }
@@ -312,8 +365,10 @@ impl Disconnects {
         self.all.is_empty()
     }
 
-    fn is_full(&self, more_nodes: usize) -> bool {
-        self.all.len() >= self.config.queue_max || self.nodes + more_nodes > NODES_MAX
+    fn is_full(&self, more_nodes: usize, more_bytes: usize) -> bool {
+        self.all.len() >= self.config.queue_max
+            || self.nodes + more_nodes > NODES_MAX
+            || self.bytes + more_bytes > BYTES_MAX
     }
 
     /// Reports the outcome when no node is waited for, and stops sending the disconnect again.
@@ -331,6 +386,7 @@ impl Disconnects {
     fn forget(&mut self, number: u64) {
         let Some(it) = self.all.remove(&number) else { return };
         self.nodes -= it.nodes();
+        self.bytes -= it.order.len();
         self.again.remove(&(it.again_ns, number));
         for has_missing in [false, true] {
             self.reported.remove(&(has_missing, number));

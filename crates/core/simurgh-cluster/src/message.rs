@@ -10,7 +10,8 @@
 //! hello         -              a beat; u16 count, and for each: u8 length, pattern; u64 hash
 //! bye           -              (no item)
 //! disconnect    id of sockets  u64 number, which the answer repeats
-//! answer        -              u64 number
+//!               -              u64 number; an order, at least one byte
+//! answer        -              u64 number; for an order: u64 count
 //! call, return  -              a piece of a body: see calls.rs
 //! hang up       -              u64 number
 //! forget        the topic      (no item)
@@ -61,10 +62,24 @@ pub enum Message<'a> {
         /// The number to repeat in the answer.
         number: u64,
     },
+    /// The receiver is to carry out an order, whose bytes only applications know.
+    Order {
+        /// The number to repeat in the answer.
+        number: u64,
+        /// At least one byte.
+        order: &'a [u8],
+    },
     /// The origin has done the receiver's disconnect of this number.
     Answer {
         /// The number that the receiver gave it.
         number: u64,
+    },
+    /// The origin has carried out the receiver's order of this number.
+    Done {
+        /// The number that the receiver gave it.
+        number: u64,
+        /// How many sockets or channels the order concerned there.
+        count: u64,
     },
     /// The origin calls a service of the receiver.
     Call(Piece<'a>),
@@ -93,8 +108,22 @@ impl<'a> Envelope<'a> {
             Kind::Beat => Message::Beat(beat(self.header.origin, &mut payload)?),
             Kind::Hello => Message::Hello(hello(self.header.origin, &mut payload)?),
             Kind::Bye => Message::Bye,
-            Kind::Disconnect => Message::Disconnect { number: payload.u64()? },
-            Kind::Answer => Message::Answer { number: payload.u64()? },
+            Kind::Disconnect => {
+                let number = payload.u64()?;
+                match payload.left() {
+                    order if !order.is_empty() && self.topic.is_empty() => {
+                        return Ok(Message::Order { number, order });
+                    }
+                    _ => Message::Disconnect { number },
+                }
+            }
+            Kind::Answer => {
+                let number = payload.u64()?;
+                match payload.left().len() {
+                    0..8 => Message::Answer { number },
+                    _ => Message::Done { number, count: payload.u64()? },
+                }
+            }
             Kind::Call => Message::Call(Piece::read(&mut payload)?),
             Kind::Return => Message::Return(Piece::read(&mut payload)?),
             Kind::HangUp => Message::HangUp { number: payload.u64()? },
@@ -159,6 +188,24 @@ impl Draft {
     /// The id is too long: no envelope can name it.
     pub fn disconnect(origin: NodeId, socket_id: &str, number: u64) -> Result<Self, EncodeError> {
         Self::with_payload(Kind::Disconnect, origin, socket_id, Some(&number.to_le_bytes()))
+    }
+
+    /// Asks a node, or all nodes, to carry out an order and answer under this number.
+    ///
+    /// # Errors
+    /// The order is too long for an envelope.
+    pub fn order(origin: NodeId, number: u64, order: &[u8]) -> Result<Self, EncodeError> {
+        let payload = [&number.to_le_bytes(), order].concat();
+        Self::with_payload(Kind::Disconnect, origin, "", Some(&payload))
+    }
+
+    /// Informs the requesting node that its order is carried out.
+    ///
+    /// # Errors
+    /// None.
+    pub fn done(origin: NodeId, number: u64, count: u64) -> Result<Self, EncodeError> {
+        let payload = [number.to_le_bytes(), count.to_le_bytes()].concat();
+        Self::with_payload(Kind::Answer, origin, "", Some(&payload))
     }
 
     /// Informs the requesting node that the request with this number is done.

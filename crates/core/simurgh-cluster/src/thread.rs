@@ -209,7 +209,30 @@ impl<A: Adapter + ?Sized, N: ThreadNode> NodeThread<A, N> {
         reply: Option<DisconnectReply>,
         time: Time,
     ) -> Result<(), TooManyDisconnects> {
-        match (self.cluster.disconnect(socket_id, time), reply) {
+        let started = self.cluster.disconnect(socket_id, time);
+        self.report_later(started, reply)
+    }
+
+    /// Has an order carried out on all other nodes.
+    ///
+    /// # Errors
+    /// Too many disconnects or orders are open.
+    pub fn order(
+        &mut self,
+        order: &[u8],
+        reply: DisconnectReply,
+        time: Time,
+    ) -> Result<(), TooManyDisconnects> {
+        let started = self.cluster.order(order, time);
+        self.report_later(started, Some(reply))
+    }
+
+    fn report_later(
+        &mut self,
+        started: Result<DisconnectNumber, TooManyDisconnects>,
+        reply: Option<DisconnectReply>,
+    ) -> Result<(), TooManyDisconnects> {
+        match (started, reply) {
             (Ok(number), Some(reply)) => drop(self.waiting.insert(number, reply)),
             (Ok(_), None) => {}
             (Err(error), reply) => {

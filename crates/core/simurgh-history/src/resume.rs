@@ -36,6 +36,8 @@ pub const BAD_RESUME: &str = r#"{"reason":"bad resume"}"#;
 pub enum Since {
     /// From now on.
     Now,
+    /// From the newest so many on: what a topic shows to a client that has seen nothing yet.
+    Newest(u32),
     /// After this position.
     After(Position),
     /// After a text that is not a position of this server: no history has it.

@@ -287,6 +287,10 @@ impl<T> Ring<T> {
                 let end = self.len();
                 return Replay { gap: None, after: self.head(), entries: end..end };
             }
+            Since::Newest(count) => {
+                let first = self.len().saturating_sub(count as usize);
+                return Replay { gap: None, ..self.gap(GapReason::TooMany, first, limits) };
+            }
             Since::After(Position { epoch, place })
                 if epoch == self.epoch && place <= self.head() =>
             {

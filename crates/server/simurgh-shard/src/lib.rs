@@ -3,7 +3,8 @@
 //! ```text
 //! shard ─► server ─┬─► mail ─► view
 //!                  ├─► connections, peer_limits ─► config
-//!                  └─► cluster_inbox, member_counts, saved, callback_watch
+//!                  └─► cluster_inbox, connection_id, member_counts, saved, callback_watch,
+//!                      api_requests
 //! ```
 //!
 //! A [`Shard`](shard::Shard) is `simurgh-core`'s shard on the event loop of `simurgh-reactor`: the
@@ -17,9 +18,11 @@
     reason = "shown to nobody but simurgh; many fields say by their names what they are"
 )]
 
+pub mod api_requests;
 pub mod callback_watch;
 pub mod cluster_inbox;
 pub mod config;
+pub mod connection_id;
 pub mod connections;
 pub mod mail;
 pub mod member_counts;

@@ -24,6 +24,7 @@ use simurgh_socket::{OffShard, UserSocket, log_panic};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
+use crate::api_requests::ApiRequests;
 use crate::callback_watch::CallbackWatch;
 use crate::cluster_inbox::ClusterInbox;
 use crate::config::Config;
@@ -52,6 +53,7 @@ pub struct Server {
     pub permits: FanoutPermits,
     pub connection_limit: ConnectionLimit,
     pub peer_limits: PeerLimits,
+    pub api_requests: ApiRequests,
     /// Plain HTTP connections, and those to the admin address.
     pub http_connections: Arc<HttpConnections>,
     pub admin_connections: Arc<HttpConnections>,

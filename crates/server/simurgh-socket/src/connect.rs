@@ -27,6 +27,9 @@ pub struct ConnectInfo<'a> {
     pub(crate) auth_token: Option<&'a str>,
     pub(crate) peer: SocketAddr,
     pub(crate) transport: Transport,
+    /// A name of the connection that is unique over all nodes, for questions about it.
+    #[cfg_attr(not(feature = "hooks"), allow(dead_code, reason = "only questions carry it"))]
+    pub(crate) connection: Option<String>,
 }
 
 impl ConnectInfo<'_> {

@@ -3,7 +3,7 @@
 //! ```text
 //! declared ─► socket ─► supabase ─► token ─► connect
 //!                └────► asynchronous ────────► connect
-//!                                    below them: shape, ids, off_shard, panics
+//!                                    below them: shape, ids, off_shard, panics, user
 //! ```
 //!
 //! A [`UserSocket`] has a path, decides who may [`Connect`], and maps topics to channels.
@@ -14,6 +14,9 @@
 pub mod asynchronous;
 mod connect;
 pub mod declared;
+#[cfg(feature = "hooks")]
+pub mod hooks;
+mod identity;
 mod ids;
 mod off_shard;
 mod panics;
@@ -24,6 +27,8 @@ pub mod supabase;
 pub mod token;
 
 pub use connect::{Connect, ConnectFn, ConnectInfo, ConnectKind, Transport};
+#[doc(hidden)]
+pub use identity::{user_of, void_grants};
 pub use off_shard::{OffShard, enter_shard};
 pub use panics::log_panic;
 pub use shape::PayloadShape;

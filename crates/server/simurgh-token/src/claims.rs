@@ -22,6 +22,23 @@ impl Claims {
         Self { claims, subject, issued_at, expires_at }
     }
 
+    /// The claims that an application has granted without a token: `user` is their subject.
+    #[must_use]
+    pub fn granted(
+        user: Option<&str>,
+        claims: &Map<String, Value>,
+        expires_at: Option<u64>,
+    ) -> Self {
+        let mut claims = claims.clone();
+        if let Some(user) = user {
+            claims.insert("sub".to_owned(), user.into());
+        }
+        if let Some(expires_at) = expires_at {
+            claims.insert("exp".to_owned(), expires_at.into());
+        }
+        Self { claims, subject: user.map(str::to_owned), issued_at: None, expires_at }
+    }
+
     /// All claims of a JWT; of a `Phoenix.Token` its data if that is a map, otherwise
     /// `{"data": data}`.
     #[must_use]

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use simurgh_proto::origin::OwnOrigin;
-use simurgh_shard::config::Config;
+use simurgh_shard::config::{ApiToken, Config, Scope};
 use simurgh_shard::proxies;
 use subtle::ConstantTimeEq;
 
@@ -46,16 +46,67 @@ pub(crate) enum Bearer {
 
 /// Compared in constant time, so that the token cannot be guessed byte by byte.
 pub(crate) fn bearer(config: &Config, headers: &HeaderMap) -> Bearer {
-    let given = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.as_bytes().split_at_checked(7))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "))
-        .map(|(_, token)| token);
-    match (&config.api_token, given) {
+    match (&config.api_token, given_token(headers)) {
         (None, _) => Bearer::NotWanted,
         (Some(_), None) => Bearer::Missing,
         (Some(token), Some(given)) if token.as_bytes().ct_eq(given).into() => Bearer::Right,
         (Some(_), Some(_)) => Bearer::Wrong,
+    }
+}
+
+fn given_token(headers: &HeaderMap) -> Option<&[u8]> {
+    headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.as_bytes().split_at_checked(7))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "))
+        .map(|(_, token)| token)
+}
+
+/// Whose token a request to the server API has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// `api_token`, which may do everything.
+    Whole,
+    /// One of `api_tokens`, by its index.
+    Token(usize),
+}
+
+/// The caller of a request, if it has a known token. Compares in constant time with every token.
+pub(crate) fn caller(config: &Config, headers: &HeaderMap) -> Option<Caller> {
+    if bearer(config, headers) == Bearer::Right {
+        return Some(Caller::Whole);
+    }
+    if config.api_tokens.is_empty() {
+        return None;
+    }
+    let given = ApiToken::hash(given_token(headers)?);
+    let mut found = None;
+    for (index, token) in config.api_tokens.iter().enumerate() {
+        if token.sha256.ct_eq(&given).into() {
+            found = Some(Caller::Token(index));
+        }
+    }
+    found
+}
+
+impl Caller {
+    fn token(self, config: &Config) -> Option<&ApiToken> {
+        match self {
+            Self::Whole => None,
+            Self::Token(index) => config.api_tokens.get(index),
+        }
+    }
+
+    pub(crate) fn name(self, config: &Config) -> &str {
+        self.token(config).map_or("api_token", |token| &token.name)
+    }
+
+    pub(crate) fn has(self, config: &Config, scope: Scope) -> bool {
+        self.token(config).is_none_or(|token| token.scopes.contains(&scope))
+    }
+
+    pub(crate) fn may_use(self, config: &Config, topic: &str) -> bool {
+        self.token(config).is_none_or(|token| token.may_use(topic))
     }
 }
 
@@ -122,6 +173,25 @@ mod tests {
     use axum::http::HeaderName;
 
     use super::*;
+
+    #[test]
+    fn token_follows_bearer_and_exactly_one_space() {
+        let mut config = Config::default();
+        config.api_token = Some("s3cret".to_owned());
+        let check = |value: &str| {
+            let value = HeaderValue::from_str(value).unwrap();
+            bearer(&config, &[(header::AUTHORIZATION, value)].into_iter().collect())
+        };
+        for right in ["Bearer s3cret", "bearer s3cret", "BEARER s3cret"] {
+            assert_eq!(check(right), Bearer::Right, "{right}");
+        }
+        for wrong in ["Bearer  s3cret", "Bearer s3cret ", "Bearer ", "Bearer s3cre"] {
+            assert_eq!(check(wrong), Bearer::Wrong, "{wrong}");
+        }
+        for missing in ["Bearer", "Basic s3cret", "Bearer\ts3cret", "s3cret"] {
+            assert_eq!(check(missing), Bearer::Missing, "{missing}");
+        }
+    }
 
     #[test]
     fn loopback_accepts_its_own_names_and_trusted_hosts() {

@@ -12,6 +12,7 @@ use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{DRAIN_GRACE, FanoutPermits};
 use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
+use simurgh_shard::api_requests::ApiRequests;
 use simurgh_shard::callback_watch::CallbackWatch;
 use simurgh_shard::cluster_inbox::{ClusterInbox, Service};
 use simurgh_shard::config::{Config, cores};
@@ -33,6 +34,7 @@ use crate::longpoll::{self, LongPolls, Signer};
 use crate::observe::{self, Observer};
 use crate::presence::Presence;
 use crate::pubsub::PubSub;
+use crate::questions;
 use crate::secret;
 use crate::signals::Signals;
 use crate::watchdog::{self, Watchdog};
@@ -343,6 +345,8 @@ impl Builder {
         if let Some(details) = front {
             router = router.merge(observe::front(&observer, &details));
         }
+        #[cfg(feature = "hooks")]
+        crate::hooked::start(&server)?;
         let watchdog = watchdog::start(&server).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
         let is_listening = !server.config.listen.is_empty();
@@ -454,6 +458,7 @@ fn make_server(
         permits: FanoutPermits::new(shards, cores()),
         connection_limit: ConnectionLimit::new(config.max_connections),
         peer_limits: PeerLimits::new(&config),
+        api_requests: ApiRequests::default(),
         http_connections: Arc::new(HttpConnections::new(
             config.http.connections_max,
             reserved,
@@ -501,6 +506,7 @@ fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Se
             match service {
                 Service::LongPoll => longpoll::other_node::serve(&longpolls, &body, left).await,
                 Service::Look => observe::serve(&observer, &body).await,
+                Service::Ask => questions::serve(&longpolls.server, &body).await,
             }
         })
     })

@@ -48,6 +48,10 @@ pub enum Error {
     /// The histories could not be saved to this file at the end.
     #[error("cannot save the histories to {0:?}: {1}. Clients will get gaps.")]
     HistorySave(PathBuf, #[source] io::Error),
+    /// The applications that decide over HTTP cannot be asked.
+    #[cfg(feature = "hooks")]
+    #[error("{0}")]
+    Hooks(#[source] simurgh_socket::hooks::StartError),
     /// There was no connection to the broker within this time, and why.
     #[error("not connected to the broker within {0:?}: {1}")]
     NoEngine(Duration, String),

@@ -76,6 +76,8 @@
 //!
 //! None is on by default.
 //!
+//! - `hooks`: the module `hooks`, for declared channels whose application decides over HTTP who
+//!   connects, joins and publishes. Includes `token`; adds the dependencies `hyper` and `rustls`.
 //! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). Returns
 //!   memory of closed connections and hibernating channels to the system.
 //! - `token`: the module `token`, for sockets that authenticate with `Phoenix.Token` or JSON Web
@@ -88,12 +90,15 @@ mod endpoint;
 mod error;
 mod handle;
 pub mod history;
+#[cfg(feature = "hooks")]
+mod hooked;
 pub mod http;
 mod longpoll;
 pub mod metrics;
 pub mod observe;
 mod presence;
 pub mod pubsub;
+mod questions;
 mod remote_waker;
 mod secret;
 mod signals;
@@ -121,6 +126,9 @@ pub use simurgh_shard::config::Config;
 pub use simurgh_socket::asynchronous::{
     Async, Channel, ConnectRequest, Context, HandleInfo, IntoJoin, JoinContext, Reject,
 };
+#[cfg(feature = "hooks")]
+#[doc(inline)]
+pub use simurgh_socket::hooks;
 #[cfg(feature = "token")]
 #[doc(inline)]
 pub use simurgh_socket::token;
@@ -142,6 +150,12 @@ mod presence_document {}
 #[cfg(all(doctest, feature = "token"))]
 #[doc = include_str!("../../../../docs/TOKENS.md")]
 mod tokens_document {}
+
+/// Tokens of the server API ([`Config::api_tokens`]).
+pub mod api {
+    pub use simurgh_proto::topic::{Pattern, PatternError};
+    pub use simurgh_shard::config::{ApiToken, Scope};
+}
 
 pub use axum;
 pub use serde_json::json;

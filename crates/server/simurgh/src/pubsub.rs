@@ -16,6 +16,7 @@ use simurgh_shard::server::Server;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+pub(crate) use disconnect::carry_out;
 pub use disconnect::{DISCONNECT_TIMEOUT, DisconnectError};
 
 /// The most bytes that may wait in a [`Subscription`]; broadcasts beyond are dropped and counted.

@@ -6,7 +6,7 @@ use simurgh_text::wrapped;
 
 #[cfg(feature = "nats")]
 use crate::settings::cluster;
-use crate::settings::{CHAT, Channels, Key, keys, token};
+use crate::settings::{CHAT, Channels, Key, api, hook, keys, token};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
@@ -37,7 +37,9 @@ const WIDTH: usize = 100;
 const HEAD: &str = "\
 simurgh.toml: every key with its default. All keys are optional. `simurgh serve` reads this file \
 from the working directory, or the file of --config FILE. A flag of the same name (with dashes) \
-overrides a key. The server checks the whole file before it starts.";
+overrides a key, and so does a variable of the environment: SIMURGH_IDLE_TIMEOUT, \
+SIMURGH_TOKEN__KEY_FILE for a key of [token], SIMURGH_HOOK__APP__URL for one of the hook app; with \
+_FILE behind the name it names a file with the value. The server checks all before it starts.";
 
 /// The file with every key, its default, unit and cost.
 pub(crate) fn text(channels: Channels) -> String {
@@ -56,7 +58,11 @@ pub(crate) fn text(channels: Channels) -> String {
         out.push_str(LIMITS);
         out.push('\n');
         out.push_str(token::TEXT);
+        out.push('\n');
+        out.push_str(hook::TEXT);
     }
+    out.push('\n');
+    out.push_str(api::TEXT);
     #[cfg(feature = "nats")]
     {
         out.push('\n');

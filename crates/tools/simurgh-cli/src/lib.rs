@@ -23,16 +23,19 @@
 //! standard error.
 //!
 //! `drive` runs the same application in this process, without a network. `load` puts servers under
-//! load and measures, `observe` shows a running one, `token` makes and inspects tokens. The
+//! load and measures, `observe` shows a running one, `publish`, `push`, `kick`, `disconnect`,
+//! `topics` and `online` use its API, `token` makes and inspects tokens. The
 //! commands `road` and `tune` are separate crates.
 //!
 //! Exit status: 0 after a drain, 1 if the server cannot start, 2 if flags or file are wrong, 128
 //! plus the signal's number if a second signal ended it at once. `load`, `token` and `tune` have
 //! more.
 
+mod api;
 mod config;
 mod drive;
 mod flags;
+mod hook;
 mod load;
 mod logging;
 mod notify;
@@ -54,8 +57,8 @@ use flags::{Cli, Command};
 use settings::{Channels, Declared, Settings};
 use version::Program;
 
-/// Runs your own application with the commands `serve`, `config`, `drive`, `load`, `observe`,
-/// `road`, `token` and `tune`.
+/// Runs your own application with the commands of `simurgh`: `serve`, `config`, `drive`, `load`,
+/// `observe` and so on.
 ///
 /// `application` gets a server with all settings of flags and file, and adds user sockets and
 /// pages; its own settings win. Keys about declared channels are refused. The program is named
@@ -136,8 +139,15 @@ fn run_with(
         Command::Load(flags) => load::load(*flags),
         Command::Drive(flags) => drive::drive(*flags, channels, application),
         Command::Observe(flags) => observe::observe(&flags),
+        Command::Publish(flags) => api::publish(&flags),
+        Command::Push(flags) => api::push(&flags),
+        Command::Kick(flags) => api::kick(&flags),
+        Command::Disconnect(flags) => api::disconnect(&flags),
+        Command::Topics(flags) => api::topics(&flags),
+        Command::Online(flags) => api::online(&flags),
         Command::Road(flags) => simurgh_road::road(&flags),
         Command::Token(flags) => token::token(&flags),
+        Command::Hook(flags) => hook::hook(&flags),
         Command::Tune(flags) => simurgh_tune::tune(&flags),
         Command::Completions(flags) => finish(Ok(packaging::completions(&flags, command))),
         Command::ManPages(flags) => {

@@ -90,7 +90,10 @@ fn report(source: &Source, sockets: &[Served], endpoint: &Endpoint) {
     let page = source.tokens.map(|_| format!("http://{address}/, ")).unwrap_or_default();
     tracing::info!("pages: {page}observer http://{address}/observer/");
     match source.tokens {
-        Some("off") => tracing::info!("tokens: off, any client may connect"),
+        Some("off") if !source.asks => {
+            tracing::info!("tokens: off, any client may connect");
+        }
+        Some("off") => tracing::info!("tokens: off, an application decides who may connect"),
         Some(tokens) => tracing::info!("tokens: {tokens}"),
         None => {}
     }

@@ -21,6 +21,9 @@ pub struct HistoryRule {
     pub age: Duration,
     /// Whether a client is given only what is later than its first join.
     pub only_own: bool,
+    /// How many of the newest broadcasts a client is given that joins for the first time, and says
+    /// by the param `simurgh` that it takes positions.
+    pub on_join: u32,
 }
 
 impl HistoryRule {
@@ -34,7 +37,13 @@ impl HistoryRule {
 
 impl Default for HistoryRule {
     fn default() -> Self {
-        Self { count: 100, bytes: 1 << 20, age: Duration::from_secs(300), only_own: false }
+        Self {
+            count: 100,
+            bytes: 1 << 20,
+            age: Duration::from_secs(300),
+            only_own: false,
+            on_join: 0,
+        }
     }
 }
 

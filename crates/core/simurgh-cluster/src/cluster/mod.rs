@@ -91,6 +91,15 @@ impl ClusterConfig {
     }
 }
 
+/// A disconnect or an order of another node.
+#[derive(Clone, Copy, Debug)]
+struct Ordered {
+    by: NodeId,
+    number: u64,
+    /// How many sockets or channels it concerned; `None` while it is carried out.
+    count: Option<u64>,
+}
+
 /// The local side of a cluster's node: what other nodes cause on this one.
 pub trait LocalNode {
     /// A broadcast for the members and listeners on these shards.
@@ -98,6 +107,10 @@ pub trait LocalNode {
 
     /// Close all sockets with this id, on all shards.
     fn disconnect(&mut self, socket_id: &str);
+
+    /// Carry out another node's order; [`Cluster::order_done`] answers it by its number. Each order
+    /// comes once. One that is unknown must not be answered.
+    fn order(&mut self, by: NodeId, number: u64, order: &[u8]);
 
     /// A message for the home shard of a topic's presences.
     fn presence(&mut self, topic: &str, what: FromPeers);
@@ -203,8 +216,8 @@ pub struct Cluster<A: ?Sized> {
     calls: Calls,
     waiters: InterestWaiters,
     events: VecDeque<Event>,
-    /// Disconnects of others that were done, oldest first.
-    done: VecDeque<(NodeId, u64)>,
+    /// Disconnects and orders of others, oldest first.
+    done: VecDeque<Ordered>,
     state: LinkState,
     since_ns: u64,
     session: Option<Session>,

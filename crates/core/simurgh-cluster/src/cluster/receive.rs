@@ -4,7 +4,7 @@ use bytes::Bytes;
 use simurgh_presence::{FromPeers, Owner};
 
 use super::counts::count;
-use super::{Cluster, DONE_MAX, LinkState, LocalNode, Notice, Time, WINDOWS_MAX};
+use super::{Cluster, DONE_MAX, LinkState, LocalNode, Notice, Ordered, Time, WINDOWS_MAX};
 use crate::adapter::{Adapter, Event, Received, Session};
 use crate::disconnects::DisconnectNumber;
 use crate::envelope::{Draft, Envelope, Items, Kind};
@@ -210,16 +210,27 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             }
             Message::Bye => self.peers.bye(origin, time.ns),
             Message::Disconnect { number } => {
-                if !self.done.contains(&(origin, number)) {
+                if self.done_before(origin, number).is_none() {
                     local.disconnect(topic);
-                    if self.done.len() >= DONE_MAX {
-                        self.done.pop_front();
-                    }
-                    self.done.push_back((origin, number));
+                    self.remember(Ordered { by: origin, number, count: Some(0) });
                 }
                 if let Ok(answer) = Draft::answer(self.me, number) {
                     self.push(Class::Control, self.prefix.node(origin), answer, time);
                 }
+            }
+            Message::Order { number, order } => match self.done_before(origin, number) {
+                None => {
+                    self.remember(Ordered { by: origin, number, count: None });
+                    local.order(origin, number, order);
+                }
+                Some(Ordered { count: Some(count), .. }) => {
+                    self.send_done(origin, number, count, time);
+                }
+                // It is being carried out.
+                Some(Ordered { count: None, .. }) => {}
+            },
+            Message::Done { number, count } => {
+                self.disconnects.done(origin, DisconnectNumber(number), count);
             }
             Message::Answer { number } => {
                 self.disconnects.answered(origin, DisconnectNumber(number));
@@ -238,6 +249,18 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             // A forget marker without a number has no position among the messages that it ends.
             Message::Forget => self.counts.broken += 1,
         }
+    }
+
+    /// What another node has ordered under this number before.
+    fn done_before(&self, by: NodeId, number: u64) -> Option<Ordered> {
+        self.done.iter().rev().find(|it| (it.by, it.number) == (by, number)).copied()
+    }
+
+    fn remember(&mut self, ordered: Ordered) {
+        if self.done.len() >= DONE_MAX {
+            self.done.pop_front();
+        }
+        self.done.push_back(ordered);
     }
 
     pub(super) fn deliver_broadcasts(

@@ -152,6 +152,37 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         Ok(number)
     }
 
+    /// Has an order carried out on all other nodes, likewise; it has at least one byte.
+    ///
+    /// # Errors
+    /// As [`disconnect`](Self::disconnect).
+    pub fn order(
+        &mut self,
+        order: &[u8],
+        time: Time,
+    ) -> Result<DisconnectNumber, TooManyDisconnects> {
+        let here: Vec<NodeId> = self.peers.iter().map(|it| it.id()).collect();
+        let lost: Vec<NodeId> = self.peers.unaccounted().collect();
+        let number = self.disconnects.order(order, here, lost, time.ns)?;
+        self.send_disconnects(time);
+        Ok(number)
+    }
+
+    /// This node has carried out another node's order, which concerned so many sockets or channels.
+    pub fn order_done(&mut self, by: NodeId, number: u64, count: u64, time: Time) {
+        let mut done = self.done.iter_mut().rev();
+        if let Some(it) = done.find(|it| (it.by, it.number) == (by, number)) {
+            it.count = Some(count);
+            self.send_done(by, number, count, time);
+        }
+    }
+
+    pub(super) fn send_done(&mut self, by: NodeId, number: u64, count: u64, time: Time) {
+        if let Ok(done) = Draft::done(self.me, number, count) {
+            self.push(Class::Control, self.prefix.node(by), done, time);
+        }
+    }
+
     /// Calls a service on another node, under a number that no other call has;
     /// [`LocalNode::answered`] gets the answer, unless the call is [hung up](Self::hang_up) before.
     /// The caller decides how long to wait.
@@ -310,7 +341,11 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     pub(super) fn send_disconnects(&mut self, time: Time) {
         while let Some(send) = self.disconnects.poll_send() {
             let to = send.to.map_or_else(|| self.prefix.nodes(), |it| self.prefix.node(it));
-            match Draft::disconnect(self.me, send.socket_id, send.number.0) {
+            let draft = match send.order {
+                [] => Draft::disconnect(self.me, send.socket_id, send.number.0),
+                order => Draft::order(self.me, send.number.0, order),
+            };
+            match draft {
                 Ok(draft) => self.push(Class::Control, to, draft, time),
                 Err(_) => self.counts.refused_large += 1,
             }

@@ -34,7 +34,7 @@ fn sends_at(disconnects: &mut Disconnects, now_ns: u64) -> Vec<(u64, Option<Node
 }
 
 fn outcome(confirmed: &[NodeId], missing: &[NodeId]) -> DisconnectOutcome {
-    DisconnectOutcome { confirmed: confirmed.to_vec(), missing: missing.to_vec() }
+    DisconnectOutcome { confirmed: confirmed.to_vec(), missing: missing.to_vec(), count: 0 }
 }
 
 #[test]
@@ -258,7 +258,7 @@ proptest! {
                 outcome.missing.sort();
                 let missing: Vec<_> = it.waiting.union(&it.lost).copied().map(NodeId).collect();
                 let confirmed: Vec<_> = it.confirmed.iter().copied().map(NodeId).collect();
-                prop_assert_eq!(outcome, DisconnectOutcome { confirmed, missing });
+                prop_assert_eq!(outcome, DisconnectOutcome { confirmed, missing, count: 0 });
             }
             prop_assert!(told.is_empty());
             prop_assert_eq!(all.len(), model.iter().filter(|it| it.is_alive(now_ns)).count());

@@ -47,8 +47,11 @@ fn encoded(draft: Draft) -> Bytes {
         assert_eq!(said, Err(EnvelopeError::Cut), "{cut} bytes");
     }
     if !payload.is_empty() {
-        let longer = decode_raw(envelope.header.kind, &[payload, &[0]].concat());
-        assert_eq!(longer, Err(EnvelopeError::Trailing(1)));
+        let (kind, longer) = (envelope.header.kind, [payload, &[0]].concat());
+        let longer = Draft::with_payload(kind, ORIGIN, envelope.topic, Some(&longer));
+        let longer = longer.unwrap().numbered(1);
+        let said = Envelope::decode(&longer).unwrap().message().map(|_| ());
+        assert_eq!(said, Err(EnvelopeError::Trailing(1)));
     }
     bytes
 }
@@ -83,6 +86,12 @@ fn decoded_short_messages_equal_the_sent_ones() {
     let envelope = Envelope::decode(&bytes).unwrap();
     assert!(matches!(envelope.message(), Ok(Message::Answer { number: u64::MAX })));
     assert_eq!(envelope.header.origin, ORIGIN);
+    let bytes = Draft::order(ORIGIN, 9, b"what").unwrap().numbered(1);
+    let envelope = Envelope::decode(&bytes).unwrap();
+    assert!(matches!(envelope.message(), Ok(Message::Order { number: 9, order: b"what" })));
+    let bytes = Draft::done(ORIGIN, 9, 0).unwrap().numbered(1);
+    let envelope = Envelope::decode(&bytes).unwrap();
+    assert!(matches!(envelope.message(), Ok(Message::Done { number: 9, count: 0 })));
 }
 
 #[test]

@@ -33,6 +33,7 @@ struct NodeRecord {
     calls: Vec<(NodeId, u64, u16, Vec<u8>)>,
     hung_up: Vec<(NodeId, u64)>,
     answers: Vec<(CallNumber, Option<Answer>)>,
+    orders: Vec<(NodeId, u64, Vec<u8>)>,
     /// What it received of followed topics: payloads, and names of other events.
     kept: BTreeMap<String, Vec<String>>,
     stored: BTreeMap<u64, Result<StoredAt, NotKept>>,
@@ -46,6 +47,10 @@ impl LocalNode for NodeRecord {
 
     fn disconnect(&mut self, socket_id: &str) {
         self.disconnects.push(socket_id.into());
+    }
+
+    fn order(&mut self, by: NodeId, number: u64, order: &[u8]) {
+        self.orders.push((by, number, order.to_vec()));
     }
 
     fn presence(&mut self, topic: &str, what: FromPeers) {
@@ -377,6 +382,26 @@ fn disconnect_runs_once_on_each_node_and_every_node_confirms() {
     for at in [1, 2, 3] {
         assert_eq!(it.node(at).heard.disconnects, ["user:1", "user:2"], "node {at}");
     }
+}
+
+#[test]
+fn order_runs_once_on_each_node_and_its_counts_are_added() {
+    let mut it = Simulation::new(3, 7);
+    let time = it.time();
+    let number = it.node(0).cluster.order(b"push", time).unwrap();
+    it.advance(5 * SECOND);
+    assert!(!it.node(0).heard.outcomes.contains_key(&number), "both nodes still work on it");
+    for (at, count) in [(1, 3), (2, 4)] {
+        let time = it.time();
+        let orders = it.node(at).heard.orders.clone();
+        assert_eq!(orders.len(), 1, "node {at}: it was sent again, and carried out once");
+        let (by, number, order) = orders[0].clone();
+        assert_eq!(order, b"push");
+        it.node(at).cluster.order_done(by, number, count, time);
+    }
+    it.advance(50 * MILLISECOND);
+    assert_eq!(it.outcome(0, number), (ids(&[1, 2]), vec![]));
+    assert_eq!(it.node(0).heard.outcomes[&number].count, 7);
 }
 
 #[test]

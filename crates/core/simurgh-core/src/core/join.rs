@@ -2,7 +2,7 @@
 
 use simurgh_channel::{
     Admission, Callback, Effect, Join, JoinFn, JoinKind, Kind, Node, Outcome, PARSED_BYTES_MAX,
-    Prepared, Publisher, ShardChannel, TOPIC_BYTES_MAX, UserSocket,
+    Prepared, Publisher, ShardChannel, ShardContext, TOPIC_BYTES_MAX, UserSocket,
 };
 use simurgh_data::Key;
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
@@ -104,6 +104,16 @@ impl<N: Node> Core<N> {
         prepared: Option<Prepared>,
         join: &JoinFn,
     ) {
+        self.decide_join(out, joining, prepared, |ctx| join(ctx, payload));
+    }
+
+    fn decide_join(
+        &mut self,
+        out: &mut impl Sockets,
+        joining: Joining<'_>,
+        prepared: Option<Prepared>,
+        decide: impl FnOnce(&mut ShardContext<'_>) -> Join,
+    ) {
         let Joining { key, topic, resume, .. } = &joining;
         let about = Subject {
             socket: out.socket(*key).and_then(|socket| socket.state()),
@@ -113,7 +123,7 @@ impl<N: Node> Core<N> {
             prepared,
             resume: resume.as_ref().map(|it| &it.said),
         };
-        match self.channels.application.run(about, Callback::Join, |ctx| join(ctx, payload)) {
+        match self.channels.application.run(about, Callback::Join, decide) {
             (Some(join), effects) => self.answer_join(out, joining, join, effects),
             (None, effects) => {
                 self.apply_unjoined(out, joining.key, joining.topic, effects);
@@ -149,6 +159,10 @@ impl<N: Node> Core<N> {
             JoinKind::Held(admission, until) => {
                 let granted = Granted { admission, effects };
                 self.await_join(out, joining, until, Some(granted));
+            }
+            JoinKind::OnShard(decide) => {
+                self.apply_unjoined(out, key, topic, effects);
+                self.decide_join(out, joining, None, decide);
             }
             // Only a held join is released.
             JoinKind::Released => self.refuse_join(out, joining, session::JOIN_CRASHED),

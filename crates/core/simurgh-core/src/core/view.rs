@@ -1,6 +1,6 @@
 //! Views of a core for the observer.
 
-use simurgh_channel::{Limit, Node};
+use simurgh_channel::{ChannelId, Limit, Node};
 use simurgh_data::Key;
 use simurgh_proto::message::OwnedRef;
 
@@ -84,6 +84,23 @@ impl<N: Node> Core<N> {
     /// ten seconds.
     pub fn limit_met(&self, key: Key, now_ns: u64) -> Option<(Limit, u32)> {
         self.channels.meters.as_ref()?.noted(key, now_ns)
+    }
+
+    /// Whether a topic has channels, and is not only the id of sockets. Looks at a few members.
+    pub fn has_channels(&self, id: TopicId) -> bool {
+        let Some(topic) = self.channels.registry.topic(id) else { return false };
+        let mut first = (0..topic.len().min(4)).filter_map(|at| topic.member_at(at));
+        first.any(|it| {
+            let membership = self.channels.registry.member(it.membership());
+            membership.is_some_and(Membership::is_joined)
+        })
+    }
+
+    /// The channel of a socket on a topic, if it has joined it.
+    pub fn channel_on(&self, key: Key, socket: &Socket, topic: &str) -> Option<ChannelId> {
+        let topic = self.channels.registry.find(topic)?;
+        let membership = self.channels.registry.joined_in(key, socket.list, topic)?;
+        self.channels.registry.channel_id(membership)
     }
 
     /// The join_ref of a client's messages for a topic that it has joined: null if it joined

@@ -86,7 +86,7 @@ impl Departures {
     pub(crate) fn floor(&mut self, conn: Key, topic: &str, resume: &Resume, tick: u32) -> Rejoin {
         let (since, seen) = (resume.since, resume.seen);
         let claimed = match since {
-            Since::Now => return Rejoin::After(since),
+            Since::Now | Since::Newest(_) => return Rejoin::After(since),
             Since::After(claimed) => Some(claimed),
             Since::Unknown => None,
         };

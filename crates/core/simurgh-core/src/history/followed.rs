@@ -176,6 +176,8 @@ impl FollowedTopics {
                 Some(_),
                 Since::Now,
             ) => Readiness::Known,
+            // A first join is no reason for a gap.
+            (Some(TopicState::Unavailable), Some(_), Since::Newest(_)) => Readiness::Known,
             (Some(TopicState::Unavailable), ..) => Readiness::Unavailable,
             (Some(TopicState::Live), Some(head), _) if is_ahead(since, head) => Readiness::Ahead,
             (Some(TopicState::Live), Some(_), _) => Readiness::Known,

@@ -243,7 +243,7 @@ impl KeptTopics {
     fn nothing(&self, topic: &str, since: Since, torn: bool) -> Missed {
         let (last, head) = (self.forgotten.head(topic), self.now_at(topic));
         let gap = match since {
-            Since::Now => None,
+            Since::Now | Since::Newest(_) => None,
             Since::After(it) if it.epoch != head.epoch || it.place > head.place => {
                 Some(GapReason::Epoch)
             }

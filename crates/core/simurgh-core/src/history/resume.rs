@@ -61,7 +61,7 @@ impl<N: Node> Histories<N> {
         };
         let (since, is_proved) = match self.is_only_own(topic) {
             true => self.own_since(topic, resume, since),
-            false => (since, true),
+            false => (self.first_shown(topic, since), true),
         };
         let ask = MissedRequest {
             topic: topic.into(),
@@ -80,6 +80,16 @@ impl<N: Node> Histories<N> {
         }
         let (missed, own) = self.kept_missed(now, &ask);
         Recovery::Now(self.resumption(topic, resume, !is_proved, missed, own))
+    }
+
+    /// The newest messages for a client that joins for the first time, if the topic's rule shows
+    /// them.
+    fn first_shown(&self, topic: &str, since: Since) -> Since {
+        match (since, self.kept.rule(topic).map_or(0, |rule| rule.on_join)) {
+            (Since::Now, 0) => Since::Now,
+            (Since::Now, count) => Since::Newest(count),
+            (other, _) => other,
+        }
     }
 
     /// What a client resumes with; `own`: how many of all messages it has sent itself.

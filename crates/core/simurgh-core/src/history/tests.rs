@@ -324,6 +324,24 @@ fn only_messages_after_its_first_join_belong_to_a_client() {
 }
 
 #[test]
+fn newest_messages_are_shown_to_a_client_that_joins_for_the_first_time() {
+    let rule = HistoryRule { on_join: 2, ..HistoryRule::default() };
+    for (mut it, topic) in both_with(scripted(standard), rule) {
+        let (speaker, _) = it.opts_in(&topic);
+        (1..4).for_each(|n| drop(it.broadcasts(speaker, &topic, n)));
+        let (_, heard) = it.recovers(&topic, r#"{"simurgh":{}}"#, 2);
+        let (shown, _) = positions(&heard[2..]);
+        assert_eq!(shown, [2, 3]);
+        let before = position_of(&heard[1]);
+        it.broadcasts(speaker, &topic, 4);
+        let (_, heard) = it.recovers(&topic, &since(&before), 3);
+        assert_eq!(positions(&heard[2..]).0, [2, 3, 4], "a resume is not limited");
+        let (_, heard) = it.joins(Wire::V2, &topic, "{}");
+        assert_eq!(heard.len(), 1, "a client that takes no positions gets none");
+    }
+}
+
+#[test]
 fn confirmation_that_arrives_at_once_is_sent() {
     let mut it = Node::running(talking());
     let topic = it.there.clone();

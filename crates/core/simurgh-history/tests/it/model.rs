@@ -168,6 +168,10 @@ impl Model {
             Since::Now => {
                 return Replay { gap: None, after: self.head(), entries: live.len()..live.len() };
             }
+            Since::Newest(count) => {
+                let first = live.len().saturating_sub(count as usize);
+                return Replay { gap: None, ..gap(GapReason::TooMany, first..live.len()) };
+            }
             Since::After(Position { epoch: EPOCH, place }) if place <= self.head() => place,
             _ => return gap(GapReason::Epoch, 0..live.len()),
         };

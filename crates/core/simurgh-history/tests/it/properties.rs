@@ -67,6 +67,9 @@ fn check_all(ring: &Ring<u64>, model: &Model, odd: &[u64]) {
         model.check_since(ring, Since::After(Position { epoch, place }));
     }
     model.check_since(ring, Since::Now);
+    for count in [0, 1, 3, u32::MAX] {
+        model.check_since(ring, Since::Newest(count));
+    }
     model.check_since(ring, Since::Unknown);
 }
 

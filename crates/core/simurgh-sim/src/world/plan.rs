@@ -244,7 +244,7 @@ impl HistoryPlan {
             count: [3, 30, 1000, 1000][rng.usize(..4)],
             bytes: [3_000, 1 << 20, 1 << 20][rng.usize(..3)],
             age: Duration::from_secs([20, 300, 3_000][rng.usize(..3)]),
-            only_own: false,
+            ..HistoryRule::default()
         };
         let purges = rng.u8(..) < 90;
         let some = |rng: &mut Rng, values: [u32; 2]| match rng.u8(..) {

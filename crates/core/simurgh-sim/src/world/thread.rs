@@ -232,6 +232,10 @@ impl LocalNode for LocalShards {
         self.node.broadcast_here(Arc::new(disconnect));
     }
 
+    fn order(&mut self, by: NodeId, _: u64, _: &[u8]) {
+        self.node.shared.ledger().fail("order", format!("{by} orders something"));
+    }
+
     fn presence(&mut self, topic: &str, what: FromPeers) {
         let (start, mut ledger) = (self.start, self.node.shared.ledger());
         ledger.note(|| format!("start {start} receives presences of {topic}: {what:?}"));

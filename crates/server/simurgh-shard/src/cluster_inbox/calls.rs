@@ -20,18 +20,20 @@ pub enum Service {
     /// A long-poll request, for the node that has its session.
     LongPoll = 1,
     Look = 2,
+    /// A back end's question.
+    Ask = 3,
 }
 
 impl Service {
     pub const fn answer_bytes_max(self) -> usize {
         match self {
-            Self::LongPoll => CALL_BYTES_MAX,
+            Self::LongPoll | Self::Ask => CALL_BYTES_MAX,
             Self::Look => LOOK_ANSWER_BYTES_MAX,
         }
     }
 
     pub fn of(number: u16) -> Option<Self> {
-        [Self::LongPoll, Self::Look].into_iter().find(|it| *it as u16 == number)
+        [Self::LongPoll, Self::Look, Self::Ask].into_iter().find(|it| *it as u16 == number)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The outcome of a disconnect on all nodes.
+//! The outcome of a disconnect, or of another order, on all nodes.
 
 use serde::Serialize;
 
@@ -11,13 +11,15 @@ pub struct NodeName {
     pub name: String,
 }
 
-/// The outcome of a disconnect on the other nodes.
+/// The outcome of a disconnect on all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Disconnected {
-    /// Nodes that have closed all sockets with that id.
+    /// Other nodes that have closed all sockets with that id.
     pub confirmed: Vec<NodeName>,
     /// Nodes that have not confirmed within a minute, or were not connected any more: they may
     /// still serve such a socket. Refuse the client where its token is checked, and ask again when
     /// the node is back.
     pub missing: Vec<NodeName>,
+    /// How many sockets were closed, on this node and on those that have confirmed.
+    pub closed: u64,
 }

@@ -20,13 +20,16 @@ const AROUND_BYTES: usize = 256;
 /// Most bytes of queued broadcasts; more are dropped and counted, as the thread does not keep up.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Receives the outcome of a disconnect; `None` if too many are pending.
+/// Receives the outcome of an order; `None` if too many are pending.
 pub type DisconnectReply = oneshot::Sender<Option<Disconnected>>;
 
 pub enum Mail {
     Core(ToCluster),
-    /// Close all sockets with an id on all other nodes, and report the outcome.
-    Disconnect(Box<str>, DisconnectReply),
+    /// Have an order carried out on all other nodes, and report the outcome.
+    Order(Vec<u8>, DisconnectReply),
+    /// This node has carried out another node's order of this number, which concerned so many
+    /// sockets or channels.
+    OrderDone(NodeId, u64, u64),
     /// Subscribe to a topic before its member is let in, which waits for it.
     AwaitTopic(Box<str>, oneshot::Sender<()>),
     /// A broadcast for the members of its topic on one other node.
@@ -98,11 +101,11 @@ impl ClusterInbox {
         self.dropped.load(Relaxed)
     }
 
-    /// Asks for a disconnect; the receiver gets the outcome, or nothing if the server ends or too
-    /// many are pending.
-    pub fn disconnect(&self, socket_id: &str) -> oneshot::Receiver<Option<Disconnected>> {
+    /// Has an order carried out on all other nodes; the receiver gets the outcome, or nothing if
+    /// the server ends or too many are pending.
+    pub fn order(&self, order: Vec<u8>) -> oneshot::Receiver<Option<Disconnected>> {
         let (reply, told) = oneshot::channel();
-        self.post(Mail::Disconnect(socket_id.into(), reply));
+        self.post(Mail::Order(order, reply));
         told
     }
 

@@ -10,8 +10,10 @@ use simurgh_core::{HistoryConfig, PresenceConfig};
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_proto::ws::FrameLimits;
 
+mod api;
 mod http;
 
+pub use api::{ApiToken, Scope};
 pub use http::HttpConfig;
 
 /// All settings of an `Endpoint` besides its user sockets.
@@ -108,9 +110,11 @@ pub struct Config {
     /// Connections from trusted proxies begin with a PROXY protocol header (v1 or v2). Default:
     /// off.
     pub proxy_protocol: bool,
-    /// Bearer token of the paths below `/api/`, which do not exist without it, and of the observer
-    /// at `/observer/`. Default: none.
+    /// Bearer token of the paths below `/api/`, which do not exist without a token, and of the
+    /// observer at `/observer/`. Default: none.
     pub api_token: Option<String>,
+    /// Tokens that may do part of that, and never open the observer. Default: none.
+    pub api_tokens: Vec<ApiToken>,
     /// Secret from which the signing keys of long-poll session tokens are derived. At least 64
     /// random characters; the same on all nodes that accept each other's tokens. Default: none, and
     /// each start of the server has its own key.
@@ -160,6 +164,7 @@ impl Default for Config {
             trusted_proxies: Vec::new(),
             proxy_protocol: false,
             api_token: None,
+            api_tokens: Vec::new(),
             secret_key_base: None,
             observer: false,
             http: HttpConfig::default(),
@@ -171,6 +176,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether there are paths below `/api/`.
+    pub fn has_api(&self) -> bool {
+        self.api_token.is_some() || !self.api_tokens.is_empty()
+    }
+
     pub fn is_loopback(&self) -> bool {
         self.listen.iter().all(|address| address.ip().is_loopback())
     }

@@ -36,12 +36,27 @@ const IDLE_LEAST: Duration = Duration::from_secs(1);
 
 /// Whether a path is one of the server's own, for which places are reserved.
 pub fn is_reserved(path: &str) -> bool {
-    let own = ["/healthz", "/metrics", "/api/broadcast", "/api/presence", "/observer"];
+    let own = ["/healthz", "/metrics", "/observer", "/realtime/v1/api/broadcast"];
+    let api = path.strip_prefix("/api/");
     own.contains(&path)
         || path.starts_with("/observer/")
-        || path == "/realtime/v1/api/broadcast"
-        || ["/api/disconnect", "/api/history", "/api/history/topics"].contains(&path)
+        || api.is_some_and(|verb| API_VERBS.contains(&verb))
 }
+
+/// Paths below `/api/`.
+pub const API_VERBS: [&str; 11] = [
+    "broadcast",
+    "connections",
+    "counts",
+    "disconnect",
+    "history",
+    "history/topics",
+    "kick",
+    "presence",
+    "push",
+    "topics",
+    "users/online",
+];
 
 #[derive(Debug, Default)]
 pub struct HttpConnections {

@@ -1,18 +1,24 @@
 //! The mail that other threads send to a shard.
 
+use std::sync::Arc;
+
 use simurgh_core::{ChannelId, NETWORK, Received, ToChannel};
 use simurgh_reactor::Key;
 use simurgh_socket::{Connect, OffShard};
 
 pub mod driver;
 pub mod driver_event;
+pub mod order;
 pub mod poll;
+pub mod question;
 pub mod survey;
 
 pub use driver::Answer;
 use driver::DriverCommand;
+use order::{Counted, Order};
 pub use poll::Opener;
 use poll::PollCommand;
+use question::{Answered, Question};
 use survey::ShardQuery;
 
 /// The `transport` of a long-poll session's record.
@@ -31,6 +37,10 @@ pub enum Mail {
     Drive(Box<DriverCommand>),
     LongPoll(Box<PollCommand>),
     Observe(Box<ShardQuery>),
+    /// A back end's order, and where to report how many sockets or channels it concerned.
+    Order(Arc<Order>, Counted),
+    /// A back end's question, and where to send the answer.
+    Question(Arc<Question>, Answered),
     /// Does nothing: that it is taken shows that the shard is alive.
     Pulse,
     Stop,

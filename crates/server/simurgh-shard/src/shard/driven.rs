@@ -454,7 +454,7 @@ fn request(
         wire => wire,
     };
     let transport = Transport::Driver;
-    let info = user_socket.connect_info(&request, params, auth_token, peer, transport);
+    let info = user_socket.connect_info(&request, params, auth_token, peer, transport, None);
     then(io, wire, user_socket, &info);
     Ok(())
 }

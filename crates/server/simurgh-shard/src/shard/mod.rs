@@ -3,8 +3,8 @@
 //! Bytes arrive in [`Handler::readable`]; `websocket` decodes messages and passes them to the core
 //! (`simurgh_core`), which acts on the sockets through `transport`. `memory` returns the memory of
 //! many closed connections to the system. Sockets of a driver in this process are in `driven`,
-//! long-poll sessions in `polled`, an observer's queries in `survey`. A shard shares no state with
-//! other threads: they reach it only by [`Mail`].
+//! long-poll sessions in `polled`, an observer's queries in `survey`, requests of back ends in
+//! `requests`. A shard shares no state with other threads: they reach it only by [`Mail`].
 
 mod conn;
 mod driven;
@@ -12,6 +12,7 @@ mod memory;
 mod peers;
 mod poll_sources;
 mod polled;
+mod requests;
 mod survey;
 mod transport;
 mod websocket;
@@ -33,6 +34,7 @@ use driven::Driven;
 use memory::Tidying;
 use peers::CountedPeers;
 use polled::Polled;
+use requests::Requests;
 use simurgh_socket::{UserSocket, enter_shard};
 use survey::Observed;
 use transport::Later;
@@ -69,11 +71,13 @@ pub struct Shard {
     pub(crate) tickets: u32,
     /// Only while an observer is open.
     pub(crate) observed: Option<Box<Observed>>,
+    /// Only while requests of back ends wait for a pass over all sockets.
+    pub(crate) requests: Option<Box<Requests>>,
 }
 
-// 1 KiB, and 8 bytes each for unfinished sockets, for those that wait for the HTTP side, and for
-// memory that is given up.
-const _: () = assert!(size_of::<Shard>() <= 1048, "a shard without clients is over its budget");
+// 1 KiB, and 8 bytes each for unfinished sockets, for those that wait for the HTTP side, for memory
+// that is given up, and for requests.
+const _: () = assert!(size_of::<Shard>() <= 1056, "a shard without clients is over its budget");
 
 impl Shard {
     /// Must be called on the shard's own thread.
@@ -100,6 +104,7 @@ impl Shard {
             tidying: Tidying::default(),
             tickets: 0,
             observed: None,
+            requests: None,
         }
     }
 
@@ -254,6 +259,8 @@ impl Handler for Shard {
             Mail::Drive(command) => self.take_driver_command(*command),
             Mail::LongPoll(command) => self.take_poll_command(io, *command),
             Mail::Observe(query) => self.answer_query(io, *query),
+            Mail::Order(order, counted) => self.take_order(io, order, counted),
+            Mail::Question(question, answered) => self.take_question(question, answered),
             Mail::Pulse => {}
             Mail::Stop => io.stop(),
         }
@@ -294,6 +301,7 @@ impl Handler for Shard {
             core.fan_out(&mut out)
         };
         let looking = self.survey(io);
+        let requested = self.work_on_requests(io);
         let settling = {
             let (core, mut out) = self.parts(io);
             core.settle(&mut out)
@@ -303,7 +311,7 @@ impl Handler for Shard {
         let polling = self.answer_polls(io);
         let next = fanning_out.sooner(due, now).sooner(judged, now).sooner(tidied, now);
         let next = next.sooner(settling, now).sooner(driving, now).sooner(looking, now);
-        let next = next.sooner(expiring, now).sooner(polling, now);
+        let next = next.sooner(expiring, now).sooner(polling, now).sooner(requested, now);
         next.sooner(unfinished, now).sooner(handing_off, now)
     }
 }

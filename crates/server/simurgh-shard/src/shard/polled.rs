@@ -162,7 +162,9 @@ impl Shard {
             return self.refuse_polled(opener, 503);
         }
         let transport = Transport::LongPoll;
-        let info = user_socket.connect_info(&request, params, auth_token, peer, transport);
+        let connection = self.connection_name(user_socket, key);
+        let info =
+            user_socket.connect_info(&request, params, auth_token, peer, transport, connection);
         let connect = self.ask_connect(user_socket, &info);
         self.polled_decided(io, key, opener, connect);
     }

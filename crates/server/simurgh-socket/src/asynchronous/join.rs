@@ -58,6 +58,12 @@ impl JoinContext {
         self.assigns.as_ref()?.downcast_ref()
     }
 
+    /// The value that is kept with the socket.
+    #[cfg(feature = "hooks")]
+    pub(crate) fn assigned(&self) -> Option<&Assigns> {
+        self.assigns.as_ref()
+    }
+
     /// The position up to which the client has received; as
     /// [`ShardContext::resume`](simurgh_channel::OnShard::resume).
     pub fn resume(&self) -> Option<&Resume> {

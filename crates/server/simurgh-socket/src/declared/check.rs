@@ -11,7 +11,7 @@ use super::presence::{self, Presence};
 use super::template::Template;
 use super::{
     Announce, ChannelKind, ChannelSpec, Compiled, Declared, Defaults, Event, EventSpec,
-    PayloadShape, Reach, supabase,
+    JoinQuestion, PayloadShape, Reach, supabase,
 };
 
 /// Whether members must not broadcast an event: the protocol's own, and the one that closes every
@@ -55,12 +55,13 @@ impl std::error::Error for Mistake {}
 pub(super) fn compile(
     specs: &[ChannelSpec],
     defaults: Defaults,
+    hooks: &[&str],
 ) -> Result<Vec<Compiled>, Vec<Mistake>> {
     let mut mistakes = Vec::new();
     let mut above: Vec<Pattern> = Vec::new();
     let mut compiled = Vec::with_capacity(specs.len());
     for (channel, spec) in specs.iter().enumerate() {
-        let mut found = Found { channel, event: None, mistakes: &mut mistakes };
+        let mut found = Found { channel, event: None, hooks, mistakes: &mut mistakes };
         if let Some(pattern) = found.topic(spec, &above) {
             found.deny(spec, &pattern);
             above.push(pattern);
@@ -93,12 +94,14 @@ pub(super) fn limits(spec: &ChannelSpec, message_bytes_max: usize) -> ChannelLim
 struct Found<'m> {
     channel: usize,
     event: Option<usize>,
+    /// The names of the hooks.
+    hooks: &'m [&'m str],
     mistakes: &'m mut Vec<Mistake>,
 }
 
 impl Found<'_> {
     fn add(&mut self, key: &'static str, message: impl Into<String>) {
-        let Self { channel, event, .. } = *self;
+        let (channel, event) = (self.channel, self.event);
         self.mistakes.push(Mistake { channel, event, key, message: message.into() });
     }
 
@@ -223,7 +226,8 @@ impl Found<'_> {
         #[cfg(feature = "token")]
         self.join_token(spec, announce.as_ref(), presence.as_ref());
         let (events, any_event) = self.events(&spec.event, spec.payload_shape);
-        Declared {
+        let join_hook = self.hook("join_hook", spec.join_hook.as_deref());
+        let declared = Declared {
             #[cfg(feature = "token")]
             rules: self.rules(spec),
             deny: spec.deny.iter().filter_map(|text| Pattern::parse(text).ok()).collect(),
@@ -236,6 +240,43 @@ impl Found<'_> {
             presence,
             events,
             any_event,
+            join_hook,
+            asks_always: spec.join_question == JoinQuestion::Always,
+        };
+        self.asked(spec, &declared);
+        declared
+    }
+
+    /// The place of a hook among all.
+    fn hook(&mut self, key: &'static str, name: Option<&str>) -> Option<usize> {
+        let name = name?;
+        let place = self.hooks.iter().position(|own| *own == name);
+        if place.is_none() {
+            let known = match self.hooks {
+                [] => "the server has no [[hook]]: add that table".to_owned(),
+                names => format!("the hooks are {}", names.join(", ")),
+            };
+            self.add(key, format!("{name:?} is unknown; {known}"));
+        }
+        place
+    }
+
+    /// Keys that only questions about joins give a meaning.
+    fn asked(&mut self, spec: &ChannelSpec, declared: &Declared) {
+        if spec.join_hook.is_some() {
+            #[cfg(feature = "token")]
+            if spec.join_token.is_some() {
+                let why = "cannot be combined with join_token: remove one of them";
+                self.add("join_hook", why);
+            }
+            return;
+        }
+        if declared.asks_always {
+            self.add("join_question", "has no effect without join_hook: add that");
+        }
+        if declared.templates().any(Template::needs_assigns) {
+            let why = "uses $assigns, which only the answer to a join gives: add join_hook";
+            self.add("topic", why);
         }
     }
 
@@ -317,7 +358,15 @@ impl Found<'_> {
             (status.into(), self.template("reply", Some(reply), Template::empty()))
         });
         let shape = spec.payload_shape.unwrap_or(shape);
-        Event { name: spec.name.as_str().into(), shape, reach: spec.broadcast, payload, reply }
+        let hook = self.hook("hook", spec.hook.as_deref());
+        Event {
+            name: spec.name.as_str().into(),
+            shape,
+            reach: spec.broadcast,
+            payload,
+            reply,
+            hook,
+        }
     }
 
     /// A template, or the default if it is missing or wrong.

@@ -42,12 +42,21 @@ fn read(value: &Value) -> Result<Option<HistoryRule>, String> {
             "only_own" => {
                 rule.only_own = value.as_bool().ok_or_else(|| wrong("true or false"))?;
             }
+            "on_join" => {
+                let count = value.as_u64().and_then(|it| u32::try_from(it).ok());
+                rule.on_join = count.ok_or_else(|| wrong("a whole number"))?;
+            }
             _ => {
                 return Err(format!(
-                    "{key}: no such key; the keys are count, age, bytes and only_own"
+                    "{key}: no such key; the keys are count, age, bytes, only_own and on_join"
                 ));
             }
         }
+    }
+    if rule.only_own && rule.on_join > 0 {
+        return Err("on_join shows what was sent before a client's first join, which only_own \
+            forbids: remove one of them"
+            .to_owned());
     }
     Ok(Some(rule))
 }
@@ -77,7 +86,10 @@ mod tests {
         for (value, expected) in [
             (json!("yes"), TAKES),
             (json!(5), TAKES),
-            (json!({"size": 5}), "size: no such key; the keys are count, age, bytes and only_own"),
+            (
+                json!({"size": 5}),
+                "size: no such key; the keys are count, age, bytes, only_own and on_join",
+            ),
             (json!({"count": 0}), "count: 0 is not a whole number of 1 or more"),
             (json!({"count": "5"}), "count: \"5\" is not a whole number"),
             (json!({"age": 5}), "age: 5 is not a time such as \"5m\""),

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
-use simurgh_channel::{Join, Outcome, Reply, ShardChannel, ShardContext};
+use serde_json::{Map, Value, json};
+use simurgh_channel::{Broadcast, Join, Outcome, Reply, ShardChannel, ShardContext};
 use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::topic::Pattern;
 
 use super::presence::{self, Presence, Present};
 #[cfg(feature = "token")]
 use super::rules;
-use super::template::{Source, Template};
+use super::template::{Identity, Source, Template};
 use super::{OtherEvents, PayloadShape, Reach, check};
+use crate::identity::{self, OwnClaims};
 
 /// A checked spec, shared by all members.
 #[derive(Debug)]
@@ -29,23 +30,56 @@ pub(super) struct Declared {
     pub(super) presence: Option<Presence>,
     pub(super) events: Vec<Event>,
     pub(super) any_event: Option<Event>,
+    /// Index of the hook that decides about joins.
+    pub(super) join_hook: Option<usize>,
+    /// Whether it decides even if a rule allows the join.
+    pub(super) asks_always: bool,
 }
 
-#[cfg(feature = "token")]
-pub(super) type OwnClaims = crate::token::Claims;
-/// Without tokens there are none.
-#[cfg(not(feature = "token"))]
-pub(super) enum OwnClaims {}
+/// The state of one member.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// The claims of its own token.
+    pub(super) claims: Option<OwnClaims>,
+    /// The assigns in the application's answer to its join.
+    pub(super) assigns: Option<Map<String, Value>>,
+    pub(super) publish: Publish,
+}
 
-#[cfg(not(feature = "token"))]
-impl OwnClaims {
-    pub(super) fn subject(&self) -> Option<&str> {
-        match *self {}
+/// The events that an application's answer allows a member to publish.
+#[derive(Debug, Default)]
+pub(super) enum Publish {
+    #[default]
+    All,
+    Only(Vec<String>),
+}
+
+impl Kept {
+    fn is_empty(&self) -> bool {
+        self.claims.is_none() && self.assigns.is_none() && matches!(self.publish, Publish::All)
     }
 
-    pub(super) fn find(&self, _: &str) -> Option<&serde_json::Value> {
-        match *self {}
+    pub(super) fn may_publish(&self, event: &str) -> bool {
+        match &self.publish {
+            Publish::All => true,
+            Publish::Only(events) => events.iter().any(|own| own == event),
+        }
     }
+
+    /// With the claims of the socket, if it has no own ones.
+    pub(super) fn identity<'a>(&'a self, of_socket: Option<&'a OwnClaims>) -> Identity<'a> {
+        Identity { claims: self.claims.as_ref().or(of_socket), assigns: self.assigns.as_ref() }
+    }
+}
+
+/// A permission to join, and its values in place of the declared ones.
+#[derive(Debug, Default)]
+pub(super) struct Grant {
+    pub(super) kept: Kept,
+    pub(super) reply: Option<Payload<'static>>,
+    pub(super) present: Option<Present>,
+    /// Further topics whose broadcasts the member receives on its own topic.
+    pub(super) subscribe: Vec<String>,
 }
 
 /// The reason for a payload that is not parsed on a shard ([`PARSED_BYTES_MAX`]).
@@ -67,6 +101,8 @@ pub(super) struct Event {
     pub(super) reach: Reach,
     pub(super) payload: Template,
     pub(super) reply: Option<(Box<str>, Template)>,
+    /// Index of the hook that decides about it.
+    pub(super) hook: Option<usize>,
 }
 
 impl Event {
@@ -132,19 +168,35 @@ impl Declared {
         ctx: &mut ShardContext<'_>,
         payload: &Payload<'_>,
     ) -> Join {
-        #[cfg(feature = "token")]
-        return self.rules.join(ctx, payload, |ctx, own| self.join_allowed(ctx, payload, own));
-        #[cfg(not(feature = "token"))]
-        self.join_allowed(ctx, payload, None)
+        #[cfg(feature = "hooks")]
+        if let Some(hook) = self.join_hook {
+            return super::asked_join::join(self, hook, ctx, payload);
+        }
+        self.join_by_rules(ctx, payload)
     }
 
-    /// A join that tokens allow, with the claims of its own one.
-    fn join_allowed(
+    pub(super) fn join_by_rules(
         self: &Arc<Self>,
         ctx: &mut ShardContext<'_>,
         payload: &Payload<'_>,
-        own: Option<OwnClaims>,
     ) -> Join {
+        #[cfg(feature = "token")]
+        return self.rules.join(ctx, payload, |ctx, claims| {
+            let kept = Kept { claims, ..Kept::default() };
+            self.join_allowed(ctx, payload, Grant { kept, ..Grant::default() })
+        });
+        #[cfg(not(feature = "token"))]
+        self.join_allowed(ctx, payload, Grant::default())
+    }
+
+    /// Joins an allowed client, if the channel has room.
+    pub(super) fn join_allowed(
+        self: &Arc<Self>,
+        ctx: &mut ShardContext<'_>,
+        payload: &Payload<'_>,
+        grant: Grant,
+    ) -> Join {
+        let Grant { mut kept, reply, present, subscribe } = grant;
         let prepared = match ctx.take_prepared() {
             Some(Prepared::Join(welcome)) => Some(welcome),
             Some(Prepared::TooLong) => {
@@ -154,7 +206,7 @@ impl Declared {
         };
         let members = || ctx.member_count().unwrap_or(0);
         let source = Source {
-            claims: own.as_ref().or_else(|| ctx.assigns()),
+            identity: kept.identity(identity::claims(ctx)),
             payload,
             topic: ctx.topic(),
             event: events::JOIN,
@@ -163,9 +215,9 @@ impl Declared {
             Ok(welcome) => welcome,
             Err(refusal) => return Join::error(refusal.counted(ctx)),
         };
-        if let (Some(presence), Some(present)) = (&self.presence, welcome.present)
+        if let (Some(presence), Some(present)) = (&self.presence, present.or(welcome.present))
             && let Err(error) =
-                presence.track(ctx, present, own.as_ref().and_then(OwnClaims::subject))
+                presence.track(ctx, present, kept.claims.as_ref().and_then(OwnClaims::subject))
         {
             return Join::error(json!({"reason": error.to_string()}));
         }
@@ -173,12 +225,27 @@ impl Declared {
         if let (Some(announce), Some(payload)) = (&self.announce, welcome.announcement) {
             ctx.broadcast(&announce.event, payload);
         }
+        for topic in subscribe {
+            ctx.subscribe(&topic);
+        }
+        kept.claims = kept.claims.filter(|_| self.needs_own());
         let declared = Arc::clone(self);
-        let join = match own.filter(|_| self.needs_own()) {
-            Some(claims) => Join::ok(OwnMember { declared, claims }),
-            None => Join::ok(Member { declared }),
+        #[cfg(feature = "hooks")]
+        if self.asks_about_messages() {
+            let asking = super::asking_member::AskingMember { declared, kept };
+            return Join::ok(crate::asynchronous::Async::new(asking))
+                .reply(reply.unwrap_or(welcome.reply));
+        }
+        let join = match kept.is_empty() {
+            true => Join::ok(Member { declared }),
+            false => Join::ok(OwnMember { declared, kept }),
         };
-        join.reply(welcome.reply)
+        join.reply(reply.unwrap_or(welcome.reply))
+    }
+
+    /// Whether the application decides about some of its members' messages.
+    pub(super) fn asks_about_messages(&self) -> bool {
+        self.events.iter().chain(&self.any_event).any(|event| event.hook.is_some())
     }
 
     /// Prepares what does not depend on the members, and takes the payload of an event.
@@ -191,14 +258,15 @@ impl Declared {
             if self.of_joins().any(Template::needs_identity) {
                 return Prepared::TooLong;
             }
-            let source = Source { claims: None, payload, topic, event: events::JOIN };
+            let identity = Identity::default();
+            let source = Source { identity, payload, topic, event: events::JOIN };
             return Prepared::Join(self.welcome(&source, true));
         }
         if self.event(event).is_some_and(Event::needs_identity) {
             return Prepared::TooLong;
         }
         let payload = std::mem::replace(payload, Payload::NULL);
-        Prepared::Event(self.answer(None, topic, event, payload))
+        Prepared::Event(self.answer(Identity::default(), topic, event, payload))
     }
 
     /// Decides a join; `members` is the number of members before it.
@@ -208,19 +276,24 @@ impl Declared {
         members: impl Fn() -> u32,
         prepared: Option<Welcome>,
     ) -> Result<Welcome, Refusal> {
-        let Source { payload, topic, .. } = *source;
-        if self.deny.iter().any(|pattern| pattern.matches(topic)) {
-            return Err(Refusal::Because("unauthorized"));
-        }
-        if let Some(found) = self.shape.misfit(payload) {
-            return Err(Refusal::WrongPayload { expected: self.shape, found });
-        }
+        self.may_ask(source.topic, source.payload)?;
         if self.members_max.is_some_and(|max| members() >= max) {
             return Err(Refusal::Because("full"));
         }
         let announces = self.announce.as_ref().is_some_and(|it| members() < it.members_max);
         let welcome = prepared.unwrap_or_else(|| self.welcome(source, announces));
         Ok(Welcome { announcement: welcome.announcement.filter(|_| announces), ..welcome })
+    }
+
+    /// Refuses a join of any client, by its topic and payload.
+    pub(super) fn may_ask(&self, topic: &str, payload: &Payload<'_>) -> Result<(), Refusal> {
+        if self.deny.iter().any(|pattern| pattern.matches(topic)) {
+            return Err(Refusal::Because("unauthorized"));
+        }
+        match self.shape.misfit(payload) {
+            Some(found) => Err(Refusal::WrongPayload { expected: self.shape, found }),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn welcome(&self, source: &Source<'_>, announces: bool) -> Welcome {
@@ -237,19 +310,18 @@ impl Declared {
         ctx: &mut ShardContext<'_>,
         event: &str,
         payload: Payload<'_>,
-        own: Option<&OwnClaims>,
+        kept: &Kept,
     ) -> Outcome {
-        #[cfg(feature = "token")]
-        if self.rules.guards()
-            && self.event(event).is_some_and(|event| event.reach != Reach::None)
-            && !self.rules.may_publish(ctx, own.or_else(|| ctx.assigns()))
-        {
+        let prepared = ctx.take_prepared();
+        let who = kept.identity(identity::claims(ctx));
+        if !self.may_publish(ctx.topic(), event, kept, who) {
+            ctx.count_unauthorized();
             return Outcome::error(Refusal::Because("unauthorized").response());
         }
-        let answer = match ctx.take_prepared() {
+        let answer = match prepared {
             Some(Prepared::Event(answer)) => answer,
             Some(Prepared::TooLong) => Err(Refusal::Because(TOO_LONG)),
-            _ => self.answer(own.or_else(|| ctx.assigns()), ctx.topic(), event, payload),
+            _ => self.answer(who, ctx.topic(), event, payload),
         };
         let Answer { broadcast, outcome } = match answer {
             Ok(answer) => answer,
@@ -263,9 +335,29 @@ impl Declared {
         outcome
     }
 
+    /// Whether a member may send an event. An event without a broadcast is always allowed.
+    pub(super) fn may_publish(
+        &self,
+        topic: &str,
+        event: &str,
+        kept: &Kept,
+        who: Identity<'_>,
+    ) -> bool {
+        #[cfg(not(feature = "token"))]
+        let _ = (topic, who);
+        if !self.event(event).is_some_and(|event| event.reach != Reach::None) {
+            return true;
+        }
+        #[cfg(feature = "token")]
+        if !self.rules.may_publish(topic, who.claims) {
+            return false;
+        }
+        kept.may_publish(event)
+    }
+
     pub(super) fn answer(
         &self,
-        claims: Option<&OwnClaims>,
+        identity: Identity<'_>,
         topic: &str,
         event: &str,
         payload: Payload<'_>,
@@ -281,7 +373,7 @@ impl Declared {
         if let Some(found) = declared.shape.misfit(&payload) {
             return Err(Refusal::WrongPayload { expected: declared.shape, found });
         }
-        let source = Source { claims, payload: &payload, topic, event };
+        let source = Source { identity, payload: &payload, topic, event };
         let outcome = match &declared.reply {
             Some((status, reply)) if &**status == "ok" => Outcome::ok(reply.fill(&source)),
             Some((status, reply)) => {
@@ -296,6 +388,14 @@ impl Declared {
             reach => Some((reach, declared.payload.fill(&source))),
         };
         Ok(Answer { broadcast, outcome })
+    }
+
+    /// The mistake in an event's payload, if it is not of the declared shape.
+    #[cfg(feature = "hooks")]
+    pub(super) fn misfit(&self, event: &str, payload: &Payload<'_>) -> Option<Refusal> {
+        let expected = self.shape(event);
+        let found = expected.misfit(payload)?;
+        Some(Refusal::WrongPayload { expected, found })
     }
 
     /// The required shape of an event's payload, for members and other publishers.
@@ -330,14 +430,14 @@ impl ShardChannel for Member {
         event: &str,
         payload: Payload<'_>,
     ) -> Outcome {
-        self.declared.handle(ctx, event, payload, None)
+        self.declared.handle(ctx, event, payload, &Kept::default())
     }
 }
 
-/// A membership with its own token.
+/// A membership with its own token, or with grants of the application.
 struct OwnMember {
     declared: Arc<Declared>,
-    claims: OwnClaims,
+    kept: Kept,
 }
 
 impl ShardChannel for OwnMember {
@@ -347,7 +447,12 @@ impl ShardChannel for OwnMember {
         event: &str,
         payload: Payload<'_>,
     ) -> Outcome {
-        self.declared.handle(ctx, event, payload, Some(&self.claims))
+        self.declared.handle(ctx, event, payload, &self.kept)
+    }
+
+    fn handle_broadcast(&mut self, ctx: &mut ShardContext<'_>, broadcast: &Broadcast) -> Outcome {
+        ctx.push(broadcast.event(), broadcast.payload().clone());
+        Outcome::NoReply
     }
 }
 

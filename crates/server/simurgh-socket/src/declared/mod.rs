@@ -43,6 +43,10 @@
 //! while its rate is limited and used. `announce_join` and `members_max` cost one atomic addition a
 //! join and a leave.
 
+#[cfg(feature = "hooks")]
+mod asked_join;
+#[cfg(feature = "hooks")]
+mod asking_member;
 mod check;
 mod history;
 mod limits;
@@ -104,6 +108,11 @@ pub struct ChannelSpec {
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
     pub publish: Vec<String>,
+    /// Name of a hook: its application decides about joins that no rule allows (docs/BACKENDS.md).
+    /// Default: none.
+    pub join_hook: Option<String>,
+    /// Whether the hook also decides about joins that a rule allows.
+    pub join_question: JoinQuestion,
     /// Template of the reply to a join, from the join's payload. Default `{}`.
     pub join_reply: Option<Value>,
     /// Event broadcast to all members, the new one included, after a join. Default: none.
@@ -178,6 +187,20 @@ pub struct EventSpec {
     pub reply: Option<Value>,
     /// Status of the reply. Default `ok`.
     pub status: Option<String>,
+    /// Name of a hook: its application decides about each message (docs/BACKENDS.md). Default:
+    /// none.
+    pub hook: Option<String>,
+}
+
+/// The joins that a hook decides about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JoinQuestion {
+    /// If neither a rule nor the answer to the connect allows it.
+    #[default]
+    Otherwise,
+    /// Always.
+    Always,
 }
 
 /// The receivers of an event's broadcast.
@@ -237,30 +260,40 @@ pub fn user_socket(
     specs: &[ChannelSpec],
     defaults: Defaults,
 ) -> Result<UserSocket, Vec<Mistake>> {
+    let specs = complete(specs);
+    let compiled = check::compile(&specs, defaults, &[])?;
+    none_needs_identity(&specs, &compiled)?;
+    Ok(user_socket_of(path, &specs, defaults, compiled))
+}
+
+/// No client has claims without tokens and without a hook for connects.
+fn none_needs_identity(specs: &[ChannelSpec], compiled: &[Compiled]) -> Result<(), Vec<Mistake>> {
     #[cfg(feature = "token")]
     rules::none_needs_tokens(specs)?;
-    let specs = complete(specs);
-    let compiled = check::compile(&specs, defaults)?;
+    #[cfg(not(feature = "token"))]
+    let _ = specs;
     let needing = compiled.iter().enumerate().filter(|(_, compiled)| match compiled {
-        Compiled::Declared(declared) => declared.templates().any(Template::needs_identity),
+        Compiled::Declared(declared) => declared.templates().any(Template::needs_token),
         Compiled::Supabase(_) => false,
     });
     let message = "uses $token, but the server has no [token]: add that table";
     let mistake =
         |(channel, _)| Mistake { channel, event: None, key: "topic", message: message.to_owned() };
     let mistakes: Vec<Mistake> = needing.map(mistake).collect();
-    if !mistakes.is_empty() {
-        return Err(mistakes);
-    }
-    Ok(user_socket_of(path, &specs, defaults, compiled))
+    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
 }
 
 /// Warnings about settings that are allowed but probably not intended; specs with mistakes have
 /// none. They name an event that is both declared and announces joins. On a server with tokens they
 /// name templates that show what a client says about itself instead of its verified identity: one
 /// user could pose as another.
-pub fn traps(specs: &[ChannelSpec], defaults: Defaults, has_tokens: bool) -> Vec<Mistake> {
-    let compiled = check::compile(&complete(specs), defaults).unwrap_or_default();
+pub fn traps(
+    specs: &[ChannelSpec],
+    defaults: Defaults,
+    has_tokens: bool,
+    hooks: &[&str],
+) -> Vec<Mistake> {
+    let compiled = check::compile(&complete(specs), defaults, hooks).unwrap_or_default();
     let mut traps = Vec::new();
     for (channel, compiled) in compiled.iter().enumerate() {
         let Compiled::Declared(declared) = compiled else { continue };
@@ -281,7 +314,8 @@ pub fn traps(specs: &[ChannelSpec], defaults: Defaults, has_tokens: bool) -> Vec
         }
         let key = declared.presence.iter().flat_map(presence::Presence::key_of_client);
         let events = events.iter().chain(&declared.any_event);
-        let events = events.filter(|event| event.reach != Reach::None);
+        // The application sees what it passes on.
+        let events = events.filter(|event| event.reach != Reach::None && event.hook.is_none());
         let announced = declared.announce.iter().map(|announce| &announce.payload);
         let sent = announced.chain(events.map(|event| &event.payload));
         let whole = sent.filter(|payload| payload.is_payload()).map(|_| "$payload".to_owned());
@@ -312,13 +346,41 @@ pub fn user_socket_with_tokens(
     policy: crate::token::TokenPolicy,
 ) -> Result<UserSocket, Vec<Mistake>> {
     let specs = complete(specs);
-    let mut compiled = check::compile(&specs, defaults)?;
-    for it in &mut compiled {
+    let mut compiled = check::compile(&specs, defaults, &[])?;
+    verify_by(&policy, &mut compiled);
+    Ok(user_socket_of(path, &specs, defaults, compiled).tokens(policy))
+}
+
+/// The same with hooks, and tokens if there are any. An application decides if neither a token nor
+/// a rule does.
+///
+/// # Errors
+/// As [`user_socket`].
+#[cfg(feature = "hooks")]
+pub fn user_socket_with_hooks(
+    path: &str,
+    specs: &[ChannelSpec],
+    defaults: Defaults,
+    tokens: Option<crate::token::TokenPolicy>,
+    hooks: Arc<crate::hooks::HookSet>,
+) -> Result<UserSocket, Vec<Mistake>> {
+    let specs = complete(specs);
+    let mut compiled = check::compile(&specs, defaults, &hooks.names())?;
+    match &tokens {
+        Some(policy) => verify_by(policy, &mut compiled),
+        None if !hooks.asks_connect() => none_needs_identity(&specs, &compiled)?,
+        None => {}
+    }
+    Ok(user_socket_of(path, &specs, defaults, compiled).hooks(hooks, tokens))
+}
+
+#[cfg(feature = "token")]
+fn verify_by(policy: &crate::token::TokenPolicy, compiled: &mut [Compiled]) {
+    for it in compiled {
         if let Compiled::Declared(declared) = it {
-            declared.rules.verify_by(&policy);
+            declared.rules.verify_by(policy);
         }
     }
-    Ok(user_socket_of(path, &specs, defaults, compiled).tokens(policy))
 }
 
 fn user_socket_of(
@@ -359,9 +421,14 @@ fn route_of(compiled: Compiled, spec: &ChannelSpec, message_bytes_max: usize) ->
         Declared::join(&declared, ctx, &payload)
     })
     .shapes(move |event| shapes.shape(event))
-    .prepares(move |message| Box::new(prepares.prepare(message)))
     .limits(check::limits(spec, message_bytes_max))
     .alike(format!("{:?} {:?}", spec.presence, spec.members_max));
+    // Nothing can be prepared before an application's answer.
+    let is_asked = prepares.join_hook.is_some() || prepares.asks_about_messages();
+    let route = match is_asked {
+        true => route,
+        false => route.prepares(move |message| Box::new(prepares.prepare(message))),
+    };
     match spec.history {
         Some(history) => route.history(history),
         None => route,

@@ -96,13 +96,7 @@ impl Presence {
             },
         };
         let meta = self.meta.fill(source);
-        let meta = match meta.json().and_then(|json| json.strip_prefix('{')) {
-            Some(fields) if !self.has_online_at => {
-                let comma = if fields == "}" { "" } else { "," };
-                Payload::from_json(format!("{{\"online_at\":\"{}\"{comma}{fields}", unix_seconds()))
-            }
-            _ => meta,
-        };
+        let meta = if self.has_online_at { meta } else { with_online_at(meta) };
         Some(Present { key, meta })
     }
 
@@ -121,6 +115,29 @@ impl Presence {
     }
 }
 
+#[cfg(feature = "hooks")]
+impl Present {
+    /// The presence `{"key", "meta"}` of an application's answer, in place of the declared one.
+    pub(super) fn granted(value: &Value) -> Self {
+        let key = match value.get("key") {
+            Some(Value::String(key)) => Some(key.clone()),
+            Some(Value::Number(key)) => Some(key.to_string()),
+            _ => None,
+        };
+        let meta = value.get("meta").cloned().filter(Value::is_object);
+        let meta = meta.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+        let has_online_at = meta.get("online_at").is_some();
+        let meta = Payload::from(meta);
+        Self { key, meta: if has_online_at { meta } else { with_online_at(meta) } }
+    }
+}
+
+fn with_online_at(meta: Payload<'static>) -> Payload<'static> {
+    let Some(fields) = meta.json().and_then(|json| json.strip_prefix('{')) else { return meta };
+    let comma = if fields == "}" { "" } else { "," };
+    Payload::from_json(format!("{{\"online_at\":\"{}\"{comma}{fields}", unix_seconds()))
+}
+
 /// As text, like a channel made by Phoenix's generator.
 fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
@@ -131,12 +148,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::declared::template::Identity;
 
     fn present(declared: Value, joined: Value) -> Option<(Option<String>, Value)> {
         let presence = Presence::compile(&declared).unwrap().unwrap();
         let payload = Payload::from(joined);
         let (topic, event) = ("rooms:a", "phx_join");
-        let source = Source { claims: None, payload: &payload, topic, event };
+        let source = Source { identity: Identity::default(), payload: &payload, topic, event };
         let Present { key, meta } = presence.present(&source)?;
         Some((key, meta.parse().unwrap()))
     }

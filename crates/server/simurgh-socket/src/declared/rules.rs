@@ -8,6 +8,7 @@ use simurgh_proto::topic::Pattern;
 
 use super::template::field_of;
 use super::{ChannelSpec, Mistake, Refusal};
+use crate::identity;
 use crate::token::{Claims, Rule, TokenPolicy};
 
 /// The rules of a channel; without rules, all are allowed.
@@ -88,16 +89,18 @@ impl Rules {
         let brought = self.own.as_ref().and_then(|own| own.brought(payload));
         if let Some((policy, token)) = brought {
             return policy.join(ctx, Some(&token), |ctx, claims| {
-                match allow(&self.join, ctx, Some(&claims)) {
-                    true => then(ctx, Some(claims)),
-                    false => unauthorized(),
+                if allow(&self.join, ctx, Some(&claims)) {
+                    return then(ctx, Some(claims));
                 }
+                ctx.count_unauthorized();
+                unauthorized()
             });
         }
-        match allow(&self.join, ctx, ctx.assigns()) {
-            true => then(ctx, None),
-            false => unauthorized(),
+        if allow(&self.join, ctx, identity::claims(ctx)) {
+            return then(ctx, None);
         }
+        ctx.count_unauthorized();
+        unauthorized()
     }
 
     /// Whether not all members may publish.
@@ -105,8 +108,14 @@ impl Rules {
         !self.publish.is_empty()
     }
 
-    pub(super) fn may_publish(&self, ctx: &ShardContext<'_>, claims: Option<&Claims>) -> bool {
-        allow(&self.publish, ctx, claims)
+    /// Whether there are rules for joins, and one of them allows this one.
+    #[cfg(feature = "hooks")]
+    pub(super) fn let_in(&self, ctx: &ShardContext<'_>) -> Option<bool> {
+        (!self.join.is_empty()).then(|| allow(&self.join, ctx, identity::claims(ctx)))
+    }
+
+    pub(super) fn may_publish(&self, topic: &str, claims: Option<&Claims>) -> bool {
+        self.publish.is_empty() || allow_on(&self.publish, topic, claims)
     }
 }
 
@@ -124,12 +133,11 @@ impl OwnToken {
 }
 
 fn allow(rules: &[Rule], ctx: &ShardContext<'_>, claims: Option<&Claims>) -> bool {
-    let allowed = rules.is_empty()
-        || claims.is_some_and(|claims| rules.iter().any(|rule| rule.allows(ctx.topic(), claims)));
-    if !allowed {
-        ctx.count_unauthorized();
-    }
-    allowed
+    rules.is_empty() || allow_on(rules, ctx.topic(), claims)
+}
+
+fn allow_on(rules: &[Rule], topic: &str, claims: Option<&Claims>) -> bool {
+    claims.is_some_and(|claims| rules.iter().any(|rule| rule.allows(topic, claims)))
 }
 
 /// Whether a rule may match a topic of the channel, judged by its text before the first claim.

@@ -63,6 +63,7 @@ pub(super) fn settings(spec: &ChannelSpec, mut add: impl FnMut(&'static str, Str
     }
     for (key, is_said) in [
         ("deny", !spec.deny.is_empty()),
+        ("join_hook", spec.join_hook.is_some()),
         ("join_reply", spec.join_reply.is_some()),
         ("announce_join", spec.announce_join.is_some()),
         ("announce_payload", spec.announce_payload.is_some()),

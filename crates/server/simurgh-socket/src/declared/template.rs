@@ -3,11 +3,11 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use simurgh_proto::message::Payload;
 
-use super::member::OwnClaims;
+use crate::identity::OwnClaims;
 
 /// Most fields of one template: they are collected on the stack.
 const FIELDS_MAX: usize = 8;
@@ -35,11 +35,21 @@ enum Piece {
     Event,
     /// Of the verified token the subject (`sub`), or a claim (`claims.PATH`).
     Token(Box<str>),
+    /// One of the assigns that the application gave this member.
+    Assign(Box<str>),
+}
+
+/// The verified facts about a member; its client cannot choose them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Identity<'a> {
+    /// The claims of its token, or of the application's answer to its connect.
+    pub(super) claims: Option<&'a OwnClaims>,
+    /// The assigns in the application's answer to its join.
+    pub(super) assigns: Option<&'a Map<String, Value>>,
 }
 
 pub(super) struct Source<'a> {
-    /// The verified identity of the client, if its token was verified.
-    pub(super) claims: Option<&'a OwnClaims>,
+    pub(super) identity: Identity<'a>,
     pub(super) payload: &'a Payload<'a>,
     pub(super) topic: &'a str,
     pub(super) event: &'a str,
@@ -70,9 +80,19 @@ impl Template {
         self.pieces.contains(&Piece::Payload) || self.fields.iter().any(|it| **it == *field)
     }
 
-    /// Whether it contains something of the verified identity.
+    /// Whether it contains something of the verified identity, or of the assigns.
     pub(super) fn needs_identity(&self) -> bool {
+        self.needs_token() || self.needs_assigns()
+    }
+
+    /// Whether it contains something of the verified identity.
+    pub(super) fn needs_token(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Token(_)))
+    }
+
+    /// Whether it contains something that only an application's answer to the join can give.
+    pub(super) fn needs_assigns(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece, Piece::Assign(_)))
     }
 
     /// Forms that the client fills itself although they are called like an identity, or stand for
@@ -115,11 +135,16 @@ impl Template {
                 }
                 Piece::Event => out.push_str(&quoted(from.event)),
                 Piece::Token(path) => {
-                    let found = from.claims.and_then(|claims| match path.strip_prefix(CLAIMS) {
-                        None => claims.subject().map(quoted),
-                        Some(path) => claims.find(path).map(Value::to_string),
-                    });
+                    let found =
+                        from.identity.claims.and_then(|claims| match path.strip_prefix(CLAIMS) {
+                            None => claims.subject().map(quoted),
+                            Some(path) => claims.find(path).map(Value::to_string),
+                        });
                     out.push_str(found.as_deref().unwrap_or(NULL));
+                }
+                Piece::Assign(name) => {
+                    let found = from.identity.assigns.and_then(|assigns| assigns.get(&**name));
+                    out.push_str(found.map(Value::to_string).as_deref().unwrap_or(NULL));
                 }
             }
         }
@@ -187,6 +212,15 @@ impl Template {
                     .to_owned());
             }
             _ if form.starts_with(TOKEN) => Piece::Token(token_path(text)?),
+            _ if form.starts_with(ASSIGNS) => match form.strip_prefix(ASSIGNS) {
+                Some(name) if is_name(name) => Piece::Assign(name.into()),
+                _ => {
+                    return Err(format!(
+                        "{text:?} is not a form: use $assigns.name for what the answer to the \
+                         question join assigned"
+                    ));
+                }
+            },
             literal if literal.starts_with('$') => {
                 self.text(&quoted(literal));
                 return Ok(());
@@ -231,6 +265,8 @@ impl Template {
 const NULL: &str = "null";
 /// Before the parts of the verified token.
 const TOKEN: &str = "token.";
+/// Before the name of an assign.
+const ASSIGNS: &str = "assigns.";
 /// Names of fields by which clients identify themselves, also with `id` or `name` appended.
 const IDENTITIES: [&str; 19] = [
     "user", "uid", "sub", "email", "name", "from", "sender", "author", "nick", "login", "handle",
@@ -330,8 +366,8 @@ mod tests {
     use super::*;
 
     fn fill(template: Value, payload: Payload<'_>) -> Payload<'static> {
-        let (claims, topic, event) = (None, "rooms:a:\"b\"", "new:msg");
-        let source = Source { claims, payload: &payload, topic, event };
+        let (topic, event) = ("rooms:a:\"b\"", "new:msg");
+        let source = Source { identity: Identity::default(), payload: &payload, topic, event };
         Template::compile(&template).unwrap().fill(&source)
     }
 
@@ -423,7 +459,12 @@ mod tests {
         let forged = r#"{"sub":"8","token.sub":"8","token":{"sub":"8","claims":{"name":"Eve"}}}"#;
         let payload = Payload::checked(forged).unwrap();
         let filled = |claims| {
-            let source = Source { claims, payload: &payload, topic: "t", event: "e" };
+            let source = Source {
+                identity: Identity { claims, assigns: None },
+                payload: &payload,
+                topic: "t",
+                event: "e",
+            };
             template.fill(&source).parse::<Value>().unwrap()
         };
         let roles = json!(["editor"]);

@@ -5,7 +5,7 @@ use simurgh_channel::{Kind, LimitPolicy, Outcome, Rate, SizeLimit};
 use simurgh_proto::message::{Message, Payload, Ref, events};
 
 use super::member::*;
-use super::template::Source;
+use super::template::{Identity, Source};
 use super::*;
 
 fn spec(value: Value) -> ChannelSpec {
@@ -13,7 +13,7 @@ fn spec(value: Value) -> ChannelSpec {
 }
 
 fn compiled(value: Value) -> Declared {
-    let mut all = check::compile(&[spec(value)], Defaults::default()).expect("no mistake");
+    let mut all = check::compile(&[spec(value)], Defaults::default(), &[]).expect("no mistake");
     match all.remove(0) {
         Compiled::Declared(declared) => *declared,
         Compiled::Supabase(_) => panic!("it is a Supabase channel"),
@@ -38,14 +38,14 @@ impl Declared {
         payload: &Payload<'_>,
         prepared: Option<Welcome>,
     ) -> Result<Welcome, Refusal> {
-        let source = Source { claims: None, payload, topic, event: events::JOIN };
+        let source = Source { identity: Identity::default(), payload, topic, event: events::JOIN };
         self.admit(&source, members, prepared)
     }
 
     /// The effect of an event; a refusal as the error that its sender gets.
     fn told(&self, topic: &str, event: &str, payload: Payload<'_>) -> Answer {
         let refused = |refusal: Refusal| Outcome::error(refusal.response());
-        self.answer(None, topic, event, payload)
+        self.answer(Identity::default(), topic, event, payload)
             .unwrap_or_else(|refusal| Answer { broadcast: None, outcome: refused(refusal) })
     }
 }

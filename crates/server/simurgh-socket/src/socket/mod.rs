@@ -63,6 +63,19 @@ pub struct Parts {
     pub auth_token: bool,
     pub subprotocols: Vec<String>,
     pub limits: Option<FrameLimits>,
+    /// The applications that decide over HTTP.
+    #[cfg(feature = "hooks")]
+    pub hooks: Option<Arc<crate::hooks::HookSet>>,
+}
+
+impl Parts {
+    /// Whether it has hooks, whose questions name connections.
+    pub fn asks(&self) -> bool {
+        #[cfg(feature = "hooks")]
+        return self.hooks.is_some();
+        #[cfg(not(feature = "hooks"))]
+        false
+    }
 }
 
 impl UserSocket {
@@ -95,6 +108,8 @@ impl UserSocket {
             auth_token: false,
             subprotocols: Vec::new(),
             limits: None,
+            #[cfg(feature = "hooks")]
+            hooks: None,
         };
         Self {
             parts,
@@ -202,6 +217,23 @@ impl UserSocket {
         self.auth_token(true).connect_on_shard(move |info| policy.connect(info))
     }
 
+    /// Has an application decide who connects, where no token of `tokens` does.
+    #[cfg(feature = "hooks")]
+    pub(crate) fn hooks(
+        self,
+        set: Arc<crate::hooks::HookSet>,
+        tokens: Option<crate::token::TokenPolicy>,
+    ) -> Self {
+        let of_tokens = tokens.clone().map(Arc::new);
+        let connects = Arc::new(crate::hooks::Connects::new(Arc::clone(&set), of_tokens));
+        let mut this = match tokens {
+            Some(policy) => self.tokens(policy),
+            None => self,
+        };
+        this.parts.hooks = Some(set);
+        this.connect_on_shard(move |info| connects.decide(info))
+    }
+
     /// The patterns of its channels' topics.
     #[doc(hidden)]
     pub fn patterns(&self) -> impl Iterator<Item = &Pattern> {
@@ -285,6 +317,12 @@ impl UserSocket {
         Some(shapes.map(|shapes| shapes(event)).unwrap_or_default())
     }
 
+    /// Whether it has a channel for a topic, or its plain sockets are on it.
+    #[doc(hidden)]
+    pub fn has_topic(&self, topic: &str) -> bool {
+        self.own_of(topic).is_some() || self.parts.channels.is_plain_on(topic)
+    }
+
     fn own_of(&self, topic: &str) -> Option<&Own> {
         let at = self.routes().iter().position(|route| route.pattern.matches(topic))?;
         self.own.get(at)
@@ -321,9 +359,19 @@ impl UserSocket {
         auth_token: Option<&'a str>,
         peer: SocketAddr,
         transport: Transport,
+        connection: Option<String>,
     ) -> ConnectInfo<'a> {
         let (path, takes_api_keys) = (&self.parts.path, self.speaks_supabase());
-        ConnectInfo { path, takes_api_keys, request, params, auth_token, peer, transport }
+        ConnectInfo {
+            path,
+            takes_api_keys,
+            request,
+            params,
+            auth_token,
+            peer,
+            transport,
+            connection,
+        }
     }
 }
 

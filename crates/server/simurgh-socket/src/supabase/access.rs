@@ -7,6 +7,7 @@ use simurgh_channel::ShardContext;
 use super::config::JoinConfig;
 use super::{Pass, Refusal, not_permitted};
 use crate::connect::is_project_key;
+use crate::identity;
 use crate::token::{Claims, Rule, TokenPolicy, is_same};
 
 /// The rules of a pattern of topics, and the policy of its user socket.
@@ -55,7 +56,7 @@ impl Access {
             let why = "This topic only allows private channels".to_owned();
             return Err(Refusal("PrivateOnly", why));
         }
-        let claims = own.as_ref().or_else(|| ctx.assigns::<Claims>());
+        let claims = own.as_ref().or_else(|| identity::claims(ctx));
         let may_join = if is_private { allow(&self.join, ctx, claims) } else { !config.private };
         let may_publish = self.publish.is_empty() || allow(&self.publish, ctx, claims);
         match may_join {
@@ -87,10 +88,10 @@ impl Access {
         }
         let may_publish = self.publish.is_empty() || allow(&self.publish, ctx, Some(&claims));
         let lifetime = policy.lifetime(&claims);
-        let is_of_socket = ctx.assigns::<Claims>().is_some_and(|before| is_same(before, &claims));
+        let is_of_socket = identity::claims(ctx).is_some_and(|before| is_same(before, &claims));
         if policy.renews() && is_of_socket {
             ctx.expire_in(lifetime);
-            ctx.assign(claims);
+            identity::assign(ctx, claims);
         }
         Renewed::Pass(Pass { may_publish, lifetime })
     }

@@ -220,6 +220,16 @@ impl TokenPolicy {
         Some(until.saturating_sub((self.clock)()))
     }
 
+    #[cfg(feature = "hooks")]
+    pub(crate) fn is_optional(&self) -> bool {
+        self.is_optional
+    }
+
+    #[cfg(feature = "hooks")]
+    pub(crate) fn id_of(&self, claims: &Claims) -> Option<String> {
+        self.socket_id.fill(claims)
+    }
+
     pub(crate) fn renews(&self) -> bool {
         self.on_expiry == OnExpiry::Renew
     }

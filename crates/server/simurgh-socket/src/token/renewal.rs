@@ -9,6 +9,7 @@ use simurgh_proto::message::Payload;
 use simurgh_token::Claims;
 
 use super::TokenPolicy;
+use crate::identity;
 
 #[derive(Deserialize)]
 struct AccessToken {
@@ -29,7 +30,7 @@ impl TokenPolicy {
         match self.fresh_claims(ctx, payload) {
             Ok(claims) => {
                 ctx.expire_in(self.lifetime(&claims));
-                ctx.assign(claims);
+                identity::assign(ctx, claims);
                 Outcome::ok(json!({}))
             }
             Err(reason) => {
@@ -50,7 +51,7 @@ impl TokenPolicy {
         }
         let fresh = payload.parse::<AccessToken>().map_err(|_| "missing")?;
         let claims = self.verify_on_shard(ctx, Some(&fresh.access_token))?;
-        match ctx.assigns::<Claims>() {
+        match identity::claims(ctx) {
             Some(before) if is_same(before, &claims) => Ok(claims),
             _ => Err("wrong_subject"),
         }

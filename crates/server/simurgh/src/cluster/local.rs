@@ -21,6 +21,7 @@ use simurgh_shard::server::Server;
 use tokio::sync::oneshot;
 
 use super::served::{Serve, Served};
+use crate::pubsub::carry_out;
 
 pub(super) struct LocalShards {
     pub(super) server: Arc<Server>,
@@ -58,8 +59,12 @@ impl ThreadNode for LocalShards {
     fn handle<A: Adapter + ?Sized>(thread: &mut Thread<A>, mail: Mail, time: Time) {
         match mail {
             Mail::Core(what) => take_from_core(thread, what, time),
-            Mail::Disconnect(socket_id, reply) => {
-                disconnect(thread, &socket_id, Some(reply), time);
+            Mail::Order(order, reply) => {
+                // The receiver of the reply learns of an error.
+                let _ = thread.order(&order, report_to(reply), time);
+            }
+            Mail::OrderDone(by, number, count) => {
+                thread.cluster.order_done(by, number, count, time);
             }
             Mail::AwaitTopic(topic, reply) => thread.await_topic(&topic, reply, time),
             Mail::Direct(node, broadcast) => publish(thread, &broadcast, Some(node), time),
@@ -103,7 +108,10 @@ fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, 
     let NodeThread { cluster, local, .. } = thread;
     match what {
         ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
-            disconnect(thread, it.topic(), None, time);
+            if let Err(error) = thread.disconnect(it.topic(), None, time) {
+                let id = it.topic();
+                tracing::error!(id, %error, "cannot disconnect sockets on other nodes");
+            }
         }
         ToCluster::Broadcast(broadcast) => publish(thread, &broadcast, None, time),
         ToCluster::TopicBegins(topic, shard, wanted) => {
@@ -133,27 +141,13 @@ fn publish<A: Adapter + ?Sized>(
     }
 }
 
-fn disconnect<A: Adapter + ?Sized>(
-    thread: &mut Thread<A>,
-    socket_id: &str,
-    reply: Option<DisconnectReply>,
-    time: Time,
-) {
-    let is_awaited = reply.is_some();
-    let reply = reply.map(report_to);
-    if let Err(error) = thread.disconnect(socket_id, reply, time)
-        && !is_awaited
-    {
-        tracing::error!(socket_id, %error, "cannot disconnect sockets on other nodes");
-    }
-}
-
 /// A reply of the thread that sends on the names of nodes. The receiver may have stopped waiting.
 fn report_to(reply: DisconnectReply) -> simurgh_cluster::DisconnectReply {
     Box::new(move |peers, outcome| {
-        let told = outcome.map(|DisconnectOutcome { confirmed, missing }| Disconnected {
+        let told = outcome.map(|DisconnectOutcome { confirmed, missing, count }| Disconnected {
             confirmed: named(peers, &confirmed),
             missing: named(peers, &missing),
+            closed: count,
         });
         let _ = reply.send(told);
     })
@@ -197,6 +191,17 @@ impl LocalNode for LocalShards {
     fn disconnect(&mut self, socket_id: &str) {
         let disconnect = Broadcast::new(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT);
         self.server.broadcast_here(Arc::new(disconnect));
+    }
+
+    fn order(&mut self, by: NodeId, number: u64, order: &[u8]) {
+        let Ok(order) = serde_json::from_slice(order) else {
+            return tracing::warn!(node = %by, "does not know an order of a newer node");
+        };
+        let (server, inbox) = (Arc::clone(&self.server), Arc::clone(&self.inbox));
+        self.server.spawn(async move {
+            let count = carry_out(&server, order).await;
+            inbox.post(Mail::OrderDone(by, number, count));
+        });
     }
 
     fn presence(&mut self, topic: &str, what: FromPeers) {

@@ -14,7 +14,7 @@ use simurgh_shard::server::Server;
 
 use super::cluster_metrics::{self, histogram};
 use crate::longpoll::LongPolls;
-use crate::metrics::{HISTOGRAM_BOUNDS_NS, REACTOR_METRICS, ShardMetrics, process};
+use crate::metrics::{HISTOGRAM_BOUNDS_NS, REACTOR_METRICS, ShardMetrics, family, process};
 
 pub(super) fn router(polls: &Arc<LongPolls>) -> Router {
     let polls = Arc::downgrade(polls);
@@ -43,12 +43,26 @@ fn render(polls: &LongPolls) -> String {
     mailboxes(&mut out, server);
     http_connections(&mut out, server);
     elsewhere(&mut out, polls);
+    api_requests(&mut out, server);
     if let Some(inbox) = &server.cluster {
         cluster_metrics::render(&mut out, &inbox.view());
         presence_entries(&mut out, server);
     }
+    #[cfg(feature = "hooks")]
+    crate::hooked::render(&mut out, server);
     whole(&mut out, server);
     out
+}
+
+fn api_requests(out: &mut String, server: &Server) {
+    let name = "simurgh_api_requests_total";
+    family(out, name, "counter", "Requests to the server API, by the name of their token.");
+    for ((verb, token, status), count) in server.api_requests.counts() {
+        let _ = writeln!(
+            out,
+            "{name}{{verb=\"{verb}\",token=\"{token}\",status=\"{status}\"}} {count}"
+        );
+    }
 }
 
 /// Exported on the nodes of a cluster only.
@@ -138,10 +152,6 @@ fn resume_times(out: &mut String, server: &Server) {
 fn full_name(name: &str, kind: &str) -> String {
     let suffix = if kind == "counter" { "_total" } else { "" };
     format!("simurgh_{name}{suffix}")
-}
-
-fn family(out: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} {kind}", help.trim());
 }
 
 fn by_shard<T: Display>(

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
@@ -15,25 +14,19 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use simurgh_core::{HistoryPage, HistoryTopic, KeptMessage, Position};
 use simurgh_proto::message::Payload;
-use simurgh_shard::server::Server;
 
-use super::api::{Authorized, failed, failed_for_now, wrong};
+use super::error::ApiError;
+use super::verbs::Authorized;
 use crate::history::{HistoryCursor, HistoryError, PAGE_MESSAGES_MAX};
 use crate::pubsub::PubSub;
 
 /// The default number of messages or topics in one answer.
 const LIMIT: usize = 100;
 
-pub(super) fn router() -> Router<Arc<Server>> {
-    Router::new()
-        .route("/api/history", get(read).delete(forget))
-        .route("/api/history/topics", get(topics))
-}
-
 /// Numbers and positions are parsed by hand, for error messages in the API's words.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Params {
+pub(super) struct Params {
     topic: String,
     since: Option<String>,
     limit: Option<String>,
@@ -42,23 +35,25 @@ struct Params {
 
 /// The history of a topic: 200, 401 without the token, 400 for a malformed query, 404 for a topic
 /// without history, 503 when the server ends.
-async fn read(
-    Authorized(server): Authorized,
+pub(super) async fn read(
+    caller: Authorized,
     asked: Result<Query<Params>, QueryRejection>,
-) -> Result<Response, Response> {
+) -> Result<Response, ApiError> {
     let expected =
         "expected ?topic=NAME, optionally with &since=POSITION, &limit=NUMBER and &reverse=true";
-    let Query(Params { topic, since, limit, reverse }) = asked.map_err(|_| wrong(expected))?;
-    let limit = read_limit(limit.as_deref()).map_err(wrong)?;
-    let mut query = PubSub::new(server).history(topic).limit(limit);
+    let Query(Params { topic, since, limit, reverse }) =
+        asked.map_err(|_| ApiError::wrong(expected))?;
+    let limit = read_limit(limit.as_deref()).map_err(ApiError::wrong)?;
+    caller.check_topic(&topic)?;
+    let mut query = PubSub::new(caller.server).history(topic).limit(limit);
     if let Some(since) = since {
         let expected = "since: expected a position, such as \"k7ku80.60\"";
-        query = query.after(Position::parse(&since).ok_or_else(|| wrong(expected))?);
+        query = query.after(Position::parse(&since).ok_or_else(|| ApiError::wrong(expected))?);
     }
     match reverse.as_deref() {
         None | Some("false") => {}
         Some("true") => query = query.reverse(),
-        Some(_) => return Err(wrong("reverse: expected true or false")),
+        Some(_) => return Err(ApiError::wrong("reverse: expected true or false")),
     }
     query.await.map(|page| told(&page)).map_err(refused)
 }
@@ -122,42 +117,40 @@ fn to_json<'a>(payload: &'a Payload<'_>) -> Content<'a> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Which {
+pub(super) struct Which {
     topic: String,
 }
 
 /// Deletes the history of a topic: 200 with the last position, and otherwise as [`read`].
-async fn forget(
-    Authorized(server): Authorized,
+pub(super) async fn forget(
+    caller: Authorized,
     which: Result<Query<Which>, QueryRejection>,
-) -> Response {
-    let Ok(Query(Which { topic })) = which else {
-        return wrong("expected ?topic=NAME, and nothing else");
-    };
-    match PubSub::new(server).forget(&topic).await {
-        Ok(position) => Json(json!({"position": position.to_string()})).into_response(),
-        Err(error) => refused(error),
-    }
+) -> Result<Response, ApiError> {
+    let expected = "expected ?topic=NAME, and nothing else";
+    let Query(Which { topic }) = which.map_err(|_| ApiError::wrong(expected))?;
+    caller.check_topic(&topic)?;
+    let position = PubSub::new(caller.server).forget(&topic).await.map_err(refused)?;
+    Ok(Json(json!({"position": position.to_string()})).into_response())
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Listed {
+pub(super) struct Listed {
     limit: Option<String>,
     after: Option<String>,
 }
 
-async fn topics(
-    Authorized(server): Authorized,
+pub(super) async fn topics(
+    caller: Authorized,
     listed: Result<Query<Listed>, QueryRejection>,
-) -> Result<Response, Response> {
+) -> Result<Response, ApiError> {
     let expected = "expected ?limit=NUMBER&after=NEXT; both are optional";
-    let Query(Listed { limit, after }) = listed.map_err(|_| wrong(expected))?;
-    let limit = read_limit(limit.as_deref()).map_err(wrong)?;
-    let mut query = PubSub::new(server).history_topics().limit(limit);
+    let Query(Listed { limit, after }) = listed.map_err(|_| ApiError::wrong(expected))?;
+    let limit = read_limit(limit.as_deref()).map_err(ApiError::wrong)?;
+    let mut query = PubSub::new(Arc::clone(&caller.server)).history_topics().limit(limit);
     if let Some(after) = after {
         let expected = "after: expected the value of \"next\" on the page before";
-        query = query.after(HistoryCursor::parse(&after).ok_or_else(|| wrong(expected))?);
+        query = query.after(HistoryCursor::parse(&after).ok_or_else(|| ApiError::wrong(expected))?);
     }
     let page = query.await.map_err(refused)?;
     let row = |it: &HistoryTopic| {
@@ -165,7 +158,8 @@ async fn topics(
         let position = position.to_string();
         json!({"topic": name, "messages": messages, "bytes": bytes, "position": position})
     };
-    let topics: Vec<Value> = page.topics.iter().map(row).collect();
+    let usable = page.topics.iter().filter(|it| caller.check_topic(&it.name).is_ok());
+    let topics: Vec<Value> = usable.map(row).collect();
     let next = page.next.map(|next| next.to_string());
     Ok(Json(json!({"topics": topics, "next": next})).into_response())
 }
@@ -178,9 +172,9 @@ fn read_limit(limit: Option<&str>) -> Result<usize, String> {
     }
 }
 
-fn refused(error: HistoryError) -> Response {
+fn refused(error: HistoryError) -> ApiError {
     match error {
-        HistoryError::NoHistory => failed(StatusCode::NOT_FOUND, error),
-        HistoryError::NotConfirmed | HistoryError::Ended => failed_for_now(error),
+        HistoryError::NoHistory => ApiError::not_found("no_history", error),
+        HistoryError::NotConfirmed | HistoryError::Ended => ApiError::for_now(error),
     }
 }

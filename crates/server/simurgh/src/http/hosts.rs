@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Weak};
 
+use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::{Json, Router};
-use serde_json::json;
 use simurgh_shard::server::Server;
 
+use super::error::ApiError;
 use crate::access::{FOREIGN, is_known};
 
 pub(super) fn for_known_hosts(router: Router, server: &Arc<Server>, is_admin: bool) -> Router {
@@ -25,5 +25,5 @@ async fn check(
     if server.is_none_or(|server| is_known(&server.config, is_admin, request.headers())) {
         return next.run(request).await;
     }
-    (StatusCode::MISDIRECTED_REQUEST, Json(json!({ "error": FOREIGN }))).into_response()
+    ApiError::new(StatusCode::MISDIRECTED_REQUEST, "host", FOREIGN).into_response()
 }

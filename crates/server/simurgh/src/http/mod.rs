@@ -11,17 +11,21 @@ mod api;
 mod bodies;
 mod cluster_metrics;
 mod connection;
+mod control;
 mod copies;
-mod disconnect;
+mod error;
 mod files;
 mod gate;
 mod headers;
 mod health;
 mod history;
 mod hosts;
+mod lists;
+mod publish;
 mod repeated_warning;
 mod supabase;
 mod threads;
+mod verbs;
 mod waiting_poll;
 
 use std::io;
@@ -67,7 +71,7 @@ pub(crate) fn serve(
     let admin = hosts::for_known_hosts(admin::router(polls), server, has_admin);
     runtime.spawn(observe::run(Arc::downgrade(observer)));
     let mut router = router.merge(health::router(server));
-    if server.config.api_token.is_some() {
+    if server.config.has_api() {
         let mut own = api::router(server);
         if server.user_sockets.iter().any(UserSocket::speaks_supabase) {
             own = own.merge(supabase::router(server));

@@ -4,29 +4,40 @@
 //! whose payload is the body. Topics are named without `realtime:`.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::Path;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::post;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use simurgh_proto::message::{Payload, UserBroadcast, events};
 use simurgh_proto::serializer::json::compact;
+use simurgh_shard::config::Scope;
 use simurgh_shard::server::Server;
 use simurgh_socket::supabase::TOPIC_PREFIX;
 use simurgh_socket::{PayloadShape, UserSocket};
 
-use super::api::{Authorized, Published, body_limit, failed, publish, wrong};
+use super::api::body_limit;
+use super::error::ApiError;
+use super::publish::{Published, publish};
+use super::verbs::{Authorized, Verb};
 use crate::{Broadcast, BroadcastError};
+
+const MANY: Verb = Verb::new("broadcast", "/realtime/v1/api/broadcast", Scope::Publish);
+const ONE: Verb =
+    Verb::new("broadcast", "/realtime/v1/api/broadcast/{topic}/events/{event}", Scope::Publish);
+const ONE_BELOW: Verb =
+    Verb::new("broadcast", "/api/broadcast/{topic}/events/{event}", Scope::Publish);
 
 pub(super) fn router(server: &Arc<Server>) -> axum::Router {
     axum::Router::new()
-        .route("/realtime/v1/api/broadcast", post(many))
-        .route("/realtime/v1/api/broadcast/{topic}/events/{event}", post(one))
-        .route("/api/broadcast/{topic}/events/{event}", post(one))
+        .merge(MANY.route(server, post(many)))
+        .merge(ONE.route(server, post(one)))
+        .merge(ONE_BELOW.route(server, post(one)))
         .layer(body_limit(server))
         .with_state(Arc::clone(server))
 }
@@ -77,11 +88,14 @@ struct Message<'a> {
 /// 202 when every shard has them. 401 means no token, and 400 that the body is not JSON. 422 means
 /// that it is malformed, or that no channel accepts the topic. 413 and 503 are those of `POST
 /// /api/broadcast`.
-async fn many(Authorized(server): Authorized, body: Bytes) -> Response {
-    match read(&server.user_sockets, &body) {
-        Ok(broadcasts) => publish(&server, broadcasts).await,
-        Err((status, error)) => failed(status, error),
-    }
+async fn many(caller: Authorized, body: Bytes) -> Result<Response, ApiError> {
+    let broadcasts = read(&caller.server.user_sockets, &body)
+        .map_err(|(status, error)| ApiError::new(status, "invalid", error))?;
+    publish(&caller, broadcasts).await
+}
+
+fn unprocessable(error: impl Display) -> ApiError {
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", error)
 }
 
 fn read(user_sockets: &[UserSocket], body: &[u8]) -> Result<Vec<Published>, (StatusCode, String)> {
@@ -124,36 +138,33 @@ fn check(user_sockets: &[UserSocket], topic: &str, event: &str) -> Result<(), St
 /// The same for one message: JSON, or with `content-type: application/octet-stream` raw bytes,
 /// which only members with V2 receive. 415 for another type.
 async fn one(
-    Authorized(server): Authorized,
+    caller: Authorized,
     Path((topic, event)): Path<(String, String)>,
     headers: HeaderMap,
     body: Bytes,
-) -> Response {
+) -> Result<Response, ApiError> {
     let content_type = headers.get(header::CONTENT_TYPE);
     let essence = content_type.and_then(|it| it.to_str().ok()?.split(';').next());
     let is_raw = match essence.map(str::trim) {
         Some("application/octet-stream") => true,
         Some("application/json") => false,
-        _ => return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response(),
-    };
-    if let Err(error) = check(&server.user_sockets, &topic, &event) {
-        return failed(StatusCode::UNPROCESSABLE_ENTITY, error);
-    }
-    let made = match is_raw {
-        true => UserBroadcast::raw(&event, &body),
-        false => match serde_json::from_slice::<&RawValue>(&body) {
-            Ok(json) => UserBroadcast::json(&event, &compact(json.get())),
-            Err(error) => return wrong(format_args!("not JSON: {error}")),
-        },
-    };
-    match made {
-        Ok(broadcast) => {
-            let topic = format!("{TOPIC_PREFIX}{topic}");
-            let payload = Payload::User(broadcast);
-            publish(&server, vec![Broadcast::new(topic, events::BROADCAST, payload).into()]).await
+        _ => {
+            let expected = "expected application/json or application/octet-stream";
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return Err(ApiError::new(status, "content_type", expected));
         }
-        Err(error) => failed(StatusCode::UNPROCESSABLE_ENTITY, format_args!("event: {error}")),
-    }
+    };
+    check(&caller.server.user_sockets, &topic, &event).map_err(unprocessable)?;
+    let broadcast = if is_raw {
+        UserBroadcast::raw(&event, &body)
+    } else {
+        let json = serde_json::from_slice::<&RawValue>(&body)
+            .map_err(|error| ApiError::wrong(format_args!("not JSON: {error}")))?;
+        UserBroadcast::json(&event, &compact(json.get()))
+    };
+    let broadcast = broadcast.map_err(|error| unprocessable(format_args!("event: {error}")))?;
+    let (topic, payload) = (format!("{TOPIC_PREFIX}{topic}"), Payload::User(broadcast));
+    publish(&caller, vec![Broadcast::new(topic, events::BROADCAST, payload).into()]).await
 }
 
 #[cfg(test)]

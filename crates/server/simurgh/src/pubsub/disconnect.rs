@@ -1,10 +1,16 @@
-//! The results of a disconnect on all nodes.
+//! Orders to sockets on all nodes, and their results.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_core::BroadcastError;
-use simurgh_proto::message::{Payload, events};
+use futures_util::future::join_all;
+use simurgh_core::{BroadcastError, Cluster, Publisher};
+use simurgh_proto::message::events;
 use simurgh_shard::cluster_inbox::Disconnected;
+use simurgh_shard::connection_id::ConnectionId;
+use simurgh_shard::mail::Mail;
+use simurgh_shard::mail::order::{Order, SocketRef};
+use simurgh_shard::server::Server;
 
 use super::PubSub;
 
@@ -17,7 +23,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(62);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DisconnectError {
-    /// This node's shards accept nothing more; no sockets were closed.
+    /// The id or the message is too long; nothing was done.
     #[error("{0}")]
     Refused(BroadcastError),
     /// Too many disconnects already wait for other nodes, which were not asked.
@@ -37,19 +43,59 @@ impl PubSub {
         &self,
         socket_id: &str,
     ) -> Result<Disconnected, DisconnectError> {
-        let Some(inbox) = &self.0.cluster else {
-            let disconnect = || self.disconnect(socket_id);
-            return disconnect()
-                .map(|()| Disconnected::default())
-                .map_err(DisconnectError::Refused);
+        self.0.fits(socket_id, events::DISCONNECT, 0).map_err(DisconnectError::Refused)?;
+        let of = SocketRef::Id(socket_id.to_owned());
+        self.order(Order::Disconnect { of, except: Vec::new(), keep_grants: false }).await
+    }
+
+    /// Carries out an order on all nodes, likewise; the result counts sockets, or channels.
+    pub(crate) async fn order(&self, order: Order) -> Result<Disconnected, DisconnectError> {
+        let server = &self.0;
+        let others = match &server.cluster {
+            Some(inbox) if !is_here(server, &order) => {
+                let bytes = serde_json::to_vec(&order).unwrap_or_default();
+                let bytes_max = inbox.broadcast_bytes_max();
+                if bytes.len() > bytes_max {
+                    let bytes = bytes.len();
+                    let error = BroadcastError::TooLargeForCluster { bytes, bytes_max };
+                    return Err(DisconnectError::Refused(error));
+                }
+                Some(tokio::time::timeout(ANSWER_TIMEOUT, inbox.order(bytes)))
+            }
+            _ => None,
         };
-        self.broadcast_local(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT)
-            .map_err(DisconnectError::Refused)?;
-        let told = tokio::time::timeout(ANSWER_TIMEOUT, inbox.disconnect(socket_id)).await;
-        match told {
-            Ok(Ok(Some(disconnected))) => Ok(disconnected),
+        let closed = carry_out(server, order).await;
+        let Some(others) = others else {
+            return Ok(Disconnected { closed, ..Disconnected::default() });
+        };
+        match others.await {
+            Ok(Ok(Some(done))) => Ok(Disconnected { closed: done.closed + closed, ..done }),
             Ok(Ok(None)) => Err(DisconnectError::TooMany),
             Ok(Err(_)) | Err(_) => Err(DisconnectError::Ended),
         }
     }
+}
+
+/// Whether an order names a connection of this node.
+fn is_here(server: &Server, order: &Order) -> bool {
+    let SocketRef::Connection(id) = order.of() else { return false };
+    id.parse::<ConnectionId>().is_ok_and(|it| it.node == server.id)
+}
+
+/// Carries out an order on this node; returns how many sockets or channels it concerned.
+pub(crate) async fn carry_out(server: &Server, order: Order) -> u64 {
+    // The user may have no socket here, and a cached answer all the same.
+    #[cfg(feature = "hooks")]
+    if let Order::Disconnect { of: SocketRef::User(user), keep_grants: false, .. } = &order {
+        crate::hooked::void(server, user);
+    }
+    let order = Arc::new(order);
+    let shards = 0..server.mailboxes.len() as u16;
+    let answers = shards.map(|shard| {
+        let (counted, answered) = server.answer();
+        server.post_to(shard, Mail::Order(Arc::clone(&order), counted));
+        answered
+    });
+    // A shard that has ended has no sockets, and drops its mail.
+    join_all(answers).await.into_iter().filter_map(Result::ok).sum()
 }

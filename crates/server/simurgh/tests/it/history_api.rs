@@ -177,7 +177,7 @@ fn response_without_ids_and_histories_is_taken() {
     for (body, says) in [
         (message("plain:a", 1, None), r#"{"taken":1}"#),
         (
-            json!({"messages": [message("plain:a", 1, None), message("none", 2, None)]}),
+            json!({"messages": [message("plain:a", 1, None), message("plain:b", 2, None)]}),
             r#"{"taken":2}"#,
         ),
         (json!({"messages": []}), r#"{"taken":0}"#),
@@ -203,7 +203,7 @@ fn invalid_id_is_reported_with_its_message_and_nothing_is_stored() {
         second["id"] = id;
         let body = json!({"messages": [message("kept:a", 1, None), second]});
         let answer = json_of(&ask(&server, "POST", "/api/broadcast", &body), 400);
-        assert_eq!(answer, json!({"error": says}));
+        assert_eq!(answer, json!({"error": says, "code": "invalid"}));
     }
     assert_eq!(get(&server, "/api/history?topic=kept:a")["messages"], json!([]));
     for id in ["x", &"x".repeat(128)] {
@@ -313,7 +313,10 @@ fn invalid_queries_get_an_explanation() {
     }
     for target in ["/api/history", "/api/history?topic=a&since=a00000.1"] {
         let answer = json_of(&ask(&server, "DELETE", target, &Value::Null), 400);
-        assert_eq!(answer, json!({"error": "expected ?topic=NAME, and nothing else"}));
+        assert_eq!(
+            answer,
+            json!({"error": "expected ?topic=NAME, and nothing else", "code": "invalid"})
+        );
     }
     // Topics without a history.
     for method in ["GET", "DELETE"] {
@@ -321,7 +324,7 @@ fn invalid_queries_get_an_explanation() {
             let target = format!("/api/history?topic={topic}");
             let answer = json_of(&ask(&server, method, &target, &Value::Null), 404);
             let error = "no channel declares a history for this topic";
-            assert_eq!(answer, json!({"error": error}));
+            assert_eq!(answer, json!({"error": error, "code": "no_history"}));
         }
     }
     assert_eq!(ask(&server, "POST", history, &json!({})).status, 405);
@@ -349,7 +352,7 @@ fn reading_and_deleting_need_the_token() {
             assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
             let error =
                 "the API token is missing or wrong: send the header authorization: Bearer TOKEN";
-            assert_eq!(json_of(&answer, 401), json!({"error": error}));
+            assert_eq!(json_of(&answer, 401), json!({"error": error, "code": "token"}));
         }
         // Nor a page of another site that resolves its own name to this machine.
         let mut raw = Raw::connect(server.addresses()[0]);
@@ -453,7 +456,7 @@ fn congested_server_sends_retry_after() {
     let answer = raw.send(request("POST", "/api/broadcast", TOKEN, &body.to_string())).answer();
     assert_eq!(answer.header("retry-after"), Some("1"));
     let error = "too many bytes of broadcasts are in flight: try again later";
-    assert_eq!(json_of(&answer, 503), json!({"error": error, "taken": 1}));
+    assert_eq!(json_of(&answer, 503), json!({"error": error, "code": "unavailable", "taken": 1}));
     assert_eq!(heard(&mut member).1, 1);
     // Repeated as a whole whenever it is refused: earlier messages may still be queued.
     let again = || raw.send(request("POST", "/api/broadcast", TOKEN, &body.to_string())).answer();

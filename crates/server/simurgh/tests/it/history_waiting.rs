@@ -113,7 +113,7 @@ fn messages_of_a_request_share_one_deadline() {
         let waited = began.elapsed();
         assert_eq!(answer.status, 504, "{}", answer.text());
         let error = "unconfirmed: not known to be stored after 300ms, repeat it with the same id";
-        assert_eq!(answer.json(), json!({"error": error, "taken": MANY}));
+        assert_eq!(answer.json(), json!({"error": error, "code": "unconfirmed", "taken": MANY}));
         assert!(waited >= SHORT && waited < 10 * SHORT, "{waited:?}");
         let unconfirmed = "simurgh_publish_unconfirmed_total";
         assert_eq!(metric(&mut raw, unconfirmed), MANY);

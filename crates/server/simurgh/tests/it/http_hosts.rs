@@ -8,7 +8,7 @@ use simurgh::axum::Router;
 use simurgh::axum::routing::get;
 use simurgh::{Builder, ChannelRoute, Config, Endpoint, LongPoll, UserSocket};
 
-const BROADCAST: &str = "{\"topic\":\"a\",\"event\":\"b\",\"payload\":{}}";
+const BROADCAST: &str = "{\"topic\":\"a\",\"event\":\"b\",\"payload\":{},\"allow_unserved\":true}";
 const OWN: [(&str, u16); 3] = [("/metrics", 200), ("/observer/", 200), ("/api/broadcast", 202)];
 
 fn builder(change: impl FnOnce(&mut Config)) -> Builder {

@@ -16,7 +16,7 @@ use simurgh::{Config, Endpoint};
 
 /// The limit for what must happen soon.
 const SOON: Duration = Duration::from_secs(5);
-const BROADCAST: &str = "{\"topic\":\"a\",\"event\":\"b\",\"payload\":{}}";
+const BROADCAST: &str = "{\"topic\":\"a\",\"event\":\"b\",\"payload\":{},\"allow_unserved\":true}";
 
 const BEARER: &str = "authorization: Bearer s3cret\r\n";
 

@@ -2,6 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
+#[cfg(feature = "token")]
+mod api_lists;
+#[cfg(feature = "token")]
+mod api_orders;
+mod api_tokens;
 mod async_handles;
 mod async_secrets;
 mod asynchronous;
@@ -28,6 +33,8 @@ mod metrics;
 mod observer;
 mod observer_cluster;
 mod off_shard;
+#[cfg(feature = "token")]
+mod openapi;
 mod presence;
 mod pubsub;
 mod regressions;

@@ -144,6 +144,7 @@ struct Received {
 impl LocalNode for Received {
     fn broadcast(&mut self, _: &str, _: &Item<'_>, _: Shards<'_>) {}
     fn disconnect(&mut self, _: &str) {}
+    fn order(&mut self, _: NodeId, _: u64, _: &[u8]) {}
     fn presence(&mut self, _: &str, _: FromPeers) {}
     fn gone(&mut self, _: NodeId) {}
 

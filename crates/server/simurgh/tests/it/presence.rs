@@ -140,7 +140,8 @@ fn back_ends_list_members_over_http_with_a_token() {
     for query in ["", "?", "?topic=a&topic=b", "?topic=a&x=1", "?other=a"] {
         let (status, body) = get(&endpoint, query, Some(TOKEN));
         assert_eq!(status, 400, "{query}");
-        assert_eq!(body, json!({"error": "expected ?topic=NAME, and nothing else"}));
+        let error = "expected ?topic=NAME, and nothing else";
+        assert_eq!(body, json!({"error": error, "code": "invalid"}));
     }
     for token in [None, Some("wrong"), Some("")] {
         assert_eq!(get(&endpoint, "?topic=a", token).0, 401);

@@ -17,7 +17,8 @@ fn seen(resume: Option<&Resume>) -> Value {
     let since = match since {
         Since::Now => json!("now"),
         Since::After(position) => json!(position.to_string()),
-        Since::Unknown => json!("unknown"),
+        // What a client sends never asks for the newest.
+        Since::Newest(_) | Since::Unknown => json!("unknown"),
     };
     let (seen, key) = (seen.map(|it| it.to_string()), key.clone());
     json!({"id": id, "since": since, "seen": seen, "partial": partial, "key": key})

@@ -148,7 +148,7 @@ impl Client {
 }
 
 /// Parses an address with or without a scheme, or the URL of the observer's page.
-fn base(url: &str) -> Result<String, String> {
+pub(crate) fn base(url: &str) -> Result<String, String> {
     let wrong =
         |why: &str| format!("{url:?} is not an address such as http://127.0.0.1:4000: {why}");
     let with_scheme = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
@@ -165,7 +165,7 @@ fn base(url: &str) -> Result<String, String> {
 /// The unreserved characters of RFC 3986, which are not encoded.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-pub(super) fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, UNRESERVED).to_string()
 }
 

@@ -9,7 +9,7 @@
 //! process has only one descriptor table.
 
 mod app;
-mod client;
+pub(crate) mod client;
 mod columns;
 mod draw;
 mod facts;

@@ -1,4 +1,5 @@
-//! Reads `simurgh.toml`: all keys, and all mistakes with their lines, not only the first.
+//! Reads `simurgh.toml` below the environment: all keys, and all mistakes with their lines, not
+//! only the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -6,13 +7,17 @@ use std::path::Path;
 
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
+use simurgh::api::ApiToken;
 use simurgh::declared::{ChannelSpec, Mistake, SocketLimitsSpec};
 use simurgh_text::toml::did_you_mean;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
+use super::api::ApiSpec;
 #[cfg(feature = "nats")]
 use super::cluster::ClusterSpec;
+use super::environment::Variable;
+use super::hook::HookTable;
 use super::keys::{self, PartialSettings};
 use super::mistakes::Refusal;
 use super::table::{Channels, Value};
@@ -30,6 +35,10 @@ pub(crate) struct File {
     pub(crate) limits: SocketLimitsSpec,
     /// The table `[token]`, if there is one; `Some(None)` if any part cannot be read.
     pub(crate) token: Option<Option<TokenSpec>>,
+    /// The readable `[[hook]]` tables.
+    pub(crate) hooks: Vec<HookTable>,
+    /// The tables `[[api]]`; `None` if any part of one cannot be read.
+    pub(crate) api: Vec<Option<ApiSpec>>,
     /// The table `[cluster]`, likewise.
     #[cfg(feature = "nats")]
     pub(crate) cluster: Option<Option<ClusterSpec>>,
@@ -41,21 +50,38 @@ pub(crate) struct File {
     spans: BTreeMap<String, Range<usize>>,
     /// Positions in the text, and mistakes.
     complaints: Vec<(usize, String)>,
+    /// The names of variables of the environment, whose positions follow the text.
+    variables: Vec<String>,
 }
 
 impl File {
-    /// Fails only if the file cannot be read at all.
-    pub(crate) fn read(path: &Path, channels: Channels) -> Result<Self, Refusal> {
+    /// The file, if there is a path, below the environment. Fails only if it cannot be read at all.
+    pub(crate) fn read(path: Option<&Path>, channels: Channels) -> Result<Self, Refusal> {
+        let variables = Variable::all();
+        let Some(path) = path else {
+            return Ok(Self::below(variables, "", String::new(), channels));
+        };
         let name = path.display().to_string();
         match std::fs::read_to_string(path) {
-            Ok(text) => Ok(Self::parse(&name, text, channels)),
+            Ok(text) => Ok(Self::below(variables, &name, text, channels)),
             Err(error) => Err(Refusal(vec![format!("cannot read {name}: {error}")])),
         }
     }
 
     pub(crate) fn parse(name: &str, text: String, channels: Channels) -> Self {
+        Self::below(Vec::new(), name, text, channels)
+    }
+
+    /// The file with these variables in place of its keys.
+    fn below(mut variables: Vec<Variable>, name: &str, text: String, channels: Channels) -> Self {
         let mut file = Self { name: name.to_owned(), text: text.clone(), ..Self::default() };
-        let (root, errors) = DeTable::parse_recoverable(&text);
+        file.variables = variables.iter().map(|variable| variable.name.clone()).collect();
+        for (index, variable) in variables.iter_mut().enumerate() {
+            if let Err(why) = variable.read(is_key) {
+                file.complaints.push((text.len() + 1 + index, why));
+            }
+        }
+        let (mut root, errors) = DeTable::parse_recoverable(&text);
         let mut last = 0;
         for error in &errors {
             let at = error.span().map_or(0, |span| span.start);
@@ -66,9 +92,29 @@ impl File {
             }
         }
         if errors.is_empty() {
+            file.put(&variables, root.get_mut(), channels);
             file.root(root.get_ref(), channels);
         }
         file
+    }
+
+    fn put<'i>(&mut self, variables: &'i [Variable], root: &mut DeTable<'i>, channels: Channels) {
+        let named = named_by_keys(root);
+        let known = names(channels);
+        for (index, variable) in variables.iter().enumerate() {
+            let at = self.text.len() + 1 + index;
+            // The value of another key, which names the variable.
+            if named.contains(&variable.name) {
+                continue;
+            }
+            let put = match known.contains(&variable.first()) {
+                true => variable.put(root, at),
+                false => Err(format!("no such key; {}", hint(variable.first(), &known))),
+            };
+            if let Err(why) = put {
+                self.complaints.push((at, why));
+            }
+        }
     }
 
     pub(crate) fn complain(&mut self, path: &str, text: impl Into<String>) {
@@ -95,15 +141,22 @@ impl File {
 
     /// The warnings, as `file:line: text`.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let warnings = self.warnings.iter();
-        warnings.map(|(at, text)| format!("{}:{}: {text}", self.name, self.line(*at))).collect()
+        self.warnings.iter().map(|(at, text)| format!("{}: {text}", self.source(*at))).collect()
     }
 
     /// In the order of the file, as `file:line: text`.
     pub(crate) fn complaints(mut self) -> Vec<String> {
         self.complaints.sort_by_key(|(at, _)| *at);
-        let complaints = self.complaints.iter();
-        complaints.map(|(at, text)| format!("{}:{}: {text}", self.name, self.line(*at))).collect()
+        self.complaints.iter().map(|(at, text)| format!("{}: {text}", self.source(*at))).collect()
+    }
+
+    /// Where a position is: a line of the file, or a variable of the environment.
+    fn source(&self, at: usize) -> String {
+        let variable = at.checked_sub(self.text.len() + 1).and_then(|it| self.variables.get(it));
+        match variable {
+            Some(variable) => variable.clone(),
+            None => format!("{}:{}", self.name, self.line(at)),
+        }
     }
 
     /// The line of a position in the text, from 1.
@@ -132,8 +185,10 @@ impl File {
             self.spans.insert(name.to_owned(), key.span());
             match name {
                 "channel" if is_declared => self.read_channels(value),
+                "hook" if is_declared => self.read_hooks(value),
                 "limits" if is_declared => self.limits = self.table(LIMITS, name, value),
                 "token" if is_declared => self.token = Some(self.whole_table(TOKEN, name, value)),
+                "api" => self.read_api(value),
                 #[cfg(feature = "nats")]
                 "cluster" => self.cluster = Some(self.whole_table(CLUSTER, name, value)),
                 name => self.setting(name, key.span().start, value, channels),
@@ -147,6 +202,7 @@ impl File {
                 "channel" => format!("{CHANNEL}: {IN_RUST}"),
                 "limits" => format!("{LIMITS}: {IN_RUST}"),
                 "token" => format!("{TOKEN}: {IN_RUST}"),
+                "hook" => format!("{HOOK}: {IN_RUST}"),
                 "cluster" => {
                     format!("{CLUSTER}: this program was built without the feature `nats`")
                 }
@@ -176,6 +232,35 @@ impl File {
         (self.complaints.len() == before).then_some(table)
     }
 
+    fn read_api(&mut self, value: &Value<'_>) {
+        let why = "api: write each token as its own table, ";
+        for (index, table) in self.tables(value, why, API).iter().enumerate() {
+            let spec = self.whole_table(API, &format!("api[{index}]"), table);
+            self.api.push(spec);
+        }
+    }
+
+    /// Takes the tables `[[api]]`; complains of all mistakes.
+    pub(crate) fn take_api_tokens(&mut self) -> Vec<ApiToken> {
+        let mut tokens = Vec::new();
+        for (index, spec) in std::mem::take(&mut self.api).into_iter().enumerate() {
+            match spec.map(|spec| spec.token(&tokens)) {
+                // Its mistakes are known.
+                None => {}
+                Some(Ok(token)) => tokens.push(token),
+                Some(Err(mistakes)) => {
+                    for (key, text) in mistakes {
+                        self.complain(
+                            &format!("api[{index}].{key}"),
+                            format!("{API} {key}: {text}"),
+                        );
+                    }
+                }
+            }
+        }
+        tokens
+    }
+
     fn read_channels(&mut self, value: &Value<'_>) {
         let mut specs = Vec::new();
         let why = "channel: write each channel as its own table, ";
@@ -195,6 +280,14 @@ impl File {
             specs.push(spec);
         }
         self.channels = Some(specs);
+    }
+
+    fn read_hooks(&mut self, value: &Value<'_>) {
+        let why = "hook: write each hook as its own table, ";
+        for (index, table) in self.tables(value, why, HOOK).iter().enumerate() {
+            let hook = self.table(HOOK, &format!("hook[{index}]"), table);
+            self.hooks.push(hook);
+        }
     }
 
     fn tables<'v, 'i>(&mut self, value: &'v Value<'i>, why: &str, label: &str) -> &'v [Value<'i>] {
@@ -246,8 +339,10 @@ impl File {
 
 const CHANNEL: &str = "[[channel]]";
 const EVENT: &str = "[[channel.event]]";
+const HOOK: &str = "[[hook]]";
 const LIMITS: &str = "[limits]";
 const TOKEN: &str = "[token]";
+const API: &str = "[[api]]";
 const CLUSTER: &str = "[cluster]";
 const IN_RUST: &str = "not available: this application declares its channels in Rust";
 
@@ -290,12 +385,45 @@ fn deserialize<'i, T: Deserialize<'i>>(
     T::deserialize(ValueDeserializer::from(Spanned::new(span, DeValue::Table(table))))
 }
 
+/// Whether a table, or the file itself, has a key.
+fn is_key(table: Option<&str>, key: &str) -> bool {
+    match table {
+        None => keys::ALL.iter().any(|own| own.name == key),
+        Some("token") => fields_of::<TokenSpec>().contains(&key),
+        Some("hook") => fields_of::<HookTable>().contains(&key),
+        Some("api") => fields_of::<ApiSpec>().contains(&key),
+        Some("limits") => fields_of::<SocketLimitsSpec>().contains(&key),
+        #[cfg(feature = "nats")]
+        Some("cluster") => fields_of::<ClusterSpec>().contains(&key),
+        Some(_) => false,
+    }
+}
+
+/// The variables of the environment that values of the file name: `key_env = "NAME"`, `"env:NAME"`.
+fn named_by_keys(table: &DeTable<'_>) -> BTreeSet<String> {
+    fn add(key: &str, value: &DeValue<'_>, found: &mut BTreeSet<String>) {
+        match value {
+            DeValue::String(text) if key.ends_with("_env") => drop(found.insert(text.to_string())),
+            DeValue::String(text) => found.extend(text.strip_prefix("env:").map(str::to_owned)),
+            DeValue::Array(all) => all.iter().for_each(|it| add(key, it.get_ref(), found)),
+            DeValue::Table(all) => {
+                all.iter().for_each(|(key, it)| add(key.get_ref(), it.get_ref(), found));
+            }
+            _ => {}
+        }
+    }
+    let mut found = BTreeSet::new();
+    table.iter().for_each(|(key, value)| add(key.get_ref(), value.get_ref(), &mut found));
+    found
+}
+
 fn names(channels: Channels) -> Vec<&'static str> {
     let keys = keys::ALL.iter().filter(|key| key.is_for(channels)).map(|key| key.name);
-    let tables =
-        ["channel", "limits", "token"].into_iter().filter(|_| channels == Channels::Declared);
+    let tables = ["channel", "hook", "limits", "token"]
+        .into_iter()
+        .filter(|_| channels == Channels::Declared);
     let cluster = cfg!(feature = "nats").then_some("cluster");
-    keys.chain(tables).chain(cluster).collect()
+    keys.chain(tables).chain(["api"]).chain(cluster).collect()
 }
 
 /// Suggests the known key that an unknown one resembles.
@@ -306,7 +434,7 @@ fn hint(name: &str, known: &[&str]) -> String {
 /// The same for a table, which in TOML also gets keys of the file that are written below it.
 fn hint_within(label: &str, name: &str, known: &[&str]) -> String {
     if keys::ALL.iter().any(|key| key.name == name) {
-        let is_table = [TOKEN, LIMITS, CLUSTER].contains(&label);
+        let is_table = [TOKEN, LIMITS, CLUSTER, HOOK].contains(&label);
         let table = if is_table { label } else { CHANNEL };
         format!("move it above the first {table}")
     } else {
@@ -335,6 +463,74 @@ mod tests {
             assert_eq!(hint(wrong, &known), format!("did you mean {meant}?"));
         }
         assert!(hint("workers", &known).contains("simurgh config"));
+    }
+
+    fn below(variables: &[(&str, &str)], text: &str) -> File {
+        let variables =
+            variables.iter().map(|(name, value)| (format!("SIMURGH_{name}"), (*value).to_owned()));
+        File::below(Variable::of(variables), "f.toml", text.to_owned(), Channels::Declared)
+    }
+
+    #[test]
+    fn environment_overrides_keys_of_the_file_and_its_tables() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(&path, "from a file\n").unwrap();
+        let variables = [
+            ("IDLE_TIMEOUT", "90s"),
+            ("LISTEN", "[\"127.0.0.1:1\"]"),
+            ("SHARDS", "3"),
+            ("OBSERVER", "true"),
+            ("API_TOKEN_FILE", path.to_str().unwrap()),
+            ("LIMITS__JOINS", "5"),
+            ("TOKEN__KEY_FILE", "key.pem"),
+            ("HOOK__APP__URL", "http://127.0.0.1:1/a"),
+            ("HOOK__APP__TIMEOUT__TOTAL", "5s"),
+            ("HOOK__OTHER__URL", "http://127.0.0.1:2/b"),
+            ("SECRET_OF_APP", "named by secret_env"),
+            ("LOAD_TOKEN", "of another command"),
+        ];
+        let text = "shards = 9\nidle_timeout = \"1s\"\n[[hook]]\nname = \"app\"\n\
+            url = \"http://127.0.0.1:9\"\nsecret_env = \"SIMURGH_SECRET_OF_APP\"\n";
+        let file = below(&variables, text);
+        assert_eq!(file.settings.shards.and_then(simurgh_text::Choice::value), Some(3));
+        let idle = file.settings.idle_timeout.and_then(simurgh_text::Choice::value);
+        assert_eq!(idle, Some(std::time::Duration::from_secs(90)));
+        assert_eq!(file.settings.listen, Some(vec!["127.0.0.1:1".parse().unwrap()]));
+        assert_eq!(file.settings.observer, Some(true));
+        assert_eq!(file.settings.api_token.as_deref(), Some("from a file"));
+        let hooks = format!("{:?}", file.hooks);
+        assert_eq!(file.hooks.len(), 2, "{hooks}");
+        for part in ["127.0.0.1:1/a", "total: Some(\"5s\")", "name: \"other\"", "127.0.0.1:2/b"] {
+            assert!(hooks.contains(part), "{part} is not in {hooks}");
+        }
+        assert!(format!("{:?}", file.token).contains("key.pem"), "{:?}", file.token);
+        assert_eq!(file.complaints(), [""; 0]);
+    }
+
+    #[test]
+    fn mistakes_in_the_environment_name_their_variable() {
+        let variables = [
+            ("SHARD", "3"),
+            ("IDLE_TIMEOUT", "soon"),
+            ("TOKEN__SALTS", "x"),
+            ("HOOK__APP", "x"),
+            ("SHARDS__TWO", "x"),
+            ("API_TOKEN_FILE", "no/such/file"),
+            ("OBSERVER", "[true]"),
+        ];
+        let complaints = below(&variables, "shards = 9\n").complaints().join("\n");
+        for expected in [
+            "SIMURGH_SHARD: no such key; did you mean shards?",
+            "SIMURGH_IDLE_TIMEOUT: idle_timeout: ",
+            "SIMURGH_TOKEN__SALTS: [token] salts: no such key; did you mean salt?",
+            "SIMURGH_HOOK__APP: a hook's key is SIMURGH_HOOK__NAME__KEY",
+            "SIMURGH_SHARDS__TWO: shards is not a table",
+            "SIMURGH_API_TOKEN_FILE: cannot read no/such/file",
+            "SIMURGH_OBSERVER: observer: is of the wrong type (array)",
+        ] {
+            assert!(complaints.contains(expected), "{expected:?} is not in\n{complaints}");
+        }
     }
 
     #[test]

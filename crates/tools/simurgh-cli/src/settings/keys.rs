@@ -438,9 +438,6 @@ pub(crate) fn section(first: &str) -> Option<&'static str> {
     SECTIONS.iter().find(|(key, _)| *key == first).map(|(_, title)| *title)
 }
 
-/// The setting that can be given in an environment variable, and the variable.
-const FROM_ENVIRONMENT: (&str, &str) = ("api_token", "SIMURGH_API_TOKEN");
-
 impl clap::FromArgMatches for PartialSettings {
     fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
         Self::from_arg_matches_mut(&mut matches.clone())
@@ -471,11 +468,7 @@ impl clap::Args for PartialSettings {
             let first = key.about.split(". ").next().unwrap_or(key.about);
             let long = format!("{}. [default: {default}]\n\n{}", key.about, key.details("\n"));
             let flag = key.flag().long(key.name.replace('_', "-")).help_heading(heading);
-            let flag = flag.help(format!("{first} [default: {default}]")).long_help(long);
-            match FROM_ENVIRONMENT {
-                (name, variable) if name == key.name => flag.env(variable).hide_env_values(true),
-                _ => flag,
-            }
+            flag.help(format!("{first} [default: {default}]")).long_help(long)
         }))
     }
 

@@ -1,12 +1,15 @@
 //! Merges flags, `simurgh.toml` and defaults, and checks the result.
 //!
 //! `keys` is the table of all settings, from which `table` makes flags, keys of the file and fields
-//! of the configuration; `file` reads the file, with the tables of `token` and `cluster`.
+//! of the configuration; `file` reads the file, with the tables of `token`, `api` and `cluster`.
 
+pub(crate) mod api;
 #[cfg(feature = "nats")]
 pub(crate) mod cluster;
+mod environment;
 mod file;
 mod front;
+pub(crate) mod hook;
 pub(crate) mod keys;
 mod mistakes;
 mod table;
@@ -16,11 +19,13 @@ pub(crate) mod values;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::json;
 use simurgh::axum::Router;
 use simurgh::axum::http::HeaderValue;
 use simurgh::declared::{self, ChannelSpec, Defaults};
+use simurgh::hooks::HookSet;
 use simurgh::{Cluster, Config, LongPoll, UserSocket};
 use simurgh_text::Choice;
 use tracing_subscriber::filter::LevelFilter;
@@ -55,6 +60,8 @@ pub(crate) struct Source {
     pub(crate) is_built_in_chat: bool,
     /// `required`, `optional` or `off`; `None` if the application decides.
     pub(crate) tokens: Option<&'static str>,
+    /// Whether a hook decides about connects.
+    pub(crate) asks: bool,
 }
 
 #[derive(Debug)]
@@ -88,17 +95,19 @@ impl Settings {
     /// Flags override the environment, which overrides the file, which overrides the defaults.
     pub(crate) fn load(serve: Serve, channels: Channels) -> Result<Self, Refusal> {
         let file = match &serve.config {
-            Some(path) => File::read(path, channels)?,
+            Some(path) => File::read(Some(path), channels)?,
             // Only a missing file is allowed: one without read permission is an error.
-            None if matches!(Path::new(FILE).try_exists(), Ok(false)) => File::default(),
-            None => File::read(Path::new(FILE), channels)?,
+            None if matches!(Path::new(FILE).try_exists(), Ok(false)) => {
+                File::read(None, channels)?
+            }
+            None => File::read(Some(Path::new(FILE)), channels)?,
         };
         Self::merge(serve.flags, file, channels)
     }
 
     /// Checks a file as if it were served without flags; returns its warnings.
     pub(crate) fn check(path: &Path, channels: Channels) -> Result<Vec<String>, Refusal> {
-        let file = File::read(path, channels)?;
+        let file = File::read(Some(path), channels)?;
         let settings = Self::merge(PartialSettings::default(), file, channels)?;
         Ok(settings.warnings)
     }
@@ -106,19 +115,22 @@ impl Settings {
     fn merge(flags: PartialSettings, mut file: File, channels: Channels) -> Result<Self, Refusal> {
         let settings = flags.clone().over(std::mem::take(&mut file.settings));
         let mut found = mistakes(&flags, &settings, channels);
-        let source = source(&file, channels);
+        let mut source = source(&file, channels);
         let cluster = cluster(&mut file);
         if settings.history_save.is_some() && cluster.is_some() {
             let text = "not with [cluster], whose broker stores histories: remove it".to_owned();
             found.push(("history_save", text));
         }
         let (cluster, secret) = cluster.flatten().unzip();
+        let hooks = hook::hooks(&mut file, &settings);
+        source.asks = hooks.as_ref().is_some_and(|hooks| hooks.asks_connect());
+        let api_tokens = file.take_api_tokens();
         let declared = match channels {
             Channels::Declared => {
                 let front = front(&settings, &file);
                 let page = page(&settings, front.is_none())
                     .map_err(|text| found.push(("static_files", text)));
-                let user_socket = user_socket(&settings, &mut file);
+                let user_socket = user_socket(&settings, &mut file, hooks.as_ref());
                 let both = user_socket.zip(page.ok());
                 both.map(|(user_socket, page)| Declared { user_socket, page, front })
             }
@@ -142,6 +154,7 @@ impl Settings {
         config.listen = vec![LISTEN];
         config.commit = version::COMMIT.to_owned();
         config.secret_key_base = secret.flatten();
+        config.api_tokens = api_tokens;
         settings.fill(&mut config);
         Ok(Self { declared, cluster, log, log_format, config, source, warnings })
     }
@@ -157,6 +170,7 @@ fn source(file: &File, channels: Channels) -> Source {
             Some(token) if token.as_ref().is_some_and(TokenSpec::is_optional) => "optional",
             Some(_) => "required",
         }),
+        asks: false,
     }
 }
 
@@ -217,10 +231,7 @@ fn mistakes(
 }
 
 fn typed_as(key: &str) -> String {
-    match key {
-        "api_token" => "--api-token (or SIMURGH_API_TOKEN)".to_owned(),
-        key => format!("--{}", key.replace('_', "-")),
-    }
+    format!("--{}", key.replace('_', "-"))
 }
 
 /// The policy for pages with unknown content: forbids only foreign base URIs and frames.
@@ -249,7 +260,11 @@ fn page(settings: &PartialSettings, is_chat: bool) -> Result<Router, String> {
 }
 
 /// The declared channels, or the built-in chat if there are none.
-fn user_socket(settings: &PartialSettings, file: &mut File) -> Option<UserSocket> {
+fn user_socket(
+    settings: &PartialSettings,
+    file: &mut File,
+    hooks: Option<&Arc<HookSet>>,
+) -> Option<UserSocket> {
     let is_chat = file.channels.is_none();
     let by_token = file.token.is_some();
     let specs = match file.channels.take() {
@@ -273,10 +288,19 @@ fn user_socket(settings: &PartialSettings, file: &mut File) -> Option<UserSocket
             return None;
         }
     };
-    declared::traps(&specs, defaults, by_token).iter().for_each(|trap| file.warn_of(trap));
-    let user_socket = match tokens {
-        Some(policy) => declared::user_socket_with_tokens(SOCKET_PATH, &specs, defaults, policy),
-        None => declared::user_socket(SOCKET_PATH, &specs, defaults),
+    let names = hooks.map(|hooks| hooks.names()).unwrap_or_default();
+    let has_users = by_token || hooks.is_some_and(|hooks| hooks.asks_connect());
+    let traps = declared::traps(&specs, defaults, has_users, &names);
+    traps.iter().for_each(|trap| file.warn_of(trap));
+    let user_socket = match (hooks, tokens) {
+        (Some(hooks), tokens) => {
+            let hooks = Arc::clone(hooks);
+            declared::user_socket_with_hooks(SOCKET_PATH, &specs, defaults, tokens, hooks)
+        }
+        (None, Some(policy)) => {
+            declared::user_socket_with_tokens(SOCKET_PATH, &specs, defaults, policy)
+        }
+        (None, None) => declared::user_socket(SOCKET_PATH, &specs, defaults),
     };
     match user_socket {
         Ok(user_socket) => {
@@ -360,6 +384,52 @@ mod tests {
         assert_eq!(file.settings.auth_token, Some(false));
         let members = file.settings.announce_joins_up_to;
         assert_eq!(members, Some(Defaults::default().announce_joins_up_to));
+    }
+
+    #[test]
+    fn mistakes_of_hooks_are_named_with_their_place() {
+        let channel = "[[channel]]\ntopic = \"rooms:*\"\njoin_hook = \"ap\"\n";
+        let hook = |more: &str| {
+            format!("[[hook]]\nname = \"app\"\nurl = \"http://127.0.0.1:3000/a\"\n{more}\n")
+        };
+        let connect = hook("questions = [\"connect\"]");
+        let other = connect.replace("app", "other");
+        let cookies = "forward = { cookies = [\"s\"] }";
+        for (text, says) in [
+            (format!("{connect}{channel}"), "join_hook: \"ap\" is unknown; the hooks are app"),
+            (channel.to_owned(), "join_hook: \"ap\" is unknown; the server has no [[hook]]"),
+            (format!("{connect}{other}"), "another hook already answers \"connect\""),
+            (format!("{connect}{connect}"), "\"app\" is used twice"),
+            (hook("secret_env = \"NO_SUCH_VARIABLE\""), "NO_SUCH_VARIABLE is not set"),
+            (hook("questions = [\"leave\"]"), "unknown variant `leave`"),
+            (hook("timeout = { total = \"40s\" }"), "less than decision_timeout (30s)"),
+            (hook("timeout = { answer = \"9s\" }"), "total must not be less than answer"),
+            (hook("load = { concurrency = 0 }"), "concurrency must be \"auto\", or 1 to 4096"),
+            (hook("forward = { headers = [\"Host\"] }"), "\"Host\" is set by the server itself"),
+            (hook("cache = 5"), "cache: no such key; did you mean cache_max?"),
+            (hook("tls_cert = \"no/such\""), "cannot read no/such"),
+            (hook("name = 5"), "not TOML"),
+            (
+                format!("check_origin = \"off\"\n{}", hook(cookies)),
+                "a page of any site could connect as its visitor",
+            ),
+            (
+                hook(cookies).replace("127.0.0.1:3000", "app.example"),
+                "would send cookies over the network without TLS",
+            ),
+            (hook("").replace("http:", "ftp:"), "must begin with http:// or https://"),
+            (hook("").replace("\"app\"", "\"My App\""), "may have only the characters"),
+        ] {
+            let refusal = merged(PartialSettings::default(), &text).unwrap_err().to_string();
+            assert!(refusal.contains(says), "{says:?} is not in\n{refusal}\nof\n{text}");
+        }
+        for right in [
+            format!("{}{}", connect, channel.replace("ap\"", "app\"")),
+            hook(&format!("{cookies}\ninsecure = true")).replace("127.0.0.1:3000", "app.example"),
+            hook(cookies).replace("http://127.0.0.1:3000", "https://app.example"),
+        ] {
+            merged(PartialSettings::default(), &right).unwrap();
+        }
     }
 
     #[test]

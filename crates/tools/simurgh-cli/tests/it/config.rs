@@ -136,6 +136,57 @@ presence_channel_entries_max = 0
 }
 
 #[test]
+fn every_mistake_of_an_api_token_is_named() {
+    let hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    let api = format!(
+        r#"
+[[api]]
+name = "Orders"
+token_sha256 = "{hash}"
+scopes = ["publish", "publsh"]
+[[api]]
+name = "api_token"
+token_sha256 = "9f86"
+topics = ["a*b"]
+[[api]]
+name = "a"
+token_env = "SIMURGH_TEST_UNSET"
+scopes = ["read"]
+[[api]]
+name = "b"
+token_sha256 = "{hash}"
+scopes = "read"
+colour = "red"
+[[api]]
+name = "c"
+scopes = ["read"]
+"#
+    );
+    refused(
+        &api,
+        &[
+            "3: [[api]] name: must have 1 to 32 of a-z, 0-9 and _ (got \"Orders\")",
+            "5: [[api]] scopes: \"publsh\" is unknown: use publish, control",
+            "6: [[api]] scopes: is missing: some of publish, control",
+            "7: [[api]] name: \"api_token\" is taken",
+            "8: [[api]] token_sha256: must be 64 hexadecimal digits",
+            "9: [[api]] topics: \"a*b\": a topic pattern may contain `*` only at its end",
+            "12: [[api]] token_env: the environment variable SIMURGH_TEST_UNSET is not set",
+            "17: [[api]] scopes: invalid type: string",
+            "18: [[api]] colour: no such key",
+            "19: [[api]] token_sha256: is missing",
+        ],
+    );
+    let twice = format!(
+        "[[api]]\nname = \"a\"\ntoken_sha256 = \"{hash}\"\nscopes = [\"read\"]\n\
+         [[api]]\nname = \"a\"\ntoken_sha256 = \"{hash}\"\nscopes = [\"read\"]\n"
+    );
+    let of_the_first =
+        ["6: [[api]] name: \"a\" is taken", "7: [[api]] token_sha256: is the token of \"a\", too"];
+    refused(&twice, &of_the_first);
+}
+
+#[test]
 fn unknown_keys_get_a_suggestion() {
     refused(
         "idle-timeout = \"1s\"\nlisten_on = []\nworkers = 4\n[server]\nport = 4000\n",

@@ -44,11 +44,10 @@ fn without_times(value: &mut Value, times: &mut Vec<u64>) {
 #[test]
 #[ignore = "needs curl"]
 fn documented_requests_get_the_documented_responses() {
-    let toml: Vec<&str> =
-        blocks().filter(|(language, _)| *language == "toml").map(|(_, text)| text).collect();
-    assert_eq!(toml.len(), 1);
+    let mut toml = blocks().filter(|(language, _)| *language == "toml").map(|(_, text)| text);
+    let toml = toml.next().unwrap();
     let token = ("SIMURGH_API_TOKEN", "a-token-of-no-importance");
-    let listen = format!("listen = [\"127.0.0.1:0\"]\n{}", toml[0]);
+    let listen = format!("listen = [\"127.0.0.1:0\"]\n{toml}");
     let dir = directory(&[("simurgh.toml", &listen)]);
     let server = Server::start_with_env(&simurgh(), dir, &["--shards", "3"], 1, &[token]);
     let (mut epoch, mut asked) = (None, 0);
@@ -78,5 +77,5 @@ fn documented_requests_get_the_documented_responses() {
         assert_eq!(found, expected, "{request}");
         asked += 1;
     }
-    assert_eq!(asked, 6, "requests on the page");
+    assert_eq!(asked, 8, "requests on the page");
 }

@@ -69,6 +69,7 @@ impl Plan {
             bytes: [1_000, 5_000, 1 << 20][rng.usize(..3)],
             age: [Duration::from_secs(2), Duration::from_secs(300)][rng.usize(..2)],
             only_own: rng.u8(..) < 60,
+            ..HistoryRule::default()
         };
         plan.history = Some(HistoryPlan {
             rule,

@@ -13,6 +13,7 @@ use simurgh_proto::ws::handshake::{self, Framing, Request};
 use simurgh_reactor::Key;
 use simurgh_socket::{Connect, ConnectInfo, ConnectKind, Transport, UserSocket};
 
+use crate::connection_id::ConnectionId;
 use crate::connections::is_reserved;
 use crate::proxies::{Page, is_trusted, names_client, proxy_line, real_peer};
 use crate::server::Server;
@@ -180,7 +181,9 @@ impl Shard {
                 let params = params::decode(request.query()).map_err(|_| Refused::of(400, ""))?;
                 let (token, transport) = (checked.token.as_deref(), Transport::WebSocket);
                 let peer = client(server, request, io, key, peer);
-                let info = user_socket.connect_info(request, params, token, peer, transport);
+                let connection = self.connection_name(user_socket, key);
+                let info =
+                    user_socket.connect_info(request, params, token, peer, transport, connection);
                 self.ask_connect(user_socket, &info).ok_or_else(|| Refused::of(500, ""))?
             }
         };
@@ -194,6 +197,12 @@ impl Shard {
         let mut response = Vec::with_capacity(160);
         handshake::write_accept(&upgrade, checked.subprotocol.as_deref(), &mut response);
         Ok(Accepted { wire: checked.wire, response, connect })
+    }
+
+    /// The name of a connection for the questions about it, if there are any.
+    pub(crate) fn connection_name(&self, user_socket: &UserSocket, key: Key) -> Option<String> {
+        let (node, shard) = (self.server.id, self.index);
+        user_socket.parts().asks().then(|| ConnectionId { node, shard, key }.to_string())
     }
 
     /// Calls the application's connect; `None` if it panicked.
@@ -256,7 +265,7 @@ impl Shard {
 
     /// Refuses with 503; the client may try again soon.
     pub(crate) fn refuse_for_now(&mut self, io: &mut Io, key: Key) {
-        self.refuse_with(io, key, 503, &[("retry-after", "1")], "");
+        self.refuse(io, key, 503, "");
     }
 
     pub(crate) fn refuse(&mut self, io: &mut Io, key: Key, status: u16, body: &str) {
@@ -272,6 +281,7 @@ impl Shard {
         body: &str,
     ) {
         self.metrics.upgrades_refused.add(1);
+        let headers = if status == 503 { &[("retry-after", "1")] } else { headers };
         let ticks = io.now().tick;
         let Some(conn) = io.conn(key) else { return };
         conn.socket.enter(Phase::Ending, ticks);

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 /// Set in the environment of a test that was restarted in its own name spaces.
-const INSIDE: &str = "SIMURGH_IN_NAMESPACES";
+const INSIDE: &str = "TEST_IN_NAMESPACES";
 /// The address of the engine and the clients on the bridge.
 pub(crate) const HUB: &str = "10.0.0.1";
 

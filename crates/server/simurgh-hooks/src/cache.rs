@@ -1,0 +1,353 @@
+//! Cached answers: grants that the application allowed to be cached, and refusals for some seconds.
+//! Times are Unix milliseconds.
+
+use std::collections::{BTreeSet, HashMap};
+use std::mem::size_of;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::question::Kind;
+use crate::verdict::Refusal;
+
+/// A MAC over all inputs of a question.
+pub(crate) type Key = [u8; 32];
+
+/// Most users whose grants can be void at a time; beyond it all grants are.
+const VOIDS_MAX: usize = 100_000;
+/// An answer may come this long after its question.
+const LATE_MS: u64 = 60_000;
+
+/// A grant, as the application gave it. It is parsed again when it is used: as a text it takes a
+/// fifth of the memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Granted {
+    pub(crate) kind: Kind,
+    pub(crate) body: Arc<[u8]>,
+    pub(crate) user: Option<Box<str>>,
+    /// Time of the question.
+    pub(crate) asked_ms: u64,
+    /// When the answer came: `expires_in` counts from here.
+    pub(crate) answered_ms: u64,
+    /// It counts until here,
+    pub(crate) fresh_until_ms: u64,
+    /// and until here if its question fails.
+    pub(crate) stale_until_ms: u64,
+}
+
+/// A cached answer that counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Hit {
+    Granted(Granted),
+    Refused(Arc<Refusal>),
+}
+
+/// Grants are for all addresses, refusals for one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Slot {
+    key: Key,
+    client: Option<IpAddr>,
+}
+
+enum Entry {
+    Granted(Granted),
+    Refused { refusal: Arc<Refusal>, until_ms: u64 },
+}
+
+pub(crate) struct Cache {
+    entries: HashMap<Slot, Entry>,
+    /// All entries by their end: those that end first leave first. So refusals, which an attacker
+    /// can cause, do not push out grants.
+    ends: BTreeSet<(u64, Slot)>,
+    bytes: usize,
+    bytes_max: usize,
+    /// Grants of these users from before this time are void.
+    voids: HashMap<Box<str>, u64>,
+    all_void_before_ms: u64,
+    longest_ms: u64,
+}
+
+impl Cache {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            entries: HashMap::new(),
+            ends: BTreeSet::new(),
+            bytes: 0,
+            bytes_max,
+            voids: HashMap::new(),
+            all_void_before_ms: 0,
+            longest_ms: 0,
+        }
+    }
+
+    /// Caches a grant, unless it became void while its question was in flight.
+    pub(crate) fn grant(&mut self, key: Key, client: IpAddr, granted: Granted) {
+        self.remove(Slot { key, client: Some(client) });
+        if self.is_void(&granted) {
+            return;
+        }
+        self.longest_ms =
+            self.longest_ms.max(granted.stale_until_ms.saturating_sub(granted.asked_ms));
+        self.insert(Slot { key, client: None }, Entry::Granted(granted));
+    }
+
+    pub(crate) fn refuse(
+        &mut self,
+        key: Key,
+        client: IpAddr,
+        refusal: Arc<Refusal>,
+        until_ms: u64,
+    ) {
+        self.remove(Slot { key, client: None });
+        self.insert(Slot { key, client: Some(client) }, Entry::Refused { refusal, until_ms });
+    }
+
+    /// The cached answer to a question of this client.
+    pub(crate) fn find(&mut self, key: Key, client: IpAddr, now_ms: u64) -> Option<Hit> {
+        self.drop_ended(now_ms);
+        match self.entries.get(&Slot { key, client: Some(client) }) {
+            Some(Entry::Refused { refusal, .. }) => return Some(Hit::Refused(Arc::clone(refusal))),
+            Some(Entry::Granted(_)) | None => {}
+        }
+        self.valid(key).filter(|granted| granted.fresh_until_ms > now_ms).map(Hit::Granted)
+    }
+
+    /// The grant that counts because its question failed.
+    pub(crate) fn find_stale(&mut self, key: Key, now_ms: u64) -> Option<Granted> {
+        self.drop_ended(now_ms);
+        self.valid(key)
+    }
+
+    /// Makes grants of a user, or of all, from before this time void.
+    pub(crate) fn void(&mut self, user: Option<&str>, before_ms: u64, now_ms: u64) {
+        let Some(user) = user else {
+            self.all_void_before_ms = self.all_void_before_ms.max(before_ms);
+            return;
+        };
+        if self.voids.len() >= VOIDS_MAX {
+            let past_ms = self.longest_ms + LATE_MS;
+            self.voids.retain(|_, before_ms| *before_ms + past_ms > now_ms);
+        }
+        if self.voids.len() >= VOIDS_MAX {
+            let last = self.voids.drain().map(|(_, before_ms)| before_ms).max();
+            self.all_void_before_ms = self.all_void_before_ms.max(last.unwrap_or_default());
+        }
+        let before = self.voids.entry(user.into()).or_default();
+        *before = before_ms.max(*before);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn valid(&mut self, key: Key) -> Option<Granted> {
+        let slot = Slot { key, client: None };
+        let Some(Entry::Granted(granted)) = self.entries.get(&slot) else { return None };
+        if self.is_void(granted) {
+            self.remove(slot);
+            return None;
+        }
+        Some(granted.clone())
+    }
+
+    fn is_void(&self, granted: &Granted) -> bool {
+        let void_before = granted.user.as_ref().and_then(|user| self.voids.get(user));
+        granted.asked_ms < void_before.copied().unwrap_or_default().max(self.all_void_before_ms)
+    }
+
+    fn insert(&mut self, slot: Slot, entry: Entry) {
+        self.remove(slot);
+        self.bytes += entry.bytes();
+        self.ends.insert((entry.end_ms(), slot));
+        self.entries.insert(slot, entry);
+        while self.bytes > self.bytes_max
+            && let Some((_, first)) = self.ends.first().copied()
+        {
+            self.remove(first);
+        }
+    }
+
+    fn drop_ended(&mut self, now_ms: u64) {
+        while let Some((end_ms, slot)) = self.ends.first().copied()
+            && end_ms <= now_ms
+        {
+            self.remove(slot);
+        }
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        if let Some(entry) = self.entries.remove(&slot) {
+            self.bytes -= entry.bytes();
+            self.ends.remove(&(entry.end_ms(), slot));
+        }
+    }
+}
+
+impl Entry {
+    fn end_ms(&self) -> u64 {
+        match self {
+            Self::Granted(granted) => granted.stale_until_ms,
+            Self::Refused { until_ms, .. } => *until_ms,
+        }
+    }
+
+    /// An estimate: the two tables are three quarters full.
+    fn bytes(&self) -> usize {
+        let texts = match self {
+            Self::Granted(granted) => {
+                granted.body.len() + granted.user.as_ref().map_or(0, |user| user.len())
+            }
+            Self::Refused { refusal, .. } => {
+                size_of::<Refusal>() + refusal.reason.len() + refusal.response.len()
+            }
+        };
+        texts + 32 + (size_of::<(Slot, Self)>() + size_of::<(u64, Slot)>()) * 4 / 3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
+    const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 8));
+    const A: Key = [1; 32];
+    const B: Key = [2; 32];
+
+    fn granted(user: Option<&str>, at_ms: u64) -> Granted {
+        Granted {
+            kind: Kind::Connect,
+            body: b"{}".as_slice().into(),
+            user: user.map(Into::into),
+            asked_ms: at_ms,
+            answered_ms: at_ms,
+            fresh_until_ms: at_ms + 1000,
+            stale_until_ms: at_ms + 3000,
+        }
+    }
+
+    fn refusal() -> Arc<Refusal> {
+        Arc::new(Refusal { reason: "no".to_owned(), response: "{}".to_owned() })
+    }
+
+    fn with(key: Key, grant: Granted) -> Cache {
+        let mut cache = Cache::new(1 << 20);
+        cache.grant(key, CLIENT, grant);
+        cache
+    }
+
+    #[test]
+    fn grant_counts_for_all_addresses_until_its_end() {
+        let mut cache = with(A, granted(None, 0));
+        assert_eq!(cache.find(A, OTHER, 999), Some(Hit::Granted(granted(None, 0))));
+        assert_eq!(cache.find(B, CLIENT, 0), None);
+        assert_eq!(cache.find(A, CLIENT, 1000), None);
+        assert!(cache.find_stale(A, 2999).is_some());
+        assert_eq!(cache.find_stale(A, 3000), None);
+        assert_eq!((cache.bytes(), cache.entries.len(), cache.ends.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn refusal_counts_for_one_address() {
+        let mut cache = Cache::new(1 << 20);
+        cache.refuse(A, CLIENT, refusal(), 5000);
+        assert_eq!(cache.find(A, CLIENT, 4999), Some(Hit::Refused(refusal())));
+        assert_eq!(cache.find(A, OTHER, 0), None);
+        assert_eq!(cache.find(A, CLIENT, 5000), None);
+    }
+
+    #[test]
+    fn newest_decision_replaces_the_last_one() {
+        let mut cache = with(A, granted(None, 0));
+        cache.refuse(A, CLIENT, refusal(), 5000);
+        assert_eq!(cache.find_stale(A, 0), None, "a refused client has no stale grant");
+        cache.grant(A, CLIENT, granted(None, 0));
+        assert!(matches!(cache.find(A, CLIENT, 0), Some(Hit::Granted(_))));
+    }
+
+    #[test]
+    fn grants_of_a_user_before_a_time_are_void() {
+        let mut cache = with(A, granted(Some("42"), 100));
+        cache.grant(B, CLIENT, granted(Some("43"), 100));
+        cache.void(Some("42"), 200, 200);
+        assert_eq!(cache.find(A, CLIENT, 200), None);
+        assert_eq!(cache.find_stale(A, 200), None);
+        assert!(cache.find(B, CLIENT, 200).is_some());
+        cache.grant(A, CLIENT, granted(Some("42"), 199));
+        assert_eq!(cache.find(A, CLIENT, 200), None, "its question was in flight");
+        cache.grant(A, CLIENT, granted(Some("42"), 200));
+        cache.void(Some("42"), 100, 300);
+        assert!(cache.find(A, CLIENT, 300).is_some(), "a time never moves back");
+        cache.void(None, 201, 300);
+        assert_eq!((cache.find(A, CLIENT, 300), cache.find(B, CLIENT, 300)), (None, None));
+    }
+
+    #[test]
+    fn too_many_void_users_void_all_grants() {
+        let mut cache = with(A, granted(None, 100));
+        for user in 0..=VOIDS_MAX {
+            cache.void(Some(&user.to_string()), 200, 200);
+        }
+        assert_eq!(cache.find(A, CLIENT, 200), None);
+        assert_eq!(cache.voids.len(), 1);
+    }
+
+    #[test]
+    fn void_users_are_forgotten_when_no_grant_can_be_older() {
+        let mut cache = with(A, granted(None, 0));
+        for user in 0..VOIDS_MAX {
+            cache.void(Some(&user.to_string()), 200, 200);
+        }
+        cache.void(Some("one more"), 200 + LATE_MS + 3000, 200 + LATE_MS + 3000);
+        assert_eq!((cache.voids.len(), cache.all_void_before_ms), (1, 0));
+    }
+
+    #[test]
+    fn oldest_leave_when_memory_is_full() {
+        let mut cache = Cache::new(10_000);
+        for at in 0..1000_u64 {
+            let mut key = A;
+            key[..8].copy_from_slice(&at.to_le_bytes());
+            cache.grant(key, CLIENT, granted(None, at));
+            assert!(cache.bytes() <= 10_000);
+            assert!(cache.find(key, CLIENT, 0).is_some());
+        }
+        let mut first = A;
+        first[..8].copy_from_slice(&0_u64.to_le_bytes());
+        assert_eq!(cache.find(first, CLIENT, 0), None);
+    }
+
+    #[test]
+    fn grant_of_a_small_answer_takes_few_bytes() {
+        let mut cache = Cache::new(1 << 20);
+        let body = br#"{"user":"1000000","claims":{"staff":false},"cache_for":600}"#;
+        let grant = Granted { body: body.as_slice().into(), ..granted(Some("1000000"), 0) };
+        cache.grant(A, CLIENT, grant);
+        assert!(cache.bytes() <= 400, "{}", cache.bytes());
+    }
+
+    proptest! {
+        #[test]
+        fn tables_agree_after_any_steps(
+            steps in prop::collection::vec((0..4_u8, 0..4_u8, 0..5000_u64), 0..100)
+        ) {
+            let mut cache = Cache::new(1500);
+            for (step, key, at) in steps {
+                let key = [key; 32];
+                match step {
+                    0 => cache.grant(key, CLIENT, granted(Some("u"), at)),
+                    1 => cache.refuse(key, OTHER, refusal(), at),
+                    2 => cache.void(Some("u"), at, at),
+                    _ => drop(cache.find(key, CLIENT, at)),
+                }
+                let bytes: usize = cache.entries.values().map(Entry::bytes).sum();
+                prop_assert_eq!(cache.bytes, bytes);
+                prop_assert_eq!(cache.entries.len(), cache.ends.len());
+                prop_assert!(bytes <= 1500);
+            }
+        }
+    }
+}

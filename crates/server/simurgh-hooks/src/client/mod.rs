@@ -1,0 +1,212 @@
+//! HTTP/1.1 to one application: a pool of connections, one request at a time on each.
+//!
+//! The pool is ours, over hyper's connections: a request is repeated only if a reused connection
+//! broke before the first byte of the answer, and only the pool can see that.
+
+#![allow(
+    clippy::disallowed_types,
+    reason = "made and used in the runtime whose thread has the main table of descriptors"
+)]
+
+mod address;
+mod stream;
+mod tls;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{DATE, HeaderName, LOCATION, RETRY_AFTER};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+
+use self::address::Addresses;
+use self::stream::{Io, Watched};
+use crate::answer::outcome::{BODY_MAX, Response};
+use crate::config::HookConfig;
+
+/// A connection in steady use ends after this time, so that new addresses of a name are found.
+const AGE_MAX: Duration = Duration::from_secs(30);
+/// Largest head of an answer.
+const HEAD_MAX: usize = 64 * 1024;
+
+/// Why a request has no response.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// No connection: the application is away, or has too much to do.
+    #[error("cannot connect: {0}")]
+    Connect(#[from] io::Error),
+    /// The connection broke, or carried something else than HTTP.
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+}
+
+/// Connections to one application.
+pub(crate) struct Client {
+    target: Target,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    idle: Mutex<Vec<Connection>>,
+    idle_timeout: Duration,
+}
+
+enum Target {
+    Tcp(Addresses),
+    Unix(PathBuf),
+}
+
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    /// Whether a byte of an answer has come.
+    answered: Arc<AtomicBool>,
+    opened: Instant,
+    used: Instant,
+}
+
+impl Client {
+    /// A client without connections, or the mistake in its settings.
+    pub(crate) fn new(config: &HookConfig) -> Result<Self, String> {
+        let host = config.url.host().unwrap_or_default();
+        let is_tls = config.url.scheme_str() == Some("https") && config.unix_socket.is_none();
+        let port = config.url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let target = match &config.unix_socket {
+            Some(path) => Target::Unix(path.clone()),
+            None => Target::Tcp(Addresses::new(host, port)),
+        };
+        let tls = match &target {
+            Target::Tcp(addresses) if is_tls => {
+                let name = ServerName::try_from(addresses.host().to_owned());
+                let name =
+                    name.map_err(|_| "url: TLS needs a host name or an address".to_owned())?;
+                Some((tls::connector(&config.tls)?, name))
+            }
+            Target::Tcp(_) | Target::Unix(_) => None,
+        };
+        let idle_timeout = config.idle_timeout.min(AGE_MAX);
+        Ok(Self { target, tls, idle: Mutex::default(), idle_timeout })
+    }
+
+    /// Sends what `request` builds: once, or a second time if a reused connection broke before the
+    /// first byte of the answer.
+    pub(crate) async fn send(
+        &self,
+        request: impl Fn() -> http::Request<Full<Bytes>>,
+    ) -> Result<Response, Error> {
+        if let Some(mut reused) = self.reuse().await {
+            match reused.exchange(request()).await {
+                Ok(response) => return self.finish(reused, response).await,
+                Err(error) if reused.answered.load(Relaxed) => return Err(error.into()),
+                Err(error) => tracing::debug!(%error, "a reused connection broke"),
+            }
+        }
+        // In a box, because most questions find a connection, and each has room for this.
+        let mut fresh = Box::pin(self.connect()).await?;
+        let response = fresh.exchange(request()).await?;
+        self.finish(fresh, response).await
+    }
+
+    /// Closes connections that were idle for too long. Returns when the next one will have been.
+    pub(crate) fn close_idle(&self, now: Instant) -> Option<Instant> {
+        let mut idle = self.idle();
+        idle.retain(|connection| self.is_usable(connection, now));
+        // The newest is used first, so the others are in the order of their last use.
+        idle.first().map(|oldest| oldest.used + self.idle_timeout)
+    }
+
+    async fn finish(
+        &self,
+        mut connection: Connection,
+        response: http::Response<Incoming>,
+    ) -> Result<Response, Error> {
+        let (head, body) = response.into_parts();
+        let text = |name: HeaderName| {
+            let value = head.headers.get(name)?;
+            Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        let (location, retry_after) = (text(LOCATION), text(RETRY_AFTER));
+        let date = head.headers.get(DATE).and_then(|date| date.to_str().ok());
+        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
+        let body = read(body).await?;
+        if body.is_some() && !connection.sender.is_closed() {
+            connection.used = Instant::now();
+            self.idle().push(connection);
+        }
+        Ok(Response { status: head.status.as_u16(), location, retry_after, date, body })
+    }
+
+    async fn reuse(&self) -> Option<Connection> {
+        loop {
+            let mut newest = self.idle().pop()?;
+            if self.is_usable(&newest, Instant::now()) && newest.sender.ready().await.is_ok() {
+                return Some(newest);
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection, Error> {
+        let io: Box<dyn Io> = match &self.target {
+            Target::Unix(path) => Box::new(UnixStream::connect(path).await?),
+            Target::Tcp(addresses) => match &self.tls {
+                None => Box::new(addresses.connect().await?),
+                Some((tls, name)) => {
+                    Box::new(tls.connect(name.clone(), addresses.connect().await?).await?)
+                }
+            },
+        };
+        let answered = Arc::new(AtomicBool::new(false));
+        let io = TokioIo::new(Watched::new(io, Arc::clone(&answered)));
+        let (sender, driver) = http1::Builder::new().max_buf_size(HEAD_MAX).handshake(io).await?;
+        tokio::spawn(async move {
+            if let Err(error) = driver.await {
+                tracing::debug!(%error, "a connection to an application ended");
+            }
+        });
+        let now = Instant::now();
+        Ok(Connection { sender, answered, opened: now, used: now })
+    }
+
+    fn is_usable(&self, connection: &Connection, now: Instant) -> bool {
+        let (idle, age) = (now - connection.used, now - connection.opened);
+        idle < self.idle_timeout && age < AGE_MAX && !connection.sender.is_closed()
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    async fn exchange(
+        &mut self,
+        request: http::Request<Full<Bytes>>,
+    ) -> Result<http::Response<Incoming>, hyper::Error> {
+        self.answered.store(false, Relaxed);
+        self.sender.send_request(request).await
+    }
+}
+
+/// Reads a body. `None`: it is too long, and its connection must close.
+async fn read(mut body: Incoming) -> Result<Option<Vec<u8>>, hyper::Error> {
+    let announced = body.size_hint().lower();
+    if announced > BODY_MAX as u64 {
+        return Ok(None);
+    }
+    let mut read = Vec::with_capacity(announced as usize);
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            if data.len() > BODY_MAX - read.len() {
+                return Ok(None);
+            }
+            read.extend_from_slice(&data);
+        }
+    }
+    Ok(Some(read))
+}

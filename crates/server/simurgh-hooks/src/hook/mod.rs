@@ -1,0 +1,234 @@
+//! One hook: from a question to its verdict.
+
+mod record;
+mod send;
+mod state;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use ring::hmac;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use self::record::Record;
+use self::state::{Equal, Pending, State};
+use crate::answer::{Answer, grant};
+use crate::breaker::BreakerState;
+use crate::cache::{Granted, Hit};
+use crate::client::Client;
+use crate::config::HookConfig;
+use crate::figures::HookFigures;
+use crate::question::{CacheInputs, Kind, Question};
+use crate::queue::Ticket;
+use crate::request::Template;
+use crate::shared::{Shared, ms, unix_ms};
+use crate::verdict::{Asked, Failure, FailureKind, Verdict};
+
+/// Longer timeouts make no sense, and the clock cannot tell all of them.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// The shortest time after which it makes sense to ask again.
+const RETRY_MS: u64 = 1_000;
+
+/// One hook. Obtained by [`Hooks::hook`](crate::Hooks::hook).
+pub struct Hook {
+    config: HookConfig,
+    template: Template,
+    client: Client,
+    shared: Arc<Shared>,
+    cache_key: hmac::Key,
+    state: Mutex<State>,
+    record: Mutex<Record>,
+    /// Wakes the thread: something waits, or has left.
+    wake: Notify,
+    started: Instant,
+}
+
+impl Hook {
+    /// A hook that is served by [`Hook::serve`].
+    pub(crate) fn new(
+        config: HookConfig,
+        template: Template,
+        client: Client,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self {
+            cache_key: shared.cache_key(&config),
+            state: Mutex::new(State::new(&config)),
+            record: Mutex::default(),
+            wake: Notify::new(),
+            started: Instant::now(),
+            config,
+            template,
+            client,
+            shared,
+        }
+    }
+
+    /// Asks the application, or answers from the cache. Never blocks; any thread may call it, and
+    /// any runtime may await the future.
+    pub fn ask(self: &Arc<Self>, mut question: Question) -> Asked {
+        let kind = question.kind;
+        let asked = SystemTime::now();
+        let inputs = question.cache.take().filter(|_| self.config.cache_max.is_some());
+        let equal = inputs.map(|inputs| self.equal(kind, inputs));
+        if let Some(equal) = &equal {
+            let cached = self.cached(equal, asked);
+            if let Some(verdict) = cached {
+                self.record().of(kind).cache_hits += 1;
+                return Asked::Now(verdict);
+            }
+            self.record().of(kind).cache_misses += 1;
+        }
+        let (reply, verdict) = oneshot::channel();
+        let now_ms = self.now_ms();
+        let [answer, total] = [self.config.answer_timeout, self.config.total_timeout]
+            .map(|timeout| ms(timeout.min(TIMEOUT_MAX)));
+        // A question that is sent has its whole time for an answer. Else an application that is a
+        // little too slow for all would answer nobody: each question would be sent too late.
+        let wait_ms = if total > answer { total - answer } else { total };
+        let (sent_by_ms, deadline_ms) = (now_ms + wait_ms, now_ms + total);
+        let pending = Pending { question, asked, sent_by_ms, deadline_ms, equal, reply };
+        let admitted = self.lock().admit(pending, now_ms);
+        match admitted {
+            Ok(ticket) => {
+                self.wake.notify_one();
+                Asked::Later(Box::pin(Waiting { verdict, hook: Arc::clone(self), ticket }))
+            }
+            Err(lost) => Asked::Now(self.fail(&lost.0, lost.1)),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &HookConfig {
+        &self.config
+    }
+
+    /// Counts and gauges.
+    pub fn figures(&self) -> HookFigures {
+        let figures = self.record().figures.clone();
+        let cache_bytes = self.shared.cache().bytes();
+        let state = self.lock();
+        HookFigures {
+            in_flight: state.limiter.in_flight(),
+            waiting: state.queue.len(),
+            limit: state.limiter.limit(),
+            breaker: state.breaker.state(),
+            cache_bytes,
+            ..figures
+        }
+    }
+
+    /// State of its breaker.
+    pub fn state(&self) -> BreakerState {
+        self.lock().breaker.state()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> u64 {
+        ms(self.started.elapsed())
+    }
+
+    fn equal(&self, kind: Kind, inputs: CacheInputs) -> Equal {
+        let mut mac = hmac::Context::with_key(&self.cache_key);
+        mac.update(kind.word().as_bytes());
+        for input in &inputs.key {
+            mac.update(&input.len().to_le_bytes());
+            mac.update(input);
+        }
+        let key = mac.sign().as_ref().try_into().unwrap_or_default();
+        let user = inputs.user.map(String::into_boxed_str);
+        Equal { key, user, client: inputs.client, leads: false }
+    }
+
+    fn cached(&self, equal: &Equal, now: SystemTime) -> Option<Verdict> {
+        let hit = self.shared.cache().find(equal.key, equal.client, unix_ms(now))?;
+        match hit {
+            Hit::Refused(refusal) => Some(Verdict::Refused(refusal)),
+            Hit::Granted(granted) => {
+                answer(&granted).map(|answer| Verdict::Allowed(Arc::new(answer)))
+            }
+        }
+    }
+
+    /// The verdict about a question without an answer: an expired grant counts.
+    fn fail(&self, pending: &Pending, kind: FailureKind) -> Verdict {
+        let now_ms = unix_ms(SystemTime::now());
+        let stale = pending.equal.as_ref();
+        let stale = stale.and_then(|equal| self.shared.cache().find_stale(equal.key, now_ms));
+        if let Some(answer) = stale.and_then(|granted| stale_answer(&granted, now_ms)) {
+            self.record().of(pending.question.kind).stale += 1;
+            return Verdict::Allowed(Arc::new(answer));
+        }
+        self.record().failed(pending.question.kind, kind);
+        let now_ms = self.now_ms();
+        let state = self.lock();
+        let pause_ms = state.paused_until_ms.saturating_sub(now_ms);
+        let wait_ms = state.breaker.wait_ms(now_ms).max(pause_ms);
+        Verdict::Failed(Failure { kind, retry_after_ms: wait_ms.max(RETRY_MS) })
+    }
+}
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hook").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// A question that waits, or is in flight. If it is dropped while it waits, it is never sent.
+struct Waiting {
+    verdict: oneshot::Receiver<Verdict>,
+    hook: Arc<Hook>,
+    ticket: Ticket,
+}
+
+impl Future for Waiting {
+    type Output = Verdict;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
+        let failure = Failure { kind: FailureKind::Failed, retry_after_ms: RETRY_MS };
+        let verdict = Pin::new(&mut self.verdict).poll(cx);
+        verdict.map(|verdict| verdict.unwrap_or(Verdict::Failed(failure)))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // An equal question may take its place.
+        if !self.verdict.is_terminated() && self.hook.lock().forget(self.ticket) {
+            self.hook.wake.notify_one();
+        }
+    }
+}
+
+fn answer(granted: &Granted) -> Option<Answer> {
+    Some(grant(granted.kind, &granted.body, granted.answered_ms / 1000).ok()?.answer)
+}
+
+/// The answer of an expired grant. Its own end, if past, moves to the end of `stale_for`.
+fn stale_answer(granted: &Granted, now_ms: u64) -> Option<Answer> {
+    let mut answer = answer(granted)?;
+    if let Answer::Connect(connect) = &mut answer
+        && let Some(expires_at) = &mut connect.expires_at
+        && *expires_at <= now_ms / 1000
+    {
+        *expires_at = granted.stale_until_ms.div_ceil(1000);
+    }
+    Some(answer)
+}

@@ -1,0 +1,274 @@
+//! The part of a hook that runs on the thread `simurgh-hooks`.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::HeaderValue;
+use tokio::time::{Instant, timeout_at};
+
+use super::record::Matter;
+use super::state::{Launch, Pending};
+use super::{Hook, TIMEOUT_MAX};
+use crate::answer::outcome::{Outcome, Response, decide, unix_s};
+use crate::answer::{Answer, Grant};
+use crate::breaker::Change;
+use crate::cache::Granted;
+use crate::client::Error;
+use crate::limiter::Signal;
+use crate::queue::Ticket;
+use crate::request::{Draft, child_of};
+use crate::shared::{ms, unix_ms};
+use crate::verdict::{FailureKind, Verdict};
+
+/// A clock that differs by more is reported.
+const CLOCK_DIFFERENCE_MAX_S: i64 = 60;
+
+/// The end of a question that was sent.
+struct Back {
+    outcome: Outcome,
+    /// How it failed, if it did.
+    failure: FailureKind,
+    body: Vec<u8>,
+    time: Duration,
+    trace: Option<HeaderValue>,
+}
+
+impl Hook {
+    /// Sends questions until [`Hook::close`], and then those that still wait.
+    pub(crate) async fn serve(self: Arc<Self>) {
+        loop {
+            let next = self.send_waiting();
+            if self.is_done() {
+                return;
+            }
+            let idle_ends = self.client.close_idle(Instant::now());
+            let woken = self.wake.notified();
+            match [next, idle_ends].into_iter().flatten().min() {
+                Some(until) => drop(timeout_at(until, woken).await),
+                None => woken.await,
+            }
+        }
+    }
+
+    /// Accepts no more questions.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.wake.notify_one();
+    }
+
+    fn is_done(&self) -> bool {
+        let state = self.lock();
+        state.closed && state.queue.len() == 0 && state.limiter.in_flight() == 0
+    }
+
+    /// Sends what may be sent. Returns when to look again.
+    fn send_waiting(self: &Arc<Self>) -> Option<Instant> {
+        let mut state = self.lock();
+        let now_ms = self.now_ms();
+        let (launches, lost) = state.leaving(now_ms);
+        let next_ms = state.next_ms(now_ms);
+        drop(state);
+        for (pending, kind) in lost {
+            let verdict = self.fail(&pending, kind);
+            let _ = pending.reply.send(verdict);
+        }
+        for launch in launches {
+            tokio::spawn(Arc::clone(self).run(launch));
+        }
+        next_ms.map(|next_ms| self.started + Duration::from_millis(next_ms))
+    }
+
+    async fn run(self: Arc<Self>, launch: Launch) {
+        let back = self.exchange(&launch.pending).await;
+        self.finish(launch, back);
+    }
+
+    async fn exchange(&self, pending: &Pending) -> Back {
+        let question = &pending.question;
+        let sent = Instant::now();
+        let deadline = self.started + Duration::from_millis(pending.deadline_ms);
+        let deadline = deadline.min(sent + self.config.answer_timeout.min(TIMEOUT_MAX));
+        let parent = question.traceparent.as_ref();
+        let draft = Draft {
+            template: &self.template,
+            kind: question.kind,
+            id: &self.shared.next_id(),
+            body: self.template.body(question, pending.asked),
+            forwarded: &question.forwarded,
+            traceparent: parent.and_then(|parent| child_of(parent, self.shared.span())),
+        };
+        let sending = self.client.send(|| draft.request(unix_s(SystemTime::now())));
+        let came = timeout_at(deadline, sending).await;
+        let now = SystemTime::now();
+        let (outcome, failure, body) = match came {
+            Ok(Ok(response)) => {
+                self.compare_clocks(&response, now);
+                let outcome = decide(question.kind, &response, now);
+                (outcome, FailureKind::Failed, response.body.unwrap_or_default())
+            }
+            Ok(Err(error)) => (broken(&error), FailureKind::Failed, Vec::new()),
+            Err(_) => (late(sent.elapsed()), FailureKind::Timeout, Vec::new()),
+        };
+        Back { outcome, failure, body, time: sent.elapsed(), trace: draft.traceparent }
+    }
+
+    /// Caches, counts and answers.
+    fn finish(&self, launch: Launch, back: Back) {
+        let Launch { pending, number, probe } = launch;
+        self.report(&pending, &back);
+        let Back { outcome, failure, body, .. } = back;
+        let (pause, signal) = match &outcome {
+            Outcome::Failed { pause, signal, .. } => (*pause, *signal),
+            Outcome::Allowed(_) | Outcome::Refused { .. } => (None, Signal::Answered),
+        };
+        // Cached before equal questions stop waiting for it, so that later ones find it.
+        let verdict = self.decide(&pending, outcome, &body);
+        let now_ms = self.now_ms();
+        let mut state = self.lock();
+        state.limiter.finish(number, signal);
+        let change = state.breaker.record(now_ms, verdict.is_none(), probe);
+        if let Some(pause) = pause {
+            state.paused_until_ms = state.paused_until_ms.max(now_ms + ms(pause));
+        }
+        let followers = state.end_lead(&pending);
+        drop(state);
+        if let Some(change) = change {
+            self.report_breaker(change);
+        }
+        let verdict = verdict.unwrap_or_else(|| self.fail(&pending, failure));
+        // A client that is gone needs no verdict.
+        let _ = pending.reply.send(verdict);
+        for ticket in followers {
+            self.release(ticket);
+        }
+        self.wake.notify_one();
+    }
+
+    /// Ends the wait of a question for an equal one: it takes the answer from the cache, else it is
+    /// sent itself.
+    fn release(&self, ticket: Ticket) {
+        let mut state = self.lock();
+        let equal = state.queue.get_mut(ticket).and_then(|pending| pending.equal.as_ref());
+        let Some(verdict) = equal.and_then(|equal| self.cached(equal, SystemTime::now())) else {
+            state.queue.make_ready(ticket);
+            return;
+        };
+        let released = state.queue.remove(ticket);
+        drop(state);
+        self.record().figures.shared += 1;
+        let _ = released.map(|pending| pending.reply.send(verdict));
+    }
+
+    /// Counts and caches a decision. `None`: there is none.
+    fn decide(&self, pending: &Pending, outcome: Outcome, body: &[u8]) -> Option<Verdict> {
+        let kind = pending.question.kind;
+        match outcome {
+            Outcome::Allowed(grant) => {
+                self.record().of(kind).allowed += 1;
+                self.keep(pending, &grant, body);
+                Some(Verdict::Allowed(Arc::new(grant.answer)))
+            }
+            Outcome::Refused { refusal, cache_for, .. } => {
+                self.record().of(kind).refused += 1;
+                let refusal = Arc::new(refusal);
+                if let (Some(equal), Some(max)) = (&pending.equal, self.config.cache_max) {
+                    let time = max.min(Duration::from_secs(cache_for));
+                    let until_ms = unix_ms(SystemTime::now() + time);
+                    let mut cache = self.shared.cache();
+                    cache.refuse(equal.key, equal.client, Arc::clone(&refusal), until_ms);
+                }
+                Some(Verdict::Refused(refusal))
+            }
+            Outcome::Failed { .. } => None,
+        }
+    }
+
+    /// Caches a grant, if it says so.
+    fn keep(&self, pending: &Pending, grant: &Grant, body: &[u8]) {
+        let (Some(equal), Some(max)) = (&pending.equal, self.config.cache_max) else { return };
+        let (user, ends) = match &grant.answer {
+            Answer::Connect(answer) => (answer.user.as_deref(), answer.expires_at),
+            Answer::Join(_) | Answer::Message(_) => (None, None),
+        };
+        let lasting = |seconds: u64| seconds.saturating_mul(1000).min(ms(max));
+        let answered_ms = unix_ms(SystemTime::now());
+        let ends_ms = ends.map_or(u64::MAX, |ends| ends.saturating_mul(1000));
+        let fresh_until_ms = answered_ms.saturating_add(lasting(grant.cache_for)).min(ends_ms);
+        if fresh_until_ms <= answered_ms {
+            return;
+        }
+        let granted = Granted {
+            kind: pending.question.kind,
+            body: body.into(),
+            user: user.map(Into::into).or_else(|| equal.user.clone()),
+            asked_ms: unix_ms(pending.asked),
+            answered_ms,
+            fresh_until_ms,
+            stale_until_ms: fresh_until_ms.saturating_add(lasting(grant.stale_for)),
+        };
+        self.shared.cache().grant(equal.key, equal.client, granted);
+    }
+
+    fn compare_clocks(&self, response: &Response, now: SystemTime) {
+        let Some(date) = response.date else { return };
+        let difference = unix_s(date).cast_signed() - unix_s(now).cast_signed();
+        let differs = difference.abs() > CLOCK_DIFFERENCE_MAX_S;
+        let mut record = self.record();
+        record.figures.clock_difference_s = difference;
+        let is_due = differs && record.is_due(Matter::Clock, self.now_ms());
+        drop(record);
+        if is_due {
+            let hook = self.name();
+            tracing::warn!(hook, seconds = difference, "the application's clock differs from ours");
+        }
+    }
+
+    /// Writes the lines of a question that are due, without the lock: a shard may wait for it.
+    fn report(&self, pending: &Pending, back: &Back) {
+        let (hook, kind) = (self.name(), pending.question.kind);
+        let (question, time) = (kind.word(), back.time);
+        let trace = back.trace.as_ref().and_then(|trace| trace.to_str().ok());
+        let mut record = self.record();
+        record.time(kind, time);
+        let now_ms = self.now_ms();
+        let (outcome, note) = match &back.outcome {
+            Outcome::Allowed(grant) => ("allowed", record.unknown(kind, &grant.unknown)),
+            Outcome::Refused { note, .. } => {
+                let note = note.clone().filter(|_| record.is_due(Matter::Refusal, now_ms));
+                ("refused", note)
+            }
+            Outcome::Failed { note, .. } => {
+                let is_due = record.is_due(Matter::Failure, now_ms);
+                ("failed", is_due.then(|| note.clone()))
+            }
+        };
+        drop(record);
+        if let Some(note) = note {
+            tracing::warn!(hook, question, trace, "question {outcome}: {note}");
+        }
+        tracing::debug!(hook, question, outcome, ?time, trace, "a question was sent");
+    }
+
+    fn report_breaker(&self, change: Change) {
+        let hook = self.name();
+        match change {
+            Change::Opened { pause_ms } => {
+                tracing::warn!(hook, pause_ms, "questions fail too often: the hook is not asked");
+            }
+            Change::Closed => tracing::info!(hook, "questions are answered again"),
+        }
+    }
+}
+
+fn broken(error: &Error) -> Outcome {
+    let signal = match error {
+        Error::Connect(_) => Signal::Congested,
+        Error::Http(_) => Signal::Neutral,
+    };
+    Outcome::Failed { pause: None, signal, note: error.to_string() }
+}
+
+fn late(time: Duration) -> Outcome {
+    let note = format!("no answer within {time:.1?}");
+    Outcome::Failed { pause: None, signal: Signal::Congested, note }
+}

@@ -1,0 +1,266 @@
+//! Waiting questions of a hook, and those in flight with an equal one waiting.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use tokio::sync::oneshot;
+
+use crate::breaker::Breaker;
+use crate::cache::Key;
+use crate::config::HookConfig;
+use crate::limiter::Limiter;
+use crate::question::Question;
+use crate::queue::{Queue, Ticket};
+use crate::verdict::{FailureKind, Verdict};
+
+/// So many questions fail at once while shards may wait for the lock.
+const LOST_MAX: usize = 256;
+/// Most memory of waiting questions.
+const BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// A question on its way.
+pub(super) struct Pending {
+    pub(super) question: Question,
+    pub(super) asked: SystemTime,
+    /// It leaves the queue until then, sent or not.
+    pub(super) sent_by_ms: u64,
+    /// It has its answer until then.
+    pub(super) deadline_ms: u64,
+    pub(super) equal: Option<Equal>,
+    pub(super) reply: oneshot::Sender<Verdict>,
+}
+
+/// Identifies equal questions.
+pub(super) struct Equal {
+    pub(super) key: Key,
+    pub(super) user: Option<Box<str>>,
+    pub(super) client: IpAddr,
+    /// It is the first of its kind: later ones wait for its answer.
+    pub(super) leads: bool,
+}
+
+/// A question that failed, and why.
+pub(super) type Lost = (Pending, FailureKind);
+
+/// A question to be sent now.
+pub(super) struct Launch {
+    pub(super) pending: Pending,
+    pub(super) number: u64,
+    pub(super) probe: bool,
+}
+
+pub(super) struct State {
+    pub(super) queue: Queue<Pending>,
+    pub(super) limiter: Limiter,
+    pub(super) breaker: Breaker,
+    /// Questions that wait for the answer of an equal one.
+    followers: HashMap<Key, VecDeque<Ticket>>,
+    /// The application asked for a pause until then.
+    pub(super) paused_until_ms: u64,
+    /// No question is accepted any more.
+    pub(super) closed: bool,
+}
+
+impl State {
+    pub(super) fn new(config: &HookConfig) -> Self {
+        Self {
+            queue: Queue::new(config.queue, BYTES_MAX),
+            limiter: Limiter::new(config.concurrency),
+            breaker: Breaker::new(),
+            followers: HashMap::new(),
+            paused_until_ms: 0,
+            closed: false,
+        }
+    }
+
+    /// Lets a question wait, or returns it with the reason why it cannot.
+    pub(super) fn admit(&mut self, mut pending: Pending, now_ms: u64) -> Result<Ticket, Box<Lost>> {
+        if self.closed {
+            return Err(Box::new((pending, FailureKind::Failed)));
+        }
+        if !self.breaker.admits(now_ms) {
+            return Err(Box::new((pending, FailureKind::Open)));
+        }
+        let equal = pending.equal.as_mut().map(|equal| {
+            equal.leads = !self.followers.contains_key(&equal.key);
+            (equal.key, equal.leads)
+        });
+        let (bytes, sent_by_ms) = (pending.bytes(), pending.sent_by_ms);
+        let ticket = self
+            .queue
+            .push(pending, bytes, sent_by_ms)
+            .map_err(|pending| Box::new((pending, FailureKind::Overloaded)))?;
+        match equal {
+            Some((key, false)) => self.followers.entry(key).or_default().push_back(ticket),
+            Some((key, true)) => {
+                self.followers.insert(key, VecDeque::new());
+                self.queue.make_ready(ticket);
+            }
+            None => self.queue.make_ready(ticket),
+        }
+        Ok(ticket)
+    }
+
+    /// Questions that leave now: those to send, and some of those that fail.
+    pub(super) fn leaving(&mut self, now_ms: u64) -> (Vec<Launch>, Vec<Lost>) {
+        let (mut launches, mut lost) = (Vec::new(), Vec::new());
+        while lost.len() < LOST_MAX
+            && let Some(late) = self.queue.pop_late(now_ms)
+        {
+            self.leave(&late);
+            lost.push((late, FailureKind::Timeout));
+        }
+        while self.paused_until_ms <= now_ms
+            && self.breaker.admits(now_ms)
+            && self.limiter.has_room()
+            && let Some(pending) = self.queue.pop()
+        {
+            let (number, probe) = (self.limiter.send(), self.breaker.send());
+            launches.push(Launch { pending, number, probe });
+        }
+        while lost.len() < LOST_MAX
+            && !self.breaker.admits(now_ms)
+            && let Some(pending) = self.queue.pop_any()
+        {
+            self.leave(&pending);
+            lost.push((pending, FailureKind::Open));
+        }
+        (launches, lost)
+    }
+
+    /// Removes a waiting question whose client is gone. Returns whether it waited.
+    pub(super) fn forget(&mut self, ticket: Ticket) -> bool {
+        let removed = self.queue.remove(ticket);
+        if let Some(pending) = &removed {
+            self.leave(pending);
+        }
+        removed.is_some()
+    }
+
+    /// Ends the wait for a question that led, answered or not.
+    pub(super) fn end_lead(&mut self, pending: &Pending) -> VecDeque<Ticket> {
+        let leading = pending.equal.as_ref().filter(|equal| equal.leads);
+        leading.and_then(|equal| self.followers.remove(&equal.key)).unwrap_or_default()
+    }
+
+    /// When the next question may leave, if nothing else happens.
+    pub(super) fn next_ms(&self, now_ms: u64) -> Option<u64> {
+        let deadline_ms = self.queue.first_deadline_ms()?;
+        if !self.breaker.admits(now_ms) {
+            return Some(now_ms);
+        }
+        let resumes = self.queue.has_ready() && self.limiter.has_room();
+        Some(if resumes { self.paused_until_ms.min(deadline_ms) } else { deadline_ms })
+    }
+
+    /// A question left the queue unsent: the first that followed it takes its place.
+    fn leave(&mut self, pending: &Pending) {
+        let Some(equal) = pending.equal.as_ref().filter(|equal| equal.leads) else { return };
+        while let Some(ticket) = self.followers.get_mut(&equal.key).and_then(VecDeque::pop_front) {
+            let next = self.queue.get_mut(ticket).and_then(|next| next.equal.as_mut());
+            if let Some(next) = next {
+                next.leads = true;
+                self.queue.make_ready(ticket);
+                return;
+            }
+        }
+        self.followers.remove(&equal.key);
+    }
+}
+
+impl Pending {
+    /// An estimate of its memory.
+    fn bytes(&self) -> usize {
+        let headers = self.question.forwarded.iter();
+        let forwarded: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
+        512 + self.question.data.len() + forwarded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limiter::Signal;
+    use crate::question::Kind;
+
+    fn pending(key: u8, now_ms: u64) -> Pending {
+        let equal =
+            Equal { key: [key; 32], user: None, client: Ipv4Addr::LOCALHOST.into(), leads: false };
+        let question = Question {
+            kind: Kind::Join,
+            data: String::new(),
+            forwarded: Arc::new([]),
+            traceparent: None,
+            cache: None,
+        };
+        Pending {
+            question,
+            asked: SystemTime::UNIX_EPOCH,
+            sent_by_ms: now_ms + 100,
+            deadline_ms: now_ms + 200,
+            // Questions of the first key are not cached.
+            equal: (key > 0).then_some(equal),
+            reply: oneshot::channel().0,
+        }
+    }
+
+    fn leads(pending: &Pending, key: Key) -> bool {
+        pending.equal.as_ref().is_some_and(|equal| equal.leads && equal.key == key)
+    }
+
+    fn end(state: &mut State, now_ms: u64, launch: &Launch, failed: bool) {
+        let signal = if failed { Signal::Congested } else { Signal::Answered };
+        state.limiter.finish(launch.number, signal);
+        state.breaker.record(now_ms, failed, launch.probe);
+        for ticket in state.end_lead(&launch.pending) {
+            state.queue.make_ready(ticket);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_question_waits_for_a_reason_and_leaves_once(
+            fails in any::<bool>(),
+            steps in prop::collection::vec((0..8_u8, 0..3_u8, 0..40_u64), 0..400),
+        ) {
+            let url = "http://app".parse().unwrap();
+            let mut state = State::new(&HookConfig { queue: 20, ..HookConfig::new("app", url) });
+            let (mut now_ms, mut launched) = (0, Vec::<Launch>::new());
+            let (mut admitted, mut left) = (0, 0);
+            for (step, key, time) in steps {
+                match step {
+                    0..=3 => {
+                        let ticket = state.admit(pending(key, now_ms), now_ms);
+                        admitted += usize::from(ticket.is_ok());
+                    }
+                    4 => left += usize::from(state.forget(time)),
+                    5 => now_ms += time,
+                    _ if launched.is_empty() => {}
+                    _ => {
+                        let launch = launched.swap_remove(time as usize % launched.len());
+                        end(&mut state, now_ms, &launch, fails || step == 7);
+                    }
+                }
+                let (launches, lost) = state.leaving(now_ms);
+                left += launches.len() + lost.len();
+                launched.extend(launches);
+                prop_assert!(launched.iter().filter(|launch| launch.probe).count() <= 1);
+                prop_assert_eq!(launched.len(), state.limiter.in_flight());
+                prop_assert_eq!(admitted, left + state.queue.len());
+                prop_assert!(state.queue.first_deadline_ms().is_none_or(|end_ms| end_ms > now_ms));
+                for (waiting, ready) in state.queue.all() {
+                    let key = waiting.equal.as_ref().map_or([0; 32], |equal| equal.key);
+                    let mut leaders = state.queue.all().map(|(other, _)| other)
+                        .chain(launched.iter().map(|launch| &launch.pending));
+                    prop_assert!(ready || leaders.any(|other| leads(other, key)));
+                }
+            }
+        }
+    }
+}

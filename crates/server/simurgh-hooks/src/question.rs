@@ -1,0 +1,65 @@
+//! Questions of the server.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue};
+
+/// The subject of a question. It is the last part of the URL's path and of the body's `type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// May this client connect, and as which user?
+    Connect,
+    /// May this client join a topic?
+    Join,
+    /// May this client send this message?
+    Message,
+    /// May this client stay after its grant has expired?
+    Refresh,
+}
+
+impl Kind {
+    /// All kinds, in the order of [`Kind::index`].
+    pub const ALL: [Self; 4] = [Self::Connect, Self::Join, Self::Message, Self::Refresh];
+
+    /// The word in paths, types and metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Join => "join",
+            Self::Message => "message",
+            Self::Refresh => "refresh",
+        }
+    }
+
+    /// Its place in [`Kind::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// One question to an application.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Its subject.
+    pub kind: Kind,
+    /// `data` of the body: a JSON object without `hook` and `node`, which are added.
+    pub data: String,
+    /// Headers of the client's upgrade that the application sees.
+    pub forwarded: Arc<[(HeaderName, HeaderValue)]>,
+    /// `traceparent` of the client; the question gets a span of its own in that trace.
+    pub traceparent: Option<HeaderValue>,
+    /// Equal questions have equal inputs. `None`: the answer is neither cached nor shared.
+    pub cache: Option<CacheInputs>,
+}
+
+/// The inputs of an answer: equal questions have equal ones.
+#[derive(Clone, Debug)]
+pub struct CacheInputs {
+    /// Everything the answer may depend on, in a fixed order.
+    pub key: Vec<Vec<u8>>,
+    /// The user who asks, if known: [`Hooks::void`](crate::Hooks::void) finds grants by it.
+    pub user: Option<String>,
+    /// Refusals are cached for this address only.
+    pub client: IpAddr,
+}

@@ -1,0 +1,11 @@
+//! Hooks against applications that speak HTTP/1.1 by hand, over real sockets.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod answers;
+mod caching;
+mod connections;
+mod protection;
+mod requests;
+mod support;
+mod tls;

@@ -1,0 +1,196 @@
+//! Queue, limit, breaker and pauses: they protect the application and the server.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use simurgh_hooks::{Asked, BreakerState, FailureKind, HookConfig, Hooks, Kind, Verdict};
+
+use crate::support::app::{App, Reply, ok, status};
+use crate::support::{ask, cacheable, failure, joined, log, question, start, until, verdict};
+
+async fn held_with(limit: u16, queue: usize) -> (Arc<App>, HookConfig) {
+    let app = App::new(|_, _| Reply::Held(ok("")));
+    let mut config = app.listen().await;
+    config.concurrency = Some(limit);
+    config.queue = queue;
+    (app, config)
+}
+
+#[tokio::test]
+async fn full_queue_fails_at_once() {
+    let (app, config) = held_with(1, 2).await;
+    let (_hooks, hook) = start(config);
+    let in_flight = hook.ask(question(Kind::Join));
+    until(|| app.asked() == 1).await;
+    let waiting = [hook.ask(question(Kind::Join)), hook.ask(question(Kind::Join))];
+    match hook.ask(question(Kind::Join)) {
+        Asked::Now(verdict) => assert_eq!(failure(&verdict), FailureKind::Overloaded),
+        Asked::Later(_) => panic!("the queue is full"),
+    }
+    let figures = hook.figures();
+    assert_eq!((figures.in_flight, figures.waiting, figures.limit), (1, 2, 1));
+    for asked in [in_flight].into_iter().chain(waiting) {
+        app.release();
+        joined(&verdict(asked).await);
+    }
+}
+
+#[tokio::test]
+async fn waiting_question_whose_client_is_gone_is_never_sent() {
+    let (app, config) = held_with(1, 10).await;
+    let (_hooks, hook) = start(config);
+    let first = hook.ask(question(Kind::Join));
+    until(|| app.asked() == 1).await;
+    let gone = hook.ask(question(Kind::Message));
+    let last = hook.ask(question(Kind::Refresh));
+    assert_eq!(hook.figures().waiting, 2);
+    drop(gone);
+    assert_eq!(hook.figures().waiting, 1);
+    app.release();
+    verdict(first).await;
+    until(|| app.asked() == 2).await;
+    app.release();
+    verdict(last).await;
+    let paths: Vec<_> = app.requests().into_iter().map(|request| request.path).collect();
+    assert_eq!(paths, ["/simurgh/join", "/simurgh/refresh"]);
+}
+
+#[tokio::test]
+async fn answer_to_a_client_that_is_gone_is_cached() {
+    let app = App::new(|_, _| Reply::Held(ok(r#"{"cache_for":60}"#)));
+    let (_hooks, hook) = start(app.listen().await);
+    let gone = hook.ask(cacheable(Kind::Join, "a"));
+    until(|| app.asked() == 1).await;
+    drop(gone);
+    app.release();
+    until(|| hook.figures().in_flight == 0).await;
+    joined(&ask(&hook, cacheable(Kind::Join, "a")).await);
+    assert_eq!(app.asked(), 1);
+}
+
+#[tokio::test]
+async fn waiting_question_fails_in_time_for_an_answer_to_others() {
+    let (app, mut config) = held_with(1, 10).await;
+    config.answer_timeout = Duration::from_secs(58);
+    config.total_timeout = Duration::from_secs(60);
+    let (_hooks, hook) = start(config);
+    let in_flight = hook.ask(question(Kind::Join));
+    until(|| app.asked() == 1).await;
+    let waiting = hook.ask(question(Kind::Join));
+    assert_eq!(failure(&verdict(waiting).await), FailureKind::Timeout);
+    app.release();
+    joined(&verdict(in_flight).await);
+    assert_eq!(app.asked(), 1);
+}
+
+#[tokio::test]
+async fn no_more_questions_are_in_flight_than_the_limit() {
+    let (app, config) = held_with(3, 100).await;
+    let (_hooks, hook) = start(config);
+    let asked: Vec<_> = (0..12).map(|_| hook.ask(question(Kind::Join))).collect();
+    for answered in 0..12 {
+        let sent = (answered + 3).min(12);
+        until(|| app.asked() == sent).await;
+        assert!(hook.figures().in_flight <= 3);
+        app.release();
+        until(|| hook.figures().questions[Kind::Join.index()].allowed == answered as u64 + 1).await;
+    }
+    for asked in asked {
+        joined(&verdict(asked).await);
+    }
+}
+
+#[tokio::test]
+async fn retry_after_pauses_the_hook() {
+    let app = App::new(|number, _| match number {
+        0 => Reply::Answer(status(503, "retry-after: 1\r\n", "")),
+        _ => Reply::Answer(ok("")),
+    });
+    let (_hooks, hook) = start(app.listen().await);
+    let start = Instant::now();
+    assert_eq!(failure(&ask(&hook, question(Kind::Join)).await), FailureKind::Failed);
+    joined(&ask(&hook, question(Kind::Join)).await);
+    assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn breaker_opens_and_closes_after_one_good_answer() {
+    log::collect();
+    let app = App::new(|number, _| match number {
+        0..=20 => Reply::Answer(status(500, "", "")),
+        _ => Reply::Answer(ok("")),
+    });
+    let mut config = app.listen().await;
+    config.name = "breaking".to_owned();
+    let (_hooks, hook) = start(config);
+    let mut opened = Instant::now();
+    for _ in 0..20 {
+        opened = Instant::now();
+        assert_eq!(failure(&ask(&hook, question(Kind::Join)).await), FailureKind::Failed);
+    }
+    match hook.ask(question(Kind::Join)) {
+        Asked::Now(Verdict::Failed(failure)) => {
+            assert_eq!((failure.kind, app.asked()), (FailureKind::Open, 20));
+            assert!(failure.retry_after_ms >= 1000);
+        }
+        other => assert!(opened.elapsed() >= Duration::from_secs(1), "{other:?}"),
+    }
+    // The first try fails, too.
+    while app.asked() < 22 {
+        ask(&hook, question(Kind::Join)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    until(|| hook.state() == BreakerState::Closed).await;
+    joined(&ask(&hook, question(Kind::Join)).await);
+    assert_eq!(app.asked(), 23);
+    let changes = log::lines("breaking");
+    let opened = changes.iter().filter(|line| line.contains("too often")).count();
+    assert_eq!(opened, 2, "{changes:?}");
+}
+
+#[tokio::test]
+async fn open_breaker_fails_those_that_wait() {
+    let app = App::new(|_, _| Reply::Answer(status(500, "", "")));
+    let mut config = app.listen().await;
+    config.concurrency = Some(1);
+    let (_hooks, hook) = start(config);
+    let asked: Vec<_> = (0..50).map(|_| hook.ask(question(Kind::Join))).collect();
+    let mut failures = Vec::new();
+    for asked in asked {
+        failures.push(failure(&verdict(asked).await));
+    }
+    assert_eq!(failures[..20], [FailureKind::Failed; 20]);
+    // On a loaded machine one question may be tried before the others have failed.
+    assert_eq!(failures[21..], [FailureKind::Open; 29]);
+    assert!(app.asked() <= 21);
+}
+
+#[tokio::test]
+async fn replaced_hooks_answer_what_was_asked() {
+    let (app, config) = held_with(1, 10).await;
+    let (hooks, old) = start(config.clone());
+    let asked = [old.ask(question(Kind::Join)), old.ask(question(Kind::Join))];
+    let (_hooks, new) = start(HookConfig { concurrency: Some(2), ..config });
+    drop(hooks);
+    assert_eq!(failure(&ask(&old, question(Kind::Join)).await), FailureKind::Failed);
+    until(|| app.asked() == 1).await;
+    let of_new = new.ask(question(Kind::Join));
+    (0..3).for_each(|_| app.release());
+    for asked in asked.into_iter().chain([of_new]) {
+        joined(&verdict(asked).await);
+    }
+    assert_eq!(app.asked(), 3);
+}
+
+#[test]
+fn wrong_settings_are_refused_with_the_name_of_the_hook() {
+    let config = |url: &str| HookConfig::new("app", url.parse().unwrap());
+    let error = |configs| Hooks::start("n1", configs).unwrap_err().to_string();
+    let ftp = error(vec![config("ftp://app")]);
+    assert_eq!(ftp, "hook \"app\": url: only http:// and https:// are supported");
+    let twice = error(vec![config("http://app"), config("http://app")]);
+    assert_eq!(twice, "hook \"app\": two hooks have this name");
+    let mut tls = config("https://app");
+    tls.tls.ca = Some(Vec::new());
+    assert_eq!(error(vec![tls]), "hook \"app\": tls_ca: no certificate found");
+}

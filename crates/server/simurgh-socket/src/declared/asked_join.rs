@@ -1,0 +1,97 @@
+//! Joins of channels with a hook: a rule or the answer to the connect decides if it allows them,
+//! else the question `join`.
+
+use std::sync::Arc;
+
+use simurgh_channel::{Join, ShardContext};
+use simurgh_hooks::{Answer, Asked, JoinAnswer, Publish as Published, Verdict};
+use simurgh_proto::message::Payload;
+
+use super::member::{Declared, Grant, Kept, Publish, Refusal};
+use super::presence::Present;
+use crate::hooks::{Asking, UNANSWERED, unavailable};
+
+/// Decides a join of a channel that has a hook for them.
+pub(super) fn join(
+    declared: &Arc<Declared>,
+    hook: usize,
+    ctx: &mut ShardContext<'_>,
+    payload: &Payload<'_>,
+) -> Join {
+    if let Err(refusal) = declared.may_ask(ctx.topic(), payload) {
+        return Join::error(refusal.counted(ctx));
+    }
+    let Some(socket) = ctx.assigned().and_then(Asking::of) else {
+        return declared.join_by_rules(ctx, payload);
+    };
+    let by_rule = declared.rules.let_in(ctx);
+    let is_allowed = by_rule == Some(true) || socket.may_join(ctx.topic());
+    if is_allowed && !declared.asks_always {
+        return declared.join_allowed(ctx, payload, Grant::default());
+    }
+    let params = payload.json().unwrap_or("{}");
+    let question = socket.about_join(hook, ctx.socket_id(), ctx.topic(), params);
+    let otherwise =
+        Otherwise { is_allowed: socket.allows_failure(hook), is_refused: by_rule == Some(false) };
+    match socket.ask(hook, question) {
+        Asked::Now(verdict) => decided(declared, ctx, payload, &otherwise, verdict),
+        Asked::Later(answer) => {
+            let (declared, payload) = (Arc::clone(declared), payload.borrow().into_owned());
+            Join::later(async move {
+                let verdict = answer.await;
+                Join::on_shard(move |ctx| decided(&declared, ctx, &payload, &otherwise, verdict))
+            })
+        }
+    }
+}
+
+/// The decision if the application does not answer.
+struct Otherwise {
+    /// The hook allows what it does not answer.
+    is_allowed: bool,
+    /// The channel has rules, and none of them allows the join.
+    is_refused: bool,
+}
+
+fn decided(
+    declared: &Arc<Declared>,
+    ctx: &mut ShardContext<'_>,
+    payload: &Payload<'_>,
+    otherwise: &Otherwise,
+    verdict: Verdict,
+) -> Join {
+    let answer = match verdict {
+        Verdict::Allowed(answer) => answer,
+        Verdict::Refused(refusal) => {
+            ctx.count_unauthorized();
+            return Join::error(Payload::from_json(refusal.response.clone()));
+        }
+        Verdict::Failed(failure) if !otherwise.is_allowed => {
+            return Join::error(unavailable(&failure));
+        }
+        Verdict::Failed(_) if otherwise.is_refused => {
+            ctx.count_unauthorized();
+            return Join::error(Refusal::Because("unauthorized").response());
+        }
+        Verdict::Failed(_) => return declared.join_allowed(ctx, payload, Grant::default()),
+    };
+    match &*answer {
+        Answer::Join(answer) => declared.join_allowed(ctx, payload, grant(declared, answer)),
+        _ => Join::error(unavailable(&UNANSWERED)),
+    }
+}
+
+fn grant(declared: &Declared, answer: &JoinAnswer) -> Grant {
+    let publish = match &answer.publish {
+        None | Some(Published::All) => Publish::All,
+        Some(Published::None) => Publish::Only(Vec::new()),
+        Some(Published::Events(events)) => Publish::Only(events.clone()),
+    };
+    let present = answer.presence.as_ref().filter(|_| declared.presence.is_some());
+    Grant {
+        kept: Kept { claims: None, assigns: answer.assigns.clone(), publish },
+        reply: answer.reply.as_ref().map(|reply| Payload::from_json(reply.get().to_owned())),
+        present: present.map(Present::granted),
+        subscribe: answer.subscribe.clone(),
+    }
+}

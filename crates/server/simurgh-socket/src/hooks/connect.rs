@@ -1,0 +1,171 @@
+//! Connects: the token decides if there is one, else the question `connect`.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use simurgh_channel::SocketState;
+use simurgh_hooks::{Answer, Asked, CacheInputs, ConnectAnswer, Kind, Question, Refusal, Verdict};
+use simurgh_proto::topic::Pattern;
+
+use super::question::{Data, Headers, Subject, cache_key};
+use super::{Client, HookSet, HookedSocket};
+use crate::connect::{Connect, ConnectInfo, ConnectKind};
+use crate::token::{Claims, TokenPolicy};
+
+/// The longest token that is a part of a question, bytes.
+const TOKEN_BYTES_MAX: usize = 8 << 10;
+
+/// Decides the connects of a user socket.
+pub(crate) struct Connects {
+    set: Arc<HookSet>,
+    /// Decides for clients with a token.
+    tokens: Option<Arc<TokenPolicy>>,
+}
+
+impl Connects {
+    pub(crate) fn new(set: Arc<HookSet>, tokens: Option<Arc<TokenPolicy>>) -> Self {
+        Self { set, tokens }
+    }
+
+    /// The id of a socket with these claims, as for a token's.
+    fn id_of(&self, claims: &Claims) -> Option<String> {
+        match &self.tokens {
+            Some(tokens) => tokens.id_of(claims),
+            None => Some(format!("user_socket:{}", claims.subject()?)),
+        }
+    }
+
+    pub(crate) fn decide(self: &Arc<Self>, info: &ConnectInfo<'_>) -> Connect {
+        let client = self.client(info);
+        let hook = self.set.specs.iter().position(|spec| spec.asks_connect);
+        match (&self.tokens, hook) {
+            (Some(tokens), None) => self.by_token(tokens.connect(info), client),
+            (Some(tokens), Some(_)) if info.token().is_some() || !tokens.is_optional() => {
+                self.by_token(tokens.connect(info), client)
+            }
+            (_, Some(hook)) => self.ask(hook, info, client),
+            (None, None) => Self::admit(None, client, Connect::ok()),
+        }
+    }
+
+    /// The client as its upgrade shows it; an answer may add topics.
+    fn client(&self, info: &ConnectInfo<'_>) -> Client {
+        let specs = self.set.specs.iter();
+        let traceparent = info.request.header("traceparent").map(<[u8]>::to_vec);
+        let traceparent = traceparent.or_else(|| info.param("traceparent").map(String::into_bytes));
+        Client {
+            set: Arc::clone(&self.set),
+            connection: info.connection.as_deref().map(Into::into),
+            ip: info.peer.ip().to_canonical(),
+            topics: Box::default(),
+            forwarded: specs.map(|spec| spec.forward.of(info.request)).collect(),
+            traceparent: traceparent.and_then(|value| http::HeaderValue::try_from(value).ok()),
+        }
+    }
+
+    /// A token has decided: its claims are the identity of later questions.
+    fn by_token(self: &Arc<Self>, connect: Connect, client: Client) -> Connect {
+        match connect.0 {
+            ConnectKind::Ok(SocketState { assigns, id, lifetime }) => {
+                let claims = assigns.and_then(|assigns| assigns.downcast::<Claims>().ok());
+                let state = SocketState { assigns: None, id, lifetime };
+                Self::admit(claims, client, Connect(ConnectKind::Ok(state)))
+            }
+            ConnectKind::Later(work) => {
+                let this = Arc::clone(self);
+                Connect::later(async move { this.by_token(work.await, client) })
+            }
+            refused @ ConnectKind::Refuse { .. } => Connect(refused),
+        }
+    }
+
+    fn admit(claims: Option<Arc<Claims>>, client: Client, connect: Connect) -> Connect {
+        connect.assign(HookedSocket { claims, asker: Arc::new(client) })
+    }
+
+    fn ask(self: &Arc<Self>, hook: usize, info: &ConnectInfo<'_>, client: Client) -> Connect {
+        let question = question(hook, info, &client);
+        match self.set.ask(hook, question) {
+            Asked::Now(verdict) => self.decided(hook, verdict, client),
+            Asked::Later(answer) => {
+                let this = Arc::clone(self);
+                Connect::later(async move { this.decided(hook, answer.await, client) })
+            }
+        }
+    }
+
+    fn decided(&self, hook: usize, verdict: Verdict, client: Client) -> Connect {
+        let answer = match verdict {
+            Verdict::Allowed(answer) => answer,
+            Verdict::Refused(refusal) => return refuse(&refusal),
+            Verdict::Failed(_) if self.set.allows_failure(hook) => {
+                return Self::admit(None, client, Connect::ok());
+            }
+            Verdict::Failed(_) => return Connect::refuse_with(503, "unavailable\n"),
+        };
+        let Answer::Connect(answer) = &*answer else {
+            return Connect::refuse_with(503, "unavailable\n");
+        };
+        let claims = claims_of(answer);
+        let id = answer.id.clone().or_else(|| self.id_of(claims.as_ref()?));
+        let mut connect = Connect::ok().maybe_id(id);
+        if let Some(left) = answer.expires_at.map(time_until) {
+            connect = connect.expires_in(left);
+        }
+        let topics = answer.topics.iter().filter_map(|text| Pattern::parse(text).ok()).collect();
+        Self::admit(claims.map(Arc::new), Client { topics, ..client }, connect)
+    }
+}
+
+/// An answer is equal to a token: its user is the subject, and rules see the same claims.
+fn claims_of(answer: &ConnectAnswer) -> Option<Claims> {
+    let has_none = answer.user.is_none() && answer.claims.is_empty();
+    (!has_none).then(|| Claims::granted(answer.user.as_deref(), &answer.claims, answer.expires_at))
+}
+
+/// As for a token, the whole second of the expiry counts as before it.
+fn time_until(expires_at: u64) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_secs(expires_at.saturating_add(1)).saturating_sub(now)
+}
+
+fn refuse(refusal: &Refusal) -> Connect {
+    Connect::refuse_with(403, format!("{}\n", refusal.reason))
+}
+
+fn question(hook: usize, info: &ConnectInfo<'_>, client: &Client) -> Question {
+    let mut params = info.params();
+    let vsn = params.as_object_mut().and_then(|params| params.remove("vsn"));
+    let origin = info.request.header("origin").and_then(|value| std::str::from_utf8(value).ok());
+    let token = info.auth_token.filter(|token| token.len() <= TOKEN_BYTES_MAX);
+    let path = info.request.path();
+    let forwarded: Headers = client.forwarded.get(hook).cloned().unwrap_or_default();
+    let key = [path, origin.unwrap_or_default(), token.unwrap_or_default()];
+    let mut key: Vec<Vec<u8>> = key.into_iter().map(|part| part.as_bytes().to_vec()).collect();
+    key.push(params.to_string().into_bytes());
+    key.push(cache_key(&forwarded));
+    if let (Some(vsn), Some(params)) = (vsn, params.as_object_mut()) {
+        params.insert("vsn".to_owned(), vsn);
+    }
+    let data = Data {
+        connection: client.connection.as_deref(),
+        ip: client.ip,
+        user: None,
+        id: None,
+        claims: None,
+        subject: Subject::Connect {
+            path,
+            params: &params,
+            origin,
+            transport: info.transport.name(),
+            token,
+        },
+    };
+    Question {
+        kind: Kind::Connect,
+        data: data.text(),
+        forwarded,
+        traceparent: client.traceparent.clone(),
+        cache: Some(CacheInputs { key, user: None, client: client.ip }),
+    }
+}

@@ -1,0 +1,172 @@
+//! Applications that decide over HTTP who connects, joins and publishes: questions.
+//!
+//! ```text
+//! connect ─► HookedSocket, kept with the socket ─► join ─► Asking, a channel whose messages wait
+//! ```
+//!
+//! A [`HookSet`] has the hooks of a server. Its thread must start before the server does
+//! ([`HookSet::start`]), since shards keep only the wakers that exist by then. The deciders and
+//! their order are in docs/BACKENDS.md.
+
+mod connect;
+mod question;
+
+use std::any::Any;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub use http;
+use simurgh_channel::Assigns;
+use simurgh_hooks::{Asked, Failure, FailureKind, Hooks, Question, Verdict};
+#[doc(hidden)]
+pub use simurgh_hooks::{BUCKETS_US, BreakerState, Hook, HookFigures, Kind, QuestionFigures};
+pub use simurgh_hooks::{HookConfig, OnFailure, Secret, SecretError, StartError};
+use simurgh_proto::message::Payload;
+use simurgh_proto::topic::Pattern;
+
+use crate::identity::{Asker, HookedSocket};
+use crate::token::Claims;
+pub(crate) use connect::Connects;
+pub use question::{Forward, ForwardError, Headers};
+
+/// One hook, and which parts of a client's upgrade its questions carry.
+#[derive(Debug, Clone)]
+pub struct HookSpec {
+    /// Its address, secrets and limits.
+    pub config: HookConfig,
+    /// Whether it decides about connects.
+    pub asks_connect: bool,
+    /// The cookies and headers that it receives.
+    pub forward: Forward,
+}
+
+/// The hooks of a server, in the order of their declaration.
+pub struct HookSet {
+    specs: Vec<HookSpec>,
+    started: OnceLock<Arc<Hooks>>,
+}
+
+impl HookSet {
+    /// Hooks that are not started yet; until then each question fails.
+    pub fn new(specs: Vec<HookSpec>) -> Self {
+        Self { specs, started: OnceLock::new() }
+    }
+
+    /// Starts the thread that asks. To be called once, before the server starts.
+    ///
+    /// # Errors
+    /// The system has no thread left, or a certificate cannot be used.
+    pub fn start(&self, node: &str) -> Result<(), StartError> {
+        let configs = self.specs.iter().map(|spec| spec.config.clone()).collect();
+        let hooks = Hooks::start(node, configs)?;
+        // A second start would replace nothing: the first one's sockets use it.
+        let _ = self.started.set(hooks);
+        Ok(())
+    }
+
+    /// The hooks once they are started.
+    pub fn started(&self) -> Option<&Arc<Hooks>> {
+        self.started.get()
+    }
+
+    /// The names of the hooks, by which channels refer to them.
+    pub fn names(&self) -> Vec<&str> {
+        self.specs.iter().map(|spec| spec.config.name.as_str()).collect()
+    }
+
+    /// Whether a hook decides about connects.
+    pub fn asks_connect(&self) -> bool {
+        self.specs.iter().any(|spec| spec.asks_connect)
+    }
+
+    /// Voids the answers about a user that are cached until now.
+    pub fn void(&self, user: &str) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        if let Some(started) = self.started.get() {
+            started.void(Some(user), u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+        }
+    }
+
+    fn hook(&self, index: usize) -> Option<&Arc<Hook>> {
+        self.started.get()?.all().get(index)
+    }
+
+    fn ask(&self, index: usize, question: Question) -> Asked {
+        match self.hook(index) {
+            Some(hook) => hook.ask(question),
+            None => Asked::Now(Verdict::Failed(UNANSWERED)),
+        }
+    }
+
+    /// Whether an unanswered question of this hook has no effect.
+    fn allows_failure(&self, index: usize) -> bool {
+        let spec = self.specs.get(index);
+        spec.is_some_and(|spec| spec.config.on_failure == OnFailure::Allow)
+    }
+}
+
+impl fmt::Debug for HookSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HookSet").field(&self.names()).finish()
+    }
+}
+
+/// The content of a socket's questions that its connect determines.
+pub(crate) struct Client {
+    set: Arc<HookSet>,
+    /// Unique over all nodes for the life of the socket; a driver's socket has none.
+    connection: Option<Box<str>>,
+    ip: IpAddr,
+    /// Patterns of topics that its answer lets it join.
+    topics: Box<[Pattern]>,
+    /// For each hook the cookies and headers that it receives.
+    forwarded: Box<[Headers]>,
+    traceparent: Option<http::HeaderValue>,
+}
+
+impl Asker for Client {
+    fn void_grants(&self, user: &str) {
+        self.set.void(user);
+    }
+}
+
+/// A socket, as its questions show it.
+pub(crate) struct Asking<'s> {
+    pub(crate) claims: Option<&'s Claims>,
+    client: &'s Client,
+}
+
+impl<'s> Asking<'s> {
+    /// The socket that has this assigned value; `None` if it has no hooks.
+    pub(crate) fn of(assigns: &'s Assigns) -> Option<Self> {
+        let HookedSocket { claims, asker } = assigns.downcast_ref::<HookedSocket>()?;
+        let client: &dyn Any = &**asker;
+        Some(Self { claims: claims.as_deref(), client: client.downcast_ref()? })
+    }
+
+    /// Asks a hook.
+    pub(crate) fn ask(&self, hook: usize, question: Question) -> Asked {
+        self.client.set.ask(hook, question)
+    }
+
+    /// Whether an unanswered question of this hook has no effect.
+    pub(crate) fn allows_failure(&self, hook: usize) -> bool {
+        self.client.set.allows_failure(hook)
+    }
+
+    /// Whether the answer to its connect lets it join a topic.
+    pub(crate) fn may_join(&self, topic: &str) -> bool {
+        self.client.topics.iter().any(|pattern| pattern.matches(topic))
+    }
+}
+
+/// An answer that decides nothing.
+pub(crate) const UNANSWERED: Failure = Failure { kind: FailureKind::Failed, retry_after_ms: 1_000 };
+
+/// The error reply to a join or a message whose question was not answered.
+pub(crate) fn unavailable(failure: &Failure) -> Payload<'static> {
+    let retry_after_ms = failure.retry_after_ms;
+    serde_json::json!({"reason": "unavailable", "retry_after_ms": retry_after_ms}).into()
+}

@@ -1,0 +1,87 @@
+//! The verified identity of a socket: the claims of its token, or of the application's answer to
+//! its connect. All code reads and replaces it here.
+
+#[cfg(feature = "hooks")]
+use std::any::Any;
+#[cfg(feature = "hooks")]
+use std::sync::Arc;
+
+use simurgh_channel::{Assigns, ShardContext, SocketState};
+
+/// The claims of a verified token.
+#[cfg(feature = "token")]
+pub(crate) type OwnClaims = simurgh_token::Claims;
+/// Without tokens there are none.
+#[cfg(not(feature = "token"))]
+#[derive(Debug)]
+pub(crate) enum OwnClaims {}
+
+#[cfg(not(feature = "token"))]
+impl OwnClaims {
+    pub(crate) fn subject(&self) -> Option<&str> {
+        match *self {}
+    }
+
+    pub(crate) fn find(&self, _: &str) -> Option<&serde_json::Value> {
+        match *self {}
+    }
+}
+
+/// The assigned value of a socket with hooks, in place of its claims alone.
+#[cfg(feature = "hooks")]
+#[derive(Clone)]
+pub(crate) struct HookedSocket {
+    pub(crate) claims: Option<Arc<OwnClaims>>,
+    /// The content of its questions.
+    pub(crate) asker: Arc<dyn Asker>,
+}
+
+/// Asks an application about one socket.
+#[cfg(feature = "hooks")]
+pub(crate) trait Asker: Any + Send + Sync {
+    /// Voids the cached answers about a user.
+    fn void_grants(&self, user: &str);
+}
+
+/// The claims of a socket.
+pub(crate) fn claims<'c>(ctx: &'c ShardContext<'_>) -> Option<&'c OwnClaims> {
+    claims_of(ctx.assigned()?)
+}
+
+/// The claims in a socket's assigned value.
+pub(crate) fn claims_of(assigns: &Assigns) -> Option<&OwnClaims> {
+    #[cfg(feature = "hooks")]
+    if let Some(socket) = assigns.downcast_ref::<HookedSocket>() {
+        return socket.claims.as_deref();
+    }
+    assigns.downcast_ref()
+}
+
+/// The user of a socket: the subject of its claims.
+pub fn user_of(state: &SocketState) -> Option<&str> {
+    claims_of(state.assigns.as_ref()?)?.subject()
+}
+
+/// Voids the cached answers about the user of a socket: the next question is sent.
+pub fn void_grants(state: &SocketState) {
+    #[cfg(feature = "hooks")]
+    if let Some(user) = user_of(state)
+        && let Some(assigns) = &state.assigns
+        && let Some(socket) = assigns.downcast_ref::<HookedSocket>()
+    {
+        socket.asker.void_grants(user);
+    }
+    #[cfg(not(feature = "hooks"))]
+    let _ = state;
+}
+
+/// Replaces the claims of a socket.
+#[cfg(feature = "token")]
+pub(crate) fn assign(ctx: &mut ShardContext<'_>, claims: OwnClaims) {
+    #[cfg(feature = "hooks")]
+    if let Some(socket) = ctx.assigns::<HookedSocket>() {
+        let socket = HookedSocket { claims: Some(Arc::new(claims)), ..socket.clone() };
+        return ctx.assign(socket);
+    }
+    ctx.assign(claims);
+}

@@ -1,0 +1,187 @@
+//! Applications that decide over HTTP: their thread, their metrics, and their state in `/healthz`.
+
+use std::fmt::{Display, Write};
+use std::sync::Arc;
+
+use simurgh_shard::server::Server;
+use simurgh_socket::hooks::{
+    BUCKETS_US, BreakerState, Hook, HookFigures, HookSet, Kind, QuestionFigures,
+};
+
+use crate::Error;
+use crate::metrics::family;
+
+/// Starts the threads that ask. They precede the shards, which keep only wakers that exist then.
+pub(crate) fn start(server: &Server) -> Result<(), Error> {
+    sets(server).try_for_each(|set| set.start(&server.config.node_name)).map_err(Error::Hooks)
+}
+
+fn sets(server: &Server) -> impl Iterator<Item = &Arc<HookSet>> {
+    server.user_sockets.iter().filter_map(|user_socket| user_socket.parts().hooks.as_ref())
+}
+
+/// All hooks that are started, each once.
+pub(crate) fn hooks(server: &Server) -> Vec<&Arc<Hook>> {
+    let mut hooks: Vec<&Arc<Hook>> = Vec::new();
+    let all = sets(server).filter_map(|set| set.started()).flat_map(|started| started.all());
+    for hook in all {
+        if !hooks.iter().any(|known| Arc::ptr_eq(known, hook)) {
+            hooks.push(hook);
+        }
+    }
+    hooks
+}
+
+/// Voids the cached answers about a user.
+pub(crate) fn void(server: &Server, user: &str) {
+    sets(server).for_each(|set| set.void(user));
+}
+
+/// The names of hooks whose breaker is not closed.
+pub(crate) fn degraded(server: &Server) -> Vec<String> {
+    let hooks = hooks(server).into_iter();
+    let failing = hooks.filter(|hook| hook.state() != BreakerState::Closed);
+    failing.map(|hook| hook.name().to_owned()).collect()
+}
+
+type Count = fn(&QuestionFigures) -> u64;
+
+const OUTCOMES: [(&str, Count); 7] = [
+    ("allowed", |it| it.allowed),
+    ("refused", |it| it.refused),
+    ("failed", |it| it.failed),
+    ("timeout", |it| it.timeout),
+    ("overloaded", |it| it.overloaded),
+    ("open", |it| it.open),
+    ("stale", |it| it.stale),
+];
+const RESULTS: [(&str, Count); 2] = [("hit", |it| it.cache_hits), ("miss", |it| it.cache_misses)];
+
+/// Writes the metrics of all hooks.
+pub(crate) fn render(out: &mut String, server: &Server) {
+    let hooks = hooks(server);
+    if hooks.is_empty() {
+        return;
+    }
+    let help = "Questions to applications, by their outcome.";
+    counts(out, &hooks, ("simurgh_hook_questions_total", "outcome", help), &OUTCOMES);
+    let help = "Questions whose answer may be cached, by whether it was.";
+    counts(out, &hooks, ("simurgh_hook_cache_total", "result", help), &RESULTS);
+    seconds(out, &hooks);
+    for Gauge { name, kind, help, read } in GAUGES {
+        family(out, name, kind, help);
+        for hook in &hooks {
+            sample(out, name, &format!("hook=\"{}\"", hook.name()), read(&hook.figures()));
+        }
+    }
+    let name = "simurgh_hook_breaker";
+    family(out, name, "gauge", "State of the breaker: 1 for the one that it is in.");
+    for hook in &hooks {
+        for (state, word) in STATES {
+            let labels = format!("hook=\"{}\",state=\"{word}\"", hook.name());
+            sample(out, name, &labels, u8::from(hook.state() == state));
+        }
+    }
+}
+
+const STATES: [(BreakerState, &str); 3] = [
+    (BreakerState::Closed, "closed"),
+    (BreakerState::Open, "open"),
+    (BreakerState::HalfOpen, "half_open"),
+];
+
+/// One figure of each hook.
+struct Gauge {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    read: fn(&HookFigures) -> i64,
+}
+
+const GAUGES: [Gauge; 6] = [
+    Gauge {
+        name: "simurgh_hook_in_flight",
+        kind: "gauge",
+        help: "Questions that were sent and are not answered.",
+        read: |it| count(it.in_flight),
+    },
+    Gauge {
+        name: "simurgh_hook_waiting",
+        kind: "gauge",
+        help: "Questions that wait to be sent.",
+        read: |it| count(it.waiting),
+    },
+    Gauge {
+        name: "simurgh_hook_limit",
+        kind: "gauge",
+        help: "How many questions may be in flight.",
+        read: |it| count(it.limit),
+    },
+    Gauge {
+        name: "simurgh_hook_shared_total",
+        kind: "counter",
+        help: "Questions that took the answer of an equal one in flight.",
+        read: |it| i64::try_from(it.shared).unwrap_or(i64::MAX),
+    },
+    Gauge {
+        name: "simurgh_hook_cache_bytes",
+        kind: "gauge",
+        help: "Memory of the cached answers of all hooks.",
+        read: |it| count(it.cache_bytes),
+    },
+    Gauge {
+        name: "simurgh_hook_clock_difference_seconds",
+        kind: "gauge",
+        help: "Clock of the application less the server's, by its last answer.",
+        read: |it| it.clock_difference_s,
+    },
+];
+
+fn count(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Counters by hook, kind of question and one more label.
+fn counts(
+    out: &mut String,
+    hooks: &[&Arc<Hook>],
+    (name, label, help): (&str, &str, &str),
+    values: &[(&str, Count)],
+) {
+    family(out, name, "counter", help);
+    for hook in hooks {
+        let figures = hook.figures();
+        for (kind, question) in Kind::ALL.iter().zip(&figures.questions) {
+            for (word, read) in values {
+                let (hook, kind) = (hook.name(), kind.word());
+                let labels = format!("hook=\"{hook}\",question=\"{kind}\",{label}=\"{word}\"");
+                sample(out, name, &labels, read(question));
+            }
+        }
+    }
+}
+
+/// Histograms of the times from sending a question to its answer.
+fn seconds(out: &mut String, hooks: &[&Arc<Hook>]) {
+    let name = "simurgh_hook_question_seconds";
+    family(out, name, "histogram", "Time from sending a question to its answer.");
+    for hook in hooks {
+        for (kind, question) in Kind::ALL.iter().zip(&hook.figures().questions) {
+            let labels = format!("hook=\"{}\",question=\"{}\"", hook.name(), kind.word());
+            let bounds = BUCKETS_US.iter().map(|us| (*us as f64 / 1e6).to_string());
+            let mut total = 0;
+            for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(&question.buckets) {
+                total += count;
+                let labels = format!("{labels},le=\"{bound}\"");
+                sample(out, &format!("{name}_bucket"), &labels, total);
+            }
+            let sum = question.sum_us as f64 / 1e6;
+            sample(out, &format!("{name}_sum"), &labels, sum);
+            sample(out, &format!("{name}_count"), &labels, total);
+        }
+    }
+}
+
+fn sample(out: &mut String, name: &str, labels: &str, value: impl Display) {
+    let _ = writeln!(out, "{name}{{{labels}}} {value}");
+}

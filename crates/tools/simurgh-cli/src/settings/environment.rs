@@ -1,0 +1,181 @@
+//! Keys from the environment: `SIMURGH_IDLE_TIMEOUT` is the key `idle_timeout`,
+//! `SIMURGH_TOKEN__KEY_FILE` is `key_file` of `[token]`, and `SIMURGH_HOOK__APP__URL` is `url` of
+//! the hook `app`. A value is TOML, else a text. A name that ends with `_FILE` and is no key itself
+//! names the file that holds the value.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeArray, DeString, DeTable, DeValue};
+
+use super::table::Value;
+
+const PREFIX: &str = "SIMURGH_";
+const OF_FILE: &str = "_file";
+/// Variables of other commands, and of builds.
+const OTHERS: [&str; 4] =
+    ["SIMURGH_COMMIT", "SIMURGH_LOAD_TOKEN", "SIMURGH_NATS_SERVER", "SIMURGH_TOKEN_KEY"];
+
+/// The lists of tables that have names.
+const LISTS: [&str; 2] = ["api", "hook"];
+const OF_LIST: &str = "a hook's key is SIMURGH_HOOK__NAME__KEY, and an API token's \
+    SIMURGH_API__NAME__KEY";
+
+/// A variable that names a key: the tables that contain it, its own name, and its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Variable {
+    pub(super) name: String,
+    tables: Vec<String>,
+    key: String,
+    text: String,
+}
+
+impl Variable {
+    /// All of this process, in the order of their names.
+    pub(super) fn all() -> Vec<Self> {
+        Self::of(std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+        }))
+    }
+
+    pub(super) fn of(all: impl IntoIterator<Item = (String, String)>) -> Vec<Self> {
+        let mut all: Vec<_> =
+            all.into_iter().filter_map(|(name, text)| Self::new(name, text)).collect();
+        all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+
+    fn new(name: String, text: String) -> Option<Self> {
+        let path = name.strip_prefix(PREFIX).filter(|_| !OTHERS.contains(&name.as_str()))?;
+        let mut tables: Vec<_> = path.split("__").map(str::to_ascii_lowercase).collect();
+        let key = tables.pop()?;
+        Some(Self { name, tables, key, text })
+    }
+
+    /// Reads the file that it names, if `is_key` knows its key only without `_FILE`. `is_key` gets
+    /// the outermost table and the key.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn read(
+        &mut self,
+        is_key: impl Fn(Option<&str>, &str) -> bool,
+    ) -> Result<(), String> {
+        let table = self.tables.first().map(String::as_str);
+        let Some(key) = self.key.strip_suffix(OF_FILE) else { return Ok(()) };
+        if is_key(table, &self.key) || !is_key(table, key) {
+            return Ok(());
+        }
+        let read = std::fs::read_to_string(&self.text);
+        let read = read.map_err(|error| format!("cannot read {}: {error}", self.text))?;
+        read.trim_end_matches(['\r', '\n']).clone_into(&mut self.text);
+        self.key.truncate(key.len());
+        Ok(())
+    }
+
+    /// The key of the file itself that it needs: its own, or its outermost table.
+    pub(super) fn first(&self) -> &str {
+        self.tables.first().unwrap_or(&self.key)
+    }
+
+    /// Writes it into the file's tables, in place of the key that is there. All its mistakes have
+    /// the position `at`.
+    ///
+    /// # Errors
+    /// The path leads through something that is no table.
+    pub(super) fn put<'i>(&'i self, root: &mut DeTable<'i>, at: usize) -> Result<(), String> {
+        let place = at..at;
+        let mut inside = root;
+        let mut tables = self.tables.iter();
+        while let Some(name) = tables.next() {
+            let inner = match name.as_str() {
+                list if LISTS.contains(&list) => {
+                    let name = tables.next().ok_or(OF_LIST)?;
+                    member(inside, list, name, &place)
+                }
+                name => table_of(inside, name, &place),
+            };
+            inside = inner.ok_or_else(|| format!("{name} is not a table"))?;
+        }
+        // The key of the file would remain, with its own position.
+        inside.remove(self.key.as_str());
+        inside.insert(named(&self.key, &place), value(&self.text, &place));
+        Ok(())
+    }
+}
+
+fn named<'i>(name: &'i str, place: &Range<usize>) -> Spanned<DeString<'i>> {
+    Spanned::new(place.clone(), name.into())
+}
+
+/// The inner table of this name, made if there is none.
+fn table_of<'t, 'i>(
+    table: &'t mut DeTable<'i>,
+    name: &'i str,
+    place: &Range<usize>,
+) -> Option<&'t mut DeTable<'i>> {
+    if table.get(name).is_none() {
+        let empty = Spanned::new(place.clone(), DeValue::Table(DeTable::new()));
+        table.insert(named(name, place), empty);
+    }
+    match table.get_mut(name)?.get_mut() {
+        DeValue::Table(table) => Some(table),
+        _ => None,
+    }
+}
+
+/// The table of this name in a list, made if there is none.
+fn member<'t, 'i>(
+    root: &'t mut DeTable<'i>,
+    list: &'i str,
+    name: &'i str,
+    place: &Range<usize>,
+) -> Option<&'t mut DeTable<'i>> {
+    if root.get(list).is_none() {
+        let empty = Spanned::new(place.clone(), DeValue::Array(DeArray::new()));
+        root.insert(named(list, place), empty);
+    }
+    let DeValue::Array(all) = root.get_mut(list)?.get_mut() else { return None };
+    let is_it = |table: &Value<'_>| {
+        table.get_ref().get("name").is_some_and(|own| own.get_ref().as_str() == Some(name))
+    };
+    let index = all.iter().position(is_it).unwrap_or_else(|| {
+        let mut table = DeTable::new();
+        let own = Spanned::new(place.clone(), DeValue::String(name.into()));
+        table.insert(named("name", place), own);
+        all.push(Spanned::new(place.clone(), DeValue::Table(table)));
+        all.len() - 1
+    });
+    match all.get_mut(index)?.get_mut() {
+        DeValue::Table(table) => Some(table),
+        _ => None,
+    }
+}
+
+/// A value as TOML, else as a text; all its parts at one position.
+fn value<'i>(text: &'i str, place: &Range<usize>) -> Value<'i> {
+    match DeValue::parse(text) {
+        Ok(value) => placed(value.into_inner(), place),
+        Err(_) => Spanned::new(place.clone(), DeValue::String(text.into())),
+    }
+}
+
+fn placed<'i>(value: DeValue<'i>, place: &Range<usize>) -> Value<'i> {
+    let value = match value {
+        DeValue::Array(array) => {
+            let mut here = DeArray::new();
+            array.into_iter().for_each(|entry| here.push(placed(entry.into_inner(), place)));
+            DeValue::Array(here)
+        }
+        DeValue::Table(table) => {
+            let mut here = DeTable::new();
+            for (key, value) in table {
+                let key = Spanned::new(place.clone(), key.into_inner());
+                here.insert(key, placed(value.into_inner(), place));
+            }
+            DeValue::Table(here)
+        }
+        plain => plain,
+    };
+    Spanned::new(place.clone(), value)
+}

@@ -1,0 +1,297 @@
+//! The tables `[[hook]]` of `simurgh.toml`: applications that decide over HTTP.
+//!
+//! Secrets come from files or the environment, never from `simurgh.toml` or arguments, so nothing
+//! printed has to be masked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use simurgh::CheckOrigin;
+use simurgh::hooks::{Forward, HookConfig, HookSet, HookSpec, OnFailure, Secret, http};
+use simurgh_text::{Choice, duration};
+
+use super::file::File;
+use super::keys::PartialSettings;
+use super::mistakes::Mistakes;
+
+/// The table with its comments, for `simurgh config`.
+pub(crate) const TEXT: &str = include_str!("../hook.toml");
+
+/// The default of the key decision_timeout.
+const DECISION_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most questions in flight that a setting may allow.
+const CONCURRENCY_MAX: u16 = 4_096;
+/// The most questions that may wait.
+const QUEUE_MAX: usize = 1_000_000;
+
+/// One table of the file.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct HookTable {
+    name: String,
+    url: Option<String>,
+    unix_socket: Option<PathBuf>,
+    questions: Vec<Asks>,
+    forward: ForwardTable,
+    set_headers: BTreeMap<String, String>,
+    secret_file: Option<PathBuf>,
+    secret_env: Option<String>,
+    timeout: Timeouts,
+    load: Load,
+    on_failure: Policy,
+    cache_max: Option<String>,
+    tls_ca: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    insecure: bool,
+}
+
+/// The questions of a hook itself. Channels choose those about joins and messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Asks {
+    Connect,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ForwardTable {
+    cookies: Vec<String>,
+    headers: Vec<String>,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Timeouts {
+    answer: Option<String>,
+    total: Option<String>,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Load {
+    concurrency: Option<Concurrency>,
+    queue: Option<usize>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, expecting = "\"auto\", or a whole number")]
+enum Concurrency {
+    Number(u16),
+    Word(String),
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Policy {
+    #[default]
+    Refuse,
+    Allow,
+}
+
+/// The hooks of a file, if there are any and none has a mistake; the file takes the mistakes.
+pub(super) fn hooks(file: &mut File, settings: &PartialSettings) -> Option<Arc<HookSet>> {
+    let tables = std::mem::take(&mut file.hooks);
+    let check_origin = settings.check_origin.as_ref();
+    let is_any_origin = matches!(check_origin, Some(Choice::Value(CheckOrigin::Off)));
+    let decision_timeout = settings.decision_timeout.unwrap_or(DECISION_TIMEOUT);
+    let mut names = BTreeSet::new();
+    let mut has_connect = false;
+    let mut specs = Vec::with_capacity(tables.len());
+    for (index, table) in tables.iter().enumerate() {
+        let mut wrong = Mistakes::default();
+        let spec = table.spec(&mut wrong);
+        if !names.insert(&*table.name) {
+            wrong.add("name", format!("{:?} is used twice", table.name));
+        }
+        if let Some(spec) = &spec {
+            if spec.config.total_timeout >= decision_timeout {
+                let total = spec.config.total_timeout;
+                let why = format!(
+                    "total ({total:?}) must be less than decision_timeout ({decision_timeout:?}), \
+                     after which the server waits no more"
+                );
+                wrong.add("timeout", why);
+            }
+            if spec.asks_connect && std::mem::replace(&mut has_connect, true) {
+                wrong.add("questions", "another hook already answers \"connect\": remove one");
+            }
+            if spec.forward.is_sensitive() && is_any_origin {
+                let why = "forwards cookies or authorization although check_origin is \"off\": a \
+                    page of any site could connect as its visitor. Set check_origin";
+                wrong.add("forward", why);
+            }
+        }
+        for (key, text) in wrong.0 {
+            file.complain(&format!("hook[{index}].{key}"), format!("[[hook]] {key}: {text}"));
+        }
+        specs.extend(spec);
+    }
+    (!specs.is_empty() && specs.len() == tables.len()).then(|| Arc::new(HookSet::new(specs)))
+}
+
+impl HookTable {
+    /// The hook; `None` if it cannot be used.
+    fn spec(&self, wrong: &mut Mistakes) -> Option<HookSpec> {
+        let before = wrong.0.len();
+        self.check_name(wrong);
+        let url = self.url(wrong);
+        let forward = Forward::new(self.forward.cookies.clone(), &self.forward.headers);
+        let forward = wrong.note("forward", forward);
+        let mut config = HookConfig::new(&self.name, url.clone()?);
+        config.unix_socket.clone_from(&self.unix_socket);
+        config.set_headers = self.set_headers(wrong);
+        config.secrets = self.secrets(wrong);
+        self.times(wrong, &mut config);
+        self.load(wrong, &mut config);
+        config.on_failure = match self.on_failure {
+            Policy::Refuse => OnFailure::Refuse,
+            Policy::Allow => OnFailure::Allow,
+        };
+        config.tls.ca = pem(wrong, "tls_ca", self.tls_ca.as_deref());
+        config.tls.cert = pem(wrong, "tls_cert", self.tls_cert.as_deref());
+        config.tls.key = pem(wrong, "tls_key", self.tls_key.as_deref());
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
+            wrong.add("tls_cert", "needs tls_key, and tls_key needs tls_cert: set both or none");
+        }
+        let forward = forward?;
+        if forward.has_cookies() && !self.insecure && self.is_beyond_this_machine(&url?) {
+            let why = "would send cookies over the network without TLS: use https://, or set \
+                insecure = true";
+            wrong.add("url", why);
+        }
+        let asks_connect = self.questions.contains(&Asks::Connect);
+        (wrong.0.len() == before).then_some(HookSpec { config, asks_connect, forward })
+    }
+
+    fn check_name(&self, wrong: &mut Mistakes) {
+        let is_plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        if self.name.is_empty() {
+            wrong.add("name", "is missing: every hook needs a name, such as \"app\"");
+        } else if !self.name.bytes().all(is_plain) {
+            let name = &self.name;
+            wrong.add("name", format!("{name:?} may have only the characters a-z, 0-9 and _"));
+        }
+    }
+
+    fn url(&self, wrong: &mut Mistakes) -> Option<http::Uri> {
+        let Some(text) = &self.url else {
+            return wrong.refuse("url", "is missing: such as \"http://127.0.0.1:3000/simurgh\"");
+        };
+        let url = wrong.note("url", text.parse::<http::Uri>())?;
+        let is_http = matches!(url.scheme_str(), Some("http" | "https"));
+        if !is_http || url.host().is_none_or(str::is_empty) {
+            return wrong.refuse("url", format!("{text:?} must begin with http:// or https://"));
+        }
+        if url.query().is_some() {
+            return wrong.refuse("url", "must have no query: questions append /connect to it");
+        }
+        Some(url)
+    }
+
+    fn is_beyond_this_machine(&self, url: &http::Uri) -> bool {
+        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+        let is_here = host == "localhost"
+            || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+        url.scheme_str() == Some("http") && !is_here && self.unix_socket.is_none()
+    }
+
+    fn set_headers(&self, wrong: &mut Mistakes) -> Vec<(http::HeaderName, http::HeaderValue)> {
+        let mut headers = Vec::new();
+        for (name, value) in &self.set_headers {
+            let Ok(name) = name.parse::<http::HeaderName>() else {
+                wrong.add("set_headers", format!("{name:?} is not the name of a header"));
+                continue;
+            };
+            let value = match value.strip_prefix("env:") {
+                None => Some(value.clone()),
+                Some(variable) => std::env::var(variable).ok().or_else(|| {
+                    let why = format!("the environment variable {variable} is not set");
+                    wrong.refuse("set_headers", why)
+                }),
+            };
+            let Some(value) = value else { continue };
+            match http::HeaderValue::try_from(value) {
+                Ok(value) => headers.push((name, value)),
+                Err(_) => wrong.add("set_headers", format!("{name}: not a header's value")),
+            }
+        }
+        headers
+    }
+
+    fn secrets(&self, wrong: &mut Mistakes) -> Vec<Secret> {
+        let (key, text) = match (&self.secret_file, &self.secret_env) {
+            (None, None) => return Vec::new(),
+            (Some(_), Some(_)) => {
+                wrong.add("secret_env", "secret_file is set, too: remove one of them");
+                return Vec::new();
+            }
+            (Some(path), None) => {
+                let read = std::fs::read_to_string(path);
+                let read = read.map_err(|error| format!("cannot read {}: {error}", path.display()));
+                ("secret_file", wrong.note("secret_file", read))
+            }
+            (None, Some(name)) => {
+                let value = std::env::var(name);
+                let value =
+                    value.map_err(|_| format!("the environment variable {name} is not set"));
+                ("secret_env", wrong.note("secret_env", value))
+            }
+        };
+        let text = text.unwrap_or_default();
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let secrets: Vec<Secret> =
+            lines.filter_map(|line| wrong.note(key, Secret::parse(line))).collect();
+        if secrets.is_empty() {
+            wrong.add(key, "has no secret: `simurgh hook secret` prints one");
+        }
+        secrets
+    }
+
+    fn times(&self, wrong: &mut Mistakes, config: &mut HookConfig) {
+        if let Some(text) = &self.timeout.answer {
+            config.answer_timeout = wrong.note("timeout", duration(text)).unwrap_or_default();
+        }
+        if let Some(text) = &self.timeout.total {
+            config.total_timeout = wrong.note("timeout", duration(text)).unwrap_or_default();
+        }
+        if config.total_timeout < config.answer_timeout {
+            wrong.add("timeout", "total must not be less than answer, which is a part of it");
+        }
+        match self.cache_max.as_deref() {
+            None => {}
+            Some("off") => config.cache_max = None,
+            Some(text) => config.cache_max = wrong.note("cache_max", duration(text)),
+        }
+    }
+
+    fn load(&self, wrong: &mut Mistakes, config: &mut HookConfig) {
+        match &self.load.concurrency {
+            None => {}
+            Some(Concurrency::Word(word)) if word == "auto" => {}
+            Some(Concurrency::Number(number @ 1..=CONCURRENCY_MAX)) => {
+                config.concurrency = Some(*number);
+            }
+            Some(_) => {
+                let why = format!("concurrency must be \"auto\", or 1 to {CONCURRENCY_MAX}");
+                wrong.add("load", why);
+            }
+        }
+        match self.load.queue {
+            None => {}
+            Some(queue @ 1..=QUEUE_MAX) => config.queue = queue,
+            Some(_) => wrong.add("load", format!("queue must be 1 to {QUEUE_MAX}")),
+        }
+    }
+}
+
+fn pem(wrong: &mut Mistakes, key: &'static str, path: Option<&Path>) -> Option<Vec<u8>> {
+    let path = path?;
+    let read = std::fs::read(path);
+    wrong.note(key, read.map_err(|error| format!("cannot read {}: {error}", path.display())))
+}
