@@ -79,7 +79,7 @@ impl Hooks {
 
     /// Makes grants of a user, or of all, from before `before_ms` (Unix time) void.
     pub fn void(&self, user: Option<&str>, before_ms: u64) {
-        self.shared.cache().void(user, before_ms, unix_ms(SystemTime::now()));
+        self.shared.voids().void(user, before_ms, unix_ms(SystemTime::now()));
     }
 }
 

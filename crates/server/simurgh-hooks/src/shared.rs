@@ -11,10 +11,11 @@ use ring::error::Unspecified;
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Key, Voids};
 use crate::config::HookConfig;
 
 const CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
+const CACHES: usize = 16;
 
 pub(crate) struct Shared {
     /// Makes ids unique over all nodes and starts.
@@ -23,7 +24,8 @@ pub(crate) struct Shared {
     random: SystemRandom,
     /// The key of cached answers of hooks without a secret.
     key: hmac::Key,
-    cache: Mutex<Cache>,
+    caches: [Mutex<Cache>; CACHES],
+    voids: Mutex<Voids>,
 }
 
 impl Shared {
@@ -36,7 +38,8 @@ impl Shared {
             next_id: AtomicU64::new(0),
             key: hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(no_random)?,
             random,
-            cache: Mutex::new(Cache::new(CACHE_BYTES_MAX)),
+            caches: [(); CACHES].map(|()| Mutex::new(Cache::new(CACHE_BYTES_MAX / CACHES))),
+            voids: Mutex::default(),
         })
     }
 
@@ -60,9 +63,24 @@ impl Shared {
         hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(secret, text.as_bytes()).as_ref())
     }
 
-    pub(crate) fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The part of the cache for this key.
+    pub(crate) fn cache(&self, key: &Key) -> MutexGuard<'_, Cache> {
+        let [first, ..] = key;
+        lock(&self.caches[usize::from(*first) % CACHES])
     }
+
+    pub(crate) fn cache_bytes(&self) -> usize {
+        self.caches.iter().map(|cache| lock(cache).bytes()).sum()
+    }
+
+    pub(crate) fn voids(&self) -> MutexGuard<'_, Voids> {
+        lock(&self.voids)
+    }
+}
+
+/// Locks, whether or not another thread panicked meanwhile: each change is whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn no_random(_: Unspecified) -> io::Error {

@@ -15,7 +15,7 @@ mod tls;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,6 +33,7 @@ use self::address::Addresses;
 use self::stream::{Io, Watched};
 use crate::answer::outcome::{BODY_MAX, Response};
 use crate::config::HookConfig;
+use crate::shared::lock;
 
 /// A connection in steady use ends after this time, so that new addresses of a name are found.
 const AGE_MAX: Duration = Duration::from_secs(30);
@@ -179,7 +180,7 @@ impl Client {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.idle)
     }
 }
 

@@ -7,7 +7,7 @@ mod state;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
@@ -26,7 +26,7 @@ use crate::figures::HookFigures;
 use crate::question::{CacheInputs, Kind, Question};
 use crate::queue::Ticket;
 use crate::request::Template;
-use crate::shared::{Shared, ms, unix_ms};
+use crate::shared::{Shared, lock, ms, unix_ms};
 use crate::verdict::{Asked, Failure, FailureKind, Verdict};
 
 /// Longer timeouts make no sense, and the clock cannot tell all of them.
@@ -116,7 +116,7 @@ impl Hook {
     /// Counts and gauges.
     pub fn figures(&self) -> HookFigures {
         let figures = self.record().figures.clone();
-        let cache_bytes = self.shared.cache().bytes();
+        let cache_bytes = self.shared.cache_bytes();
         let state = self.lock();
         HookFigures {
             in_flight: state.limiter.in_flight(),
@@ -134,11 +134,11 @@ impl Hook {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn record(&self) -> MutexGuard<'_, Record> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.record)
     }
 
     fn now_ms(&self) -> u64 {
@@ -158,9 +158,10 @@ impl Hook {
     }
 
     fn cached(&self, equal: &Equal, now: SystemTime) -> Option<Verdict> {
-        let hit = self.shared.cache().find(equal.key, equal.client, unix_ms(now))?;
+        let hit = self.shared.cache(&equal.key).find(equal.key, equal.client, unix_ms(now))?;
         match hit {
             Hit::Refused(refusal) => Some(Verdict::Refused(refusal)),
+            Hit::Granted(granted) if self.shared.voids().is_void(&granted) => None,
             Hit::Granted(granted) => {
                 answer(&granted).map(|answer| Verdict::Allowed(Arc::new(answer)))
             }
@@ -170,8 +171,9 @@ impl Hook {
     /// The verdict about a question without an answer: an expired grant counts.
     fn fail(&self, pending: &Pending, kind: FailureKind) -> Verdict {
         let now_ms = unix_ms(SystemTime::now());
-        let stale = pending.equal.as_ref();
-        let stale = stale.and_then(|equal| self.shared.cache().find_stale(equal.key, now_ms));
+        let key = pending.equal.as_ref().map(|equal| equal.key);
+        let stale = key.and_then(|key| self.shared.cache(&key).find_stale(key, now_ms));
+        let stale = stale.filter(|granted| !self.shared.voids().is_void(granted));
         if let Some(answer) = stale.and_then(|granted| stale_answer(&granted, now_ms)) {
             self.record().of(pending.question.kind).stale += 1;
             return Verdict::Allowed(Arc::new(answer));

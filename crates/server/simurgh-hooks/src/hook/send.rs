@@ -174,7 +174,7 @@ impl Hook {
                 if let (Some(equal), Some(max)) = (&pending.equal, self.config.cache_max) {
                     let time = max.min(Duration::from_secs(cache_for));
                     let until_ms = unix_ms(SystemTime::now() + time);
-                    let mut cache = self.shared.cache();
+                    let mut cache = self.shared.cache(&equal.key);
                     cache.refuse(equal.key, equal.client, Arc::clone(&refusal), until_ms);
                 }
                 Some(Verdict::Refused(refusal))
@@ -206,7 +206,9 @@ impl Hook {
             fresh_until_ms,
             stale_until_ms: fresh_until_ms.saturating_add(lasting(grant.stale_for)),
         };
-        self.shared.cache().grant(equal.key, equal.client, granted);
+        if self.shared.voids().admits(&granted) {
+            self.shared.cache(&equal.key).grant(equal.key, equal.client, granted);
+        }
     }
 
     fn compare_clocks(&self, response: &Response, now: SystemTime) {
