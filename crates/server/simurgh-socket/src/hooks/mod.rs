@@ -85,7 +85,9 @@ impl HookSet {
     pub fn void(&self, user: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         if let Some(started) = self.started.get() {
-            started.void(Some(user), u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+            // A grant of this millisecond may be older than this call.
+            let before_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+            started.void(Some(user), before_ms);
         }
     }
 
