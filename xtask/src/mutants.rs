@@ -27,8 +27,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let tool = provide::cargo_tool(&TOOL)?;
     // Without it only the default member of the workspace would be changed.
-    let mut arguments =
-        vec!["mutants", "--workspace", "--output", "target/mutants", "--jobs", "2"];
+    let mut arguments = vec!["mutants", "--workspace", "--output", "target/mutants", "--jobs", "2"];
     arguments.extend(JUDGES.into_iter().flat_map(|judge| ["--test-package", judge]));
     arguments.extend(options.arguments.iter().map(String::as_str));
     let done = Task::new(&tool.display().to_string(), &arguments, RUN_MINUTES).run();

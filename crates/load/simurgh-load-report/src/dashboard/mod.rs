@@ -45,7 +45,7 @@ const PORTS_TRIED: u16 = 100;
 const PAGES_MAX: usize = 32;
 
 /// How long open pages have to read the last event.
-const END_TIME_MAX: Duration = Duration::from_secs(2);
+const END_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The inputs of a dashboard.
 pub struct Options {

@@ -260,18 +260,16 @@ pub fn user_socket(
     specs: &[ChannelSpec],
     defaults: Defaults,
 ) -> Result<UserSocket, Vec<Mistake>> {
+    #[cfg(feature = "token")]
+    rules::none_needs_tokens(specs)?;
     let specs = complete(specs);
     let compiled = check::compile(&specs, defaults, &[])?;
-    none_needs_identity(&specs, &compiled)?;
+    none_needs_identity(&compiled)?;
     Ok(user_socket_of(path, &specs, defaults, compiled))
 }
 
 /// No client has claims without tokens and without a hook for connects.
-fn none_needs_identity(specs: &[ChannelSpec], compiled: &[Compiled]) -> Result<(), Vec<Mistake>> {
-    #[cfg(feature = "token")]
-    rules::none_needs_tokens(specs)?;
-    #[cfg(not(feature = "token"))]
-    let _ = specs;
+fn none_needs_identity(compiled: &[Compiled]) -> Result<(), Vec<Mistake>> {
     let needing = compiled.iter().enumerate().filter(|(_, compiled)| match compiled {
         Compiled::Declared(declared) => declared.templates().any(Template::needs_token),
         Compiled::Supabase(_) => false,
@@ -364,12 +362,17 @@ pub fn user_socket_with_hooks(
     tokens: Option<crate::token::TokenPolicy>,
     hooks: Arc<crate::hooks::HookSet>,
 ) -> Result<UserSocket, Vec<Mistake>> {
+    let has_users = tokens.is_some() || hooks.asks_connect();
+    if !has_users {
+        rules::none_needs_tokens(specs)?;
+    }
     let specs = complete(specs);
     let mut compiled = check::compile(&specs, defaults, &hooks.names())?;
-    match &tokens {
-        Some(policy) => verify_by(policy, &mut compiled),
-        None if !hooks.asks_connect() => none_needs_identity(&specs, &compiled)?,
-        None => {}
+    if !has_users {
+        none_needs_identity(&compiled)?;
+    }
+    if let Some(policy) = &tokens {
+        verify_by(policy, &mut compiled);
     }
     Ok(user_socket_of(path, &specs, defaults, compiled).hooks(hooks, tokens))
 }

@@ -13,8 +13,14 @@ use super::table::Value;
 const PREFIX: &str = "SIMURGH_";
 const OF_FILE: &str = "_file";
 /// Variables of other commands, and of builds.
-const OTHERS: [&str; 4] =
-    ["SIMURGH_COMMIT", "SIMURGH_LOAD_TOKEN", "SIMURGH_NATS_SERVER", "SIMURGH_TOKEN_KEY"];
+const OTHERS: [&str; 6] = [
+    "SIMURGH_BUILD_COMMIT",
+    "SIMURGH_BUILD_DATE",
+    "SIMURGH_COMMIT",
+    "SIMURGH_LOAD_TOKEN",
+    "SIMURGH_NATS_SERVER",
+    "SIMURGH_TOKEN_KEY",
+];
 
 /// The lists of tables that have names.
 const LISTS: [&str; 2] = ["api", "hook"];

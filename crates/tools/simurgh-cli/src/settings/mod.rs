@@ -406,7 +406,7 @@ mod tests {
             (hook("timeout = { answer = \"9s\" }"), "total must not be less than answer"),
             (hook("load = { concurrency = 0 }"), "concurrency must be \"auto\", or 1 to 4096"),
             (hook("forward = { headers = [\"Host\"] }"), "\"Host\" is set by the server itself"),
-            (hook("cache = 5"), "cache: no such key; did you mean cache_max?"),
+            (hook("cache_mx = 5"), "cache_mx: no such key; did you mean cache_max?"),
             (hook("tls_cert = \"no/such\""), "cannot read no/such"),
             (hook("name = 5"), "not TOML"),
             (

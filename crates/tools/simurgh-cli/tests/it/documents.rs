@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
-use crate::support::{Server, directory, run, run_with_envs};
+use crate::support::{Server, directory, run, run_with_envs, simurgh};
 
 /// RFC 8032 §7.1, TEST 1.
 const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----\n\
@@ -57,6 +57,16 @@ fn with_keys(name: &str, text: &str) -> TempDir {
     directory(&[&[(name, text), ("public.pem", PUBLIC_KEY)][..], &secrets].concat())
 }
 
+/// The variables of the environment that a file names. Others would be no keys.
+fn envs(text: &str) -> Vec<(&'static str, &'static str)> {
+    let all = [
+        ("NATS_PASSWORD", SECRET),
+        ("SIMURGH_SECRET", SECRET),
+        ("HOOK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+    ];
+    all.into_iter().filter(|(name, _)| text.contains(name)).collect()
+}
+
 #[test]
 fn flags_in_documents_exist() {
     let none = directory(&[]);
@@ -87,10 +97,21 @@ fn flags_in_documents_exist() {
     assert!(checked > 20, "{checked} flags: the documents are read wrongly");
 }
 
-/// The words that name a command: `load` and `token` have further ones.
+/// The words that name a command: `load`, `token` and `hook` have further ones.
 fn command_of<'a>(words: &[&'a str]) -> Vec<&'a str> {
-    const FURTHER: &[&str] =
-        &["init", "check", "convert", "http", "agent", "resume", "reference", "sign", "inspect"];
+    const FURTHER: &[&str] = &[
+        "init",
+        "check",
+        "convert",
+        "http",
+        "agent",
+        "resume",
+        "reference",
+        "sign",
+        "inspect",
+        "try",
+        "secret",
+    ];
     let is_command = |at: usize, word: &str| at == 0 || (at == 1 && FURTHER.contains(&word));
     words.iter().enumerate().take_while(|(at, it)| is_command(*at, it)).map(|(_, it)| *it).collect()
 }
@@ -111,8 +132,7 @@ fn settings_in_documents_are_valid() {
     assert!(settings.len() > 10, "{} blocks: the documents are read wrongly", settings.len());
     for Block { document, text, .. } in settings {
         let dir = with_keys("simurgh.toml", &text);
-        let envs = ["NATS_PASSWORD", "SIMURGH_SECRET"].map(|name| (name, SECRET));
-        let ran = run_with_envs(dir.path(), &["config", "--check", "simurgh.toml"], &envs);
+        let ran = run_with_envs(dir.path(), &["config", "--check", "simurgh.toml"], &envs(&text));
         assert!(ran.status.success(), "{document}:\n{text}\n{}", ran.stderr);
     }
 }
@@ -123,7 +143,8 @@ fn settings_in_documents_start_a_server() {
     // A cluster needs its broker.
     for Block { document, text, .. } in settings.filter(|it| !it.text.contains("[cluster]")) {
         let dir = with_keys("simurgh.toml", &text);
-        let server = Server::start_in(dir, &["--listen", "127.0.0.1:0"], 1);
+        let listen = ["--listen", "127.0.0.1:0"];
+        let server = Server::start_with_env(&simurgh(), dir, &listen, 1, &envs(&text));
         assert_eq!(server.addresses.len(), 1, "{document}");
     }
 }

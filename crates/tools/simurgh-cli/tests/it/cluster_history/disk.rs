@@ -106,7 +106,9 @@ fn is_full(full: &Full<'_>) {
         let body: Value = serde_json::from_str(&body).unwrap();
         // One that is not confirmed is under way.
         let taken = usize::from(status == 504);
-        assert_eq!((status, body), (full.answers.1, json!({"error": full.words, "taken": taken})));
+        let code = if status == 504 { "unconfirmed" } else { "unavailable" };
+        let expected = json!({"error": full.words, "code": code, "taken": taken});
+        assert_eq!((status, body), (full.answers.1, expected));
         assert_eq!(head.contains("\r\nretry-after: "), status == 503, "{head}");
     });
     small.grows();

@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -97,14 +98,21 @@ fn run_with(command: Command) -> Ran {
 #[track_caller]
 fn run_within(mut command: Command, within: Duration) -> Ran {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    // No such command writes more than the 64 KiB of a pipe.
+    // A pipe holds only 64 KiB.
+    let (out, err) = (text_of(child.stdout.take().unwrap()), text_of(child.stderr.take().unwrap()));
     let status = wait(&mut child, within);
-    let (mut out, mut err) = (String::new(), String::new());
-    stdout.read_to_string(&mut out).unwrap();
-    stderr.read_to_string(&mut err).unwrap();
+    let (out, err) = (out.join().unwrap(), err.join().unwrap());
     let Some(status) = status else { panic!("it goes on running\n{out}\n{err}") };
     Ran { status, stdout: out, stderr: err }
+}
+
+/// Reads a pipe to its end, on a thread.
+fn text_of(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).unwrap();
+        text
+    })
 }
 
 /// Kills the process after a timeout.
