@@ -264,6 +264,45 @@ test("cached answers admit a reconnect without a question, and refusals are cach
     assert.equal(app.of("connect").length, 3, "the grant is void");
   });
 
+test("cached answers are of one forwarded identity, one tenant, and any trace", async (t) => {
+  const app = await Application.start(t);
+  app.answers.connect = ({ headers }) => (headers["x-forwarded-user"]
+    ? { user: headers["x-forwarded-user"], cache_for: 60 } : [401, {}]);
+  app.answers.join = ({ headers }) => (headers["x-tenant"] === "acme"
+    ? { cache_for: 60, reply: { secret: "acme" } } : [403, { reason: "other tenant" }]);
+  const server = await startAsking(t, app, ROOMS, { hook: CONNECT });
+  const as = (user, tenant) => ({ "x-forwarded-user": user, "x-tenant": tenant });
+  const ann = await browser(t, server, as("ann", "acme"), { params: { traceparent: "00-1-1-01" } });
+  assert.deepEqual((await ann.join("rooms:a")).response, { secret: "acme" });
+  await browser(t, server, as("ann", "acme"), { params: { traceparent: "00-2-2-01" } });
+  assert.equal(app.of("connect").length, 1, "a trace is no part of the key");
+  const bob = await browser(t, server, as("bob", "acme"));
+  await bob.join("rooms:a");
+  assert.deepEqual(app.of("join").map(({ user }) => user), ["ann", "bob"]);
+  assert.equal((await refusal(server, { "x-tenant": "acme" })).status, 403);
+  const other = await browser(t, server, as("ann", "evil"));
+  assert.deepEqual(await refused(other.join("rooms:a")), { reason: "other tenant" });
+});
+
+test("member that may publish nothing asks nothing", async (t) => {
+  const app = await Application.start(t);
+  app.answers.connect = signedIn;
+  app.answers.join = () => ({ publish: false });
+  const quiet = `
+[[channel]]
+topic = "quiet:*"
+join_hook = "app"
+[[channel.event]]
+name = "count"
+hook = "app"
+`;
+  const server = await startAsking(t, app, quiet, { hook: CONNECT });
+  const ann = await browser(t, server, ANN);
+  const { channel } = await ann.join("quiet:a");
+  assert.deepEqual(await refused(answer(channel.push("count", {}))), { reason: "unauthorized" });
+  assert.equal(app.of("message").length, 0);
+});
+
 test("application that is down: unavailable, or as if it were not asked, and back by itself",
   async (t) => {
     const app = await Application.start(t);

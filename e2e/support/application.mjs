@@ -61,7 +61,7 @@ export async function startAsking(t, application, channels, { hook = "", top = "
 [[hook]]
 name = "app"
 url = "${application.url}"
-forward = { cookies = ["session"], headers = ["x-tenant"] }
+forward = { cookies = ["session"], headers = ["x-tenant", "x-forwarded-user"] }
 ${hook}
 ${channels}`);
   const server = await startProcess("serve", { args: ["--config", file], env });

@@ -203,8 +203,13 @@ impl Voids {
     }
 
     pub(crate) fn is_void(&self, granted: &Granted) -> bool {
-        let of_user = granted.user.as_ref().and_then(|user| self.before_ms.get(user));
-        granted.asked_ms < of_user.copied().unwrap_or_default().max(self.all_before_ms)
+        self.has_ended(granted.user.as_deref(), granted.asked_ms)
+    }
+
+    /// Whether the answer to a question about this user, asked then, is void.
+    pub(crate) fn has_ended(&self, user: Option<&str>, asked_ms: u64) -> bool {
+        let of_user = user.and_then(|user| self.before_ms.get(user));
+        asked_ms < of_user.copied().unwrap_or_default().max(self.all_before_ms)
     }
 }
 

@@ -108,6 +108,10 @@ impl Caller {
     pub(crate) fn may_use(self, config: &Config, topic: &str) -> bool {
         self.token(config).is_none_or(|token| token.may_use(topic))
     }
+
+    pub(crate) fn may_use_all(self, config: &Config, prefix: &str) -> bool {
+        self.token(config).is_none_or(|token| token.may_use_all(prefix))
+    }
 }
 
 /// The values of all headers of a name, in order.

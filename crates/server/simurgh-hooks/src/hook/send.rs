@@ -163,6 +163,7 @@ impl Hook {
     fn decide(&self, pending: &Pending, outcome: Outcome, body: &[u8]) -> Option<Verdict> {
         let kind = pending.question.kind;
         match outcome {
+            Outcome::Allowed(grant) if self.is_void(pending, &grant) => None,
             Outcome::Allowed(grant) => {
                 self.record().of(kind).allowed += 1;
                 self.keep(pending, &grant, body);
@@ -181,6 +182,12 @@ impl Hook {
             }
             Outcome::Failed { .. } => None,
         }
+    }
+
+    /// Whether its user was disconnected while the question was in flight: the client asks again.
+    fn is_void(&self, pending: &Pending, grant: &Grant) -> bool {
+        let Answer::Connect(answer) = &grant.answer else { return false };
+        self.shared.voids().has_ended(answer.user.as_deref(), unix_ms(pending.asked))
     }
 
     /// Caches a grant, if it says so.

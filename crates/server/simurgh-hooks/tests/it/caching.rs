@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use simurgh_hooks::{Asked, CacheInputs, FailureKind, Hook, Kind, Question};
+use simurgh_hooks::{Asked, CacheInputs, FailureKind, Hook, Kind, Question, Verdict};
 
 use crate::support::app::{App, Reply, ok, status};
 use crate::support::{
@@ -99,14 +99,14 @@ async fn void_grants_of_a_user_are_asked_again() {
 }
 
 #[tokio::test]
-async fn answer_to_a_question_from_before_a_revocation_is_not_cached() {
+async fn answer_to_a_question_from_before_a_revocation_lets_nobody_in() {
     let app = App::new(|_, _| Reply::Held(ok(r#"{"user":"1","cache_for":60}"#)));
     let (hooks, hook) = start(app.listen().await);
     let asked = hook.ask(cacheable(Kind::Connect, "a"));
     until(|| app.asked() == 1).await;
     hooks.void(Some("1"), now_ms() + 1);
     app.release();
-    connected(&verdict(asked).await);
+    assert!(matches!(verdict(asked).await, Verdict::Failed(_)));
     assert!(!is_cached(&hook, cacheable(Kind::Connect, "a")));
 }
 

@@ -82,4 +82,13 @@ impl ApiToken {
     pub fn may_use(&self, topic: &str) -> bool {
         self.topics.is_empty() || self.topics.iter().any(|pattern| pattern.matches(topic))
     }
+
+    /// Whether it may use all topics that begin so.
+    pub fn may_use_all(&self, prefix: &str) -> bool {
+        let covers = |pattern: &Pattern| match pattern {
+            Pattern::Prefix(own) => prefix.starts_with(&**own),
+            Pattern::Literal(_) => false,
+        };
+        self.topics.is_empty() || self.topics.iter().any(covers)
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
 use simurgh_channel::{Broadcast, Outcome, Reply};
 use simurgh_hooks::{Answer, Asked, MessageAnswer, Verdict};
 use simurgh_proto::message::{Payload, events};
@@ -11,6 +12,9 @@ use super::member::{Declared, Kept, Refusal};
 use super::template::Identity;
 use crate::asynchronous::{Channel, Context, Reject};
 use crate::hooks::{Asking, UNANSWERED, unavailable};
+
+/// The largest payload of a question, bytes: many may wait for their answers.
+const ASKED_BYTES_MAX: usize = 256 << 10;
 
 /// A member of such a channel. Messages behind one that waits for an answer wait in order, within
 /// the bounds of asynchronous channels.
@@ -39,6 +43,10 @@ impl Channel for AskingMember {
         // A payload of another shape needs no question.
         if let Some(refusal) = self.declared.misfit(event, &payload) {
             return Ok(Outcome::error(refusal.response()));
+        }
+        if payload.len() > ASKED_BYTES_MAX {
+            let response = json!({"reason": "payload_too_large", "limit": ASKED_BYTES_MAX});
+            return Ok(Outcome::error(response));
         }
         let (about, assigns) = ((ctx.topic(), event), self.kept.assigns.as_ref());
         let question = socket.about_message(hook, ctx.socket_id(), about, &payload, assigns);

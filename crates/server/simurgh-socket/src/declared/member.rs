@@ -335,7 +335,7 @@ impl Declared {
         outcome
     }
 
-    /// Whether a member may send an event. An event without a broadcast is always allowed.
+    /// Whether a member may send an event. An event without broadcast and hook is always allowed.
     pub(super) fn may_publish(
         &self,
         topic: &str,
@@ -345,7 +345,8 @@ impl Declared {
     ) -> bool {
         #[cfg(not(feature = "token"))]
         let _ = (topic, who);
-        if !self.event(event).is_some_and(|event| event.reach != Reach::None) {
+        let publishes = |event: &Event| event.reach != Reach::None || event.hook.is_some();
+        if !self.event(event).is_some_and(publishes) {
             return true;
         }
         #[cfg(feature = "token")]

@@ -134,19 +134,20 @@ fn refuse(refusal: &Refusal) -> Connect {
 }
 
 fn question(hook: usize, info: &ConnectInfo<'_>, client: &Client) -> Question {
-    let mut params = info.params();
-    let vsn = params.as_object_mut().and_then(|params| params.remove("vsn"));
+    let params = info.params();
+    // The answer does not depend on these, and a trace is new in each connect.
+    let mut asked = params.clone();
+    if let Some(asked) = asked.as_object_mut() {
+        asked.retain(|name, _| name != "vsn" && name != "traceparent");
+    }
     let origin = info.request.header("origin").and_then(|value| std::str::from_utf8(value).ok());
     let token = info.auth_token.filter(|token| token.len() <= TOKEN_BYTES_MAX);
     let path = info.request.path();
     let forwarded: Headers = client.forwarded.get(hook).cloned().unwrap_or_default();
     let key = [path, origin.unwrap_or_default(), token.unwrap_or_default()];
     let mut key: Vec<Vec<u8>> = key.into_iter().map(|part| part.as_bytes().to_vec()).collect();
-    key.push(params.to_string().into_bytes());
+    key.push(asked.to_string().into_bytes());
     key.push(cache_key(&forwarded));
-    if let (Some(vsn), Some(params)) = (vsn, params.as_object_mut()) {
-        params.insert("vsn".to_owned(), vsn);
-    }
     let data = Data {
         connection: client.connection.as_deref(),
         ip: client.ip,

@@ -33,9 +33,18 @@ const OWN: [&str; 10] = [
 ];
 const OWN_PREFIXES: [&str; 3] = ["content-", "webhook-", "sec-websocket-"];
 /// Headers that differ between two connects of one browser, so they are no part of a cached
-/// answer's key.
-const VARYING: [&str; 3] = ["user-agent", "x-real-ip", "x-request-id"];
-const VARYING_PREFIX: &str = "x-forwarded-";
+/// answer's key. Others that begin with `x-forwarded-` may be an identity, such as
+/// `x-forwarded-user`.
+const VARYING: [&str; 8] = [
+    "user-agent",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-forwarded-server",
+    "x-real-ip",
+    "x-request-id",
+];
 
 /// The cookies and headers of an upgrade that a hook receives, by name: all others stay here.
 #[derive(Debug, Clone, Default)]
@@ -124,9 +133,8 @@ impl Forward {
 
 /// The part of forwarded headers on which a cached answer depends.
 pub(super) fn cache_key(headers: &Headers) -> Vec<u8> {
-    let varies = |name: &str| VARYING.contains(&name) || name.starts_with(VARYING_PREFIX);
     let mut key = Vec::new();
-    for (name, value) in headers.iter().filter(|(name, _)| !varies(name.as_str())) {
+    for (name, value) in headers.iter().filter(|(name, _)| !VARYING.contains(&name.as_str())) {
         key.extend_from_slice(name.as_str().as_bytes());
         key.push(b'\n');
         key.extend_from_slice(value.as_bytes());
@@ -222,9 +230,12 @@ impl Asking<'_> {
         params: &str,
     ) -> Question {
         let data = self.data(id, Subject::Join { topic });
+        let question = self.question(Kind::Join, hook, data.text_with("params", params));
         let cache = data.user.map(|user| CacheInputs {
             key: vec![
                 user.as_bytes().to_vec(),
+                id.unwrap_or_default().as_bytes().to_vec(),
+                cache_key(&question.forwarded),
                 data.claims.and_then(|claims| serde_json::to_vec(claims).ok()).unwrap_or_default(),
                 topic.as_bytes().to_vec(),
                 without_position(params),
@@ -232,7 +243,7 @@ impl Asking<'_> {
             user: Some(user.to_owned()),
             client: self.client.ip,
         });
-        Question { cache, ..self.question(Kind::Join, hook, data.text_with("params", params)) }
+        Question { cache, ..question }
     }
 
     /// A question about a message.
@@ -327,6 +338,9 @@ mod tests {
         let other = headers(&[("cookie", "a=1"), ("user-agent", "y"), ("x-real-ip", "2.2.2.2")]);
         assert_eq!(cache_key(&one), cache_key(&other));
         assert_ne!(cache_key(&one), cache_key(&headers(&[("cookie", "a=2")])));
-        assert_ne!(cache_key(&one), cache_key(&headers(&[("cookie", "a=1"), ("x-tenant", "a")])));
+        for name in ["x-tenant", "x-forwarded-user", "x-forwarded-email", "authorization"] {
+            let other = headers(&[("cookie", "a=1"), (name, "a")]);
+            assert_ne!(cache_key(&one), cache_key(&other), "{name}");
+        }
     }
 }

@@ -89,6 +89,8 @@ pub(super) async fn topics(
     let Query(TopicsQuery { prefix, after, limit }) =
         query.map_err(|_| ApiError::wrong(expected))?;
     let limit = to_limit(limit.as_deref())?;
+    // The name of the next page may be one that the token may not know.
+    caller.check_topic_prefix(&prefix)?;
     let (found, missing) = ask(&caller, Question::Topics { prefix, after, limit }).await?;
     let next = found.next().map(str::to_owned);
     let usable = found.topics.into_iter().filter(|it| caller.check_topic(&it.0).is_ok());
@@ -153,7 +155,10 @@ pub(super) async fn connections(
     let limit = to_limit(limit.as_deref())?;
     let (found, missing) = ask(&caller, Question::Connections { of, after, limit }).await?;
     let next = found.next().map(str::to_owned);
-    let connections = found.connections.into_iter().map(to_row).collect();
+    let mut connections: Vec<_> = found.connections.into_iter().map(to_row).collect();
+    for row in &mut connections {
+        row.topics.retain(|topic| caller.check_topic(topic).is_ok());
+    }
     Ok(Json(Connections { connections, next, missing }).into_response())
 }
 

@@ -264,13 +264,14 @@ fn to_published(
     topic: &str,
 ) -> Result<Published, ApiError> {
     let Message { event, payload: json, id, private, allow_unserved, .. } = message;
-    let is_supabase = private.is_some() || supabase::takes(user_sockets, topic);
+    // A disconnect's topic is the id of sockets.
+    let is_disconnect = *event == events::DISCONNECT;
+    let is_supabase = private.is_some() || (!is_disconnect && supabase::takes(user_sockets, topic));
     if is_supabase && !supabase::has_topic(user_sockets, topic) {
         let error = format!("private: no Supabase channel accepts \"realtime:{topic}\"");
         return Err(ApiError::wrong(error));
     }
-    // A disconnect's topic is the id of sockets.
-    let needs_channel = !is_supabase && !allow_unserved && event != events::DISCONNECT;
+    let needs_channel = !is_supabase && !allow_unserved && !is_disconnect;
     if needs_channel && !user_sockets.iter().any(|user_socket| user_socket.has_topic(topic)) {
         let error = format!(
             "topic: no channel has {topic:?}: declare one, or add \"allow_unserved\": true"

@@ -92,6 +92,20 @@ impl Authorized {
         Err(ApiError::new(StatusCode::FORBIDDEN, "topic", error))
     }
 
+    /// Whether the caller may use all topics that begin so.
+    pub(super) fn check_topic_prefix(&self, prefix: &str) -> Result<(), ApiError> {
+        let config = &self.server.config;
+        if self.caller.may_use_all(config, prefix) {
+            return Ok(());
+        }
+        let token = self.caller.name(config);
+        let error = format!(
+            "the token {token:?} may not list all topics with the prefix {prefix:?}: add the \
+             prefix of its topics"
+        );
+        Err(ApiError::new(StatusCode::FORBIDDEN, "topic", error))
+    }
+
     /// Whether the caller has a further scope.
     pub(super) fn check_scope(&self, scope: Scope) -> Result<(), ApiError> {
         match self.caller.has(&self.server.config, scope) {

@@ -86,8 +86,17 @@ fn is_here(server: &Server, order: &Order) -> bool {
 pub(crate) async fn carry_out(server: &Server, order: Order) -> u64 {
     // The user may have no socket here, and a cached answer all the same.
     #[cfg(feature = "hooks")]
-    if let Order::Disconnect { of: SocketRef::User(user), keep_grants: false, .. } = &order {
-        crate::hooked::void(server, user);
+    match &order {
+        Order::Disconnect { of: SocketRef::User(user), keep_grants: false, .. } => {
+            crate::hooked::void(server, user);
+        }
+        Order::Disconnect { of: SocketRef::Id(id), keep_grants: false, .. } => {
+            // The id that a user has by default.
+            if let Some(user) = id.strip_prefix("user_socket:") {
+                crate::hooked::void(server, user);
+            }
+        }
+        _ => {}
     }
     let order = Arc::new(order);
     let shards = 0..server.mailboxes.len() as u16;

@@ -4,23 +4,27 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 use simurgh::api::{ApiToken, Pattern, Scope};
+use simurgh::supabase::Settings;
 use simurgh::{ChannelRoute, Endpoint, UserSocket};
 
 use crate::support::raw::ask;
 use crate::support::{metrics, start};
 
 fn server() -> Endpoint {
+    let supabase = ChannelRoute::supabase("realtime:*", Settings::default());
     let rooms = ChannelRoute::on_shard("*", crate::support::no_channel);
     let token = |name: &str, scope| ApiToken::new(name, ApiToken::hash(name.as_bytes()), [scope]);
     let orders = [Pattern::parse("orders:*").unwrap()];
-    let builder = Endpoint::builder().socket(UserSocket::new("/socket").channel(rooms));
+    let builder =
+        Endpoint::builder().socket(UserSocket::new("/socket").channel(supabase).channel(rooms));
     start(builder.configure(|config| {
         config.api_token = Some("whole".to_owned());
         config.api_tokens = vec![
             token("publisher", Scope::Publish),
             token("reader", Scope::Read),
             token("controller", Scope::Control),
-            token("orders", Scope::Publish).topics(orders),
+            token("orders", Scope::Publish).topics(orders.clone()),
+            token("order-reader", Scope::Read).topics(orders),
         ];
     }))
 }
@@ -88,6 +92,20 @@ fn token_with_patterns_may_use_only_their_topics() {
         if status == 403 {
             assert_eq!(answer["code"], "topic");
         }
+    }
+}
+
+/// The name of the next page would be one that the token may not know.
+#[test]
+fn token_with_patterns_lists_only_topics_of_a_prefix_that_it_covers() {
+    let server = server();
+    let address = server.addresses()[0];
+    for (query, status) in
+        [("", 403), ("?prefix=order", 403), ("?prefix=orders:", 200), ("?prefix=orders:7", 200)]
+    {
+        let line = format!("GET /api/topics{query}");
+        let (found, answer) = request(address, &line, "order-reader", &json!({}));
+        assert_eq!(found, status, "{query}: {answer}");
     }
 }
 

@@ -160,9 +160,14 @@ fn member<'t, 'i>(
 
 /// A value as TOML, else as a text; all its parts at one position.
 fn value<'i>(text: &'i str, place: &Range<usize>) -> Value<'i> {
-    match DeValue::parse(text) {
-        Ok(value) => placed(value.into_inner(), place),
-        Err(_) => Spanned::new(place.clone(), DeValue::String(text.into())),
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    match DeValue::parse(text).map(Spanned::into_inner) {
+        // Other forms of numbers and times are more often texts, such as tokens and versions.
+        Ok(DeValue::Integer(number)) if is_plain => placed(DeValue::Integer(number), place),
+        Ok(DeValue::Integer(_) | DeValue::Float(_) | DeValue::Datetime(_)) | Err(_) => {
+            Spanned::new(place.clone(), DeValue::String(text.into()))
+        }
+        Ok(value) => placed(value, place),
     }
 }
 

@@ -509,6 +509,15 @@ mod tests {
     }
 
     #[test]
+    fn texts_of_the_environment_that_look_like_numbers_stay_as_they_are() {
+        for token in ["1_2345678901234567", "6.5000", "0x12", "2026-11-28", "007", "12345"] {
+            let file = below(&[("API_TOKEN", token)], "");
+            assert_eq!(file.settings.api_token.as_deref(), Some(token));
+            assert_eq!(file.complaints(), [""; 0]);
+        }
+    }
+
+    #[test]
     fn mistakes_in_the_environment_name_their_variable() {
         let variables = [
             ("SHARD", "3"),
