@@ -109,6 +109,7 @@ mod tests {
             ("history", "history", 6, 3),
             ("history --only drops", "history", 1, 3),
             ("cluster", "cluster", 11, 3),
+            ("hooks --only waiting", "hooks", 1, 5),
             ("load --short --only connect,stall", "load", 2, 1),
             ("page", "page", 1, 7),
             ("http-load --seconds 2", "http-load", 1, 7),

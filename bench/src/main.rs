@@ -24,6 +24,7 @@ mod cluster;
 mod driver;
 mod fairness;
 mod history;
+mod hooks;
 mod http;
 mod load;
 mod presence;
@@ -48,13 +49,14 @@ fn main() -> ExitCode {
 }
 
 /// The suites, each a command.
-const SUITES: [&Suite; 12] = [
+const SUITES: [&Suite; 13] = [
     &server::SUITE,
     &fairness::SUITE,
     &attacks::SUITE,
     &presence::SUITE,
     &history::SUITE,
     &cluster::SUITE,
+    &hooks::SUITE,
     &load::SUITE,
     &http::load::SUITE,
     &http::page::SUITE,

@@ -3,14 +3,15 @@
 use simurgh_bench_kit::rounds::table::{rows, text};
 use simurgh_bench_kit::rounds::{Options, Sample, Suite};
 
-use crate::{attacks, cluster, fairness, history, http, presence};
+use crate::{attacks, cluster, fairness, history, hooks, http, presence};
 
-const SUITES: [&Suite; 7] = [
+const SUITES: [&Suite; 8] = [
     &attacks::SUITE,
     &fairness::SUITE,
     &presence::SUITE,
     &history::SUITE,
     &cluster::SUITE,
+    &hooks::SUITE,
     &http::page::SUITE,
     &http::load::SUITE,
 ];

@@ -90,6 +90,15 @@ impl Target {
         self
     }
 
+    /// Lets pages of these origins connect, in place of all: a hook that gets cookies needs that.
+    pub fn for_origins(mut self, origins: &str) -> Self {
+        let flag = self.arguments.iter().position(|word| word == "--check-origin");
+        if let Some(value) = flag.and_then(|flag| self.arguments.get_mut(flag + 1)) {
+            *value = origins.into();
+        }
+        self
+    }
+
     /// Limits the address space to this many bytes, as `prlimit --as` does.
     pub fn within(mut self, address_space: u64) -> Self {
         self.address_space = Some(address_space);

@@ -20,13 +20,14 @@ const MINUTES_MAX: u64 = 120;
 const PACKAGE: &str = "simurgh-bench";
 
 /// The suites of `--all`, and the command of each; those that are likely to be interrupted last.
-const SUITES: [(&str, &str); 11] = [
+const SUITES: [(&str, &str); 12] = [
     ("server", "run"),
     ("fairness", "fairness"),
     ("attacks", "attacks"),
     ("presence", "presence"),
     ("history", "history"),
     ("cluster", "cluster"),
+    ("hooks", "hooks"),
     ("timing", "timing"),
     ("driver", "driver"),
     ("page", "page"),
@@ -66,7 +67,7 @@ struct AllOptions {
     #[arg(long)]
     short: bool,
     /// These suites only (several with commas): instructions, server, fairness, attacks, presence,
-    /// history, cluster, timing, driver, page, load, road.
+    /// history, cluster, hooks, timing, driver, page, load, road.
     #[arg(long, value_delimiter = ',', value_name = "SUITE", hide_possible_values = true,
           value_parser = PossibleValuesParser::new(suites()))]
     only: Vec<String>,

@@ -93,8 +93,13 @@ pub fn user(index: usize) -> String {
 impl Clients {
     /// No clients yet.
     pub fn new(server: SocketAddrV4) -> Result<Self> {
-        let path = "/socket/websocket?vsn=2.0.0";
-        let request = frames::upgrade_request(path, &server.to_string(), "");
+        Self::with_headers(server, |_| String::new())
+    }
+
+    /// The same with header lines of each client's upgrade, each with CRLF.
+    pub fn with_headers(server: SocketAddrV4, lines: fn(usize) -> String) -> Result<Self> {
+        let (path, host) = ("/socket/websocket?vsn=2.0.0", server.to_string());
+        let request = Box::new(move |index| frames::upgrade_request(path, &host, &lines(index)));
         Ok(Self {
             connections: Connections::new(server, request, Counter::default())?,
             params: Box::new(|index| format!("{{\"user\":\"{}\"}}", user(index))),

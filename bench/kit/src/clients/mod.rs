@@ -54,10 +54,13 @@ struct Connection {
     partial: Vec<u8>,
 }
 
+/// Makes the upgrade request of each connection.
+type Request = Box<dyn Fn(usize) -> Vec<u8>>;
+
 struct Connections<R> {
     epoll: OwnedFd,
     server: SocketAddrV4,
-    request: Vec<u8>,
+    request: Request,
     connections: Vec<Connection>,
     events: Vec<epoll::Event>,
     buf: Vec<u8>,
@@ -66,7 +69,7 @@ struct Connections<R> {
 }
 
 impl<R: Receiver> Connections<R> {
-    fn new(server: SocketAddrV4, request: Vec<u8>, receiver: R) -> Result<Self> {
+    fn new(server: SocketAddrV4, request: Request, receiver: R) -> Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             server,
@@ -132,7 +135,7 @@ impl<R: Receiver> Connections<R> {
                     bail!("connection {index} failed: {error}");
                 }
                 connection.phase = Phase::Upgrading;
-                net::send_all(socket, &self.request)?;
+                net::send_all(socket, &(self.request)(index))?;
             }
             let error = match rustix::io::read(socket, &mut *buf) {
                 Ok(0) => None,

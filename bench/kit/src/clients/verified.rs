@@ -87,7 +87,8 @@ impl VerifiedClients {
             next: 0,
             progress: Arc::default(),
         };
-        Ok(Self { connections: Connections::new(server, script.upgrade, verifier)? })
+        let request = Box::new(move |_: usize| script.upgrade.clone());
+        Ok(Self { connections: Connections::new(server, request, verifier)? })
     }
 
     fn verifier(&self) -> &Verifier {
