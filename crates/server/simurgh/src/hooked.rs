@@ -44,6 +44,9 @@ pub(crate) fn degraded(server: &Server) -> Vec<String> {
     failing.map(|hook| hook.name().to_owned()).collect()
 }
 
+/// The name of a hook, and its figures.
+type Read<'h> = (&'h str, HookFigures);
+
 type Count = fn(&QuestionFigures) -> u64;
 
 const OUTCOMES: [(&str, Count); 7] = [
@@ -59,7 +62,9 @@ const RESULTS: [(&str, Count); 2] = [("hit", |it| it.cache_hits), ("miss", |it| 
 
 /// Writes the metrics of all hooks.
 pub(crate) fn render(out: &mut String, server: &Server) {
-    let hooks = hooks(server);
+    // Read once, so that all metrics of a hook are of one moment.
+    let hooks: Vec<Read<'_>> =
+        hooks(server).into_iter().map(|hook| (hook.name(), hook.figures())).collect();
     if hooks.is_empty() {
         return;
     }
@@ -70,16 +75,16 @@ pub(crate) fn render(out: &mut String, server: &Server) {
     seconds(out, &hooks);
     for Gauge { name, kind, help, read } in GAUGES {
         family(out, name, kind, help);
-        for hook in &hooks {
-            sample(out, name, &format!("hook=\"{}\"", hook.name()), read(&hook.figures()));
+        for (hook, figures) in &hooks {
+            sample(out, name, &format!("hook=\"{hook}\""), read(figures));
         }
     }
     let name = "simurgh_hook_breaker";
     family(out, name, "gauge", "State of the breaker: 1 for the one that it is in.");
-    for hook in &hooks {
+    for (hook, figures) in &hooks {
         for (state, word) in STATES {
-            let labels = format!("hook=\"{}\",state=\"{word}\"", hook.name());
-            sample(out, name, &labels, u8::from(hook.state() == state));
+            let labels = format!("hook=\"{hook}\",state=\"{word}\"");
+            sample(out, name, &labels, u8::from(figures.breaker == state));
         }
     }
 }
@@ -144,16 +149,15 @@ fn count(value: usize) -> i64 {
 /// Counters by hook, kind of question and one more label.
 fn counts(
     out: &mut String,
-    hooks: &[&Arc<Hook>],
+    hooks: &[Read<'_>],
     (name, label, help): (&str, &str, &str),
     values: &[(&str, Count)],
 ) {
     family(out, name, "counter", help);
-    for hook in hooks {
-        let figures = hook.figures();
+    for (hook, figures) in hooks {
         for (kind, question) in Kind::ALL.iter().zip(&figures.questions) {
             for (word, read) in values {
-                let (hook, kind) = (hook.name(), kind.word());
+                let kind = kind.word();
                 let labels = format!("hook=\"{hook}\",question=\"{kind}\",{label}=\"{word}\"");
                 sample(out, name, &labels, read(question));
             }
@@ -162,12 +166,12 @@ fn counts(
 }
 
 /// Histograms of the times from sending a question to its answer.
-fn seconds(out: &mut String, hooks: &[&Arc<Hook>]) {
+fn seconds(out: &mut String, hooks: &[Read<'_>]) {
     let name = "simurgh_hook_question_seconds";
     family(out, name, "histogram", "Time from sending a question to its answer.");
-    for hook in hooks {
-        for (kind, question) in Kind::ALL.iter().zip(&hook.figures().questions) {
-            let labels = format!("hook=\"{}\",question=\"{}\"", hook.name(), kind.word());
+    for (hook, figures) in hooks {
+        for (kind, question) in Kind::ALL.iter().zip(&figures.questions) {
+            let labels = format!("hook=\"{hook}\",question=\"{}\"", kind.word());
             let bounds = BUCKETS_US.iter().map(|us| (*us as f64 / 1e6).to_string());
             let mut total = 0;
             for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(&question.buckets) {
