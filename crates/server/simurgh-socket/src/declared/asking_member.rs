@@ -7,8 +7,7 @@ use simurgh_channel::{Broadcast, Outcome, Reply};
 use simurgh_hooks::{Answer, Asked, MessageAnswer, Verdict};
 use simurgh_proto::message::{Payload, events};
 
-use super::Reach;
-use super::member::{Declared, Kept, Refusal};
+use super::member::{Declared, Kept, Refusal, send};
 use super::template::Identity;
 use crate::asynchronous::{Channel, Context, Reject};
 use crate::hooks::{Asking, UNANSWERED, unavailable};
@@ -92,7 +91,7 @@ impl AskingMember {
         match self.declared.answer(who, ctx.topic(), event, payload) {
             Ok(answer) => {
                 if let Some((reach, payload)) = answer.broadcast {
-                    broadcast(ctx, reach, event, payload);
+                    send(ctx, reach, event, payload);
                 }
                 answer.outcome
             }
@@ -128,17 +127,9 @@ impl AskingMember {
             let own = answer.payload.as_ref();
             let payload = own.map_or(payload, |own| Payload::from_json(own.get().to_owned()));
             let own = answer.event.as_deref().filter(|name| !events::is_reserved(name));
-            broadcast(ctx, reach, own.unwrap_or(event), payload);
+            send(ctx, reach, own.unwrap_or(event), payload);
         }
         reply(answer).unwrap_or(declared.outcome)
-    }
-}
-
-fn broadcast(ctx: &mut Context, reach: Reach, event: &str, payload: Payload<'static>) {
-    match reach {
-        Reach::All => ctx.broadcast(event, payload),
-        Reach::Others => ctx.broadcast_from(event, payload),
-        Reach::None => {}
     }
 }
 

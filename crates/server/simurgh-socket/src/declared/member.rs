@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use simurgh_channel::{Broadcast, Join, Outcome, Reply, ShardChannel, ShardContext};
+use simurgh_channel::{
+    Broadcast, Context, Join, Outcome, Reply, Scope, ShardChannel, ShardContext,
+};
 use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::topic::Pattern;
 
@@ -327,10 +329,8 @@ impl Declared {
             Ok(answer) => answer,
             Err(refusal) => return Outcome::error(refusal.counted(ctx)),
         };
-        match broadcast {
-            Some((Reach::All, payload)) => ctx.broadcast(event, payload),
-            Some((Reach::Others, payload)) => ctx.broadcast_from(event, payload),
-            Some((Reach::None, _)) | None => {}
+        if let Some((reach, payload)) = broadcast {
+            send(ctx, reach, event, payload);
         }
         outcome
     }
@@ -413,6 +413,20 @@ impl Declared {
             return None;
         }
         self.events.iter().find(|event| *event.name == *name).or(self.any_event.as_ref())
+    }
+}
+
+/// Broadcasts to the receivers of an event, on a shard or away from it.
+pub(super) fn send<S: Scope>(
+    ctx: &mut Context<S>,
+    reach: Reach,
+    event: &str,
+    payload: Payload<'static>,
+) {
+    match reach {
+        Reach::All => ctx.broadcast(event, payload),
+        Reach::Others => ctx.broadcast_from(event, payload),
+        Reach::None => {}
     }
 }
 
