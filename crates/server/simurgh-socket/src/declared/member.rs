@@ -53,6 +53,7 @@ pub(super) struct Kept {
 pub(super) enum Publish {
     #[default]
     All,
+    #[cfg_attr(not(feature = "hooks"), allow(dead_code, reason = "only an answer has such a list"))]
     Only(Vec<String>),
 }
 
