@@ -36,6 +36,16 @@ fn one_message_in_each_of_many_topics_stays_below_the_limit() {
 }
 
 #[test]
+fn eviction_passes_topics_whose_messages_are_lost() {
+    let mut kept = kept(HistoryRule::default());
+    for topic in ["a", "b"] {
+        let last = store(&mut kept, topic, 8, 1);
+        kept.lose(topic, last.place);
+    }
+    assert_eq!((kept.evict(), kept.filled.len()), (2, 0));
+}
+
+#[test]
 fn million_topics_stay_below_the_limit_and_are_freed() {
     const TOPICS: u64 = 1_000_000;
     const OWN_BYTES_MAX: u64 = 16 << 20;
@@ -121,6 +131,8 @@ fn event_names_are_stored_only_while_needed() {
     sweeps(&mut kept, 1);
     assert_eq!(kept.events.len(), 5, "those of what is kept");
     assert_eq!(kept.counts().2, 5 * 104);
+    say(&mut kept, &"e".repeat(64), 1);
+    assert_eq!(kept.counts().2, 5 * 104, "its name is shared");
     let long = "e".repeat(65);
     say(&mut kept, &long, 1);
     assert_eq!(kept.counts().2, 5 * 104 + 65);
@@ -144,6 +156,18 @@ fn answer_is_stored_for_at_most_one_round() {
     // Nothing has changed since, except that it is too old.
     sweeps(&mut kept, 300_001);
     assert!(weak.upgrade().is_none(), "only the last answer could have it");
+}
+
+#[test]
+fn kept_topic_is_looked_at_once_a_round() {
+    let mut it = Node::with(scripted(standard), HistoryRule::default());
+    let topic = it.here.clone();
+    let (key, _) = it.joins(Wire::V2, &topic, "{}");
+    it.sends(key, &topic, "bcast", "{}");
+    it.advances(Duration::from_secs(5));
+    assert_eq!(it.test_shard.core.histories().kept().counts().1, 1);
+    let next = it.test_shard.core.tick(&mut it.test_shard.out);
+    assert!(matches!(next, simurgh_data::Next::After(_)), "{next:?}");
 }
 
 #[test]

@@ -267,3 +267,14 @@ fn broadcast_before_the_topic_begins_arrives_before_the_reply() {
         }
     }
 }
+
+#[test]
+fn stored_message_larger_than_its_topic_may_keep_is_counted() {
+    let rule = HistoryRule { bytes: 100, ..HistoryRule::default() };
+    let (mut it, mut engine) = (Node::on(Config::default(), talking(), rule), Engine::new());
+    let topic = it.here.clone();
+    it.joins(&mut engine, &topic, OPTED_IN);
+    it.hears_of(&mut engine, &topic, 1);
+    it.advances(Duration::from_secs(5));
+    assert_eq!(it.test_shard.core.metrics().history_too_large.value(), 1);
+}

@@ -56,6 +56,25 @@ fn clients_from_another_node_get_a_notice_when_the_topic_begins_empty() {
     }
 }
 
+/// The first is of this epoch, so the topic alone would say that it missed nothing.
+#[test]
+fn clients_of_two_epochs_get_one_notice_for_both() {
+    let (mut it, engine) = (Node::running(talking()), Engine::new());
+    let topic = it.topics()[0].clone();
+    let keys = [1_000, 999].map(|seed| {
+        let since = since(&format!("{}.0", Epoch::from_seed(seed)));
+        asks(&mut it, Wire::V2, &topic, &since)
+    });
+    it.advances(Duration::from_millis(2_100));
+    for key in keys {
+        assert_eq!(it.hears(key)[1], "simurgh:resumed unavailable");
+    }
+    it.is_told(&topic, engine.begun(0, &topic, 0));
+    for key in keys {
+        assert_eq!(it.hears(key), ["simurgh:gap unavailable"]);
+    }
+}
+
 /// Its position stays valid elsewhere, and here when the topic has begun.
 #[test]
 fn leave_before_a_topic_begins_loses_nothing() {
