@@ -159,18 +159,6 @@ fn answer_is_stored_for_at_most_one_round() {
 }
 
 #[test]
-fn kept_topic_is_looked_at_once_a_round() {
-    let mut it = Node::with(scripted(standard), HistoryRule::default());
-    let topic = it.here.clone();
-    let (key, _) = it.joins(Wire::V2, &topic, "{}");
-    it.sends(key, &topic, "bcast", "{}");
-    it.advances(Duration::from_secs(5));
-    assert_eq!(it.test_shard.core.histories().kept().counts().1, 1);
-    let next = it.test_shard.core.tick(&mut it.test_shard.out);
-    assert!(matches!(next, simurgh_data::Next::After(_)), "{next:?}");
-}
-
-#[test]
 fn removed_messages_are_counted_by_reason() {
     let rule = HistoryRule {
         count: 3,
