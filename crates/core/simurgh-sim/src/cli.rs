@@ -1,12 +1,15 @@
-//! The flags of the program, and seeds on several threads.
+//! The program: its flags, runs of seeds on several threads, and reports of those that fail.
 
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::kit::run::run_seeds;
 use clap::Parser;
 
-use crate::world::{Plan, World};
+use crate::findings::{Counts, Failure, Findings, guarded};
+use crate::locked;
+use crate::world::{Op, Plan, Simulation, World};
 
 /// Runs whole servers in one thread, from seeds, and holds what clients hear against what they
 /// were to hear.
@@ -87,4 +90,100 @@ fn seeds(options: &Options, minutes: Option<f64>) -> Seeds {
     }
     let (from, to) = options.seeds;
     Box::new(from..to)
+}
+
+/// A bound on how often a failing run is tried again, to shrink it.
+const RUNS_MAX: usize = 6_000;
+
+/// Runs operations to the end; with a log if `is_told`.
+pub(crate) fn run(plan: &Plan, ops: &[Op], is_told: bool) -> Findings {
+    let run = || {
+        let mut it = Simulation::new(plan);
+        it.findings(|it| it.log = is_told.then(Vec::new));
+        for op in ops {
+            let now_ms = it.clock_ns / 1_000_000;
+            let is_over = it.findings(|it| {
+                it.note(|| format!("{now_ms} ms: {op:?}"));
+                it.failure.is_some() || it.step as usize >= plan.steps
+            });
+            if is_over {
+                break;
+            }
+            it.run(*op);
+        }
+        it.end();
+        it.findings(std::mem::take)
+    };
+    guarded(run).unwrap_or_else(|it| Findings { failure: Some(it), ..Findings::default() })
+}
+
+/// Shrinks a run that fails by this rule: the fewest operations, of the simplest plan.
+pub(crate) fn shrink(mut plan: Plan, mut ops: Vec<Op>, rule: &str) -> (Plan, Vec<Op>) {
+    let fails =
+        |plan: &Plan, ops: &[Op]| run(plan, ops, false).failure.is_some_and(|it| it.rule == rule);
+    let mut runs_left = RUNS_MAX;
+    loop {
+        ops = fewest(ops, &mut runs_left, |ops| fails(&plan, ops));
+        let mut plans = plan.simpler().into_iter().take(runs_left);
+        runs_left = runs_left.saturating_sub(plans.len());
+        let Some(simpler) = plans.find(|plan| fails(plan, &ops)) else { return (plan, ops) };
+        plan = simpler;
+    }
+}
+
+/// Leaves out operations that a failure does not need: half of them at once, then half as many, as
+/// long as the list gets shorter. `runs_left` bounds the attempts.
+fn fewest<O: Copy>(mut ops: Vec<O>, runs_left: &mut usize, fails: impl Fn(&[O]) -> bool) -> Vec<O> {
+    let mut size = (ops.len() / 2).max(1);
+    loop {
+        let (mut at, before) = (0, ops.len());
+        while at < ops.len() && *runs_left > 0 {
+            let end = (at + size).min(ops.len());
+            let rest = [&ops[..at], &ops[end..]].concat();
+            *runs_left -= 1;
+            match fails(&rest) {
+                true => ops = rest,
+                false => at = end,
+            }
+        }
+        if *runs_left == 0 || (size == 1 && ops.len() == before) {
+            return ops;
+        }
+        size = (size / 2).max(1);
+    }
+}
+
+/// Runs seeds, each with a number of operations and a plan, as many at once as there are `jobs`;
+/// prints the counts, and the story of one that fails. Returns whether all passed.
+pub(crate) fn run_seeds(
+    jobs: usize,
+    seeds: impl Iterator<Item = (u64, usize, Plan)> + Send,
+) -> bool {
+    let seeds = Mutex::new(seeds);
+    let all = Mutex::new((0_u64, Counts::default(), None));
+    let work = || {
+        while locked(&all).2.is_none() {
+            let Some((seed, steps, plan)) = locked(&seeds).next() else { return };
+            let ops = plan.operations(steps);
+            let Findings { failure, counts, .. } = run(&plan, &ops, false);
+            let mut all = locked(&all);
+            all.0 += 1;
+            all.1.add(&counts);
+            if let Some(failure) = failure {
+                all.2.get_or_insert((seed, steps, plan, ops, failure));
+            }
+        }
+    };
+    thread::scope(|scope| (0..jobs.max(1)).for_each(|_| drop(scope.spawn(work))));
+    let (count, counts, failed) = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{count} seeds: {counts}");
+    let Some((seed, steps, plan, ops, Failure { rule, text, step })) = failed else { return true };
+    println!("FAILED: seed {seed}, step {step} of {steps}: {rule}\n  {text}");
+    println!("  cargo xtask sim{} --seed {seed} --steps {steps}", plan.flags());
+    let (plan, ops) = shrink(plan, ops, rule);
+    println!("shrunk to {} operations, of {plan:?}", ops.len());
+    let Findings { failure, log, .. } = run(&plan, &ops, true);
+    log.iter().flatten().for_each(|line| println!("  {line}"));
+    println!("{failure:?}");
+    false
 }

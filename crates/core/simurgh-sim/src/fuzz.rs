@@ -1,6 +1,6 @@
 //! Operations from the bytes of a fuzzer.
 
-use crate::kit::run::run;
+use crate::cli::run;
 use crate::world::{KINDS, Op, Plan, World};
 
 /// Bytes of one operation: its kind and its numbers.

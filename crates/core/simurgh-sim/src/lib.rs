@@ -13,12 +13,22 @@
 //! shrunk by leaving operations out, and a fuzzer may write them.
 
 mod cli;
+mod findings;
 mod fuzz;
-mod kit;
-mod limits;
+mod payload;
+mod presence;
 #[cfg(test)]
 mod tests;
+mod transport;
+mod wire;
 mod world;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use cli::main;
 pub use fuzz::fuzz;
+
+/// Locks, also after a panic: applications panic on purpose.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,9 +1,8 @@
 //! Tests of the simulator: equal seeds are equal runs, everything that it checks occurs, and each
 //! planted fault is found.
 
-use crate::kit::fault::Fault;
-use crate::kit::findings::{Counts, Findings};
-use crate::kit::run;
+use crate::cli;
+use crate::findings::{Counts, Fault, Findings};
 use crate::world::{Plan, World};
 
 type Planted = Option<(Fault, u32)>;

@@ -12,12 +12,10 @@
 //! Shards and the cluster reach each other as they do in the server, by
 //! [`NodeThread`](simurgh_cluster::NodeThread).
 
-mod alone;
 mod app;
 mod ledger;
 mod node;
 mod plan;
-mod running;
 mod simulation;
 mod thread;
 mod view;
@@ -27,9 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use simurgh_core::LinkedWork;
 
-use crate::kit::fault::Faults;
-use crate::kit::{Setup, locked};
-
+use crate::findings::Faults;
+use crate::locked;
+use crate::transport::Setup;
 pub(crate) use crate::world::app::KINDS;
 pub(crate) use crate::world::ledger::Ledger;
 use crate::world::node::SimNode;

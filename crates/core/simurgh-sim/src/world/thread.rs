@@ -2,13 +2,11 @@
 //! [`NodeThread`] serves.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
-use crate::kit::fault::Fault;
-use crate::kit::locked;
-use crate::kit::payload;
 use simurgh_cluster::{
     Adapter, Answer, BroadcastParts, CallNumber, Cluster, DisconnectReply, ENVELOPE_BYTES_MAX,
     Except, GoneReason, HistoryEvent, HistoryItem, Item, LinkState, LocalNode, NodeId, NodeThread,
@@ -17,11 +15,14 @@ use simurgh_cluster::{
 use simurgh_core::{
     Broadcast, ChannelId, Mail, Mailboxes, Posted, PresenceMail, Publisher, StoreRequest, ToCluster,
 };
+use simurgh_loopback::Loopback;
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
 
+use crate::findings::Fault;
+use crate::locked;
+use crate::payload;
 use crate::world::{Shared, SimNode};
-use simurgh_loopback::Loopback;
 
 /// As in `simurgh_shard::cluster_inbox`.
 const AROUND_BYTES: usize = 256;

@@ -3,26 +3,26 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
 use fastrand::Rng;
 use simurgh_core::{
-    Broadcast, Join, JoinFn, Outcome, Reason, Reply, ShardChannel, ShardContext, ShardHandleInfo,
-    Stop,
+    Broadcast, Join, JoinFn, Outcome, PrepareFn, Prepared, Reason, Reply, ShardChannel,
+    ShardContext, ShardHandleInfo, Stop,
 };
-use simurgh_proto::message::Payload;
+use simurgh_proto::message::{Message, Payload, events};
 
-use super::effects::Draw;
-use super::is;
-use super::ready::{self, Ready};
-use crate::kit::fault::Fault;
+use crate::findings::Fault;
 use crate::world::Shared;
-use crate::world::alone::SWALLOWED;
+use crate::world::app::effects::Draw;
+use crate::world::app::is;
 use crate::world::ledger::sessions::{
     Answer, Call, CallEnd, INTERCEPTS_DIFF, INTERCEPTS_STATE, Joining,
 };
 use crate::world::ledger::{BroadcastInfo, Ledger};
+use crate::world::plan::SWALLOWED;
 use crate::world::thread::{Command, Mailbox};
 
 /// What interceptors may intercept: of broadcasts, and of presence by its bits.
@@ -85,7 +85,7 @@ impl Actor {
         let Given { passed, mut ready } = given;
         // Only the message that was prepared has a value here.
         if ready.is_none() {
-            drop(ready::taken(shared, ctx, None));
+            drop(taken(shared, ctx, None));
         }
         let mut ledger = shared.ledger();
         let rng = Rng::with_seed(mixed(self.word, word));
@@ -194,7 +194,7 @@ impl ShardChannel for Actor {
         _event: &str,
         payload: Payload<'_>,
     ) -> Outcome {
-        let ready = ready::taken(&self.shared, ctx, Some(&payload));
+        let ready = taken(&self.shared, ctx, Some(&payload));
         let (id, word) = match &ready {
             Some(it) => (it.id, it.word),
             None => self.shared.ledger().given(&payload),
@@ -266,7 +266,7 @@ fn ask(
     ctx: &mut ShardContext<'_>,
     payload: &Payload<'_>,
 ) -> Join {
-    let mut ready = ready::taken(shared, ctx, Some(payload));
+    let mut ready = taken(shared, ctx, Some(payload));
     let mut ledger = shared.ledger();
     let (id, word) = ledger.given(payload);
     let Some(joining) = ledger.asked(id) else { return Join::error(Payload::NULL) };
@@ -354,4 +354,69 @@ async fn decide_later(shared: Arc<Shared>, joining: Joining, word: u32) -> Join 
     ledger.decided = Some(answer);
     drop(ledger);
     join.unwrap_or_else(|| give_up())
+}
+
+/// The value prepared from a message: the payload of an event as it came, and an answer, to be sent
+/// in the very bytes that were made.
+pub(crate) struct Ready {
+    pub(crate) id: u32,
+    pub(crate) word: u32,
+    pub(crate) payload: Option<Payload<'static>>,
+    pub(crate) answer: Option<(u32, Payload<'static>)>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        self.shared.ready.fetch_sub(1, Relaxed);
+    }
+}
+
+pub(crate) fn prepare(shared: &Arc<Shared>) -> PrepareFn {
+    let shared = Arc::downgrade(shared);
+    Arc::new(move |message| match shared.upgrade() {
+        Some(shared) => Box::new(ready(&shared, message)) as Prepared,
+        None => Box::new(()),
+    })
+}
+
+fn ready(shared: &Arc<Shared>, message: &mut Message<'static>) -> Ready {
+    let mut ledger = shared.ledger();
+    let (id, word) = ledger.given(&message.payload);
+    // The application prepares, and may panic.
+    let panics = shared.plan.app.panics > 0;
+    let topic = shared.plan.topics.number(&message.topic).unwrap_or_default();
+    let made = BroadcastInfo::new(usize::from(topic), 0);
+    let answer = ledger.payload(made, word, message.payload.len() / 2);
+    drop(ledger);
+    if panics && word % 64 == 1 {
+        give_up();
+    }
+    // The replacement must not be longer.
+    let is_taken = message.event != events::JOIN && message.payload.len() >= Payload::NULL.len();
+    let payload = is_taken.then(|| std::mem::replace(&mut message.payload, Payload::NULL));
+    shared.ready.fetch_add(1, Relaxed);
+    Ready { id, word, payload, answer: Some(answer), shared: Arc::clone(shared) }
+}
+
+/// The value prepared from the current message, if any; `payload` is what the core passes.
+pub(super) fn taken(
+    shared: &Shared,
+    ctx: &mut ShardContext<'_>,
+    payload: Option<&Payload<'_>>,
+) -> Option<Ready> {
+    let ready: Option<Ready> = ctx.take_prepared();
+    let mut ledger = shared.ledger();
+    // Callbacks other than that of the message have no prepared value.
+    let due = payload.and_then(|_| ledger.sessions.prepared.take());
+    let found = ready.as_ref().map(|ready| ready.id);
+    ledger.counts.count("of them handled as prepared", u64::from(found.is_some()));
+    // The payload of an event was taken where it was read.
+    let is_empty = payload.is_some_and(|payload| payload.json() == Some("null"));
+    let is_whole = ready.as_ref().is_none_or(|ready| ready.payload.is_some() == is_empty);
+    if due != found || !is_whole {
+        ledger.fail("prepared", format!("{found:?} is in hand, not {due:?} ({payload:?})"));
+    }
+    drop(ledger);
+    ready
 }

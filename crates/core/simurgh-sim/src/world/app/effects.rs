@@ -1,6 +1,7 @@
 //! The effects that a callback or a join draws, for the shard and for the ledger.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use fastrand::Rng;
 use simurgh_core::{
@@ -10,13 +11,12 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
-use super::{Actor, AppPlan, Habit, is};
-use crate::kit::locked;
-use crate::kit::presence::{KEYS, letter_of};
-use crate::kit::topics::IDS;
-use crate::kit::{EVENTS, NONE, payload};
-use crate::limits::lifetime;
+use crate::locked;
+use crate::payload;
+use crate::presence::{KEYS, letter_of};
+use crate::wire::{EVENTS, IDS, NONE};
 use crate::world::Shared;
+use crate::world::app::{Actor, AppPlan, Habit, is, lifetime};
 use crate::world::ledger::sessions::{Act, Call, CallEnd, Called, JOINER, Joining};
 use crate::world::ledger::{BroadcastInfo, Ledger};
 

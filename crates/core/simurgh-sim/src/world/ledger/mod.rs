@@ -5,8 +5,6 @@
 //! must be in all lists of that node, and on every other shard whose interest is certainly in
 //! force, unless some node was notified of a loss.
 
-mod disconnects;
-mod kept;
 mod log;
 pub(crate) mod sessions;
 
@@ -14,20 +12,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use crate::kit::NONE;
-use crate::kit::findings::Findings;
-use crate::kit::presences::Presences;
-use simurgh_cluster::NodeId;
-
-pub(crate) use self::disconnects::Disconnect;
-pub(crate) use self::kept::join_payload;
-pub(crate) use self::log::{Entry, Log};
-use self::sessions::Sessions;
-use crate::kit::payload;
-use crate::world::alone::Order;
-use crate::world::plan::Plan;
-use crate::world::view::TopicView;
+use simurgh_cluster::{DisconnectOutcome, NodeId};
 use simurgh_proto::message::Payload;
+
+use crate::findings::Findings;
+use crate::payload;
+use crate::presence::Presences;
+use crate::wire::NONE;
+pub(crate) use crate::world::ledger::log::{Entry, Log, Order};
+use crate::world::ledger::sessions::Sessions;
+pub(crate) use crate::world::ledger::sessions::streams::join_payload;
+use crate::world::plan::{Plan, SECOND};
+use crate::world::view::TopicView;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BroadcastInfo {
@@ -366,5 +362,81 @@ impl Ledger {
     pub(crate) fn alive(&self) -> BTreeSet<usize> {
         let all = self.starts.iter().enumerate();
         all.filter(|it| it.1.is_alive).map(|it| it.0).collect()
+    }
+}
+
+/// How long a disconnect is repeated.
+const LIFE_NS: u64 = 60 * SECOND;
+/// The longest span between two repetitions, and some more until a link is back.
+const SPAN_NS: u64 = 17 * SECOND;
+
+#[derive(Debug)]
+pub(crate) struct Disconnect {
+    pub(crate) id: usize,
+    pub(crate) by: usize,
+    pub(crate) at_ns: u64,
+    /// The other starts that were alive, and those of them that the asking node knew.
+    pub(crate) alive: BTreeSet<usize>,
+    pub(crate) known: BTreeSet<usize>,
+    pub(crate) done: BTreeSet<usize>,
+    pub(crate) waits: bool,
+}
+
+impl Ledger {
+    pub(crate) fn note_closed(&mut self, start: usize, id: usize) {
+        for it in self.disconnects.iter_mut().filter(|it| it.id == id) {
+            it.done.insert(start);
+        }
+    }
+
+    pub(crate) fn check_outcome(&mut self, number: usize, outcome: &DisconnectOutcome) {
+        self.counts.count("outcomes", 1);
+        let starts_of = |nodes: &[simurgh_cluster::NodeId]| -> BTreeSet<usize> {
+            nodes.iter().filter_map(|it| self.start_of(*it)).collect()
+        };
+        let (confirmed, missing) = (starts_of(&outcome.confirmed), starts_of(&outcome.missing));
+        let Some(it) = self.disconnects.get_mut(number) else { return };
+        let was_told = !std::mem::replace(&mut it.waits, false);
+        let untrue: Vec<usize> = confirmed.difference(&it.done).copied().collect();
+        let (known, done) = (it.known.clone(), it.done.clone());
+        // A node that was known, runs and has not done it may still serve such a socket.
+        let unsaid = |start: &usize| {
+            let is_alive = self.starts.get(*start).is_some_and(|it| it.is_alive && !it.says_bye);
+            is_alive && !done.contains(start) && !missing.contains(start)
+        };
+        let unsaid: Vec<usize> = known.iter().copied().filter(unsaid).collect();
+        self.counts.count("missing", missing.len() as u64);
+        if was_told || !untrue.is_empty() || !unsaid.is_empty() {
+            let text = format!(
+                "disconnect {number} is told as {outcome:?}: confirmed {untrue:?} have not done \
+                 it, {unsaid:?} are alive and not named, told before: {was_told}"
+            );
+            self.fail("outcome", text);
+        }
+    }
+
+    /// All faults were repaired once: every running node has carried out the disconnects.
+    pub(crate) fn check_disconnects(&mut self, mended_ns: u64) {
+        let now_ns = self.clock_ns;
+        let mut wrong = None;
+        for (number, it) in self.disconnects.iter().enumerate() {
+            let is_over = now_ns > it.at_ns + LIFE_NS + 2 * SECOND;
+            if !self.is_alive(it.by) {
+                continue;
+            }
+            if it.waits && is_over {
+                wrong = Some(format!("nobody is told what became of disconnect {number}"));
+            }
+            let is_due =
+                mended_ns + 2 * SPAN_NS < it.at_ns + LIFE_NS && mended_ns + 2 * SPAN_NS < now_ns;
+            let left =
+                it.alive.iter().find(|start| self.is_alive(**start) && !it.done.contains(start));
+            if let Some(start) = left.filter(|_| is_due) {
+                wrong = Some(format!("start {start} has not done disconnect {number}: {it:?}"));
+            }
+        }
+        if let Some(text) = wrong {
+            self.fail("disconnect", text);
+        }
     }
 }

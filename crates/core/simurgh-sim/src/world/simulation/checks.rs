@@ -3,10 +3,10 @@
 use simurgh_core::{Mail, NETWORK, Node, Phase, PresenceMail, Publisher};
 use simurgh_data::Key;
 
-use super::Simulation;
 use crate::world::Shard;
 use crate::world::ledger::sessions::{Chan, Input, Life, ticks};
 use crate::world::node::SimNode;
+use crate::world::simulation::Simulation;
 
 /// Publishers that are read again in one turn at most.
 const RELEASED_MAX: usize = 16;

@@ -6,13 +6,13 @@ use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::serializer::{Frame, Kind as FrameKind, Serializer};
 use simurgh_proto::ws::CloseCode;
 
-use super::Simulation;
-use crate::kit::delivery::{Request, RequestKind};
-use crate::kit::fault::Fault;
-use crate::kit::peer::{ClientMessage, Content, Value};
-use crate::kit::{NONE, refs};
+use crate::findings::Fault;
+use crate::transport::{ClientMessage, Content, Value};
+use crate::wire;
+use crate::wire::{NONE, Request, RequestKind};
 use crate::world::ledger::sessions::{Input, Size, code_bit};
 use crate::world::ledger::{BroadcastInfo, Ledger, join_payload};
+use crate::world::simulation::Simulation;
 use crate::world::view::TopicView;
 
 /// A session that is not polled for this long ends.
@@ -119,8 +119,8 @@ impl Simulation {
             RequestKind::Event => "x",
         };
         let message = Message {
-            join_ref: refs::of(join_ref),
-            msg_ref: refs::of(msg_ref),
+            join_ref: wire::ref_of(join_ref),
+            msg_ref: wire::ref_of(msg_ref),
             topic: (&*name).into(),
             event: event.into(),
             payload,
@@ -154,8 +154,8 @@ impl Simulation {
         let is_join = kind == RequestKind::Join;
         let forms = if is_join && join_ref > 0 { word >> 17 & 3 } else { word >> 17 };
         let (join_ref, msg_ref) = match has_odd_refs {
-            true if join_ref == 0 => (0, refs::in_form(msg_ref, forms)),
-            true => (refs::in_form(join_ref, word >> 20), refs::in_form(msg_ref, forms)),
+            true if join_ref == 0 => (0, wire::in_form(msg_ref, forms)),
+            true => (wire::in_form(join_ref, word >> 20), wire::in_form(msg_ref, forms)),
             false => (join_ref, msg_ref),
         };
         let made = BroadcastInfo::new(usize::from(topic), 0);
@@ -377,6 +377,6 @@ pub(super) fn size(message: &Message<'_>) -> Size {
 pub(super) fn join_ref(message: &Message<'_>) -> u32 {
     match message.join_ref.raw() {
         "\"\"" => NONE,
-        raw => refs::number(raw, false),
+        raw => wire::ref_number(raw, false),
     }
 }

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::world::Op;
 use simurgh_cluster::{GoneReason, LinkState, NodeId};
 use simurgh_core::{Mail, Mailboxes};
 use simurgh_loopback::{Direction, RestartData};
 
-use super::Simulation;
+use crate::world::Op;
+use crate::world::node::RunningNode;
 use crate::world::plan::{Kind, SECOND};
-use crate::world::running::RunningNode;
+use crate::world::simulation::Simulation;
 use crate::world::thread::Command;
 
 /// The longest span between two beats, and some more.
 const BEAT_NS: u64 = 2_500 * 1_000_000;
 /// Within this time after a link is new, no node times out.
-const SETTLES_NS: u64 = 10 * SECOND;
+pub(super) const SETTLES_NS: u64 = 10 * SECOND;
 /// How much longer than `presence_down` a node that is gone may be shown.
 const LEAVES_NS: u64 = 3 * SECOND;
 

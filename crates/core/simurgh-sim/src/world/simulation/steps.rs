@@ -7,12 +7,11 @@ use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, Mail};
 use simurgh_data::{Key, Next, Now};
 
-use super::Simulation;
-use crate::kit::client::{self, Connection, Read};
-use crate::kit::peer::{ClientMessage, Peer};
-use crate::kit::transport::Transport;
+use crate::transport::{ClientMessage, Peer, Transport};
+use crate::wire::{self, Connection, Read};
 use crate::world::SimNode;
 use crate::world::ledger::sessions::Input;
+use crate::world::simulation::Simulation;
 
 pub(crate) struct Shard {
     pub(crate) core: Core<SimNode>,
@@ -135,7 +134,7 @@ impl Simulation {
                     let it = posted.broadcast();
                     let id = crate::world::ledger::sessions::number_of(it);
                     let topic = shared.plan.topics.number(it.topic()).unwrap_or_default();
-                    match crate::kit::presence::letter_of(it.event()) {
+                    match crate::presence::letter_of(it.event()) {
                         Some(word) => shared.ledger().accepts_presence(number, topic, word, id),
                         None => shared.ledger().accepts(number, id),
                     }
@@ -279,7 +278,7 @@ impl Simulation {
         let Some(line) = &mut self.clients[client] else { return };
         let (mut decoder, number, wire) = (mem::take(&mut line.decoder), line.number, line.wire);
         let mut closed = None;
-        client::read(&mut decoder, wire, bytes, |read| match read {
+        wire::read(&mut decoder, wire, bytes, |read| match read {
             Read::Message(message) => self.shared.ledger().receive_message(number, &message),
             Read::Close(frame) => {
                 let code = frame.as_ref().map(|frame| frame.code.0);

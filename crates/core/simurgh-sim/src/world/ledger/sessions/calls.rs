@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use simurgh_core::{Reason, Stop, Wire};
 
-use super::limits::Limited;
-use super::requests::Due;
-use super::steps::Input;
-use super::{Joining, Life, Relay};
-use crate::kit::delivery::{Delivery, DeliveryKind, letter};
-use crate::kit::{NONE, payload};
-use crate::limits;
+use crate::payload;
+use crate::wire::{Delivery, DeliveryKind, NONE, letter};
+use crate::world::app;
+use crate::world::ledger::sessions::limits::Limited;
+use crate::world::ledger::sessions::requests::Due;
+use crate::world::ledger::sessions::steps::Input;
+use crate::world::ledger::sessions::{Joining, Life, Relay};
 use crate::world::ledger::{Ledger, LineEntry};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -294,7 +294,7 @@ impl Ledger {
                 self.sessions.must_close(conn, code);
             }
             Act::Exceed(what) => self.closes_for(conn, what),
-            Act::Expire(word) => self.lives_for(conn, limits::lifetime(word)),
+            Act::Expire(word) => self.lives_for(conn, app::lifetime(word)),
             Act::Assign(value) => self.assigns(conn, value),
             Act::Link(task) => self.links(chan, conn, task),
             Act::Hold | Act::Proceed => {

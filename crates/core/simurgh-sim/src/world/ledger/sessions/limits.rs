@@ -3,12 +3,11 @@
 
 use simurgh_core::LimitPolicy;
 
-pub(crate) use crate::limits::{KINDS, Limited, Limits, Quota, RATES};
-
-use super::calls::{Act, Call, CallEnd, Called};
-use crate::kit::delivery::{Delivery, Request, RequestKind};
-use crate::kit::payload;
+use crate::payload;
+use crate::wire::{Delivery, Request, RequestKind};
+pub(crate) use crate::world::app::{LIMITS, Limited, Limits, Quota, RATES};
 use crate::world::ledger::Ledger;
+use crate::world::ledger::sessions::calls::{Act, Call, CallEnd, Called};
 
 /// Bytes of a whole message (refs, topic, event and payload), and of its payload.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,12 +10,11 @@
 //! pushes and replies wait for broadcasts to be stored, and may be dropped if they are not.
 
 mod calls;
-mod joins;
 mod limits;
 mod outside;
 mod requests;
 mod steps;
-mod streams;
+pub(super) mod streams;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -23,21 +22,18 @@ use std::sync::Arc;
 
 use simurgh_core::{Broadcast, ChannelHandle, ChannelId, Reason, ReplyRef, Wire};
 
-pub(crate) use self::calls::{Act, Call, CallEnd, Called};
-pub(crate) use self::joins::{Answer, Joining};
-use self::limits::{KINDS, RateUse};
-pub(crate) use self::limits::{Limited, Size};
-pub(crate) use self::outside::ListenerGuard;
-use self::outside::{Listening, Told};
-pub(crate) use self::requests::Due;
-pub(crate) use self::steps::{Input, Time, ticks};
-use super::{BroadcastInfo, LineEntry};
-use crate::kit::delivery::Delivery;
-use crate::kit::presence::PresenceEvent;
-use crate::kit::presences::View;
-use crate::kit::topics::{IDS, Topics};
-use crate::kit::{NONE, payload};
+use crate::payload;
+use crate::presence::{PresenceEvent, View};
+use crate::wire::{Delivery, IDS, NONE, Topics};
 use crate::world::app::Actor;
+pub(crate) use crate::world::ledger::sessions::calls::{Act, Call, CallEnd, Called};
+use crate::world::ledger::sessions::limits::{LIMITS, RateUse};
+pub(crate) use crate::world::ledger::sessions::limits::{Limited, Size};
+pub(crate) use crate::world::ledger::sessions::outside::ListenerGuard;
+use crate::world::ledger::sessions::outside::{Listening, Told};
+pub(crate) use crate::world::ledger::sessions::requests::{Answer, Due, Joining};
+pub(crate) use crate::world::ledger::sessions::steps::{Input, Time, ticks};
+use crate::world::ledger::{BroadcastInfo, LineEntry};
 use crate::world::plan::Plan;
 
 /// Bits of [`Chan::intercepts`] besides the number of broadcasts' events.
@@ -184,7 +180,7 @@ struct ShardCounts {
     /// Refusals that a closing socket may have prevented.
     refused_perhaps: u64,
     unmatched: u64,
-    limited: [u64; KINDS],
+    limited: [u64; LIMITS],
     /// Expirations, at least and at most.
     expired: (u64, u64),
     drains: bool,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use simurgh_core::{ChannelId, Mail, Position, PresenceCall, PresenceMail};
 
-use super::{Act, Sessions};
-use crate::kit::payload;
-use crate::kit::presence::{KEYS, Meta, PresenceEvent, letter_of};
+use crate::payload;
+use crate::presence::{KEYS, Meta, PresenceEvent, letter_of};
 use crate::world::ledger::Ledger;
+use crate::world::ledger::sessions::{Act, Sessions};
 
 /// Added to the number of a listener that a broadcast leaves out.
 const LISTENER: u32 = 1 << 31;
@@ -56,7 +56,7 @@ impl Listening {
 impl ListenerGuard {
     /// A broadcast without a position comes in the order of its shard.
     pub(crate) fn hear(&self, id: u32, at: Option<Position>) {
-        if self.shared.faults.happens(crate::kit::fault::Fault::Deafen) {
+        if self.shared.faults.happens(crate::findings::Fault::Deafen) {
             return;
         }
         let mut ledger = self.shared.ledger();

@@ -5,10 +5,10 @@ use std::time::Duration;
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Config, TICK, nanoseconds};
 
-use super::requests::Due;
-use super::{Sessions, Task, code_bit};
-use crate::kit::NONE;
+use crate::wire::NONE;
 use crate::world::ledger::Ledger;
+use crate::world::ledger::sessions::requests::Due;
+use crate::world::ledger::sessions::{Sessions, Task, code_bit};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Input {
