@@ -4,7 +4,7 @@ use core::ops::RangeInclusive;
 
 /// SplitMix64 (Steele, Lea, Flood 2014): spreads deadlines and drives simulations. From the
 /// seed, all numbers can be predicted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {

@@ -1,6 +1,7 @@
 //! A node's end of its link: the state of its adapter.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -12,14 +13,16 @@ use simurgh_cluster::{
     Event, Generation, Interest, Prefix, QueueFull, Received, Session, Ticket, Wanted, resent,
 };
 
-use super::pipe::Pipe;
-use super::subjects::{Name, whole};
+use super::state::whole;
+
+/// The text of a subject or a wildcard.
+pub(super) type Name = Arc<str>;
 
 #[derive(Debug)]
 pub(super) enum Command {
     Connect {
         session: u64,
-        wanted: Vec<Name>,
+        wanted: BTreeSet<Name>,
     },
     /// Changes of interests, applied in one step.
     Interest(Vec<(Name, bool)>),
@@ -33,14 +36,11 @@ pub(super) enum Command {
 pub(super) enum ToNode {
     /// A published message and its publisher; `None` for a stored message.
     Message {
-        from: Option<u32>,
+        from: Option<usize>,
         subject: Name,
         received: Received,
     },
     Missed(Name),
-    Connected {
-        kept: Option<u64>,
-    },
     InForce,
     Pong,
     Answer(Ticket, Event),
@@ -59,11 +59,11 @@ pub(super) enum Link {
     Up,
 }
 
+/// What the broker knows of a link.
 #[derive(Debug)]
-pub(super) struct Want {
-    interest: Interest,
-    is_wanted: bool,
-    is_dirty: bool,
+pub(super) struct Linked {
+    pub(super) session: u64,
+    pub(super) subscriptions: BTreeSet<Name>,
 }
 
 /// A ticket that waits for its answer, with the request to repeat on another link.
@@ -81,18 +81,14 @@ pub(super) enum Request {
     Purge { of: Name, before: u64 },
 }
 
-impl Pending {
-    pub(super) fn command(&self) -> Command {
-        Command::Ask(self.what.clone(), self.ticket)
-    }
-
-    fn unanswered(self) -> Event {
-        let ticket = self.ticket;
-        match self.what {
-            Request::Store { .. } => Event::NotStored { ticket, why: NotStored::Unconfirmed },
-            Request::Fetch(Fetch::Since { .. }) => Event::Since { ticket, behind: None },
-            Request::Fetch(_) => Event::Fetched { ticket, kept: None },
-            Request::Purge { .. } => Event::Purged { ticket, why: Some(NotStored::Unconfirmed) },
+impl Request {
+    /// The answer to a ticket of which the broker has not stored or fetched anything.
+    pub(super) fn unanswered(&self, ticket: Ticket, why: NotStored) -> Event {
+        match self {
+            Self::Store { .. } => Event::NotStored { ticket, why },
+            Self::Fetch(Fetch::Since { .. }) => Event::Since { ticket, behind: None },
+            Self::Fetch(_) => Event::Fetched { ticket, kept: None },
+            Self::Purge { .. } => Event::Purged { ticket, why: Some(why) },
         }
     }
 }
@@ -103,21 +99,24 @@ pub(super) struct Client {
     pub(super) link: Link,
     /// The number of the current or last link; 0 before the first.
     pub(super) session: u64,
-    /// The broker's `boot` when this link began.
-    pub(super) boot: u64,
+    /// The broker has ended since this link began.
+    pub(super) is_broken: bool,
+    /// The link as the broker knows it; it may have ended here, or have begun anew.
+    pub(super) linked: Option<Linked>,
     pub(super) attempts: u32,
     /// When the adapter notices that the link is dead.
     pub(super) dead_at_ns: Option<u64>,
-    pub(super) to_engine: Pipe<Command>,
-    pub(super) to_node: Pipe<(u64, ToNode)>,
+    pub(super) to_broker: VecDeque<(u64, Command)>,
+    pub(super) to_node: VecDeque<(u64, (u64, ToNode))>,
     pub(super) cannot_send: bool,
     pub(super) cannot_receive: bool,
     /// The group of the partitioned broker that the node is linked to.
     pub(super) group: usize,
     pub(super) lossy_per_million: u32,
 
-    wants: BTreeMap<Name, Want>,
-    dirty: Vec<Name>,
+    wants: BTreeMap<Name, Interest>,
+    /// Changes of interests that were not sent.
+    changes: Vec<(Name, bool)>,
     pub(super) generation: u64,
     /// The generation that was sent to the broker and is not confirmed.
     asked: Option<u64>,
@@ -178,12 +177,11 @@ impl Client {
     pub(super) fn want(&mut self, interest: &Interest, wanted: Wanted) {
         let Some(prefix) = &self.prefix else { return };
         let name = Name::from(prefix.filter(interest).as_str());
-        let make = || Want { interest: interest.clone(), is_wanted: false, is_dirty: false };
-        let want = self.wants.entry(Name::clone(&name)).or_insert_with(make);
-        want.is_wanted = wanted == Wanted::Yes;
-        if !std::mem::replace(&mut want.is_dirty, true) {
-            self.dirty.push(name);
-        }
+        match wanted {
+            Wanted::Yes => self.wants.insert(Name::clone(&name), interest.clone()),
+            Wanted::No => self.wants.remove(&name),
+        };
+        self.changes.push((name, wanted == Wanted::Yes));
     }
 
     pub(super) fn poll(&mut self, waker: &Waker) -> Option<Event> {
@@ -214,11 +212,9 @@ impl Client {
 
     /// Begins a link with all interests; from here on only changes are sent.
     pub(super) fn begin_link(&mut self) -> Command {
-        self.link = Link::Connecting;
+        (self.link, self.is_broken) = (Link::Connecting, false);
         self.session += 1;
-        for name in std::mem::take(&mut self.dirty) {
-            self.settle(&name);
-        }
+        self.changes.clear();
         self.asked = Some(self.generation);
         let wanted = self.wants.keys().map(Name::clone).collect();
         Command::Connect { session: self.session, wanted }
@@ -237,30 +233,17 @@ impl Client {
 
     /// How many topics and buckets are wanted.
     pub(super) fn wanted_topics(&self) -> usize {
-        let is_of_topic =
-            |it: &&Want| matches!(it.interest, Interest::Exact(..) | Interest::Whole(..));
-        self.wants.values().filter(|it| it.is_wanted).filter(is_of_topic).count()
+        let is_of_topic = |it: &&Interest| matches!(it, Interest::Exact(..) | Interest::Whole(..));
+        self.wants.values().filter(is_of_topic).count()
     }
 
     /// The changes that were not sent, unless others are unconfirmed.
     pub(super) fn take_changes(&mut self) -> Option<Vec<(Name, bool)>> {
-        if self.asked.is_some() || self.in_force == self.generation {
+        if self.asked.is_some() || self.is_settled() {
             return None;
         }
         self.asked = Some(self.generation);
-        let dirty = std::mem::take(&mut self.dirty);
-        let changes = dirty.into_iter().map(|name| (Name::clone(&name), self.settle(&name)));
-        Some(changes.collect())
-    }
-
-    fn settle(&mut self, name: &Name) -> bool {
-        let Some(want) = self.wants.get_mut(name) else { return false };
-        want.is_dirty = false;
-        let is_wanted = want.is_wanted;
-        if !is_wanted {
-            self.wants.remove(name);
-        }
-        is_wanted
+        Some(std::mem::take(&mut self.changes))
     }
 
     /// Ends the link: it delivers nothing more, and what was sent over it may be lost.
@@ -278,7 +261,7 @@ impl Client {
             self.said_down = Some(down.clone());
             match self.inbox.back_mut() {
                 Some(last @ Event::Down(_)) => *last = Event::Down(down),
-                _ => self.tell(Event::Down(down)),
+                _ => self.inbox.push_back(Event::Down(down)),
             }
         }
     }
@@ -295,7 +278,7 @@ impl Client {
             self.give_up_numbers();
         }
         self.reported_epoch = kept;
-        self.tell(Event::Up { session: Session(self.session), kept });
+        self.inbox.push_back(Event::Up { session: Session(self.session), kept });
     }
 
     /// Answers the tickets that use numbers of another epoch.
@@ -305,9 +288,13 @@ impl Client {
             all.partition(|it| matches!(it.what, Request::Store { .. }));
         self.tickets = stores;
         for pending in of_numbers {
-            self.answers += 1;
-            self.tell(pending.unanswered());
+            self.give_up(&pending);
         }
+    }
+
+    fn give_up(&mut self, pending: &Pending) {
+        self.answers += 1;
+        self.inbox.push_back(pending.what.unanswered(pending.ticket, NotStored::Unconfirmed));
     }
 
     /// Reports which changes are in force, if that has changed.
@@ -319,22 +306,22 @@ impl Client {
         let event = Event::InForce(Generation(self.in_force));
         match self.inbox.back_mut() {
             Some(last @ Event::InForce(_)) => *last = event,
-            _ => self.tell(event),
+            _ => self.inbox.push_back(event),
         }
     }
 
-    pub(super) fn next_unsent(&mut self) -> Option<(Name, Bytes)> {
-        let (name, envelope) = self.outbox.get(self.sent)?;
-        self.sent += 1;
-        Some((Name::clone(name), envelope.clone()))
-    }
-
-    pub(super) fn begin_ping(&mut self) -> bool {
-        let is_due = self.pinged.is_none() && self.sent > 0;
-        if is_due {
+    /// What was not sent over this link, and a ping behind it if none is unanswered.
+    pub(super) fn take_unsent(&mut self) -> Vec<Command> {
+        let unsent = self.outbox.iter().skip(self.sent);
+        let publish =
+            |(to, envelope): &(Name, Bytes)| Command::Publish(Name::clone(to), envelope.clone());
+        let mut commands: Vec<Command> = unsent.map(publish).collect();
+        self.sent = self.outbox.len();
+        if self.pinged.is_none() && self.sent > 0 {
             self.pinged = Some(self.sent);
+            commands.push(Command::Ping);
         }
-        is_due
+        commands
     }
 
     /// Confirms what was sent before the ping.
@@ -354,12 +341,8 @@ impl Client {
             && self.tickets.len() + self.answers <= TICKETS_MAX / 2;
         if self.was_full && is_half {
             self.was_full = false;
-            self.tell(Event::Room);
+            self.inbox.push_back(Event::Room);
         }
-    }
-
-    fn tell(&mut self, event: Event) {
-        self.inbox.push_back(event);
     }
 
     pub(super) fn receive(&mut self, subject: &str, received: Received) {
@@ -367,7 +350,7 @@ impl Client {
             return self.lose(subject);
         }
         self.received += 1;
-        self.tell(Event::Received(received));
+        self.inbox.push_back(Event::Received(received));
     }
 
     /// Records which interests would have received a lost message.
@@ -380,29 +363,27 @@ impl Client {
             }
         }
         if !is_said && !self.lost.is_empty() {
-            self.tell(Event::Lost(Vec::new()));
+            self.inbox.push_back(Event::Lost(Vec::new()));
         }
     }
 
     fn take_lost(&mut self) -> Vec<Interest> {
         let wants = &self.wants;
-        let interests = self.lost.drain(..).filter_map(|it| wants.get(&it));
-        interests.map(|it| it.interest.clone()).collect()
+        self.lost.drain(..).filter_map(|it| wants.get(&it).cloned()).collect()
     }
 
     pub(super) fn answer(&mut self, ticket: Ticket, event: Event) {
         if let Some(at) = self.tickets.iter().position(|it| it.ticket == ticket) {
             self.tickets.remove(at);
             self.answers += 1;
-            self.tell(event);
+            self.inbox.push_back(event);
         }
     }
 
     /// Answers the tickets that have timed out.
     pub(super) fn give_up_tickets(&mut self, now_ns: u64) {
         while let Some(pending) = self.tickets.pop_front_if(|it| it.until_ns <= now_ns) {
-            self.answers += 1;
-            self.tell(pending.unanswered());
+            self.give_up(&pending);
         }
     }
 
@@ -413,16 +394,5 @@ impl Client {
         };
         let until_ns = self.tickets.front().map(|it| it.until_ns);
         [retry_at_ns, self.dead_at_ns, until_ns].into_iter().flatten().min()
-    }
-
-    pub(super) fn end(&mut self) {
-        self.link = Link::None;
-        self.dead_at_ns = None;
-        self.to_node.clear();
-        self.tickets.clear();
-        self.outbox.clear();
-        self.inbox.clear();
-        (self.received, self.answers, self.sent, self.pinged) = (0, 0, 0, None);
-        self.waker = None;
     }
 }

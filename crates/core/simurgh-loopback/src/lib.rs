@@ -18,11 +18,8 @@
 #![forbid(unsafe_code)]
 
 mod client;
-mod engine;
-mod pipe;
 mod state;
 mod stream;
-mod subjects;
 #[cfg(test)]
 mod tests;
 
@@ -41,9 +38,8 @@ use simurgh_cluster::{
 pub use self::stream::{StreamLimits, UNIX_MS};
 
 use self::client::{Client, Link, Request};
-use self::state::{Engine, State};
+use self::state::{State, whole};
 use self::stream::Stream;
-use self::subjects::Subjects;
 
 /// How a network behaves without faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +127,7 @@ pub enum RestartData {
 }
 
 /// A broker, the links to it, and the clock. Nodes are numbered from 0, in the order of
-/// [`adapter`](Self::adapter); calls for an unknown node change nothing.
+/// [`adapter`](Self::adapter); a call for another number panics.
 ///
 /// A clone is the same network.
 #[derive(Clone, Debug)]
@@ -146,45 +142,59 @@ impl Network {
         let stream = config.kept.clone().map(|limits| Stream::new(limits, rng.next()));
         let epoch = stream.as_ref().map(|it| it.epoch).filter(|_| config.has_log);
         let log = epoch.map(|epoch| LogEntry::Remade { epoch, head: 0 }).into_iter().collect();
-        let engine = Engine { is_alive: true, stream, log, ..Engine::default() };
-        let (now_ns, subjects, clients) = (0, Subjects::default(), Vec::new());
-        let state = State { now_ns, rng, config, subjects, clients, engine };
+        let state = State { rng, config, is_alive: true, stream, log, ..State::default() };
         Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Changes the state, and then wakes the nodes that have events, outside the lock.
+    fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
+        let mut guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = act(&mut guard);
+        let wakers = guard.wakers();
+        drop(guard);
+        wakers.into_iter().for_each(std::task::Waker::wake);
+        result
+    }
+
+    fn change(&self, node: usize, change: impl FnOnce(&mut Client)) {
+        self.with(|state| {
+            change(&mut state.clients[node]);
+            state.end_broken();
+            state.watch_links();
+        });
     }
 
     /// Adds a node of the cluster with this prefix, and returns its adapter.
     pub fn adapter(&self, prefix: &Prefix) -> Loopback {
-        let node = with(&self.state, |state| {
+        let node = self.with(|state| {
             let NetworkConfig { inbox_max, loss_per_million, .. } = state.config;
             state.clients.push(Client::new(prefix.clone(), inbox_max, loss_per_million));
-            state.engine.links.push(None);
             state.clients.len() - 1
         });
-        Loopback { state: Arc::clone(&self.state), node }
+        Loopback { network: self.clone(), node }
     }
 
     /// Advances the clock and does everything that is due by then.
     pub fn advance(&self, now_ns: u64) {
-        with(&self.state, |state| state.advance(now_ns));
+        self.with(|state| state.advance(now_ns));
     }
 
     /// The time.
     pub fn now_ns(&self) -> u64 {
-        with(&self.state, |state| state.now_ns)
+        self.with(|state| state.now_ns)
     }
 
     /// When the next event is due, if no node acts before.
     pub fn next_at_ns(&self) -> Option<u64> {
-        with(&self.state, |state| state.next().map(|(at_ns, ..)| at_ns))
+        self.with(|state| state.next().map(|(at_ns, ..)| at_ns))
     }
 
     /// Cuts a node's link, in one direction or both. What is sent waits in the link. The node
     /// notices after [`NetworkConfig::dead_after_ns`]; then it is lost.
     pub fn cut(&self, node: usize, direction: Direction) {
-        self.change(node, |client| match direction {
-            Direction::Both => (client.cannot_send, client.cannot_receive) = (true, true),
-            Direction::Sending => client.cannot_send = true,
-            Direction::Hearing => client.cannot_receive = true,
+        self.change(node, |client| {
+            client.cannot_send |= direction != Direction::Hearing;
+            client.cannot_receive |= direction != Direction::Sending;
         });
     }
 
@@ -195,7 +205,7 @@ impl Network {
 
     /// Ends a node's link at once, with everything in flight. The node connects again.
     pub fn reset(&self, node: usize) {
-        with(&self.state, |state| state.end_link(node, "it was reset"));
+        self.with(|state| state.end_link(node, "it was reset"));
     }
 
     /// Loses so many of a million messages to this node, with [`Event::Lost`].
@@ -205,120 +215,96 @@ impl Network {
 
     /// Partitions the broker, so that nodes of different groups do not reach each other. Their
     /// links stay up, and nothing is reported. Only the first group, which nodes in no group also
-    /// belong to, has the stored messages.
+    /// belong to, has the stored messages. No group ends the partition.
     pub fn partition(&self, groups: &[&[usize]]) {
-        with(&self.state, |state| {
+        self.with(|state| {
             for (node, client) in state.clients.iter_mut().enumerate() {
                 client.group = groups.iter().position(|it| it.contains(&node)).unwrap_or(0);
             }
         });
     }
 
-    /// Ends the partition.
-    pub fn heal(&self) {
-        self.partition(&[]);
-    }
-
     /// Freezes the broker: what is sent to it waits. Nodes notice as if their links were cut.
     pub fn freeze(&self) {
-        with(&self.state, |state| {
-            state.engine.is_frozen = true;
-            state.watch_links();
-        });
+        self.set_frozen(true);
     }
 
     /// Thaws the broker, which first processes what waited, also on links that have ended since.
     pub fn thaw(&self) {
-        with(&self.state, |state| {
-            state.engine.is_frozen = false;
+        self.set_frozen(false);
+    }
+
+    fn set_frozen(&self, is_frozen: bool) {
+        self.with(|state| {
+            state.is_frozen = is_frozen;
             state.watch_links();
         });
     }
 
     /// Ends the broker: everything in flight is lost, and all links end.
     pub fn kill(&self) {
-        with(&self.state, |state| {
-            (state.engine.is_alive, state.engine.is_frozen) = (false, false);
-            for node in 0..state.clients.len() {
-                state.forget_link(node);
-            }
-            state.end_broken();
-        });
+        self.with(State::kill);
     }
 
     /// Restarts the broker, and ends it before if it runs.
     pub fn restart(&self, data: RestartData) {
-        self.kill();
-        with(&self.state, |state| {
-            state.engine.is_alive = true;
-            state.engine.boot += 1;
+        self.with(|state| {
+            state.kill();
+            state.is_alive = true;
             let epoch = state.rng.next();
             let (now_ns, has_log) = (state.now_ns, state.config.has_log);
-            let Some(kept) = state.engine.stream.as_mut() else { return };
+            let Some(kept) = state.stream.as_mut() else { return };
             match data {
                 RestartData::Stays => return,
                 RestartData::Lost => *kept = Stream::new(kept.limits.clone(), epoch),
                 RestartData::Older(ns) => kept.set_back(now_ns.saturating_sub(ns), epoch),
             }
-            let head = kept.seq;
-            state.engine.log.extend(has_log.then_some(LogEntry::Remade { epoch, head }));
+            let head = kept.head(now_ns);
+            state.log.extend(has_log.then_some(LogEntry::Remade { epoch, head }));
         });
     }
 
-    /// Takes the leader from the storage, as during an election: nothing is stored, and no ticket
-    /// is answered. Links stay up, and all else works.
-    pub fn lose_leader(&self) {
-        with(&self.state, |state| state.engine.has_no_leader = true);
-    }
-
-    /// Gives the storage a leader again. Requests made meanwhile are not answered.
-    pub fn elect_leader(&self) {
-        with(&self.state, |state| state.engine.has_no_leader = false);
+    /// Takes the leader from the storage, as during an election, or gives it one again. Without a
+    /// leader nothing is stored, and no ticket is answered, also not later. Links stay up, and all
+    /// else works.
+    pub fn set_leader(&self, has_leader: bool) {
+        self.with(|state| state.has_no_leader = !has_leader);
     }
 
     /// The broker's log since the last call; empty without [`NetworkConfig::has_log`]. Its first
     /// entry has the epoch.
     pub fn take_log(&self) -> Vec<LogEntry> {
-        with(&self.state, |state| std::mem::take(&mut state.engine.log))
+        self.with(|state| std::mem::take(&mut state.log))
     }
 
     /// Whether the broker has confirmed all changes of a node's interests.
     pub fn is_settled(&self, node: usize) -> bool {
-        with(&self.state, |state| state.clients.get(node).is_some_and(Client::is_settled))
+        self.with(|state| state.clients[node].is_settled())
     }
 
     /// Whether the broker delivers to a node what others publish on a topic.
     pub fn is_heard(&self, node: usize, topic: &str) -> bool {
-        with(&self.state, |state| {
-            let client = state.clients.get(node).filter(|it| it.link == Link::Up);
-            let prefix = client.and_then(|it| it.prefix.as_ref());
-            let subject = prefix.map(|prefix| prefix.topic(Space::Broadcast, topic));
-            subject.is_some_and(|subject| {
-                state.subjects.receivers(subject.as_str()).any(|it| it as usize == node)
-            })
+        self.with(|state| {
+            let client = &state.clients[node];
+            let Some(prefix) = client.prefix.as_ref().filter(|_| client.link == Link::Up) else {
+                return false;
+            };
+            let subject = prefix.topic(Space::Broadcast, topic);
+            let (subject, whole) = (subject.as_str(), whole(subject.as_str()));
+            client.linked.as_ref().is_some_and(|it| it.hears(subject, whole.as_deref()))
         })
     }
 
     /// How many topics and buckets of topics a node wants.
     pub fn wanted_topics(&self, node: usize) -> usize {
-        with(&self.state, |state| state.clients.get(node).map_or(0, Client::wanted_topics))
-    }
-
-    fn change(&self, node: usize, change: impl FnOnce(&mut Client)) {
-        with(&self.state, |state| {
-            if let Some(client) = state.clients.get_mut(node) {
-                change(client);
-            }
-            state.end_broken();
-            state.watch_links();
-        });
+        self.with(|state| state.clients[node].wanted_topics())
     }
 }
 
 /// A node's adapter. Dropping it ends the node as a crash does: what it has sent stays in flight.
 #[derive(Debug)]
 pub struct Loopback {
-    state: Arc<Mutex<State>>,
+    network: Network,
     node: usize,
 }
 
@@ -327,15 +313,19 @@ impl Loopback {
     pub const fn node(&self) -> usize {
         self.node
     }
+
+    fn ask(&self, what: Request, ticket: Ticket) -> Result<(), QueueFull> {
+        self.network.with(|state| state.ask(self.node, what, ticket))
+    }
 }
 
 impl Adapter for Loopback {
     fn start(&mut self, _me: NodeId) {
-        with(&self.state, |state| state.start(self.node));
+        self.network.with(|state| state.start(self.node));
     }
 
     fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull> {
-        with(&self.state, |state| state.publish(self.node, to, envelope))
+        self.network.with(|state| state.publish(self.node, to.as_str().into(), envelope))
     }
 
     fn store(
@@ -346,49 +336,34 @@ impl Adapter for Loopback {
         envelope: Bytes,
         ticket: Ticket,
     ) -> Result<(), QueueFull> {
-        with(&self.state, |state| {
-            let (to, id) = (to.as_str().into(), id.into());
-            state.ask(self.node, Request::Store { to, id, age, envelope }, ticket)
-        })
+        let (to, id) = (to.as_str().into(), id.into());
+        self.ask(Request::Store { to, id, age, envelope }, ticket)
     }
 
     fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull> {
-        let of = of.as_str().into();
-        with(&self.state, |state| state.ask(self.node, Request::Purge { of, before }, ticket))
+        self.ask(Request::Purge { of: of.as_str().into(), before }, ticket)
     }
 
     fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation {
-        with(&self.state, |state| state.interest(self.node, changes))
+        self.network.with(|state| state.interest(self.node, changes))
     }
 
     fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull> {
-        with(&self.state, |state| state.ask(self.node, Request::Fetch(what), ticket))
+        self.ask(Request::Fetch(what), ticket)
     }
 
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
-        let event = with(&self.state, |state| {
-            state.clients.get_mut(self.node).and_then(|it| it.poll(context.waker()))
-        });
+        let event = self.network.with(|state| state.clients[self.node].poll(context.waker()));
         event.map_or(Poll::Pending, Poll::Ready)
     }
 
     fn in_flight(&self) -> usize {
-        with(&self.state, |state| state.clients.get(self.node).map_or(0, |it| it.outbox.len()))
+        self.network.with(|state| state.clients[self.node].outbox.len())
     }
 }
 
 impl Drop for Loopback {
     fn drop(&mut self) {
-        with(&self.state, |state| state.leave(self.node));
+        self.network.with(|state| state.leave(self.node));
     }
-}
-
-/// Changes the state, and then wakes the nodes that have events, outside the lock.
-fn with<R>(state: &Mutex<State>, act: impl FnOnce(&mut State) -> R) -> R {
-    let mut guard = state.lock().unwrap_or_else(PoisonError::into_inner);
-    let result = act(&mut guard);
-    let wakers = guard.wakers();
-    drop(guard);
-    wakers.into_iter().for_each(std::task::Waker::wake);
-    result
 }

@@ -35,12 +35,11 @@ impl Default for StreamLimits {
 pub(super) struct Stream {
     pub(super) limits: StreamLimits,
     pub(super) epoch: u64,
-    pub(super) seq: u64,
+    /// When each number was assigned; the first number is 1.
+    times: Vec<u64>,
     subjects: BTreeMap<Box<str>, VecDeque<Entry>>,
+    /// The last numbers by the ids of their envelopes.
     ids: BTreeMap<Box<str>, u64>,
-    ages: VecDeque<(u64, Box<str>)>,
-    /// When the last numbers were assigned, oldest first.
-    recent: VecDeque<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -54,77 +53,59 @@ struct Entry {
     envelope: Bytes,
 }
 
-#[derive(Debug)]
-pub(super) struct StoreRequest<'a> {
-    pub(super) to: &'a str,
-    pub(super) id: &'a str,
-    pub(super) age: Option<Duration>,
-    pub(super) envelope: Bytes,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Stored, and to be published.
-    New(Number),
-    Duplicate(u64),
-}
-
 impl Stream {
     pub(super) fn new(limits: StreamLimits, epoch: u64) -> Self {
         Self { limits, epoch, ..Self::default() }
+    }
+
+    /// The last number in a copy that has what was stored up to `as_of_ns`; 0 for none.
+    pub(super) fn head(&self, as_of_ns: u64) -> u64 {
+        self.times.partition_point(|at_ns| *at_ns <= as_of_ns) as u64
     }
 
     /// Sets the storage back to an earlier time and begins a new epoch, as far as its state then is
     /// known.
     pub(super) fn set_back(&mut self, then_ns: u64, epoch: u64) {
         let head = self.head(then_ns);
-        (self.seq, self.epoch) = (head, epoch);
+        self.times.truncate(head as usize);
+        self.epoch = epoch;
         for entries in self.subjects.values_mut() {
             entries.retain(|it| it.seq <= head);
             entries.iter_mut().for_each(|it| it.gone_ns = it.gone_ns.filter(|it| *it <= then_ns));
         }
         self.ids.retain(|_, seq| *seq <= head);
-        let ids = &self.ids;
-        self.ages.retain(|(_, id)| ids.contains_key(id));
-        self.recent.retain(|it| it.1 <= head);
     }
 
-    pub(super) fn store(&mut self, wish: StoreRequest<'_>, now_ns: u64) -> Outcome {
-        let StoreRequest { to, id, age, envelope } = wish;
-        self.forget_ids(now_ns);
-        if let Some(&seq) = self.ids.get(id) {
-            return Outcome::Duplicate(seq);
+    /// Stores an envelope, which is to be published.
+    ///
+    /// # Errors
+    /// The number of the envelope that was stored with this id.
+    pub(super) fn store(
+        &mut self,
+        (to, id): (&str, &str),
+        age: Option<Duration>,
+        envelope: Bytes,
+        now_ns: u64,
+    ) -> Result<Number, u64> {
+        let at_ns = |seq: u64| self.times.get(seq as usize - 1).copied().unwrap_or(0);
+        let is_known = |seq: &u64| now_ns.saturating_sub(at_ns(*seq)) < ID_SECONDS * 1_000_000_000;
+        if let Some(seq) = self.ids.get(id).copied().filter(is_known) {
+            return Err(seq);
         }
-        self.seq += 1;
-        self.recent.push_back((now_ns, self.seq));
-        // One entry stays, which every copy certainly has.
-        while self.recent.get(1).is_some_and(|it| now_ns.saturating_sub(it.0) >= LAG_NS_MAX) {
-            self.recent.pop_front();
-        }
+        self.times.push(now_ns);
+        let seq = self.times.len() as u64;
+        self.ids.insert(id.into(), seq);
         let entries = self.subjects.entry(to.into()).or_default();
         forget_old(entries, now_ns);
-        let prev = present(entries, now_ns).last().map_or(0, |it| it.seq);
+        let prev = present(entries).last().map_or(0, |it| it.seq);
         let whole_seconds = |age: Duration| age.as_secs().max(1).saturating_mul(1_000_000_000);
         let age_ns = age.map_or(u64::MAX, whole_seconds).min(self.limits.age_ns);
         let until_ns = now_ns.saturating_add(age_ns);
-        let (seq, gone_ns) = (self.seq, None);
-        entries.push_back(Entry { seq, at_ns: now_ns, until_ns, gone_ns, envelope });
-        let over = present(entries, now_ns).count().saturating_sub(self.limits.count.max(1));
+        entries.push_back(Entry { seq, at_ns: now_ns, until_ns, gone_ns: None, envelope });
+        let over = present(entries).count().saturating_sub(self.limits.count.max(1));
         let there = entries.iter_mut().filter(|it| it.gone_ns.is_none());
         there.take(over).for_each(|it| it.gone_ns = Some(now_ns));
-        self.ids.insert(id.into(), self.seq);
-        self.ages.push_back((now_ns, id.into()));
-        Outcome::New(Number { seq: self.seq, prev })
-    }
-
-    /// The last number in a copy that has what was stored up to `as_of_ns`.
-    fn head(&self, as_of_ns: u64) -> u64 {
-        let after = self.recent.partition_point(|it| it.0 <= as_of_ns);
-        match (after.checked_sub(1), self.recent.front()) {
-            (Some(at), _) => self.recent.get(at).map_or(self.seq, |it| it.1),
-            (None, Some((_, first))) => first - 1,
-            (None, None) => self.seq,
-        }
+        Ok(Number { seq, prev })
     }
 
     /// The messages behind a number on a subject, at most so many and so many bytes but at least
@@ -138,26 +119,17 @@ impl Stream {
         as_of_ns: u64,
     ) -> Fetched {
         let head = self.head(as_of_ns);
-        let nothing = || Fetched { messages: Vec::new(), head, is_all: true };
-        let Some(entries) = self.subjects.get_mut(of) else { return nothing() };
+        let entries = self.subjects.entry(of.into()).or_default();
         forget_old(entries, now_ns);
-        let start = entries.partition_point(|it| it.seq <= seq);
-        let end = entries.partition_point(|it| it.seq <= head);
-        if start >= end {
-            return nothing();
-        }
-        let there = || entries.range(start..end).filter(|it| it.is_there(as_of_ns));
+        let is_meant = |it: &&Entry| it.seq > seq && it.seq <= head && it.is_there(as_of_ns);
+        let there = || entries.iter().filter(is_meant);
         let (mut prev, mut sum) = (0, 0);
         let wanted = there().take(count as usize).take_while(|it| {
             let is_first = sum == 0;
             sum += it.envelope.len().max(1);
             is_first || sum <= bytes
         });
-        let received = wanted.map(|it| {
-            let received = it.received(prev);
-            prev = it.seq;
-            received
-        });
+        let received = wanted.map(|it| it.received(std::mem::replace(&mut prev, it.seq)));
         let messages: Vec<Received> = received.collect();
         let is_all = messages.len() == there().count();
         Fetched { messages, head, is_all }
@@ -166,16 +138,16 @@ impl Stream {
     /// The last message on each of these subjects, oldest first, from such a copy.
     pub(super) fn last_of(&mut self, subjects: &[Subject], now_ns: u64, as_of_ns: u64) -> Fetched {
         let head = self.head(as_of_ns);
-        let mut last = Vec::new();
+        let mut messages = Vec::new();
         for of in subjects.iter().take(LAST_OF_MAX) {
             let Some(entries) = self.subjects.get_mut(of.as_str()) else { continue };
             forget_old(entries, now_ns);
             let known = entries.iter().rfind(|it| it.seq <= head && it.is_there(as_of_ns));
-            last.extend(known.map(|it| it.received(0)));
+            messages.extend(known.map(|it| it.received(0)));
         }
-        last.sort_by_key(|it| it.stored.map(|it| it.seq));
-        last.dedup_by_key(|it| it.stored.map(|it| it.seq));
-        Fetched { messages: last, head, is_all: true }
+        messages.sort_by_key(|it: &Received| it.stored.map(|it| it.seq));
+        messages.dedup_by_key(|it| it.stored.map(|it| it.seq));
+        Fetched { messages, head, is_all: true }
     }
 
     /// The number behind which everything was stored within this age: the one before the first that
@@ -188,9 +160,9 @@ impl Stream {
         let young = self.subjects.values_mut().filter_map(|entries| {
             forget_old(entries, now_ns);
             let is_young = |it: &&Entry| now_ns.saturating_sub(it.at_ns) <= age_ns;
-            present(entries, now_ns).find(is_young).map(|it| it.seq)
+            present(entries).find(is_young).map(|it| it.seq)
         });
-        Some(young.min().map_or(self.seq, |it| it - 1))
+        Some(young.min().map_or(self.times.len() as u64, |it| it - 1))
     }
 
     /// Removes the stored messages of a subject before a number; numbers do not restart.
@@ -198,13 +170,6 @@ impl Stream {
         let entries = self.subjects.get_mut(subject).into_iter().flatten();
         let old = entries.filter(|it| it.seq < before);
         old.for_each(|it| it.gone_ns = it.gone_ns.or(Some(now_ns)));
-    }
-
-    fn forget_ids(&mut self, now_ns: u64) {
-        let is_old = |at_ns: u64| now_ns.saturating_sub(at_ns) >= ID_SECONDS * 1_000_000_000;
-        while let Some((_, id)) = self.ages.pop_front_if(|(at_ns, _)| is_old(*at_ns)) {
-            self.ids.remove(&id);
-        }
     }
 }
 
@@ -224,8 +189,8 @@ impl Entry {
     }
 }
 
-fn present(entries: &VecDeque<Entry>, now_ns: u64) -> impl Iterator<Item = &Entry> {
-    entries.iter().filter(move |it| it.is_there(now_ns))
+fn present(entries: &VecDeque<Entry>) -> impl Iterator<Item = &Entry> {
+    entries.iter().filter(|it| it.gone_ns.is_none())
 }
 
 /// Forgets entries that have expired, or that every copy has removed.

@@ -113,7 +113,7 @@ fn partitioned_broker_delivers_within_groups_and_stores_in_one() {
     );
     assert_eq!(events(&mut nodes[1]).len(), 2, "kept, and heard");
     assert_eq!((texts(&mut nodes[0]), texts(&mut nodes[2])), (vec!["kept".into()], vec![]));
-    network.heal();
+    network.partition(&[]);
     publish(&mut nodes[0], "all");
     pass(&network, S);
     for node in &mut nodes[1..] {
@@ -156,12 +156,13 @@ fn replica_lags_behind_the_leader() {
         fetched.map(|it| (it.messages.len(), it.head, it.is_all)).unwrap()
     };
     assert_eq!(fetch(false, 1), (0, 0, true));
-    with(&network.state, |state| {
-        let to = subject.as_str().into();
-        let what = Request::Store { to, id: "x".into(), age: None, envelope: Bytes::new() };
-        state.ask(0, what, Ticket(2))
-    })
-    .unwrap();
+    network
+        .with(|state| {
+            let to = subject.as_str().into();
+            let what = Request::Store { to, id: "x".into(), age: None, envelope: Bytes::new() };
+            state.ask(0, what, Ticket(2))
+        })
+        .unwrap();
     pass(&network, 10 * MS);
     assert_eq!(fetch(false, 3), (0, 0, true), "it has not heard of it");
     assert_eq!(fetch(true, 4), (1, 1, true));

@@ -145,7 +145,7 @@ fn broker_without_storage_refuses_stores_with_its_own_reason() {
     it.begins_kept(0, "a");
     it.stores(0, "a", 1);
     it.advance(10 * MILLISECOND);
-    let why = NotKept::Refused("this engine keeps nothing".into());
+    let why = NotKept::Refused("this broker stores nothing".into());
     assert_eq!(it.stored(0, 1), Some(Err(why)));
     assert_eq!(it.kept(0, "a"), ["Unavailable"]);
     let notices = std::iter::from_fn(|| it.node(0).cluster.poll_notice());

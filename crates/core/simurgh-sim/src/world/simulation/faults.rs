@@ -73,8 +73,8 @@ impl Simulation {
                 }
                 (self.faults.is_engine_dead, self.faults.is_engine_frozen) = (false, false);
             }
-            (Kind::LoseLeader, _) => self.network.lose_leader(),
-            (Kind::ElectLeader, _) => self.network.elect_leader(),
+            (Kind::LoseLeader, _) => self.network.set_leader(false),
+            (Kind::ElectLeader, _) => self.network.set_leader(true),
             (_, Some(link)) => self.break_node(op, slot, link),
             _ => {}
         }
@@ -317,7 +317,7 @@ impl Simulation {
     /// Repairs everything; nothing is lost from now on.
     pub(crate) fn mend(&mut self) {
         self.thaw_engine();
-        self.network.elect_leader();
+        self.network.set_leader(true);
         if self.faults.is_engine_dead {
             self.network.restart(RestartData::Stays);
             self.faults.is_engine_dead = false;
