@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Shards and the cluster reach each other as they do in the server, by
-//! [`NodeThread`](simurgh_cluster::NodeThread).
+//! [`NodeThread`](simurgh_cluster::NodeThread). All files of the world share the imports below.
 
 mod app;
 mod ledger;
@@ -20,19 +20,73 @@ mod simulation;
 mod thread;
 mod view;
 
-use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::mem;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
-use simurgh_core::LinkedWork;
+use fastrand::Rng;
+use simurgh_cluster::{
+    Adapter, BroadcastParts, CallNumber, Class, Cluster, ClusterConfig, DisconnectOutcome,
+    DisconnectReply, ENVELOPE_BYTES_MAX, Envelope, Except, GoneReason, HistoryEvent, HistoryItem,
+    Item, LinkState, LocalNode, NodeId, NodeThread, Notice, PeerEvent, Prefix, Shards, Space,
+    StoredAt, ThreadNode,
+};
+use simurgh_core::metrics::ShardMetrics;
+use simurgh_core::{
+    Assigns, Audience, Broadcast, BroadcastError, Callback, CallbackWatch, ChannelHandle,
+    ChannelId, ChannelLimits, Config, Core, Effect, FanoutPermits, GapReason, HistoryConfig,
+    HistoryMail, HistoryPage, HistoryRequest, HistoryRule, Join, JoinDecision, JoinFn, KeptAt,
+    Lifetime, LimitPolicy, LinkedWork, Listener, Mail, Mailboxes, NETWORK, Node, NodeHandle,
+    Outcome, Phase, Posted, PrepareFn, Prepared, PresenceCall, PresenceCallback, PresenceConfig,
+    PresenceError, PresenceList, PresenceMail, Publisher, Rate, RateLimit, Reason, Received,
+    ReplayLimits, Reply, ReplyRef, Route, SavedHistory, ShardChannel, ShardContext,
+    ShardHandleInfo, Signer, SizeLimit, SocketLimits, SocketState, Stop, StoreRequest, TICK,
+    ToChannel, ToCluster, UserSocket, WallClock, Wire, Work, guarded, nanoseconds,
+};
+use simurgh_data::{Key, Next};
+use simurgh_history::{Epoch, Place};
+use simurgh_loopback::{
+    Direction, LogEntry, Loopback, Network, NetworkConfig, RestartData, StreamLimits,
+};
+use simurgh_presence::{FromPeers, Owner};
+use simurgh_proto::message::{Message, Payload, events};
+use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
+use simurgh_proto::topic::Pattern;
+use simurgh_proto::ws::{CloseCode, Decoder};
 
-use crate::findings::Faults;
-use crate::locked;
-use crate::transport::Setup;
+use crate::findings::{Fault, Faults, Findings};
+use crate::payload::{
+    BAD_RESUME, EMPTY, JOIN_CRASHED, JOIN_TIMED_OUT, TOO_LONG, TOO_MANY, UNMATCHED, field, hashed,
+    parse,
+};
+use crate::presence::{Meta, PresenceEvent, Presences, View, letter_of};
+use crate::transport::{ClientMessage, Content, POLLED, Peer, Setup, Transport, Value};
+use crate::wire::{
+    Connection, Delivery, DeliveryKind, EVENTS, FIELD_BYTES_MAX, IDS, NONE, Read, Request,
+    RequestKind, TOPIC_BYTES_MAX, Topics, letter,
+};
 pub(crate) use crate::world::app::KINDS;
+use crate::world::app::{AppPlan, Limits, Quota, lifetime};
 pub(crate) use crate::world::ledger::Ledger;
-use crate::world::node::SimNode;
+use crate::world::ledger::sessions::{
+    Chan, DISCONNECT, INTERCEPTS_DIFF, INTERCEPTS_STATE, JOINER, Life, code_bit, number_of,
+};
+use crate::world::ledger::{BroadcastInfo, Disconnect};
+use crate::world::node::{RunningNode, SimNode};
+use crate::world::plan::{AlonePlan, Habits, HistoryPlan, MILLISECOND, SECOND, SWALLOWED};
 pub(crate) use crate::world::plan::{Op, Plan, World};
 pub(crate) use crate::world::simulation::{Shard, Simulation};
+use crate::world::thread::{ClusterThread, Command, Mailbox};
+use crate::world::view::TopicView;
+use crate::{locked, payload};
 
 /// What the nodes, applications and clients of a run share: the plan, and a ledger of what has
 /// happened, by which the outcome is checked.

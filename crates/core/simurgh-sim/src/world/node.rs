@@ -1,34 +1,14 @@
 //! A node that runs: mailboxes, bytes in transit, joins that wait for a decision, its shards, and
 //! its part in the cluster.
 
-use std::collections::VecDeque;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context as TaskContext, Poll, Waker};
-use std::time::Duration;
+use std::task::Context as TaskContext;
 
-use simurgh_cluster::{Cluster, LinkState, NodeId, Prefix, Time};
-use simurgh_core::{
-    Audience, BroadcastError, Callback, CallbackWatch, ChannelId, Config, FanoutPermits,
-    JoinDecision, Kind, LimitPolicy, LinkedWork, Mail, Mailboxes, Node, NodeHandle, Posted,
-    PresenceCallback, PresenceConfig, PresenceMail, Publisher, Route, Signer, ToChannel,
-    UserSocket, WallClock, Work, guarded,
-};
-use simurgh_data::Key;
-use simurgh_loopback::Network;
-use simurgh_proto::message::Payload;
-use simurgh_proto::topic::Pattern;
+use simurgh_cluster::Time;
+use simurgh_core::Kind;
 
-use crate::findings::Fault;
-use crate::locked;
-use crate::payload::hashed;
-use crate::wire::TOPIC_BYTES_MAX;
-use crate::world::app::Limits;
-use crate::world::ledger::Ledger;
+use super::*;
+use crate::world::Shard;
 use crate::world::ledger::sessions::Answer;
-use crate::world::thread::{ClusterThread, Mailbox};
-use crate::world::{Shard, Shared, app};
 
 /// A join that waits for its decision.
 pub(crate) struct Decision {

@@ -1,18 +1,9 @@
 //! What a seed decides before the first operation, and which operations it makes.
 
-use std::sync::Arc;
-use std::time::Duration;
+use simurgh_cluster::Bucket;
 
-use fastrand::Rng;
-use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
-use simurgh_core::{Config, HistoryConfig, HistoryRule, PresenceConfig, ReplayLimits};
-use simurgh_loopback::{NetworkConfig, StreamLimits};
-
-use crate::findings::{Fault, Faults};
-use crate::transport::Setup;
-use crate::wire::Topics;
-use crate::world::app;
-use crate::world::app::{AppPlan, Limits, Quota};
+use super::*;
+use crate::findings::Faults;
 
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1000 * MILLISECOND;

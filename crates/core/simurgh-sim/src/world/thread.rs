@@ -1,28 +1,10 @@
 //! The cluster thread of a simulated node: the mailbox of what shards send it, and the node that
 //! [`NodeThread`] serves.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
+use simurgh_cluster::{Answer, NotKept, Time};
 
-use simurgh_cluster::{
-    Adapter, Answer, BroadcastParts, CallNumber, Cluster, DisconnectReply, ENVELOPE_BYTES_MAX,
-    Except, GoneReason, HistoryEvent, HistoryItem, Item, LinkState, LocalNode, NodeId, NodeThread,
-    NotKept, Notice, PeerEvent, Shards, StoredAt, ThreadNode, Time,
-};
-use simurgh_core::{
-    Broadcast, ChannelId, Mail, Mailboxes, Posted, PresenceMail, Publisher, StoreRequest, ToCluster,
-};
-use simurgh_loopback::Loopback;
-use simurgh_presence::{FromPeers, Owner};
-use simurgh_proto::message::{Payload, events};
-
-use crate::findings::Fault;
-use crate::locked;
-use crate::payload;
-use crate::world::{Shared, SimNode};
+use super::*;
+use crate::world::SimNode;
 
 /// As in `simurgh_shard::cluster_inbox`.
 const AROUND_BYTES: usize = 256;

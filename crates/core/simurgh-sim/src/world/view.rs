@@ -2,13 +2,10 @@
 //! resumes that it sends, and the answers. Those of a node without an engine are exact, since nothing
 //! is lost.
 
-use simurgh_core::{GapReason, Wire};
-use simurgh_history::{Epoch, Place, Position};
-use simurgh_proto::message::Payload;
+use simurgh_history::Position;
 
-use crate::payload::{field, parse};
-use crate::world::ledger::{Entry, Ledger};
-use crate::world::plan::{AlonePlan, Habits, HistoryPlan, SWALLOWED};
+use super::*;
+use crate::world::ledger::Entry;
 
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {

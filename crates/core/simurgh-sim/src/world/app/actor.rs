@@ -1,29 +1,7 @@
 //! The channels of one node: they draw effects from words of messages, and tell the ledger.
 
-use std::cell::Cell;
-use std::future::poll_fn;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::task::Poll;
-
-use fastrand::Rng;
-use simurgh_core::{
-    Broadcast, Join, JoinFn, Outcome, PrepareFn, Prepared, Reason, Reply, ShardChannel,
-    ShardContext, ShardHandleInfo, Stop,
-};
-use simurgh_proto::message::{Message, Payload, events};
-
-use crate::findings::Fault;
-use crate::world::Shared;
-use crate::world::app::effects::Draw;
-use crate::world::app::is;
-use crate::world::ledger::sessions::{
-    Answer, Call, CallEnd, INTERCEPTS_DIFF, INTERCEPTS_STATE, Joining,
-};
-use crate::world::ledger::{BroadcastInfo, Ledger};
-use crate::world::plan::SWALLOWED;
-use crate::world::thread::{Command, Mailbox};
+use super::*;
+use crate::world::ledger::sessions::{Answer, Call, CallEnd, Joining};
 
 /// What interceptors may intercept: of broadcasts, and of presence by its bits.
 const INTERCEPTS: [&[&str]; 16] = [

@@ -1,24 +1,9 @@
 //! The effects that a callback or a join draws, for the shard and for the ledger.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-
-use fastrand::Rng;
-use simurgh_core::{
-    Assigns, BroadcastError, Effect, LinkedWork, PresenceConfig, PresenceError, ReplyRef,
-    ShardContext,
-};
-use simurgh_proto::message::Payload;
-use simurgh_proto::ws::CloseCode;
-
-use crate::locked;
-use crate::payload;
-use crate::presence::{KEYS, letter_of};
-use crate::wire::{EVENTS, IDS, NONE};
-use crate::world::Shared;
-use crate::world::app::{Actor, AppPlan, Habit, is, lifetime};
-use crate::world::ledger::sessions::{Act, Call, CallEnd, Called, JOINER, Joining};
-use crate::world::ledger::{BroadcastInfo, Ledger};
+use super::*;
+use crate::presence::KEYS;
+use crate::world::app::Actor;
+use crate::world::ledger::sessions::{Act, Call, CallEnd, Called, Joining};
 
 /// How many broadcasts may lead to each other, so that they end.
 const DEPTH_MAX: u8 = 2;

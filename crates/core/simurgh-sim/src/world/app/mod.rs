@@ -5,18 +5,12 @@ mod actor;
 mod effects;
 
 use std::ops::Range;
-use std::time::Duration;
 
-use fastrand::Rng;
-use simurgh_core::{
-    ChannelLimits, Config, FanoutPermits, LimitPolicy, PresenceConfig, Rate, RateLimit, SizeLimit,
-    SocketLimits,
-};
-
-use crate::wire::Topics;
+use super::*;
 pub(crate) use crate::world::app::actor::{Actor, Ready, join, prepare};
+use crate::world::app::effects::Draw;
 pub(crate) use crate::world::app::effects::{first_assigned, speech};
-use crate::world::plan::{Kind, Plan};
+use crate::world::plan::Kind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Habit {

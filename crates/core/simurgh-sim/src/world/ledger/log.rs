@@ -5,16 +5,10 @@
 //! without repeats, or a gap must precede anything newer. A reply `ok` means that what its channel
 //! broadcast is in the log, and no broadcast is there twice.
 
-use std::collections::{BTreeMap, HashSet};
+use simurgh_cluster::Kind;
+use simurgh_history::Position;
 
-use simurgh_cluster::{Envelope, Kind};
-use simurgh_history::{Epoch, Place, Position};
-use simurgh_loopback::LogEntry;
-
-use crate::payload;
-use crate::wire::NONE;
-use crate::world::ledger::{BroadcastInfo, Ledger};
-use crate::world::plan::{MILLISECOND, Plan};
+use super::*;
 
 /// How long an engine remembers ids, less the delay with which its actions are read here.
 const ID_NS: u64 = 119_000 * MILLISECOND;

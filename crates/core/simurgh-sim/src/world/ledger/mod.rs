@@ -8,22 +8,12 @@
 mod log;
 pub(crate) mod sessions;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Deref, DerefMut, Range};
-use std::sync::Arc;
+use std::ops::Range;
 
-use simurgh_cluster::{DisconnectOutcome, NodeId};
-use simurgh_proto::message::Payload;
-
-use crate::findings::Findings;
-use crate::payload;
-use crate::presence::Presences;
-use crate::wire::NONE;
+use super::*;
 pub(crate) use crate::world::ledger::log::{Entry, Log, Order};
 use crate::world::ledger::sessions::Sessions;
 pub(crate) use crate::world::ledger::sessions::streams::join_payload;
-use crate::world::plan::{Plan, SECOND};
-use crate::world::view::TopicView;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BroadcastInfo {

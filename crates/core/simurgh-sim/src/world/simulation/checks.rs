@@ -1,12 +1,9 @@
 //! Checks after each step of a core: bounds, waits, permits and counters.
 
-use simurgh_core::{Mail, NETWORK, Node, Phase, PresenceMail, Publisher};
-use simurgh_data::Key;
-
+use super::*;
 use crate::world::Shard;
-use crate::world::ledger::sessions::{Chan, Input, Life, ticks};
+use crate::world::ledger::sessions::{Input, ticks};
 use crate::world::node::SimNode;
-use crate::world::simulation::Simulation;
 
 /// Publishers that are read again in one turn at most.
 const RELEASED_MAX: usize = 16;

@@ -1,19 +1,12 @@
 //! What clients of one node send, and how they take what they are sent.
 
-use simurgh_core::{Phase, Received, Wire};
-use simurgh_data::{Key, Now};
-use simurgh_proto::message::{Message, Payload, events};
-use simurgh_proto::serializer::{Frame, Kind as FrameKind, Serializer};
-use simurgh_proto::ws::CloseCode;
+use simurgh_data::Now;
+use simurgh_proto::serializer::Kind as FrameKind;
 
-use crate::findings::Fault;
-use crate::transport::{ClientMessage, Content, Value};
+use super::*;
 use crate::wire;
-use crate::wire::{NONE, Request, RequestKind};
-use crate::world::ledger::sessions::{Input, Size, code_bit};
-use crate::world::ledger::{BroadcastInfo, Ledger, join_payload};
-use crate::world::simulation::Simulation;
-use crate::world::view::TopicView;
+use crate::world::ledger::join_payload;
+use crate::world::ledger::sessions::{Input, Size};
 
 /// A session that is not polled for this long ends.
 const UNPOLLED_NS: u64 = 15_000_000_000;

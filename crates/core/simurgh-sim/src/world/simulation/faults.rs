@@ -1,18 +1,8 @@
 //! Faults of links, the engine and nodes, and how nodes may react.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
-
-use simurgh_cluster::{GoneReason, LinkState, NodeId};
-use simurgh_core::{Mail, Mailboxes};
-use simurgh_loopback::{Direction, RestartData};
-
+use super::*;
 use crate::world::Op;
-use crate::world::node::RunningNode;
-use crate::world::plan::{Kind, SECOND};
-use crate::world::simulation::Simulation;
-use crate::world::thread::Command;
+use crate::world::plan::Kind;
 
 /// The longest span between two beats, and some more.
 const BEAT_NS: u64 = 2_500 * 1_000_000;

@@ -2,26 +2,12 @@
 //! without one: with what it has saved, clients resume as if it had not ended; topics that were not
 //! saved have a new epoch.
 
-use std::convert::Infallible;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
-
-use simurgh_core::{
-    Broadcast, HistoryMail, HistoryPage, HistoryRequest, KeptAt, Listener, Mail, Mailboxes, Node,
-    NotKept, Publisher, Range, SavedHistory,
-};
+use simurgh_core::{NotKept, Range};
 use simurgh_history::Position;
-use simurgh_loopback::RestartData;
 
-use crate::findings::Fault;
-use crate::locked;
-use crate::payload;
-use crate::wire::NONE;
-use crate::world::ledger::{BroadcastInfo, Entry, Ledger};
-use crate::world::plan::{MILLISECOND, SECOND};
-use crate::world::simulation::Simulation;
-use crate::world::{Shard, Shared, SimNode};
+use super::*;
+use crate::world::ledger::Entry;
+use crate::world::{Shard, SimNode};
 
 const KEYS: u32 = 4;
 const PAGE_MAX: usize = 50;

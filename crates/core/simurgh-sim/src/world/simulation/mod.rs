@@ -9,23 +9,13 @@ mod operations;
 mod rest;
 mod steps;
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
-use std::time::Duration;
-
-use fastrand::Rng;
-use simurgh_data::Key;
-use simurgh_loopback::Network;
-
-use crate::findings::Findings;
-use crate::wire::{Connection, RequestKind};
-use crate::world::node::RunningNode;
-use crate::world::plan::{Kind, MILLISECOND, Plan, SECOND};
-use crate::world::simulation::faults::Faults;
+use super::*;
+use crate::world::Op;
+use crate::world::plan::Kind;
+use crate::world::simulation::clients::{join_ref, size};
+use crate::world::simulation::faults::{Faults, SETTLES_NS};
 use crate::world::simulation::operations::Reading;
 pub(crate) use crate::world::simulation::steps::Shard;
-use crate::world::thread::Command;
-use crate::world::{Op, Shared};
 
 pub(crate) struct Simulation {
     pub(crate) shared: Arc<Shared>,

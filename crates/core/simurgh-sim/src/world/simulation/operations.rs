@@ -1,30 +1,14 @@
 //! Operations on nodes from outside of them, the connections of clients, and long messages in
 //! transit to be read away from their shard, and back.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use simurgh_core::Kind;
+use simurgh_data::Now;
 
-use simurgh_core::{
-    Broadcast, Kind, Lifetime, Listener, Mail, Mailboxes, NETWORK, Node, Phase, PresenceList,
-    Publisher, Received, Reply, SocketState, Stop, Wire, guarded,
-};
-use simurgh_data::{Key, Now};
-use simurgh_proto::message::{Message, Payload};
-use simurgh_proto::serializer::Serializer;
-use simurgh_proto::ws::{CloseCode, Decoder};
-
-use crate::findings::Fault;
-use crate::transport::{ClientMessage, Content, POLLED};
-use crate::wire::{Connection, EVENTS, IDS, Request, RequestKind};
+use super::*;
 use crate::world::SimNode;
-use crate::world::app::{Actor, Ready, first_assigned, lifetime, speech};
-use crate::world::ledger::sessions::{DISCONNECT, Input, Life, ListenerGuard, code_bit, number_of};
-use crate::world::ledger::{BroadcastInfo, Disconnect};
-use crate::world::plan::Plan;
-use crate::world::simulation::clients::{join_ref, size};
-use crate::world::simulation::{Shard, Simulation};
-use crate::world::thread::Command;
+use crate::world::app::{Actor, Ready, first_assigned, speech};
+use crate::world::ledger::sessions::{Input, ListenerGuard};
+use crate::world::simulation::Shard;
 
 /// The user socket of clients, and that of clients without a serializer.
 pub(super) const CHANNELS: u8 = 0;

@@ -2,23 +2,11 @@
 //! notice, all clients have the presences, disconnected sockets are closed, and interests are those
 //! of the members. When all clients have left, nothing is left.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use simurgh_cluster::{Adapter, Class, LinkState, Space};
-use simurgh_core::{Mailboxes, NETWORK, Phase, PresenceList};
 use simurgh_data::Now;
 
-use crate::locked;
-use crate::presence::PresenceEvent;
+use super::*;
 use crate::world::Shard;
 use crate::world::ledger::sessions::ticks;
-use crate::world::node::RunningNode;
-use crate::world::plan::{MILLISECOND, SECOND};
-use crate::world::simulation::Simulation;
-use crate::world::simulation::faults::SETTLES_NS;
 
 /// How long a link may take to come back.
 const LINKS_NS: u64 = 10 * SECOND;

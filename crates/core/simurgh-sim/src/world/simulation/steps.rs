@@ -1,17 +1,11 @@
 //! Shards with their transport, and their turns: what is read, handled, sent and taken.
 
-use std::mem;
-use std::sync::Arc;
+use simurgh_data::Now;
 
-use simurgh_core::metrics::ShardMetrics;
-use simurgh_core::{Core, Mail};
-use simurgh_data::{Key, Next, Now};
-
-use crate::transport::{ClientMessage, Peer, Transport};
-use crate::wire::{self, Connection, Read};
+use super::*;
+use crate::wire;
 use crate::world::SimNode;
 use crate::world::ledger::sessions::Input;
-use crate::world::simulation::Simulation;
 
 pub(crate) struct Shard {
     pub(crate) core: Core<SimNode>,

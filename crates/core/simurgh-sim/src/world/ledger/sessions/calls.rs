@@ -1,17 +1,10 @@
 //! Callbacks: which may run when, and what follows from their effects.
 
-use std::collections::VecDeque;
-
-use simurgh_core::{Reason, Stop, Wire};
-
-use crate::payload;
-use crate::wire::{Delivery, DeliveryKind, NONE, letter};
-use crate::world::app;
+use super::*;
+use crate::world::ledger::sessions::Joining;
 use crate::world::ledger::sessions::limits::Limited;
 use crate::world::ledger::sessions::requests::Due;
 use crate::world::ledger::sessions::steps::Input;
-use crate::world::ledger::sessions::{Joining, Life, Relay};
-use crate::world::ledger::{Ledger, LineEntry};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {

@@ -1,12 +1,8 @@
 //! Limits of what clients send (PROTOCOL §6.7): buckets, each with its content and the time of
 //! that, and the consequences of requests over a limit.
 
-use simurgh_core::LimitPolicy;
-
-use crate::payload;
-use crate::wire::{Delivery, Request, RequestKind};
+use super::*;
 pub(crate) use crate::world::app::{LIMITS, Limited, Limits, Quota, RATES};
-use crate::world::ledger::Ledger;
 use crate::world::ledger::sessions::calls::{Act, Call, CallEnd, Called};
 
 /// Bytes of a whole message (refs, topic, event and payload), and of its payload.

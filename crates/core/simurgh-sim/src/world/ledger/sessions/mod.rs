@@ -16,15 +16,9 @@ mod requests;
 mod steps;
 pub(super) mod streams;
 
-use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
 
-use simurgh_core::{Broadcast, ChannelHandle, ChannelId, Reason, ReplyRef, Wire};
-
-use crate::payload;
-use crate::presence::{PresenceEvent, View};
-use crate::wire::{Delivery, IDS, NONE, Topics};
+use super::*;
 use crate::world::app::Actor;
 pub(crate) use crate::world::ledger::sessions::calls::{Act, Call, CallEnd, Called};
 use crate::world::ledger::sessions::limits::{LIMITS, RateUse};
@@ -33,8 +27,6 @@ pub(crate) use crate::world::ledger::sessions::outside::ListenerGuard;
 use crate::world::ledger::sessions::outside::{Listening, Told};
 pub(crate) use crate::world::ledger::sessions::requests::{Answer, Due, Joining};
 pub(crate) use crate::world::ledger::sessions::steps::{Input, Time, ticks};
-use crate::world::ledger::{BroadcastInfo, LineEntry};
-use crate::world::plan::Plan;
 
 /// Bits of [`Chan::intercepts`] besides the number of broadcasts' events.
 pub(crate) const INTERCEPTS_DIFF: u8 = 4;

@@ -1,14 +1,12 @@
 //! What homes of presences send, and listeners outside of channels.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use simurgh_core::{ChannelId, Mail, Position, PresenceCall, PresenceMail};
+use simurgh_core::Position;
 
-use crate::payload;
-use crate::presence::{KEYS, Meta, PresenceEvent, letter_of};
-use crate::world::ledger::Ledger;
-use crate::world::ledger::sessions::{Act, Sessions};
+use super::*;
+use crate::presence::KEYS;
+use crate::world::ledger::sessions::Act;
 
 /// Added to the number of a listener that a broadcast leaves out.
 const LISTENER: u32 = 1 << 31;

@@ -1,18 +1,9 @@
 //! Messages of clients and of handles, joins and their answers, and what must come of them.
 
-use std::collections::VecDeque;
-
-use simurgh_core::{Audience, ChannelId, Mail, Reason, ToChannel, Wire};
-
-use crate::payload::{
-    BAD_RESUME, EMPTY, JOIN_CRASHED, JOIN_TIMED_OUT, TOO_LONG, TOO_MANY, UNMATCHED,
-};
-use crate::wire::{Delivery, DeliveryKind, NONE, Request, RequestKind, letter};
+use super::*;
+use crate::wire;
 use crate::world::ledger::sessions::calls::{Act, Call, CallEnd, Called};
 use crate::world::ledger::sessions::limits::Size;
-use crate::world::ledger::sessions::{JOINER, Life, Sessions};
-use crate::world::ledger::{Ledger, LineEntry};
-use crate::{payload, wire};
 
 /// A callback or an end that a step must lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,7 @@
 //! Steps: the inputs of a core, and what is due when it returns. Lifetimes, waits and linked work.
 
-use std::time::Duration;
-
-use simurgh_core::metrics::ShardMetrics;
-use simurgh_core::{Config, TICK, nanoseconds};
-
-use crate::wire::NONE;
-use crate::world::ledger::Ledger;
+use super::*;
 use crate::world::ledger::sessions::requests::Due;
-use crate::world::ledger::sessions::{Sessions, Task, code_bit};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Input {

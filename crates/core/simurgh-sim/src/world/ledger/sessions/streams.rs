@@ -1,17 +1,10 @@
 //! Compares what clients receive with what they are to be sent. Messages of topics that have a
 //! history have positions; replies and pushes wait until the broadcasts before them are stored.
 
-use simurgh_core::Wire;
 use simurgh_history::Position;
-use simurgh_proto::message::{Message, Payload};
-use simurgh_proto::serializer::ServerMessage;
 
-use crate::presence::PresenceEvent;
-use crate::wire::{Delivery, DeliveryKind, EVENTS, FIELD_BYTES_MAX, NONE};
-use crate::world::ledger::sessions::{Conn, Own, Sessions, code_bit};
-use crate::world::ledger::{Ledger, LineEntry};
-use crate::world::view::TopicView;
-use crate::{payload, wire};
+use super::*;
+use crate::wire;
 
 impl Ledger {
     pub(crate) fn line(&self, shard: usize, topic: u8) -> &[LineEntry] {
