@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use simurgh_core::{AbandonReason, Broadcast, Config, NETWORK, Socket, Sockets, Wire};
-use simurgh_data::{Key, Now, Run, Shared};
+use simurgh_data::{Key, Now, Run, Shared, Slab};
 use simurgh_proto::serializer::{Kind, ServerMessage};
 use simurgh_proto::ws::CloseCode;
 
@@ -33,12 +33,6 @@ pub(crate) const POLLED: u8 = 1;
 /// The longest slice of a step's work.
 const SLICE_NS: u64 = 400_000;
 
-#[derive(Debug, Default)]
-struct Place {
-    generation: u32,
-    peer: Option<Box<Peer>>,
-}
-
 /// The simulated transport of one shard.
 #[derive(Default)]
 pub(crate) struct Transport {
@@ -54,9 +48,9 @@ pub(crate) struct Transport {
     is_frozen: Cell<bool>,
     /// What was sent in this step when its slice was over.
     pub(crate) sent_late: Cell<u32>,
-    places: Vec<Place>,
-    free: Vec<u32>,
-    count: usize,
+    peers: Slab<Box<Peer>>,
+    /// How many sockets were opened: the generations of their keys.
+    opened: u32,
     /// The number of frames that are not dropped.
     pub(crate) frames: Rc<Cell<i64>>,
     pub(crate) hash: u64,
@@ -115,15 +109,11 @@ impl Transport {
 
     /// Opens a socket, whose client takes this many bytes at once.
     pub(crate) fn open(&mut self, conn: u32, wire: Wire, user_socket: u8, window: usize) -> Key {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
-            self.places.len() as u32 - 1
-        });
         let transport = if wire == Wire::Values { 0 } else { NETWORK };
         let mut socket = Socket::new(simurgh_core::Phase::Head, self.now.tick, transport);
         socket.lead_to(user_socket, wire);
-        let generation = self.places.get(slot as usize).map_or(0, |it| it.generation);
-        let key = Key { slot, generation };
+        self.opened += 1;
+        let mut key = Key { slot: 0, generation: self.opened };
         let peer = Peer {
             key,
             socket,
@@ -146,47 +136,39 @@ impl Transport {
             ends_ns: None,
             held_back: Vec::new(),
         };
-        self.places[slot as usize].peer = Some(Box::new(peer));
-        self.count += 1;
+        key.slot = self.peers.insert(Box::new(peer));
+        self.peers.get_mut(key.slot).into_iter().for_each(|it| it.key = key);
         key
     }
 
     pub(crate) fn peer(&self, key: Key) -> Option<&Peer> {
-        let place = self.places.get(key.slot as usize)?;
-        place.peer.as_deref().filter(|_| place.generation == key.generation)
+        self.peers.get(key.slot).map(|it| &**it).filter(|it| it.key == key)
     }
 
     pub(crate) fn peer_mut(&mut self, key: Key) -> Option<&mut Peer> {
-        let place = self.places.get_mut(key.slot as usize)?;
-        place.peer.as_deref_mut().filter(|_| place.generation == key.generation)
+        self.peers.get_mut(key.slot).map(|it| &mut **it).filter(|it| it.key == key)
     }
 
     pub(crate) fn peers(&self) -> impl Iterator<Item = &Peer> {
-        self.places.iter().filter_map(|it| it.peer.as_deref())
+        self.peers.iter().map(|(_, it)| &**it)
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<Box<Peer>> {
         self.peer(key)?;
-        let place = self.places.get_mut(key.slot as usize)?;
-        place.generation += 1;
-        self.free.push(key.slot);
-        self.count -= 1;
-        place.peer.take()
+        self.peers.remove(key.slot)
     }
 
     /// Writes what this turn has sent, cuts slow peers, and removes those that are to end.
     pub(crate) fn flush(&mut self) {
         let now_ns = self.now.ns;
         let max = self.setup.config.outbound_bytes_max;
-        for at in 0..self.dirty.len() {
-            let Some(key) = self.dirty.get(at).copied() else { break };
+        for key in std::mem::take(&mut self.dirty) {
             let Some(peer) = self.peer_mut(key) else { continue };
             peer.is_listed = false;
             if peer.flush(now_ns) > max {
                 self.slow(key);
             }
         }
-        self.dirty.clear();
         let mut closing = std::mem::take(&mut self.closing);
         closing.retain(|&key| {
             let Some(peer) = self.peer_mut(key) else { return false };
@@ -205,8 +187,8 @@ impl Transport {
         let after_ns = self.setup.config.slow_after.as_nanos() as u64;
         let now_ns = self.now.ns;
         let stands = |it: &Peer| !it.queue.is_empty() && it.stands_since_ns + after_ns < now_ns;
-        let all = self.places.iter().filter_map(|it| it.peer.as_deref());
-        let slow: Vec<Key> = all.filter(|it| stands(it) && !it.is_mute).map(|it| it.key).collect();
+        let slow = self.peers().filter(|it| stands(it) && !it.is_mute).map(|it| it.key);
+        let slow: Vec<Key> = slow.collect();
         slow.into_iter().for_each(|key| self.slow(key));
     }
 
@@ -224,10 +206,7 @@ impl Transport {
     /// Moves what there is room for to the peer.
     pub(crate) fn write_more(&mut self, key: Key) -> bool {
         let now_ns = self.now.ns;
-        let Some(peer) = self.peer_mut(key).filter(|it| !it.queue.is_empty()) else { return false };
-        if peer.is_mute {
-            return false;
-        }
+        let Some(peer) = self.peer_mut(key).filter(|it| !it.is_mute) else { return false };
         let room = peer.window.saturating_sub(peer.pipe.len()).min(peer.queue.len());
         if room == 0 {
             return false;
@@ -342,7 +321,7 @@ impl Sockets for Transport {
     }
 
     fn count(&self) -> usize {
-        self.count
+        self.peers.len()
     }
 
     fn sweep(
@@ -353,15 +332,15 @@ impl Sockets for Transport {
         found: &mut Vec<Key>,
     ) {
         let first = *cursor as usize;
-        let end = first.saturating_add(records).min(self.places.len());
-        for place in self.places.get_mut(first..end).unwrap_or_default() {
-            if let Some(peer) = place.peer.as_deref_mut()
+        let end = first.saturating_add(records).min(self.peers.slots());
+        for slot in first..end {
+            if let Some(peer) = self.peers.get_mut(slot as u32)
                 && visit(peer.key, &mut peer.socket)
             {
                 found.push(peer.key);
             }
         }
-        *cursor = if end >= self.places.len() { 0 } else { end as u32 };
+        *cursor = if end >= self.peers.slots() { 0 } else { end as u32 };
     }
 
     fn queued(&self, key: Key) -> usize {
