@@ -80,7 +80,7 @@ use crate::world::ledger::sessions::{
     Chan, DISCONNECT, INTERCEPTS_DIFF, INTERCEPTS_STATE, JOINER, Life, code_bit, number_of,
 };
 use crate::world::ledger::{BroadcastInfo, Disconnect};
-use crate::world::node::{RunningNode, SimNode};
+use crate::world::node::{NodeFaults, RunningNode, SimNode};
 use crate::world::plan::{AlonePlan, Habits, HistoryPlan, MILLISECOND, SECOND, SWALLOWED};
 pub(crate) use crate::world::plan::{Op, Plan, World};
 pub(crate) use crate::world::simulation::{Shard, Simulation};

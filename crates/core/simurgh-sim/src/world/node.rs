@@ -65,7 +65,7 @@ impl SimNode {
         cluster: Option<Arc<dyn simurgh_core::Cluster>>,
     ) -> Self {
         let own = shared.ledger().starts[start].shards.clone();
-        let shards = own.len();
+        let (shards, permits) = (own.len(), shared.plan.app.permits(own.len()));
         let state = State {
             mailboxes: (0..shards).map(|_| VecDeque::new()).collect(),
             charged: vec![0; shards],
@@ -73,7 +73,6 @@ impl SimNode {
             member_counts: vec![0; shared.plan.topics.names.len()],
             ..State::default()
         };
-        let permits = shared.plan.app.permits(shards);
         Self {
             shared: Arc::clone(shared),
             start,
@@ -118,19 +117,18 @@ impl SimNode {
     pub(crate) fn decide_next(&self, which: usize) -> bool {
         let mut state = self.state();
         let which = which.checked_rem(state.deciding.len()).unwrap_or(0);
-        let Some(decision) = state.deciding.remove(which) else { return false };
+        let Some(mut decision) = state.deciding.remove(which) else { return false };
         drop(state);
-        let Decision { shard, key, ticket, conn, mut work } = decision;
         let mut cx = TaskContext::from_waker(Waker::noop());
-        let join = match guarded(|| work.as_mut().poll(&mut cx)) {
+        let join = match guarded(|| decision.work.as_mut().poll(&mut cx)) {
             Some(Poll::Pending) => {
-                let decision = Decision { shard, key, ticket, conn, work };
                 self.state().deciding.push_back(decision);
                 return true;
             }
             Some(Poll::Ready(join)) => Some(join),
             None => None,
         };
+        let Decision { shard, key, ticket, conn, .. } = decision;
         let answer = self.shared.ledger().decided.take().unwrap_or(Answer::Panic);
         self.state().decided.push((conn, ticket, answer));
         self.post(shard, Mail::Joined(key, ticket, join));
@@ -163,10 +161,9 @@ impl SimNode {
     }
 
     fn count(&self, topic: &str, by: i64) {
-        let topic = self.shared.plan.topics.number(topic);
-        let mut state = self.state();
-        let count = topic.and_then(|topic| state.member_counts.get_mut(usize::from(topic)));
-        count.into_iter().for_each(|count| *count += by);
+        if let Some(topic) = self.shared.plan.topics.number(topic) {
+            self.state().member_counts[usize::from(topic)] += by;
+        }
     }
 
     /// Notes an event of presence; returns whether a planted fault loses it.
@@ -228,8 +225,8 @@ impl NodeHandle for SimNode {
 
     fn member_count(&self, topic: &str) -> Option<u32> {
         let topic = self.shared.plan.topics.number(topic)?;
-        let count = self.state().member_counts.get(usize::from(topic)).copied();
-        self.shared.plan.app.counts_members.then_some(count.unwrap_or(0).max(0) as u32)
+        let count = self.state().member_counts[usize::from(topic)].max(0) as u32;
+        self.shared.plan.app.counts_members.then_some(count)
     }
 }
 
@@ -429,6 +426,15 @@ fn mistaken(shared: &Shared, mut limits: Limits) -> Limits {
     limits
 }
 
+/// The faults of a node and its link.
+#[derive(Default)]
+pub(crate) struct NodeFaults {
+    pub(crate) is_frozen: bool,
+    pub(crate) cannot_send: bool,
+    pub(crate) cannot_hear: bool,
+    pub(crate) is_lossy: bool,
+}
+
 pub(crate) struct RunningNode {
     pub(crate) slot: usize,
     pub(crate) start: usize,
@@ -440,11 +446,8 @@ pub(crate) struct RunningNode {
     pub(crate) link: usize,
     /// The simulation's time at which its clock showed 0.
     born_ns: u64,
-    pub(crate) is_frozen: bool,
     pub(crate) is_draining: bool,
-    pub(crate) cannot_send: bool,
-    pub(crate) cannot_hear: bool,
-    pub(crate) is_lossy: bool,
+    pub(crate) faults: NodeFaults,
     /// When it last did not run, or was not linked as it should be.
     pub(crate) unlinked_ns: u64,
 }
@@ -482,17 +485,14 @@ impl RunningNode {
             slot,
             start,
             id,
-            thread: ClusterThread::new(cluster, &node, &mailbox, start),
+            thread: ClusterThread::new(cluster, &node, &mailbox),
             shards: (0..shards).map(shard).collect(),
             mailbox,
             node,
             link,
             born_ns: clock_ns,
-            is_frozen: false,
             is_draining: false,
-            cannot_send: false,
-            cannot_hear: false,
-            is_lossy: false,
+            faults: NodeFaults::default(),
             unlinked_ns: clock_ns,
         })
     }
@@ -519,7 +519,7 @@ impl RunningNode {
 
     /// The simulation's time of its next turn; never, while it is frozen.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        if self.is_frozen {
+        if self.faults.is_frozen {
             return None;
         }
         let state = self.node.state();
@@ -533,11 +533,12 @@ impl RunningNode {
     }
 
     pub(crate) fn is_linked(&self) -> bool {
-        let is_whole = !self.cannot_send && !self.cannot_hear && !self.is_lossy;
-        is_whole && !self.is_frozen && self.thread.node.cluster.state().0 != LinkState::Away
+        let NodeFaults { is_frozen, cannot_send, cannot_hear, is_lossy } = self.faults;
+        let is_broken = is_frozen || cannot_send || cannot_hear || is_lossy;
+        !is_broken && self.thread.node.cluster.state().0 != LinkState::Away
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        !self.is_draining && !self.is_frozen
+        !self.is_draining && !self.faults.is_frozen
     }
 }

@@ -33,14 +33,6 @@ impl Mailbox {
     pub(crate) fn post(&self, command: Command) {
         locked(&self.queue).push(command);
     }
-
-    pub(crate) fn has_mail(&self) -> bool {
-        !locked(&self.queue).is_empty()
-    }
-
-    fn take(&self, empty: Vec<Command>) -> Vec<Command> {
-        std::mem::replace(&mut *locked(&self.queue), empty)
-    }
 }
 
 impl simurgh_core::Cluster for Mailbox {
@@ -62,10 +54,9 @@ impl simurgh_core::Cluster for Mailbox {
 pub(crate) struct LocalShards {
     node: Arc<SimNode>,
     mailbox: Arc<Mailbox>,
-    start: usize,
     time: Time,
     /// Broadcasts given to the cluster in this turn, and how many had been dropped by then.
-    published: Vec<(u32, u64)>,
+    pub(crate) published: Vec<(u32, u64)>,
     /// A broadcast of another node that a planted fault holds back, and its shards.
     held: Option<(Arc<Broadcast>, Vec<usize>)>,
 }
@@ -82,7 +73,7 @@ impl ThreadNode for LocalShards {
     }
 
     fn take_mail(&mut self, empty: Vec<Command>) -> Vec<Command> {
-        self.mailbox.take(empty)
+        mem::replace(&mut *locked(&self.mailbox.queue), empty)
     }
 
     fn handle<A: Adapter + ?Sized>(thread: &mut Thread<A>, command: Command, time: Time) {
@@ -115,7 +106,7 @@ impl ThreadNode for LocalShards {
         let id = payload::parse(broadcast.payload()).0;
         let mut ledger = self.node.shared.ledger();
         ledger.counts.count("heard here only", 1);
-        ledger.note_published(self.start, id);
+        ledger.note_published(self.node.start, id);
         drop(ledger);
         self.node.broadcast_here(Arc::new(broadcast));
     }
@@ -123,12 +114,17 @@ impl ThreadNode for LocalShards {
 
 fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, time: Time) {
     let NodeThread { cluster, local, .. } = thread;
-    let (shared, start) = (Arc::clone(&local.node.shared), local.start);
+    let (shared, start) = (Arc::clone(&local.node.shared), local.node.start);
     match what {
         ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
             disconnect(thread, it.topic(), None, time);
         }
-        ToCluster::Broadcast(broadcast) => publish(thread, &broadcast, time),
+        ToCluster::Broadcast(broadcast) => {
+            let (id, before) = (payload::parse(broadcast.payload()).0, dropped(cluster));
+            if thread.publish(&broadcast, None, time).is_ok() {
+                thread.local.published.push((id, before));
+            }
+        }
         ToCluster::TopicBegins(topic, shard, wanted) => {
             cluster.topic_begins(&topic, shard, wanted, time);
         }
@@ -153,14 +149,8 @@ fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, 
     }
 }
 
-fn publish<A: Adapter + ?Sized>(thread: &mut Thread<A>, broadcast: &Broadcast, time: Time) {
-    let id = payload::parse(broadcast.payload()).0;
-    let before = dropped(&thread.cluster);
-    if thread.publish(broadcast, None, time).is_ok() {
-        thread.local.published.push((id, before));
-    }
-}
-
+/// Closes the sockets with an id on all other nodes; with its number in the ledger, if somebody
+/// waits for the outcome.
 fn disconnect<A: Adapter + ?Sized>(
     thread: &mut Thread<A>,
     socket_id: &str,
@@ -168,21 +158,22 @@ fn disconnect<A: Adapter + ?Sized>(
     time: Time,
 ) {
     let shared = Arc::clone(&thread.local.node.shared);
-    let reply = number.map(|number| check_outcome(&shared, number));
+    let reply = number.map(|number| -> DisconnectReply {
+        let shared = Arc::clone(&shared);
+        Box::new(move |_, outcome| {
+            shared.note(|| format!("disconnect {number}: {outcome:?}"));
+            outcome.into_iter().for_each(|it| shared.ledger().check_outcome(number, &it));
+        })
+    });
     if let Err(error) = thread.disconnect(socket_id, reply, time) {
         shared.ledger().fail("outcome", error.to_string());
     }
 }
 
-fn check_outcome(shared: &Arc<Shared>, number: usize) -> DisconnectReply {
-    let shared = Arc::clone(shared);
-    Box::new(move |_, outcome| {
-        let mut ledger = shared.ledger();
-        ledger.note(|| format!("disconnect {number}: {outcome:?}"));
-        if let Some(outcome) = outcome {
-            ledger.check_outcome(number, &outcome);
-        }
-    })
+impl LocalShards {
+    fn note(&self, text: impl FnOnce() -> String) {
+        self.node.shared.note(|| format!("start {} {}", self.node.start, text()));
+    }
 }
 
 impl LocalNode for LocalShards {
@@ -207,10 +198,8 @@ impl LocalNode for LocalShards {
 
     fn disconnect(&mut self, socket_id: &str) {
         let id = payload::number(socket_id.as_bytes().get(4..).unwrap_or_default()).0;
-        let mut ledger = self.node.shared.ledger();
-        ledger.note(|| format!("start {} closes sockets of {socket_id}", self.start));
-        ledger.note_closed(self.start, id as usize);
-        drop(ledger);
+        self.note(|| format!("closes sockets of {socket_id}"));
+        self.node.shared.ledger().note_closed(self.node.start, id as usize);
         let disconnect = Broadcast::new(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT);
         self.node.broadcast_here(Arc::new(disconnect));
     }
@@ -220,9 +209,7 @@ impl LocalNode for LocalShards {
     }
 
     fn presence(&mut self, topic: &str, what: FromPeers) {
-        let (start, mut ledger) = (self.start, self.node.shared.ledger());
-        ledger.note(|| format!("start {start} receives presences of {topic}: {what:?}"));
-        drop(ledger);
+        self.note(|| format!("receives presences of {topic}: {what:?}"));
         self.node.post_home(topic, PresenceMail::Peers(what), None);
     }
 
@@ -241,9 +228,7 @@ impl LocalNode for LocalShards {
     fn answered(&mut self, _number: CallNumber, _answer: Option<Answer>) {}
 
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
-        let (start, mut ledger) = (self.start, self.node.shared.ledger());
-        ledger.note(|| format!("start {start} receives, of {topic}: {what:?}"));
-        drop(ledger);
+        self.note(|| format!("receives, of {topic}: {what:?}"));
         let faults = &self.node.shared.faults;
         let is_lost = match what {
             HistoryEvent::Next(_) => faults.happens(Fault::LoseKept),
@@ -257,14 +242,10 @@ impl LocalNode for LocalShards {
     }
 
     fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
-        let (start, mut ledger) = (self.start, self.node.shared.ledger());
-        ledger.note(|| format!("start {start} receives, of {topic}, {number}: {outcome:?}"));
-        drop(ledger);
-        let is_promised = outcome.is_err() && self.node.shared.faults.happens(Fault::Promise);
-        let outcome = match is_promised {
-            true => Ok(StoredAt { epoch: 1, seq: 1, index: 0, is_duplicate: false }),
-            false => outcome,
-        };
+        self.note(|| format!("receives, of {topic}, {number}: {outcome:?}"));
+        let promise = StoredAt { epoch: 1, seq: 1, index: 0, is_duplicate: false };
+        let promises = || self.node.shared.faults.happens(Fault::Promise);
+        let outcome = outcome.or_else(|why| if promises() { Ok(promise) } else { Err(why) });
         self.node.post_stored(number, outcome);
     }
 }
@@ -302,12 +283,11 @@ impl ClusterThread {
         cluster: Cluster<Loopback>,
         node: &Arc<SimNode>,
         mailbox: &Arc<Mailbox>,
-        start: usize,
     ) -> Self {
         let is_local_when_away = node.shared.plan.is_local_when_away();
         let (node, mailbox) = (Arc::clone(node), Arc::clone(mailbox));
         let (time, published, held) = (Time::default(), Vec::new(), None);
-        let local = LocalShards { node, mailbox, start, time, published, held };
+        let local = LocalShards { node, mailbox, time, published, held };
         Self {
             node: NodeThread::new(cluster, local, is_local_when_away),
             woken: Arc::new(WakeFlag(AtomicBool::new(true))),
@@ -318,7 +298,7 @@ impl ClusterThread {
     }
 
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
-        let has_mail = self.node.local.mailbox.has_mail();
+        let has_mail = !locked(&self.node.local.mailbox.queue).is_empty();
         self.next_ns <= now_ns || self.woken.0.load(Relaxed) || has_mail
     }
 
@@ -334,16 +314,11 @@ impl ClusterThread {
         has_ended
     }
 
-    /// What was given to the cluster since the last call.
-    pub(crate) fn take_published(&mut self) -> Vec<(u32, u64)> {
-        std::mem::take(&mut self.node.local.published)
-    }
-
     fn report(&mut self) {
         let NodeThread { cluster, local, .. } = &mut self.node;
         let shared = Arc::clone(&local.node.shared);
         let mut ledger = shared.ledger();
-        let start = local.start;
+        let start = local.node.start;
         while let Some(notice) = cluster.poll_notice() {
             ledger.note(|| format!("start {start} is told {notice:?}"));
             match notice {
@@ -354,11 +329,8 @@ impl ClusterThread {
                 Notice::State(_) | Notice::Peer(_) | Notice::History(_) => {}
             }
         }
-        let dropped = dropped(cluster);
-        if let Some(it) = ledger.starts.get_mut(start) {
-            it.losses = self.losses;
-            it.dropped = dropped;
-        }
+        let it = &mut ledger.starts[start];
+        (it.losses, it.dropped) = (self.losses, dropped(cluster));
     }
 
     pub(crate) fn shards(&self, topic: &str) -> BTreeSet<usize> {

@@ -87,20 +87,20 @@ impl Simulation {
                     1 => Direction::Hearing,
                     _ => Direction::Both,
                 };
-                running.cannot_send |= direction != Direction::Hearing;
-                running.cannot_hear |= direction != Direction::Sending;
+                running.faults.cannot_send |= direction != Direction::Hearing;
+                running.faults.cannot_hear |= direction != Direction::Sending;
                 network.cut(link, direction);
             }
             Kind::Mend => {
-                (running.cannot_send, running.cannot_hear) = (false, false);
+                (running.faults.cannot_send, running.faults.cannot_hear) = (false, false);
                 network.mend(link);
             }
             Kind::Lossy => {
-                running.is_lossy = !running.is_lossy;
-                network.lossy(link, if running.is_lossy { 300_000 } else { loss });
+                running.faults.is_lossy = !running.faults.is_lossy;
+                network.lossy(link, if running.faults.is_lossy { 300_000 } else { loss });
             }
-            Kind::FreezeNode => running.is_frozen = true,
-            Kind::ThawNode => running.is_frozen = false,
+            Kind::FreezeNode => running.faults.is_frozen = true,
+            Kind::ThawNode => running.faults.is_frozen = false,
             Kind::ClockStep => {
                 let skew_ms = running.node.shared.plan.skew_ms(u64::from(op.c));
                 running.node.skew_ms.store(skew_ms, Relaxed);
@@ -317,8 +317,7 @@ impl Simulation {
         }
         let network = self.network.clone();
         for running in self.nodes.iter_mut().flatten() {
-            (running.cannot_send, running.cannot_hear) = (false, false);
-            (running.is_lossy, running.is_frozen) = (false, false);
+            running.faults = NodeFaults::default();
             network.mend(running.link);
             network.lossy(running.link, 0);
         }

@@ -178,11 +178,11 @@ impl Simulation {
 
     pub(crate) fn run_thread(&mut self, slot: usize) {
         let clock_ns = self.clock_ns;
-        let Some(running) = self.running(slot).filter(|it| !it.is_frozen) else { return };
+        let Some(running) = self.running(slot).filter(|it| !it.faults.is_frozen) else { return };
         let sockets = running.shards.iter().map(|it| it.metrics.sockets.value()).sum();
         let time = running.time(clock_ns);
         let has_ended = running.thread.turn(time, sockets);
-        let published = running.thread.take_published();
+        let published = mem::take(&mut running.thread.node.local.published);
         let gone = std::mem::take(&mut running.thread.gone);
         self.expect_deliveries(slot, published);
         gone.into_iter().for_each(|(node, why)| self.check_gone(slot, node, why));
@@ -217,7 +217,9 @@ impl Simulation {
         let first = self.rng.usize(..count);
         for slot in (0..count).map(|it| (first + it) % count) {
             let clock_ns = self.clock_ns;
-            let Some(running) = self.running(slot).filter(|it| !it.is_frozen) else { continue };
+            let Some(running) = self.running(slot).filter(|it| !it.faults.is_frozen) else {
+                continue;
+            };
             let (local_ns, shards) = (running.local_ns(clock_ns), running.shards.len());
             let is_machine_first = clock_ns.is_multiple_of(2);
             if is_machine_first && running.thread.is_due(local_ns) {

@@ -69,7 +69,7 @@ impl Simulation {
 
     /// Whether it is frozen: it has no turns.
     pub(crate) fn is_frozen(&self, slot: usize) -> bool {
-        self.nodes[slot].as_ref().is_some_and(|server| server.is_frozen)
+        self.nodes[slot].as_ref().is_some_and(|server| server.faults.is_frozen)
     }
 
     /// A core gets an input.
