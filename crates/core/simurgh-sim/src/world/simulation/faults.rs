@@ -42,68 +42,62 @@ pub(crate) struct Faults {
 impl Simulation {
     pub(crate) fn break_something(&mut self, op: Op, slot: usize) {
         self.faults.is_any = true;
-        let link = self.running(slot).map(|it| it.link);
-        match (op.kind, link) {
-            (Kind::Start, None) => self.start(slot),
-            (Kind::Partition | Kind::Heal, _) => self.partition(op),
-            (Kind::FreezeEngine, _) => {
-                self.network.freeze();
+        let network = self.network.clone();
+        match op.kind {
+            Kind::Partition => self.partition(Some(op.c)),
+            Kind::Heal => self.partition(None),
+            Kind::FreezeEngine => {
+                network.freeze();
                 self.faults.is_engine_frozen = !self.faults.is_engine_dead;
             }
-            (Kind::ThawEngine, _) => self.thaw_engine(),
-            (Kind::KillEngine, _) => {
-                self.network.kill();
+            Kind::ThawEngine => self.thaw_engine(),
+            Kind::KillEngine => {
+                network.kill();
                 (self.faults.is_engine_dead, self.faults.is_engine_frozen) = (true, false);
             }
-            (Kind::RestartEngine, _) => {
+            Kind::RestartEngine => {
                 match self.shared.plan.history {
                     Some(_) => self.restart_engine(op.c),
-                    None if op.c & 1 == 0 => self.network.restart(RestartData::Stays),
-                    None => self.network.restart(RestartData::Lost),
+                    None if op.c & 1 == 0 => network.restart(RestartData::Stays),
+                    None => network.restart(RestartData::Lost),
                 }
                 (self.faults.is_engine_dead, self.faults.is_engine_frozen) = (false, false);
             }
-            (Kind::LoseLeader, _) => self.network.set_leader(false),
-            (Kind::ElectLeader, _) => self.network.set_leader(true),
-            (_, Some(link)) => self.break_node(op, slot, link),
-            _ => {}
+            Kind::LoseLeader => network.set_leader(false),
+            Kind::ElectLeader => network.set_leader(true),
+            Kind::Start if self.nodes[slot].is_none() => self.start(slot),
+            Kind::Kill if self.nodes[slot].is_some() => self.kill(slot),
+            Kind::Drain => self.drain(slot),
+            _ => self.break_link(op, slot),
         }
     }
 
-    fn break_node(&mut self, op: Op, slot: usize, link: usize) {
-        match op.kind {
-            Kind::Reset => self.network.reset(link),
-            Kind::Kill => return self.kill(slot),
-            Kind::Drain => return self.drain(slot),
-            _ => {}
-        }
-        let network = self.network.clone();
-        let loss = self.shared.plan.network.loss_per_million;
+    fn break_link(&mut self, op: Op, slot: usize) {
+        let (network, plan) = (self.network.clone(), Arc::clone(&self.shared.plan));
         let Some(running) = self.running(slot) else { return };
+        let (link, faults) = (running.link, &mut running.faults);
         match op.kind {
+            Kind::Reset => network.reset(link),
             Kind::Cut => {
-                let direction = match op.c % 3 {
-                    0 => Direction::Sending,
-                    1 => Direction::Hearing,
-                    _ => Direction::Both,
-                };
-                running.faults.cannot_send |= direction != Direction::Hearing;
-                running.faults.cannot_hear |= direction != Direction::Sending;
+                let direction =
+                    [Direction::Sending, Direction::Hearing, Direction::Both][op.c as usize % 3];
+                faults.cannot_send |= direction != Direction::Hearing;
+                faults.cannot_hear |= direction != Direction::Sending;
                 network.cut(link, direction);
             }
             Kind::Mend => {
-                (running.faults.cannot_send, running.faults.cannot_hear) = (false, false);
+                (faults.cannot_send, faults.cannot_hear) = (false, false);
                 network.mend(link);
             }
             Kind::Lossy => {
-                running.faults.is_lossy = !running.faults.is_lossy;
-                network.lossy(link, if running.faults.is_lossy { 300_000 } else { loss });
+                faults.is_lossy = !faults.is_lossy;
+                let loss = plan.network.loss_per_million;
+                network.lossy(link, if faults.is_lossy { 300_000 } else { loss });
             }
-            Kind::FreezeNode => running.faults.is_frozen = true,
-            Kind::ThawNode => running.faults.is_frozen = false,
+            Kind::FreezeNode => faults.is_frozen = true,
+            Kind::ThawNode => faults.is_frozen = false,
             Kind::ClockStep => {
-                let skew_ms = running.node.shared.plan.skew_ms(u64::from(op.c));
-                running.node.skew_ms.store(skew_ms, Relaxed);
+                running.node.skew_ms.store(plan.skew_ms(u64::from(op.c)), Relaxed);
             }
             _ => {}
         }
@@ -116,10 +110,10 @@ impl Simulation {
         }
     }
 
-    fn partition(&mut self, op: Op) {
-        let is_parted = op.kind == Kind::Partition;
+    /// Parts the engine: the bits are those of the slots in its second part. Without, it is whole.
+    fn partition(&mut self, bits: Option<u32>) {
         for (slot, group) in self.faults.groups.iter_mut().enumerate() {
-            *group = usize::from(is_parted && op.c >> slot & 1 == 1);
+            *group = usize::from(bits.is_some_and(|bits| bits >> slot & 1 == 1));
         }
         let of = |wanted: usize| -> Vec<usize> {
             let groups = &self.faults.groups;
@@ -130,33 +124,27 @@ impl Simulation {
         self.network.partition(&[&first, &second]);
         let mut ledger = self.shared.ledger();
         ledger.partitions += 1;
-        ledger.is_parted = is_parted;
+        ledger.is_parted = bits.is_some();
     }
 
     pub(super) fn start(&mut self, slot: usize) {
-        let running = RunningNode::start(&self.shared, &self.network, slot, self.clock_ns);
-        self.nodes[slot] = running;
-        let is_parted = self.shared.ledger().is_parted;
-        if is_parted {
-            // It is linked to the first part, like all slots without a part.
-            self.faults.groups[slot] = 0;
-        }
+        self.nodes[slot] = RunningNode::start(&self.shared, &self.network, slot, self.clock_ns);
+        // It is linked to the first part, like all slots without a part.
+        self.faults.groups[slot] = 0;
     }
 
     fn kill(&mut self, slot: usize) {
         self.shared.ledger().counts.count("killed", 1);
-        let within_ns = self.shared.plan.down_ns + LEAVES_NS;
-        self.expect_gone(slot, within_ns);
+        self.expect_gone(slot, self.shared.plan.down_ns + LEAVES_NS);
         self.remove(slot);
     }
 
     pub(crate) fn end_node(&mut self, slot: usize) {
         self.shared.ledger().counts.count("drained", 1);
-        let within_ns = LEAVES_NS;
-        let is_flushed = self.running(slot).is_some_and(|it| it.thread.node.cluster.is_flushed());
+        let says_bye = |it: &RunningNode| it.thread.node.cluster.is_flushed() && it.is_linked();
         // Its bye reaches the nodes that are linked.
-        if is_flushed && self.running(slot).is_some_and(|it| it.is_linked()) {
-            self.expect_gone(slot, within_ns);
+        if self.nodes[slot].as_ref().is_some_and(says_bye) {
+            self.expect_gone(slot, LEAVES_NS);
         }
         self.remove(slot);
     }
@@ -164,11 +152,10 @@ impl Simulation {
     /// All linked nodes must know after a while that this node is gone.
     fn expect_gone(&mut self, slot: usize, within_ns: u64) {
         let Some(gone) = self.running(slot).map(|it| it.start) else { return };
-        let at_ns = self.clock_ns + within_ns + self.shared.plan.slack_ns();
-        let others: Vec<usize> =
-            self.running_nodes().filter(|it| it.slot != slot).map(|it| it.start).collect();
         let ended_ns = self.clock_ns;
-        let all = others.into_iter().map(|by| Deadline { at_ns, ended_ns, by, gone });
+        let at_ns = ended_ns + within_ns + self.shared.plan.slack_ns();
+        let others = self.nodes.iter().flatten().filter(|it| it.start != gone);
+        let all = others.map(|it| Deadline { at_ns, ended_ns, by: it.start, gone });
         self.faults.deadlines.extend(all);
     }
 
@@ -182,10 +169,9 @@ impl Simulation {
                 ledger.disconnected(client);
             }
         }
+        ledger.node_ended(running.start);
         drop(ledger);
         self.faults.local.retain(|at, _| at.0 != running.start && at.1 != running.start);
-        self.shared.ledger().node_ended(running.start);
-        drop(running);
     }
 
     fn drain(&mut self, slot: usize) {
@@ -200,19 +186,16 @@ impl Simulation {
         }
     }
 
-    /// Whether a start of a node receives everything that it should.
-    fn is_whole(&self, running: &RunningNode) -> bool {
-        let plan = &self.shared.plan;
-        let is_engine_there = !self.faults.is_engine_dead && !self.faults.is_engine_frozen;
-        is_engine_there && plan.network.loss_per_million == 0 && running.is_linked()
-    }
-
     /// Updates which start receives from which, and checks what had to be noticed by now.
     pub(crate) fn check_links(&mut self) {
         let clock_ns = self.clock_ns;
         let is_parted = self.shared.ledger().is_parted;
-        let whole: Vec<(usize, usize, bool)> =
-            self.running_nodes().map(|it| (it.slot, it.start, self.is_whole(it))).collect();
+        let is_engine_there = !self.faults.is_engine_dead && !self.faults.is_engine_frozen;
+        let loses_none = self.shared.plan.network.loss_per_million == 0;
+        // Which starts receive everything that they should.
+        let is_whole = |it: &RunningNode| is_engine_there && loses_none && it.is_linked();
+        let all = self.running_nodes().map(|it| (it.slot, it.start, is_whole(it)));
+        let whole: Vec<(usize, usize, bool)> = all.collect();
         for &(slot, start, is_whole) in &whole {
             if (!is_whole || is_parted)
                 && let Some(running) = self.running(slot)
@@ -231,18 +214,13 @@ impl Simulation {
                 }
             }
         }
-        if self.faults.deadlines.iter().any(|it| it.at_ns <= clock_ns) {
-            self.check_deadlines();
-        }
+        self.check_deadlines();
     }
 
     fn check_deadlines(&mut self) {
         let now_ns = self.clock_ns;
-        let (due, rest) = std::mem::take(&mut self.faults.deadlines)
-            .into_iter()
-            .partition(|it| it.at_ns <= now_ns);
-        self.faults.deadlines = rest;
-        let due: Vec<Deadline> = due;
+        let deadlines = &mut self.faults.deadlines;
+        let due: Vec<Deadline> = deadlines.extract_if(.., |it| it.at_ns <= now_ns).collect();
         for Deadline { ended_ns, by, gone, .. } in due {
             let Some(running) = self.running_nodes().find(|it| it.start == by) else { continue };
             if running.unlinked_ns + SETTLES_NS + self.shared.plan.slack_ns() > ended_ns {
@@ -260,13 +238,10 @@ impl Simulation {
             });
             ledger.counts.count("noticed in time", 1);
             if is_peer || is_shown {
-                let text = format!(
-                    "start {gone} ended at {} ms; at {} ms it is a peer of start {by}: {is_peer}, \
-                     and shown there: {is_shown}",
-                    ended_ns / 1_000_000,
-                    now_ns / 1_000_000
-                );
-                ledger.fail("gone", text);
+                let ms = (now_ns - ended_ns) / 1_000_000;
+                let text =
+                    format!("start {gone} is a peer of {by} {ms} ms after its end: {is_peer}");
+                ledger.fail("gone", format!("{text}; shown there: {is_shown}"));
             }
         }
     }
@@ -299,11 +274,6 @@ impl Simulation {
         }
     }
 
-    pub(crate) fn restore_loss(&mut self) {
-        let loss = self.shared.plan.network.loss_per_million;
-        self.running_nodes().for_each(|it| self.network.lossy(it.link, loss));
-    }
-
     /// Repairs everything; nothing is lost from now on.
     pub(crate) fn mend(&mut self) {
         self.thaw_engine();
@@ -313,7 +283,7 @@ impl Simulation {
             self.faults.is_engine_dead = false;
         }
         if self.shared.ledger().is_parted {
-            self.partition(Op { kind: Kind::Heal, a: 0, b: 0, c: 0 });
+            self.partition(None);
         }
         let network = self.network.clone();
         for running in self.nodes.iter_mut().flatten() {

@@ -43,7 +43,8 @@ impl Simulation {
         let _ = (0..60).any(|_| self.has_settled());
         self.check_rest(mended_ns);
         self.quantum_ns = quantum_ns;
-        self.restore_loss();
+        let loss = self.shared.plan.network.loss_per_million;
+        self.running_nodes().for_each(|it| self.network.lossy(it.link, loss));
     }
 
     /// Whether no presence begins or ends for a while.
