@@ -5,7 +5,6 @@
 use simurgh_data::Now;
 
 use super::*;
-use crate::world::Shard;
 use crate::world::ledger::sessions::ticks;
 
 /// How long a link may take to come back.
@@ -31,13 +30,13 @@ impl Simulation {
         let slack_ns = 4 * plan.slack_ns();
         let loss = plan.network.loss_per_million > 0;
         let mut span_ns = LINKS_NS + SETTLES_NS + plan.down_ns + REPEATS_NS + slack_ns;
-        if !std::mem::take(&mut self.faults.is_any) && !loss {
+        if !mem::take(&mut self.faults.is_any) && !loss {
             span_ns = REPEATS_NS + slack_ns;
         }
         if plan.history.is_some() {
             span_ns += ROUND_NS;
         }
-        let quantum_ns = std::mem::replace(&mut self.quantum_ns, 10 * MILLISECOND);
+        let quantum_ns = mem::replace(&mut self.quantum_ns, 10 * MILLISECOND);
         self.pass(span_ns);
         // A disconnect may reach a node late, and end channels.
         let _ = (0..60).any(|_| self.has_settled());
@@ -86,23 +85,21 @@ impl Simulation {
         }
     }
 
+    /// The presences that each node lists for each topic.
     fn list_presences_everywhere(&mut self) -> Vec<(usize, usize, Option<Vec<u32>>)> {
-        type Answers = Arc<Mutex<Vec<(usize, usize, Option<Vec<u32>>)>>>;
-        let answers = Answers::default();
+        let answers = Arc::new(Mutex::new(Vec::new()));
         let topics = &self.shared.plan.topics;
         let mut asked = 0;
         for running in self.running_nodes().filter(|it| !it.is_draining) {
             for (topic, name) in topics.names.iter().take(topics.rooms).enumerate() {
                 let (start, answers) = (running.start, Arc::clone(&answers));
                 let answer = move |list: PresenceList| {
-                    let numbers = match PresenceEvent::read("presence_state", &list.json) {
-                        Some(PresenceEvent::State(metas)) => {
-                            let mut numbers: Vec<u32> = metas.iter().map(|it| it.number).collect();
-                            numbers.sort_unstable();
-                            Some(numbers)
-                        }
-                        _ => None,
-                    };
+                    let told = PresenceEvent::read("presence_state", &list.json);
+                    let numbers = told.map(|told| {
+                        let mut numbers: Vec<u32> = told.metas().map(|it| it.number).collect();
+                        numbers.sort_unstable();
+                        numbers
+                    });
                     locked(&answers).push((start, topic, numbers));
                 };
                 running.node.request_presences(name, Box::new(answer));
@@ -110,7 +107,7 @@ impl Simulation {
             }
         }
         self.pass(SECOND + 2 * self.shared.plan.slack_ns());
-        let answers = std::mem::take(&mut *locked(&answers));
+        let answers = mem::take(&mut *locked(&answers));
         if answers.len() != asked {
             self.shared.ledger().fail("list", format!("{} of {asked} are answered", answers.len()));
         }
@@ -118,9 +115,9 @@ impl Simulation {
     }
 
     fn check_nodes(&self) {
-        let ids: BTreeSet<_> =
-            self.running_nodes().filter(|it| !it.is_draining).map(|it| it.id).collect();
-        for running in self.running_nodes().filter(|it| !it.is_draining) {
+        let all = || self.running_nodes().filter(|it| !it.is_draining);
+        let ids: BTreeSet<_> = all().map(|it| it.id).collect();
+        for running in all() {
             let cluster = &running.thread.node.cluster;
             let mut known: BTreeSet<_> = cluster.peers().live().collect();
             known.insert(running.id);
@@ -131,13 +128,9 @@ impl Simulation {
                 && cluster.outbox().len_of(Class::Plain) == 0
                 && cluster.adapter().in_flight() <= BEATS;
             if !is_right {
-                let text = format!(
-                    "start {}: {:?}, {known:?} of {ids:?}, {} under way",
-                    running.start,
-                    cluster.state(),
-                    cluster.adapter().in_flight()
-                );
-                self.shared.ledger().fail("nodes", text);
+                let (state, in_flight) = (cluster.state(), cluster.adapter().in_flight());
+                let text = format!("{state:?}, {known:?} of {ids:?}, {in_flight} under way");
+                self.shared.ledger().fail("nodes", format!("start {}: {text}", running.start));
             }
         }
     }
@@ -147,27 +140,23 @@ impl Simulation {
         for running in self.running_nodes() {
             let topics = &self.shared.plan.topics;
             for (topic, name) in (0..topics.rooms as u8).zip(&topics.names) {
-                let expected = self.wanted_shards(running, topic);
+                let ledger = self.shared.ledger();
+                let mut expected = ledger.members(running.start, topic);
+                expected.extend(ledger.listening(running.start, topic));
+                let first = running.node.first;
+                let expected: BTreeSet<usize> = expected.into_iter().map(|it| it - first).collect();
+                let is_unsure = ledger.sessions.is_unsure(topic);
+                drop(ledger);
                 let shards = running.thread.shards(name);
                 let is_heard = expected.is_empty() || self.network.is_heard(running.link, name);
-                let is_unsure = self.shared.ledger().sessions.is_unsure(topic);
                 if !is_unsure && (shards != expected || !is_heard) {
-                    let text = format!(
-                        "start {}, topic {topic}: {shards:?} for {expected:?}, in force: \
-                         {is_heard}",
-                        running.start
-                    );
+                    let start = running.start;
+                    let text = format!("{shards:?} for {expected:?}, in force: {is_heard}");
+                    let text = format!("start {start}, topic {topic}: {text}");
                     self.shared.ledger().fail("interests", text);
                 }
             }
         }
-    }
-
-    fn wanted_shards(&self, running: &RunningNode, topic: u8) -> BTreeSet<usize> {
-        let ledger = self.shared.ledger();
-        let mut shards = ledger.members(running.start, topic);
-        shards.extend(ledger.listening(running.start, topic));
-        shards.into_iter().map(|shard| shard - running.node.first).collect()
     }
 
     pub(crate) fn check_bounds(&mut self, slot: usize) {
@@ -200,8 +189,8 @@ impl Simulation {
         }
         (0..self.clients.len()).for_each(|client| self.vanish(client));
         for running in self.nodes.iter().flatten().filter(|_| plan.is_one_node()) {
-            let deciding = std::mem::take(&mut running.node.state().deciding);
-            drop(deciding);
+            // They are dropped without the lock.
+            let _deciding = mem::take(&mut running.node.state().deciding);
         }
         let listeners = self.shared.ledger().listeners();
         (0..listeners).for_each(|number| self.end_listening(number));
@@ -220,10 +209,9 @@ impl Simulation {
         ledger.hash ^= self.running_nodes().fold(0, |hash, it| hash ^ it.hash());
         let steps = u64::from(ledger.step);
         ledger.counts.count("steps", steps);
-        // The handles and their nodes refer to each other.
-        let handles = std::mem::take(&mut ledger.sessions.handles);
+        // The handles and their nodes refer to each other. They are dropped without the lock.
+        let _handles = mem::take(&mut ledger.sessions.handles);
         drop(ledger);
-        drop(handles);
     }
 
     /// Checks that nothing is left of what has ended.
@@ -248,9 +236,9 @@ impl Simulation {
             found.extend(running.left_on_shards());
         }
         let mut ledger = self.shared.ledger();
+        let is_of = |it: &&RunningNode, shard| ledger.starts[it.start].shards.contains(&shard);
         let has_ended = |shard: usize| {
-            let node =
-                self.running_nodes().find(|it| ledger.starts[it.start].shards.contains(&shard));
+            let node = self.running_nodes().find(|it| is_of(it, shard));
             node.is_none_or(|it| it.node.state().ended[shard - it.node.first])
         };
         let left = [
@@ -316,10 +304,8 @@ impl Simulation {
         self.shared.ledger().counts.count("rests", 1);
         let shards = self.shared.plan.nodes[0];
         // Frames of replays are kept for a while.
-        let (least, pause_ns) = match self.shared.plan.alone {
-            Some(_) => (20, 50_000_000),
-            None => (0, 5_000_000),
-        };
+        let is_alone = self.shared.plan.alone.is_some();
+        let (least, pause_ns) = if is_alone { (20, 50_000_000) } else { (0, 5_000_000) };
         for round in 0..ROUNDS_MAX {
             let mut is_busy = false;
             for shard in 0..shards {
@@ -344,7 +330,9 @@ impl Simulation {
             is_busy |= self.node(0).is_some_and(|node| node.decide_next(0));
             if !is_busy && round >= least && self.unrest().is_none() {
                 self.shared.ledger().check_delivered();
-                self.check_histories();
+                if is_alone {
+                    self.check_histories();
+                }
                 return self.check_census();
             }
             // Only events of presence are still to come.
@@ -357,9 +345,6 @@ impl Simulation {
     }
 
     fn check_histories(&self) {
-        if self.shared.plan.alone.is_none() {
-            return;
-        }
         let shards = self.running_nodes().flat_map(|it| &it.shards);
         let unconfirmed = shards.map(|it| it.metrics.errors_unconfirmed.value()).sum();
         let mut ledger = self.shared.ledger();
@@ -405,21 +390,18 @@ impl Simulation {
     /// Events of presence that are still to come, or topics that are kept without entries.
     fn presence_unrest(&self) -> Option<String> {
         let shards = &self.nodes[0].as_ref()?.shards;
-        let keeps_nothing = |server: &Shard| {
-            let counts = server.core.presences();
-            counts.topics > 0 && counts.entries == 0
-        };
-        if let Some(shard) = shards.iter().position(keeps_nothing) {
-            return Some(format!("shard {shard} keeps topics without presences"));
+        for (shard, it) in shards.iter().enumerate() {
+            let counts = it.core.presences();
+            if counts.topics > 0 && counts.entries == 0 {
+                return Some(format!("shard {shard} keeps topics without presences"));
+            }
+            // A list that was asked for while another one was in transit.
+            if counts.is_due && !it.has_ended {
+                return Some(format!("shard {shard} has something to tell"));
+            }
         }
-        // A list that was asked for while another one was in transit.
-        let is_due = |it: &Shard| !it.has_ended && it.core.presences().is_due;
-        if let Some(shard) = shards.iter().position(is_due) {
-            return Some(format!("shard {shard} has something to tell"));
-        }
-        let kept = shards.iter().map(|server| server.metrics.presences.value()).sum();
-        let refused =
-            shards.iter().map(|server| server.metrics.errors_presence_refused.value()).sum();
+        let kept = shards.iter().map(|it| it.metrics.presences.value()).sum();
+        let refused = shards.iter().map(|it| it.metrics.errors_presence_refused.value()).sum();
         self.shared.ledger().presence_unrest(kept, refused)
     }
 
@@ -434,8 +416,7 @@ impl Simulation {
             (0..self.clients.len()).for_each(|client| _ = self.take_all(client));
             self.clock_ns += 500_000_000;
         }
-        let forgotten = (0..self.clients.len()).find(|client| self.is_forgotten(*client));
-        if let Some(client) = forgotten {
+        if let Some(client) = (0..self.clients.len()).find(|client| self.is_forgotten(*client)) {
             let text = format!("client {client} is connected after {longest:?} of silence");
             self.shared.ledger().fail("silence", text);
         }
@@ -449,11 +430,10 @@ impl Simulation {
         let Some(running) = self.nodes[0].as_ref() else { return false };
         let Some(peer) = running.shards[shard].net.peer(key) else { return false };
         let silent = Now::from_ns(self.local_ns(0)).tick.saturating_sub(peer.socket.last_heard());
+        let is_idle = peer.socket.transport == NETWORK && peer.inbound.is_empty();
         let limit = match peer.socket.phase() {
             Phase::Waiting => Some(config.decision_timeout),
-            Phase::Open if peer.socket.transport == NETWORK && peer.inbound.is_empty() => {
-                config.idle_timeout
-            }
+            Phase::Open => config.idle_timeout.filter(|_| is_idle),
             _ => None,
         };
         limit.is_some_and(|limit| silent > ticks(limit) + SLACK)

@@ -30,21 +30,18 @@ impl Shard {
         let net = Transport::new(Arc::clone(&node.shared.setup));
         Self { core, net, metrics, is_in_turn: false, has_ended: false, next_ns: 0 }
     }
-}
 
-impl Shard {
     /// How many frames, sockets, channels and subscriptions are left.
     pub(crate) fn frames_and_gauges(&self) -> u64 {
-        let Self { net, metrics, .. } = self;
-        let gauges = [&metrics.sockets, &metrics.channels, &metrics.subscriptions];
-        let left: u64 = gauges.into_iter().map(|gauge| gauge.value()).sum();
-        left + net.frames.get().unsigned_abs()
+        let ShardMetrics { sockets, channels, subscriptions, .. } = &*self.metrics;
+        let gauges = sockets.value() + channels.value() + subscriptions.value();
+        gauges + self.net.frames.get().unsigned_abs()
     }
 }
 
 impl Simulation {
     pub(crate) fn node(&self, slot: usize) -> Option<&Arc<SimNode>> {
-        self.nodes[slot].as_ref().map(|server| &server.node)
+        Some(&self.nodes[slot].as_ref()?.node)
     }
 
     pub(crate) fn shard(&mut self, slot: usize, shard: usize) -> Option<&mut Shard> {
@@ -100,23 +97,21 @@ impl Simulation {
     fn begin_step(&mut self, slot: usize, shard: usize, input: Input, now_ns: u64) -> u64 {
         let running = self.nodes[slot].as_ref();
         let mut ledger = self.shared.ledger();
-        let number = running.map(|running| running.node.first + shard);
-        (ledger.running, ledger.now_ns) = (number, now_ns);
+        ledger.running = running.map(|running| running.node.first + shard);
+        ledger.now_ns = now_ns;
         ledger.clock_ns = ledger.clock_ns.max(self.clock_ns).max(now_ns);
         ledger.begin_step(input, Now::from_ns(now_ns).tick);
         let step = u64::from(ledger.step);
         drop(ledger);
-        if let Some(running) = running {
-            running.node.state().has_spoken = false;
-        }
+        running.into_iter().for_each(|it| it.node.state().has_spoken = false);
         self.shared.plan.seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// A shard takes a mail; returns whether there was one.
     pub(crate) fn take_mail(&mut self, slot: usize, shard: usize) -> bool {
-        let node = self.node(slot).filter(|_| !self.is_frozen(slot));
-        let Some(mail) = node.and_then(|node| node.take(shard)) else { return false };
-        let Some(node) = self.node(slot).cloned() else { return false };
+        let node = self.node(slot).filter(|_| !self.is_frozen(slot)).cloned();
+        let Some(node) = node else { return false };
+        let Some(mail) = node.take(shard) else { return false };
         let number = node.first + shard;
         let shared = Arc::clone(&self.shared);
         self.step(slot, shard, Input::Other, |core, net| {
@@ -126,9 +121,9 @@ impl Simulation {
                 Mail::Broadcast(posted) if posted.broadcast().position().is_some() => {}
                 Mail::Broadcast(posted) => {
                     let it = posted.broadcast();
-                    let id = crate::world::ledger::sessions::number_of(it);
+                    let id = number_of(it);
                     let topic = shared.plan.topics.number(it.topic()).unwrap_or_default();
-                    match crate::presence::letter_of(it.event()) {
+                    match letter_of(it.event()) {
                         Some(word) => shared.ledger().accepts_presence(number, topic, word, id),
                         None => shared.ledger().accepts(number, id),
                     }
