@@ -205,7 +205,7 @@ pub(crate) struct Entry {
     chan: u32,
     key: u8,
     /// Of its meta's text.
-    bytes: usize,
+    pub(crate) bytes: usize,
     pub(crate) is_live: bool,
     /// It was tracked: another state is never sent.
     may_be_sent: bool,
@@ -215,8 +215,8 @@ pub(crate) struct Entry {
 /// The tracked presences, known before the homes of the topics learn of them.
 #[derive(Debug, Default)]
 pub(crate) struct Presences {
-    entries: Vec<Entry>,
-    held: BTreeMap<(u32, u8), u32>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) held: BTreeMap<(u32, u8), u32>,
     refs: HashMap<PhxRef, u32>,
     /// How often a presence began or ended.
     pub(crate) changes: u64,
@@ -233,16 +233,9 @@ impl Presences {
         self.entries.len() as u32 - 1
     }
 
-    /// The text of a state's meta is this long.
-    pub(crate) fn weigh(&mut self, number: u32, bytes: usize) {
-        self.entries.get_mut(number as usize).into_iter().for_each(|it| it.bytes = bytes);
-    }
-
     /// A channel tracks or updates, at most this many entries.
     pub(crate) fn track(&mut self, number: u32, is_update: bool, entries_max: usize) {
-        let Some(Entry { chan, key, .. }) = self.entries.get(number as usize).copied() else {
-            return;
-        };
+        let Entry { chan, key, .. } = self.entries[number as usize];
         let held = self.held.get(&(chan, key)).copied();
         let count = self.held.range((chan, 0)..=(chan, u8::MAX)).count();
         if held.is_some() != is_update || (!is_update && count >= entries_max) {
@@ -252,13 +245,8 @@ impl Presences {
         self.held.insert((chan, key), number);
         self.changes += 1;
         self.end(held);
-        self.may_send(number);
-        self.entries.get_mut(number as usize).into_iter().for_each(|it| it.is_live = true);
-    }
-
-    /// A state may be tracked for a moment, by a channel that ends.
-    pub(crate) fn may_send(&mut self, number: u32) {
-        self.entries.get_mut(number as usize).into_iter().for_each(|it| it.may_be_sent = true);
+        let it = &mut self.entries[number as usize];
+        (it.is_live, it.may_be_sent) = (true, true);
     }
 
     pub(crate) fn untrack(&mut self, chan: u32, key: u8) {
@@ -269,16 +257,13 @@ impl Presences {
 
     fn end(&mut self, number: Option<u32>) {
         self.changes += 1;
-        let entry = number.and_then(|it| self.entries.get_mut(it as usize));
-        entry.into_iter().for_each(|it| it.is_live = false);
+        number.into_iter().for_each(|it| self.entries[it as usize].is_live = false);
     }
 
     pub(crate) fn channel_ended(&mut self, chan: u32) {
-        let all = self.held.range((chan, 0)..=(chan, u8::MAX));
-        let all: Vec<_> = all.map(|(at, number)| (*at, *number)).collect();
-        for (at, number) in all {
-            self.held.remove(&at);
-            self.end(Some(number));
+        for (_, number) in self.held.extract_if((chan, 0)..=(chan, u8::MAX), |_, _| true) {
+            self.changes += 1;
+            self.entries[number as usize].is_live = false;
         }
     }
 
@@ -286,34 +271,18 @@ impl Presences {
         for it in self.entries.iter_mut().filter(|it| it.node == node) {
             it.is_live = false;
         }
-        let is_of =
-            |number: u32| self.entries.get(number as usize).is_some_and(|it| it.node == node);
-        self.held.retain(|_, number| !is_of(*number));
+        self.held.retain(|_, number| self.entries[*number as usize].node != node);
     }
 
-    /// The numbers of the presences in a topic.
-    pub(crate) fn of(&self, topic: usize) -> Vec<u32> {
-        let all = self.entries.iter().enumerate();
-        let there = all.filter(|(_, it)| it.is_live && it.topic == topic);
-        there.map(|(number, _)| number as u32).collect()
-    }
-
-    /// How many are present in a topic, and the bytes of their metas.
-    pub(crate) fn size(&self, topic: usize) -> (usize, usize) {
-        let there = self.entries.iter().filter(|it| it.is_live && it.topic == topic);
-        there.fold((0, 0), |(count, bytes), it| (count + 1, bytes + it.bytes))
-    }
-
-    pub(crate) fn live(&self) -> usize {
-        self.held.len()
+    /// The numbers of the presences in a topic, and the bytes of their metas.
+    pub(crate) fn of(&self, topic: usize) -> (Vec<u32>, usize) {
+        let there = (0..).zip(&self.entries).filter(|(_, it)| it.is_live && it.topic == topic);
+        let there: Vec<_> = there.map(|(number, it)| (number, it.bytes)).collect();
+        (there.iter().map(|it| it.0).collect(), there.iter().map(|it| it.1).sum())
     }
 
     pub(crate) fn is_of(&self, number: u32, node: usize) -> bool {
-        self.get(number).is_some_and(|it| it.node == node)
-    }
-
-    pub(crate) fn get(&self, number: u32) -> Option<&Entry> {
-        self.entries.get(number as usize)
+        self.entries.get(number as usize).is_some_and(|it| it.node == node)
     }
 
     /// Compares an event with what was tracked: states and refs map one to one.

@@ -223,7 +223,7 @@ impl<'a> Draw<'a> {
             _ => None,
         });
         if self.ledger.is_kept(self.topic) && !matches!(self.call, Call::Terminate(_)) {
-            self.ledger.log.set_before(id, broadcasts.collect());
+            self.ledger.log.before.insert(id, broadcasts.collect());
         }
     }
 
@@ -292,7 +292,7 @@ impl<'a> Draw<'a> {
             true => handle.broadcast_from(event, payload),
             false => handle.broadcast(event, payload),
         };
-        let is_too_large = bytes > self.ledger.sessions.bytes_max();
+        let is_too_large = bytes > self.ledger.sessions.bytes_max;
         if matches!(done, Err(BroadcastError::TooLarge { .. })) != is_too_large {
             self.ledger.fail("bounds", format!("{done:?} by the handle of {}", self.chan));
         }
@@ -342,7 +342,7 @@ impl<'a> Draw<'a> {
         let number = presences.make(node, topic, self.chan, place);
         let config = &self.shared.plan.config.presence;
         let text = meta(number, meta_pad(config, word));
-        presences.weigh(number, text.len());
+        presences.entries[number as usize].bytes = text.len();
         let expected = may_be_tracked(config, key, &text);
         let meta = Payload::from_json(text);
         let (done, act) = match habit {

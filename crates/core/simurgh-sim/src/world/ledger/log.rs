@@ -34,7 +34,7 @@ struct EpochLog {
 pub(crate) struct Log {
     epochs: Vec<EpochLog>,
     /// The broadcasts before a reply or a push, by its number.
-    before: BTreeMap<u32, Vec<u32>>,
+    pub(crate) before: BTreeMap<u32, Vec<u32>>,
     keys: BTreeMap<(usize, u8), Vec<u32>>,
     keyed: BTreeMap<u32, (usize, u8)>,
 }
@@ -144,16 +144,6 @@ impl Log {
 
     pub(crate) fn has(&self, id: u32) -> bool {
         self.epochs.iter().any(|it| it.ids.contains(&id))
-    }
-
-    /// A reply or a push comes after these broadcasts.
-    pub(crate) fn set_before(&mut self, id: u32, ids: Vec<u32>) {
-        self.before.insert(id, ids);
-    }
-
-    /// The broadcasts before a reply or a push.
-    pub(crate) fn before(&self, id: u32) -> &[u32] {
-        self.before.get(&id).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn set_key(&mut self, id: u32, topic: usize, key: u8) {

@@ -186,7 +186,7 @@ impl Ledger {
     pub(crate) fn members(&self, start: usize, topic: u8) -> BTreeSet<usize> {
         let sessions = &self.sessions;
         let has_member = |shard: &usize| {
-            let mut sockets = sessions.sockets(*shard).iter();
+            let mut sockets = sessions.shards[*shard].sockets.iter();
             sockets.any(|conn| sessions.is_member(*conn, topic))
         };
         self.starts[start].shards.clone().filter(has_member).collect()
@@ -229,7 +229,7 @@ impl Ledger {
     /// The bytes that a broadcast is charged with; 0 for one that cannot be sent.
     pub(crate) fn weight(&self, topic: u8, event: &str, bytes: usize) -> u32 {
         let topics = &self.plan.topics;
-        let is_refused = bytes > self.sessions.bytes_max() || topics.over == Some(topic);
+        let is_refused = bytes > self.sessions.bytes_max || topics.over == Some(topic);
         if is_refused { 0 } else { (bytes + topics.name(topic).len() + event.len() + 64) as u32 }
     }
 

@@ -17,7 +17,7 @@ impl Simulation {
         let mut ledger = shared.ledger();
         ledger.running = None;
         let tick = server.net.now.tick;
-        if input == Input::Tick && ledger.sessions.has_waiting() {
+        if input == Input::Tick && !ledger.sessions.waiting.is_empty() {
             let clients = self.clients.iter().flatten();
             let keys = clients.filter(|it| (it.slot, it.shard) == (slot, shard));
             let keys: Vec<(u32, Key)> = keys.map(|it| (it.number, it.key)).collect();

@@ -252,7 +252,7 @@ impl Simulation {
         let topics = &self.shared.plan.topics.names;
         let mut ledger = self.shared.ledger();
         ledger.restart(|topic| topics.get(topic).is_some_and(|it| names.contains(it)));
-        ledger.sessions.end_drains();
+        ledger.sessions.shards.iter_mut().for_each(|shard| shard.drains = false);
         drop(ledger);
         self.shared.note(|| format!("it starts again, with {names:?}"));
         self.listen_everywhere();

@@ -169,7 +169,7 @@ impl Simulation {
         running.node.end(shard);
         let (start, has_ended) = (running.start, running.shards.iter().all(|it| it.has_ended));
         if self.shared.plan.is_one_node() {
-            self.shared.ledger().sessions.shard_ended();
+            self.shared.ledger().sessions.is_partial = true;
         } else if has_ended && let Some(running) = self.running(slot) {
             running.mailbox.post(Command::Bye);
             self.shared.ledger().starts[start].says_bye = true;

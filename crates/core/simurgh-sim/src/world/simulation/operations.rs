@@ -269,7 +269,7 @@ impl Simulation {
         let left: u64 = running.shards.iter().map(Shard::frames_and_gauges).sum();
         let mut ledger = self.shared.ledger();
         let open = ledger.sessions.open_sockets(running.node.first);
-        if left + open > 0 || ledger.sessions.has_waiting() {
+        if left + open > 0 || !ledger.sessions.waiting.is_empty() {
             ledger.fail("left", format!("{left} frames and gauges, {open} sockets"));
         }
         ledger.counts.count("restarts", 1);
@@ -317,7 +317,7 @@ impl Simulation {
     }
 
     pub(super) fn unlisten_some(&mut self, c: u32) {
-        let count = self.shared.ledger().listeners();
+        let count = self.shared.ledger().sessions.listeners.len();
         if let Some(number) = count.checked_sub(1 + c as usize % count.clamp(1, 8)) {
             self.end_listening(number);
         }

@@ -77,7 +77,7 @@ impl Simulation {
             ledger.fail("present", wrong);
         }
         for (start, topic, numbers) in answers {
-            let there = ledger.presences.of(topic);
+            let (there, _) = ledger.presences.of(topic);
             if has_room && numbers.as_ref() != Some(&there) {
                 let text = format!("start {start} says {numbers:?} of topic {topic}: {there:?}");
                 ledger.fail("list", text);
@@ -192,7 +192,7 @@ impl Simulation {
             // They are dropped without the lock.
             let _deciding = mem::take(&mut running.node.state().deciding);
         }
-        let listeners = self.shared.ledger().listeners();
+        let listeners = self.shared.ledger().sessions.listeners.len();
         (0..listeners).for_each(|number| self.end_listening(number));
         if !self.shared.has_failed() && plan.is_one_node() {
             self.rest();
@@ -241,12 +241,13 @@ impl Simulation {
             let node = self.running_nodes().find(|it| is_of(it, shard));
             node.is_none_or(|it| it.node.state().ended[shard - it.node.first])
         };
+        let listeners = ledger.sessions.listeners.iter();
         let left = [
             ledger.sessions.alive,
             self.shared.ready.load(Relaxed),
             self.shared.assigned.load(Relaxed),
-            ledger.listeners_left(has_ended) as i64,
-            ledger.sessions.tasks_left() as i64,
+            listeners.filter(|it| !it.is_gone && !has_ended(it.shard)).count() as i64,
+            ledger.sessions.tasks.iter().filter(|it| !it.is_notified).count() as i64,
         ];
         if left != [0; 5] {
             let names = "channels, prepared, assigned, listeners, linked works";

@@ -162,7 +162,7 @@ pub(crate) struct Chan {
 
 /// Counts of a shard that its metrics must equal.
 #[derive(Debug, Default)]
-struct ShardCounts {
+pub(crate) struct ShardCounts {
     /// The start of its node.
     start: usize,
     accepted: u64,
@@ -175,8 +175,8 @@ struct ShardCounts {
     limited: [u64; LIMITS],
     /// Expirations, at least and at most.
     expired: (u64, u64),
-    drains: bool,
-    sockets: Vec<u32>,
+    pub(crate) drains: bool,
+    pub(crate) sockets: Vec<u32>,
 }
 
 /// The current step.
@@ -211,35 +211,35 @@ struct Now {
 }
 
 #[derive(Debug, Default)]
-struct Task {
+pub(crate) struct Task {
     chan: u32,
     is_finished: bool,
-    is_notified: bool,
+    pub(crate) is_notified: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Sessions {
-    bytes_max: usize,
+    pub(crate) bytes_max: usize,
     pub(crate) conns: Vec<Conn>,
     pub(crate) chans: Vec<Chan>,
     pub(crate) handles: HashMap<u32, ChannelHandle<Actor>>,
     /// By the start of its node and its name.
     names: HashMap<(usize, ChannelId), u32>,
-    shards: Vec<ShardCounts>,
+    pub(crate) shards: Vec<ShardCounts>,
     now: Now,
     /// Events of presence by the numbers of their payloads.
     events: HashMap<u32, Arc<PresenceEvent>>,
     told: Vec<Told>,
     /// The last event for all.
     last_event: Option<Arc<Broadcast>>,
-    listeners: Vec<Listening>,
-    tasks: Vec<Task>,
-    waiting: Vec<u32>,
+    pub(crate) listeners: Vec<Listening>,
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) waiting: Vec<u32>,
     expiring: Vec<u32>,
     /// Whether the last tick had no time for all that is due.
     pub(crate) has_more: bool,
     /// A shard has ended, and what its homes knew is lost.
-    is_partial: bool,
+    pub(crate) is_partial: bool,
     /// Values of channels that are not dropped, values kept with sockets, and prepared ones.
     pub(crate) alive: i64,
     pub(crate) assigned: u32,
@@ -273,7 +273,7 @@ impl Sessions {
             handles.remove(&chan);
         }
         waiting.retain(|conn| !is_over(*conn));
-        let listeners = listeners.iter_mut().filter(|it| it.is_on_any(&shards));
+        let listeners = listeners.iter_mut().filter(|it| shards.contains(&it.shard));
         listeners.for_each(|it| it.is_on = false);
         for shard in &mut self.shards[shards] {
             shard.open = 0;
@@ -288,15 +288,6 @@ impl Sessions {
 
     pub(crate) fn client_of(&self, chan: u32) -> Option<u32> {
         Some(self.conn(self.chan(chan)?.conn)?.client)
-    }
-
-    /// The sockets that are open on a shard.
-    pub(crate) fn sockets(&self, shard: usize) -> &[u32] {
-        self.shards.get(shard).map_or(&[], |shard| &shard.sockets)
-    }
-
-    pub(crate) fn bytes_max(&self) -> usize {
-        self.bytes_max
     }
 
     pub(crate) fn conn(&self, conn: u32) -> Option<&Conn> {
@@ -351,9 +342,7 @@ impl Sessions {
 
     /// Its socket is to close in this step.
     pub(crate) fn may_close(&mut self, conn: u32, code: u16) {
-        if let Some(conn) = self.conns.get_mut(conn as usize) {
-            conn.codes |= code_bit(code);
-        }
+        self.conn_mut(conn).into_iter().for_each(|conn| conn.codes |= code_bit(code));
     }
 
     fn must_close(&mut self, conn: u32, code: u16) {
@@ -404,6 +393,11 @@ impl Sessions {
         self.shards[shard].open += 1;
         self.shards[shard].sockets.push(conn);
         conn
+    }
+
+    pub(crate) fn next_assigned(&mut self) -> u32 {
+        self.assigned += 1;
+        self.assigned
     }
 
     pub(crate) fn new_chan(&mut self, conn: u32, topic: u8, intercepts: u8) -> u32 {

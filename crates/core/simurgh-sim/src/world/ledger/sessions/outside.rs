@@ -1,6 +1,5 @@
 //! What homes of presences send, and listeners outside of channels.
 
-use std::ops::Range;
 
 use simurgh_core::Position;
 
@@ -13,13 +12,13 @@ const LISTENER: u32 = 1 << 31;
 
 /// A listener: it receives everything that its shard accepts on its topic.
 #[derive(Debug)]
-pub(super) struct Listening {
+pub(crate) struct Listening {
     name: ChannelId,
-    shard: usize,
+    pub(crate) shard: usize,
     topic: u8,
     is_ending: bool,
     pub(super) is_on: bool,
-    is_gone: bool,
+    pub(crate) is_gone: bool,
     /// Broadcasts accepted in this step that it has not received.
     due: Vec<u32>,
 }
@@ -43,12 +42,6 @@ impl Default for Told {
 pub(crate) struct ListenerGuard {
     pub(crate) number: u32,
     pub(crate) shared: Arc<crate::world::Shared>,
-}
-
-impl Listening {
-    pub(super) fn is_on_any(&self, shards: &Range<usize>) -> bool {
-        shards.contains(&self.shard)
-    }
 }
 
 impl ListenerGuard {
@@ -106,16 +99,12 @@ impl Ledger {
         number
     }
 
-    pub(super) fn listens(&mut self, name: ChannelId) {
-        let listening = self.sessions.listeners.iter_mut().find(|listener| listener.name == name);
-        listening.into_iter().for_each(|listener| listener.is_on = true);
-    }
-
-    pub(super) fn unlistens(&mut self, name: ChannelId) {
-        let at = self.sessions.listeners.iter().position(|listener| listener.name == name);
-        if let Some(at) = at {
-            self.sessions.listeners[at].is_on = false;
-            self.sessions.now.listeners.push(at as u32);
+    /// A shard is told to begin or to end listening.
+    pub(super) fn listens(&mut self, name: ChannelId, is_on: bool) {
+        let Sessions { listeners, now, .. } = &mut self.sessions;
+        for (number, it) in (0..).zip(listeners).filter(|(_, it)| it.name == name) {
+            it.is_on = is_on;
+            now.listeners.extend((!is_on).then_some(number));
         }
     }
 
@@ -159,15 +148,6 @@ impl Ledger {
         let it = self.sessions.listeners.get_mut(number).filter(|it| !it.is_ending)?;
         it.is_ending = true;
         Some((it.shard, it.topic, it.name))
-    }
-
-    pub(crate) fn listeners(&self) -> usize {
-        self.sessions.listeners.len()
-    }
-
-    pub(crate) fn listeners_left(&self, has_ended: impl Fn(usize) -> bool) -> usize {
-        let listeners = self.sessions.listeners.iter();
-        listeners.filter(|listener| !listener.is_gone && !has_ended(listener.shard)).count()
     }
 
     /// The shards of a node on which somebody listens to a topic.
@@ -255,7 +235,8 @@ impl Ledger {
 
     /// Whether one of these entries is present, and so is its node for that of this start.
     pub(super) fn is_any_present(&self, start: usize, metas: &[Meta]) -> bool {
-        let mut live = metas.iter().filter_map(|meta| self.presences.get(meta.number));
+        let live = |meta: &Meta| self.presences.entries.get(meta.number as usize);
+        let mut live = metas.iter().filter_map(live);
         live.any(|entry| entry.is_live && !self.gone.contains(&(start, entry.node)))
     }
 
@@ -362,13 +343,12 @@ impl Ledger {
         if self.sessions.is_partial {
             return None;
         }
-        let (live, expected) = (self.presences.live() as u64, self.presences.refused);
+        let (live, expected) = (self.presences.held.len() as u64, self.presences.refused);
         if self.plan.is_one_node() && (kept != live || refused != expected) {
             return Some(format!("{kept} of {live} presences, {refused} of {expected} refused"));
         }
         let topics = 0..self.plan.topics.names.len();
-        let lists: Vec<_> =
-            topics.map(|topic| (self.presences.of(topic), self.presences.size(topic).1)).collect();
+        let lists: Vec<_> = topics.map(|topic| self.presences.of(topic)).collect();
         let max = self.plan.config.presence.list_max;
         for (number, chan) in self.sessions.views() {
             let Some((list, bytes)) = lists.get(usize::from(chan.topic)) else { continue };

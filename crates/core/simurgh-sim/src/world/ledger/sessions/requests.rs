@@ -113,8 +113,8 @@ impl Ledger {
     pub(crate) fn take_mail(&mut self, shard: usize, mail: &Mail) {
         match mail {
             Mail::ToChannel(name, what) => self.told((self.sessions.start_of(shard), *name), what),
-            Mail::Listen(_, listener) => self.listens(listener.name),
-            Mail::Unlisten(_, name) => self.unlistens(*name),
+            Mail::Listen(_, listener) => self.listens(listener.name, true),
+            Mail::Unlisten(_, name) => self.listens(*name, false),
             Mail::Drain(_) => {
                 self.sessions.shards[shard].drains = true;
                 self.counts.count("drains", 1);

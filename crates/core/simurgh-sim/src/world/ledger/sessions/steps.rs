@@ -412,31 +412,9 @@ impl Sessions {
             .is_some_and(|it| it.awaiting.is_some() || it.full.is_some() || it.is_reading)
     }
 
-    pub(crate) fn next_assigned(&mut self) -> u32 {
-        self.assigned += 1;
-        self.assigned
-    }
-
     /// How many sockets are open on the node of a shard.
     pub(crate) fn open_sockets(&self, shard: usize) -> u64 {
         let start = self.start_of(shard);
         self.shards.iter().filter(|it| it.start == start).map(|it| it.open).sum()
-    }
-
-    /// The same shards start again, with their metrics.
-    pub(crate) fn end_drains(&mut self) {
-        self.shards.iter_mut().for_each(|shard| shard.drains = false);
-    }
-
-    pub(crate) fn shard_ended(&mut self) {
-        self.is_partial = true;
-    }
-
-    pub(crate) fn tasks_left(&self) -> usize {
-        self.tasks.iter().filter(|task| !task.is_notified).count()
-    }
-
-    pub(crate) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
     }
 }

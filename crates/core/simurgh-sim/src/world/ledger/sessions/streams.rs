@@ -373,8 +373,8 @@ impl Ledger {
     /// A reply or a push comes once the broadcasts before it are stored.
     pub(super) fn check_stored_before(&mut self, line: Delivery) {
         if line.word == b'o' || line.kind == DeliveryKind::Event {
-            let ids = self.log.before(line.id).iter().copied();
-            let missing = ids.into_iter().find(|id| !self.log.has(*id) && !self.is_here_only(*id));
+            let mut ids = self.log.before.get(&line.id).into_iter().flatten().copied();
+            let missing = ids.find(|id| !self.log.has(*id) && !self.is_here_only(*id));
             self.counts.count("replies", 1);
             if let Some(id) = missing {
                 self.fail("barrier", format!("{line:?} is sent before #{id} is stored"));
