@@ -56,6 +56,9 @@ pub trait Node:
     /// A topic has one member less.
     fn member_left(&self, topic: &str);
 
+    /// Cached answers of applications about a user, or about sockets with an id, count no more.
+    fn void_grants(&self, _of: &str) {}
+
     /// A socket has closed: another connection may take its place.
     fn release_connection(&self);
 }

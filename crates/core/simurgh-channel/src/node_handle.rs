@@ -68,6 +68,17 @@ impl ToChannel {
     }
 }
 
+/// The verified identity of a client, by its token or by an application's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity<'a> {
+    /// The subject of its claims.
+    pub user: Option<&'a str>,
+    /// The claim `jti`, which names a token.
+    pub token_id: Option<&'a str>,
+    /// When the token or the answer was issued, in seconds since the Unix epoch; none if unknown.
+    pub issued_at: Option<u64>,
+}
+
 /// The part of a node that applications use.
 pub trait NodeHandle: Send + Sync {
     /// Sends something to a channel, which may have ended.
@@ -99,4 +110,10 @@ pub trait NodeHandle: Send + Sync {
 
     /// How many members a topic has on all shards; `None` if no user socket counts them.
     fn member_count(&self, topic: &str) -> Option<u32>;
+
+    /// Why a client with this identity may not join a topic, or connect at all: it is blocked, or
+    /// its token is revoked. `None` if it may.
+    fn denial(&self, _: &Identity<'_>, _topic: Option<&str>) -> Option<&'static str> {
+        None
+    }
 }

@@ -1,7 +1,7 @@
 //! Where a broadcast goes, whoever publishes it, and whether it may.
 
 use simurgh_proto::message::Payload;
-use simurgh_proto::message::events::is_reserved;
+use simurgh_proto::message::events::{self, is_reserved};
 
 use crate::broadcast::{Broadcast, BroadcastError, EVENT_BYTES_MAX, TOPIC_BYTES_MAX};
 use crate::cluster::ToCluster;
@@ -76,8 +76,17 @@ pub trait Publisher: Node {
         Ok(())
     }
 
+    /// A broadcast that closes sockets also voids the cached answers about them.
+    #[inline]
+    fn void_grants_by(&self, broadcast: &Broadcast) {
+        if broadcast.event() == events::DISCONNECT {
+            self.void_grants(broadcast.topic());
+        }
+    }
+
     /// A broadcast of any origin for all shards of this node.
     fn broadcast_here(&self, broadcast: Arc<Broadcast>) {
+        self.void_grants_by(&broadcast);
         for shard in 0..self.shards() {
             let posted = Posted::new(Arc::clone(&broadcast), None);
             self.post_charged(shard, posted);

@@ -26,6 +26,8 @@ pub(crate) struct Granted {
     pub(crate) kind: Kind,
     pub(crate) body: Arc<[u8]>,
     pub(crate) user: Option<Box<str>>,
+    /// The id of the sockets that it lets in, or of the one that asked.
+    pub(crate) id: Option<Box<str>>,
     /// Time of the question.
     pub(crate) asked_ms: u64,
     /// When the answer came: `expires_in` counts from here.
@@ -157,7 +159,8 @@ impl Entry {
     fn bytes(&self) -> usize {
         let texts = match self {
             Self::Granted(granted) => {
-                granted.body.len() + granted.user.as_ref().map_or(0, |user| user.len())
+                let names = [&granted.user, &granted.id].into_iter().flatten();
+                granted.body.len() + names.map(|name| name.len()).sum::<usize>()
             }
             Self::Refused { refusal, .. } => {
                 size_of::<Refusal>() + refusal.reason.len() + refusal.response.len()
@@ -167,7 +170,8 @@ impl Entry {
     }
 }
 
-/// Users whose grants from before a time are void.
+/// Users and socket ids whose grants from before a time are void. A user and an id of the same name
+/// are one: a question too many does no harm.
 #[derive(Default)]
 pub(crate) struct Voids {
     before_ms: HashMap<Box<str>, u64>,
@@ -177,9 +181,9 @@ pub(crate) struct Voids {
 }
 
 impl Voids {
-    /// Makes grants of a user, or of all, from before this time void.
-    pub(crate) fn void(&mut self, user: Option<&str>, before_ms: u64, now_ms: u64) {
-        let Some(user) = user else {
+    /// Makes grants of a user or socket id, or of all, from before this time void.
+    pub(crate) fn void(&mut self, of: Option<&str>, before_ms: u64, now_ms: u64) {
+        let Some(of) = of else {
             self.all_before_ms = self.all_before_ms.max(before_ms);
             return;
         };
@@ -191,7 +195,7 @@ impl Voids {
             let last = self.before_ms.drain().map(|(_, before_ms)| before_ms).max();
             self.all_before_ms = self.all_before_ms.max(last.unwrap_or_default());
         }
-        let before = self.before_ms.entry(user.into()).or_default();
+        let before = self.before_ms.entry(of.into()).or_default();
         *before = before_ms.max(*before);
     }
 
@@ -203,13 +207,13 @@ impl Voids {
     }
 
     pub(crate) fn is_void(&self, granted: &Granted) -> bool {
-        self.has_ended(granted.user.as_deref(), granted.asked_ms)
+        self.has_ended([granted.user.as_deref(), granted.id.as_deref()], granted.asked_ms)
     }
 
-    /// Whether the answer to a question about this user, asked then, is void.
-    pub(crate) fn has_ended(&self, user: Option<&str>, asked_ms: u64) -> bool {
-        let of_user = user.and_then(|user| self.before_ms.get(user));
-        asked_ms < of_user.copied().unwrap_or_default().max(self.all_before_ms)
+    /// Whether the answer to a question about this user and socket id, asked then, is void.
+    pub(crate) fn has_ended(&self, of: [Option<&str>; 2], asked_ms: u64) -> bool {
+        let of_each = of.into_iter().flatten().filter_map(|of| self.before_ms.get(of).copied());
+        asked_ms < of_each.fold(self.all_before_ms, u64::max)
     }
 }
 
@@ -231,6 +235,7 @@ mod tests {
             kind: Kind::Connect,
             body: b"{}".as_slice().into(),
             user: user.map(Into::into),
+            id: user.map(|user| format!("user_socket:{user}").into()),
             asked_ms: at_ms,
             answered_ms: at_ms,
             fresh_until_ms: at_ms + 1000,
@@ -288,6 +293,8 @@ mod tests {
         assert!(voids.admits(&granted(None, 100)));
         voids.void(Some("42"), 100, 300);
         assert!(voids.is_void(&granted(Some("42"), 199)), "a time never moves back");
+        voids.void(Some("user_socket:44"), 200, 200);
+        assert!(voids.is_void(&granted(Some("44"), 199)), "by the id of its sockets");
         voids.void(None, 101, 300);
         assert!(voids.is_void(&granted(Some("43"), 100)) && voids.is_void(&granted(None, 100)));
         assert!(!voids.is_void(&granted(None, 101)));

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use tokio::runtime::{Builder, Runtime};
 
+use crate::answer::IdOf;
 use crate::client::Client;
 use crate::config::HookConfig;
 use crate::hook::Hook;
@@ -44,8 +45,12 @@ pub struct Hooks {
 impl Hooks {
     /// Starts the thread `simurgh-hooks`. It must start before the shards: their descriptor tables
     /// keep only wakers that existed then.
-    pub fn start(node: &str, configs: Vec<HookConfig>) -> Result<Arc<Self>, StartError> {
-        let shared = Arc::new(Shared::new()?);
+    pub fn start(
+        node: &str,
+        configs: Vec<HookConfig>,
+        id_of: IdOf,
+    ) -> Result<Arc<Self>, StartError> {
+        let shared = Arc::new(Shared::new(id_of)?);
         let mut names = HashSet::new();
         let mut hooks = Vec::with_capacity(configs.len());
         for config in configs {
@@ -77,9 +82,9 @@ impl Hooks {
         &self.hooks
     }
 
-    /// Makes grants of a user, or of all, from before `before_ms` (Unix time) void.
-    pub fn void(&self, user: Option<&str>, before_ms: u64) {
-        self.shared.voids().void(user, before_ms, unix_ms(SystemTime::now()));
+    /// Makes grants of a user or socket id, or of all, from before `before_ms` (Unix time) void.
+    pub fn void(&self, of: Option<&str>, before_ms: u64) {
+        self.shared.voids().void(of, before_ms, unix_ms(SystemTime::now()));
     }
 }
 

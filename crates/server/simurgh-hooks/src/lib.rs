@@ -38,7 +38,7 @@ mod verdict;
 
 #[cfg(feature = "fuzz")]
 pub use answer::fuzz::run as fuzz_answer;
-pub use answer::{Answer, ConnectAnswer, Extra, JoinAnswer, MessageAnswer, Publish};
+pub use answer::{Answer, ConnectAnswer, Extra, IdOf, JoinAnswer, MessageAnswer, Publish};
 pub use breaker::BreakerState;
 pub use config::{HookConfig, OnFailure, TlsConfig};
 pub use figures::{BUCKETS_US, HookFigures, QuestionFigures};

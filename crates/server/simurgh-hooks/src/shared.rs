@@ -11,6 +11,7 @@ use ring::error::Unspecified;
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
+use crate::answer::IdOf;
 use crate::cache::{Cache, Key, Voids};
 use crate::config::HookConfig;
 
@@ -22,6 +23,8 @@ pub(crate) struct Shared {
     start: String,
     next_id: AtomicU64,
     random: SystemRandom,
+    /// The ids of the sockets that answers let in.
+    pub(crate) id_of: IdOf,
     /// The key of cached answers of hooks without a secret.
     key: hmac::Key,
     caches: [Mutex<Cache>; CACHES],
@@ -29,7 +32,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(id_of: IdOf) -> io::Result<Self> {
         let random = SystemRandom::new();
         let mut start = [0; 6];
         random.fill(&mut start).map_err(no_random)?;
@@ -38,6 +41,7 @@ impl Shared {
             next_id: AtomicU64::new(0),
             key: hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(no_random)?,
             random,
+            id_of,
             caches: [(); CACHES].map(|()| Mutex::new(Cache::new(CACHE_BYTES_MAX / CACHES))),
             voids: Mutex::default(),
         })

@@ -3,8 +3,8 @@
 //! ```text
 //! shard ─► server ─┬─► mail ─► view
 //!                  ├─► connections, peer_limits ─► config
-//!                  └─► cluster_inbox, connection_id, member_counts, saved, callback_watch,
-//!                      api_requests
+//!                  └─► access_list, cluster_inbox, connection_id, member_counts, saved,
+//!                      callback_watch, api_requests
 //! ```
 //!
 //! A [`Shard`](shard::Shard) is `simurgh-core`'s shard on the event loop of `simurgh-reactor`: the
@@ -18,6 +18,7 @@
     reason = "shown to nobody but simurgh; many fields say by their names what they are"
 )]
 
+pub mod access_list;
 pub mod api_requests;
 pub mod callback_watch;
 pub mod cluster_inbox;

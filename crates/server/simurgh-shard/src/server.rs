@@ -13,9 +13,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{
-    Audience, BroadcastError, Callback, ChannelId, FanoutPermits, JoinDecision, LinkedWork,
-    Mailboxes, Node, NodeHandle, PresenceCallback, PresenceConfig, Publisher, Signer, ToChannel,
-    WallClock, Work,
+    Audience, BroadcastError, Callback, ChannelId, FanoutPermits, Identity, JoinDecision,
+    LinkedWork, Mailboxes, Node, NodeHandle, PresenceCallback, PresenceConfig, Publisher, Signer,
+    ToChannel, WallClock, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
@@ -24,6 +24,7 @@ use simurgh_socket::{OffShard, UserSocket, log_panic};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
+use crate::access_list::AccessList;
 use crate::api_requests::ApiRequests;
 use crate::callback_watch::CallbackWatch;
 use crate::cluster_inbox::ClusterInbox;
@@ -53,6 +54,7 @@ pub struct Server {
     pub permits: FanoutPermits,
     pub connection_limit: ConnectionLimit,
     pub peer_limits: PeerLimits,
+    pub access_list: AccessList,
     pub api_requests: ApiRequests,
     /// Plain HTTP connections, and those to the admin address.
     pub http_connections: Arc<HttpConnections>,
@@ -177,6 +179,13 @@ impl NodeHandle for Server {
     fn member_count(&self, topic: &str) -> Option<u32> {
         self.member_counts.is_counting().then(|| self.member_counts.count(topic))
     }
+
+    fn denial(&self, identity: &Identity<'_>, topic: Option<&str>) -> Option<&'static str> {
+        if self.access_list.is_empty() {
+            return None;
+        }
+        self.access_list.denial(identity, topic, self.unix_ms(0) / 1000)
+    }
 }
 
 /// Work on tokio that is aborted when this is dropped; none on a server without a runtime.
@@ -239,6 +248,10 @@ impl Node for Server {
 
     fn member_left(&self, topic: &str) {
         self.member_counts.subtract(topic);
+    }
+
+    fn void_grants(&self, of: &str) {
+        self.user_sockets.iter().for_each(|user_socket| user_socket.parts().void_grants(of));
     }
 
     fn release_connection(&self) {

@@ -6,7 +6,7 @@ use std::any::Any;
 #[cfg(feature = "hooks")]
 use std::sync::Arc;
 
-use simurgh_channel::{Assigns, ShardContext, SocketState};
+use simurgh_channel::{Assigns, Identity, ShardContext, SocketState};
 
 /// The claims of a verified token.
 #[cfg(feature = "token")]
@@ -23,6 +23,14 @@ impl OwnClaims {
     }
 
     pub(crate) fn find(&self, _: &str) -> Option<&serde_json::Value> {
+        match *self {}
+    }
+
+    fn get(&self, _: &str) -> Option<&serde_json::Value> {
+        match *self {}
+    }
+
+    fn issued_at(&self) -> Option<u64> {
         match *self {}
     }
 }
@@ -60,6 +68,25 @@ pub(crate) fn claims_of(assigns: &Assigns) -> Option<&OwnClaims> {
 /// The user of a socket: the subject of its claims.
 pub fn user_of(state: &SocketState) -> Option<&str> {
     claims_of(state.assigns.as_ref()?)?.subject()
+}
+
+/// The identity of a socket, by its claims.
+pub fn identity_of(state: &SocketState) -> Option<Identity<'_>> {
+    Some(identity(claims_of(state.assigns.as_ref()?)?))
+}
+
+/// The identity that claims prove.
+pub(crate) fn identity(claims: &OwnClaims) -> Identity<'_> {
+    Identity {
+        user: claims.subject(),
+        token_id: claims.get("jti").and_then(serde_json::Value::as_str),
+        issued_at: claims.issued_at(),
+    }
+}
+
+/// Why the client may not join this topic, if its user is blocked there.
+pub(crate) fn denial(ctx: &ShardContext<'_>) -> Option<&'static str> {
+    ctx.node.denial(&identity(claims(ctx)?), Some(ctx.topic()))
 }
 
 /// Voids the cached answers about the user of a socket: the next question is sent.

@@ -28,7 +28,7 @@ pub mod token;
 
 pub use connect::{Connect, ConnectFn, ConnectInfo, ConnectKind, Transport};
 #[doc(hidden)]
-pub use identity::{user_of, void_grants};
+pub use identity::{identity_of, user_of, void_grants};
 pub use off_shard::{OffShard, enter_shard};
 pub use panics::log_panic;
 pub use shape::PayloadShape;

@@ -22,11 +22,13 @@ impl Claims {
         Self { claims, subject, issued_at, expires_at }
     }
 
-    /// The claims that an application has granted without a token: `user` is their subject.
+    /// The claims that an application grants without a token, at `issued_at` (seconds since the
+    /// Unix epoch): `user` is their subject.
     #[must_use]
     pub fn granted(
         user: Option<&str>,
         claims: &Map<String, Value>,
+        issued_at: Option<u64>,
         expires_at: Option<u64>,
     ) -> Self {
         let mut claims = claims.clone();
@@ -36,7 +38,7 @@ impl Claims {
         if let Some(expires_at) = expires_at {
             claims.insert("exp".to_owned(), expires_at.into());
         }
-        Self { claims, subject: user.map(str::to_owned), issued_at: None, expires_at }
+        Self { claims, subject: user.map(str::to_owned), issued_at, expires_at }
     }
 
     /// All claims of a JWT; of a `Phoenix.Token` its data if that is a map, otherwise

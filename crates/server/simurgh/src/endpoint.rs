@@ -12,6 +12,7 @@ use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{DRAIN_GRACE, FanoutPermits};
 use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
+use simurgh_shard::access_list::AccessList;
 use simurgh_shard::api_requests::ApiRequests;
 use simurgh_shard::callback_watch::CallbackWatch;
 use simurgh_shard::cluster_inbox::{ClusterInbox, Service};
@@ -458,6 +459,7 @@ fn make_server(
         permits: FanoutPermits::new(shards, cores()),
         connection_limit: ConnectionLimit::new(config.max_connections),
         peer_limits: PeerLimits::new(&config),
+        access_list: AccessList::default(),
         api_requests: ApiRequests::default(),
         http_connections: Arc::new(HttpConnections::new(
             config.http.connections_max,

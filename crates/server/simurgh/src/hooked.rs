@@ -32,11 +32,6 @@ pub(crate) fn hooks(server: &Server) -> Vec<&Arc<Hook>> {
     hooks
 }
 
-/// Voids the cached answers about a user.
-pub(crate) fn void(server: &Server, user: &str) {
-    sets(server).for_each(|set| set.void(user));
-}
-
 /// The names of hooks whose breaker is not closed.
 pub(crate) fn degraded(server: &Server) -> Vec<String> {
     let hooks = hooks(server).into_iter();

@@ -36,6 +36,12 @@ pub(crate) enum Command {
     Kick(api::Kick),
     /// Closes the sockets of a user
     Disconnect(api::Disconnect),
+    /// Refuses a user's connects, or joins of some topics, and closes the user's sockets
+    Block(api::Block),
+    /// Lifts a block of a user
+    Unblock(api::Unblock),
+    /// Revokes the tokens of a user, or one token, and closes their sockets
+    Revoke(api::Revoke),
     /// Lists topics and the numbers of their members
     Topics(api::Topics),
     /// Says which users are connected

@@ -10,6 +10,8 @@ pub(crate) mod fuzz;
 pub(crate) mod outcome;
 mod read;
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -43,6 +45,9 @@ pub struct ConnectAnswer {
     /// Seconds that the grant lasts beyond its end while questions fail.
     pub stale_for: u64,
 }
+
+/// The id of the sockets that an answer to a connect lets in.
+pub type IdOf = Arc<dyn Fn(&ConnectAnswer) -> Option<String> + Send + Sync>;
 
 /// The grant to a member that joins.
 #[derive(Clone, Debug, Default)]

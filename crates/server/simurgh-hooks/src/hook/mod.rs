@@ -153,8 +153,8 @@ impl Hook {
             mac.update(input);
         }
         let key = mac.sign().as_ref().try_into().unwrap_or_default();
-        let user = inputs.user.map(String::into_boxed_str);
-        Equal { key, user, client: inputs.client, leads: false }
+        let [user, id] = [inputs.user, inputs.id].map(|name| name.map(String::into_boxed_str));
+        Equal { key, user, id, client: inputs.client, leads: false }
     }
 
     fn cached(&self, equal: &Equal, now: SystemTime) -> Option<Verdict> {

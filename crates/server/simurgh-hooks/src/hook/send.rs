@@ -187,15 +187,19 @@ impl Hook {
     /// Whether its user was disconnected while the question was in flight: the client asks again.
     fn is_void(&self, pending: &Pending, grant: &Grant) -> bool {
         let Answer::Connect(answer) = &grant.answer else { return false };
-        self.shared.voids().has_ended(answer.user.as_deref(), unix_ms(pending.asked))
+        let (user, id) = (answer.user.as_deref(), (self.shared.id_of)(answer));
+        self.shared.voids().has_ended([user, id.as_deref()], unix_ms(pending.asked))
     }
 
     /// Caches a grant, if it says so.
     fn keep(&self, pending: &Pending, grant: &Grant, body: &[u8]) {
         let (Some(equal), Some(max)) = (&pending.equal, self.config.cache_max) else { return };
-        let (user, ends) = match &grant.answer {
-            Answer::Connect(answer) => (answer.user.as_deref(), answer.expires_at),
-            Answer::Join(_) | Answer::Message(_) => (None, None),
+        let (user, id, ends) = match &grant.answer {
+            Answer::Connect(answer) => {
+                let id = (self.shared.id_of)(answer).map(String::into_boxed_str);
+                (answer.user.as_deref().map(Into::into), id, answer.expires_at)
+            }
+            Answer::Join(_) | Answer::Message(_) => (equal.user.clone(), equal.id.clone(), None),
         };
         let lasting = |seconds: u64| seconds.saturating_mul(1000).min(ms(max));
         let answered_ms = unix_ms(SystemTime::now());
@@ -207,7 +211,8 @@ impl Hook {
         let granted = Granted {
             kind: pending.question.kind,
             body: body.into(),
-            user: user.map(Into::into).or_else(|| equal.user.clone()),
+            user,
+            id,
             asked_ms: unix_ms(pending.asked),
             answered_ms,
             fresh_until_ms,

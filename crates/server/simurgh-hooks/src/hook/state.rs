@@ -35,6 +35,7 @@ pub(super) struct Pending {
 pub(super) struct Equal {
     pub(super) key: Key,
     pub(super) user: Option<Box<str>>,
+    pub(super) id: Option<Box<str>>,
     pub(super) client: IpAddr,
     /// It is the first of its kind: later ones wait for its answer.
     pub(super) leads: bool,
@@ -190,8 +191,13 @@ mod tests {
     use crate::question::Kind;
 
     fn pending(key: u8, now_ms: u64) -> Pending {
-        let equal =
-            Equal { key: [key; 32], user: None, client: Ipv4Addr::LOCALHOST.into(), leads: false };
+        let equal = Equal {
+            key: [key; 32],
+            user: None,
+            id: None,
+            client: Ipv4Addr::LOCALHOST.into(),
+            leads: false,
+        };
         let question = Question {
             kind: Kind::Join,
             data: String::new(),

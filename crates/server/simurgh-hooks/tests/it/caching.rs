@@ -13,7 +13,7 @@ use crate::support::{
 
 fn of_user(user: &str) -> Question {
     let key = vec![user.as_bytes().to_vec(), b"rooms:7".to_vec()];
-    let cache = Some(CacheInputs { key, user: Some(user.to_owned()), client: CLIENT });
+    let cache = Some(CacheInputs { key, user: Some(user.to_owned()), id: None, client: CLIENT });
     Question { cache, ..question(Kind::Join) }
 }
 

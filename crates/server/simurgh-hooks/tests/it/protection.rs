@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use simurgh_hooks::{Asked, BreakerState, FailureKind, HookConfig, Hooks, Kind, Verdict};
 
 use crate::support::app::{App, Reply, ok, status};
-use crate::support::{ask, cacheable, failure, joined, log, question, start, until, verdict};
+use crate::support::{
+    ask, cacheable, failure, id_of, joined, log, question, start, until, verdict,
+};
 
 async fn held_with(limit: u16, queue: usize) -> (Arc<App>, HookConfig) {
     let app = App::new(|_, _| Reply::Held(ok("")));
@@ -185,7 +187,7 @@ async fn replaced_hooks_answer_what_was_asked() {
 #[test]
 fn wrong_settings_are_refused_with_the_name_of_the_hook() {
     let config = |url: &str| HookConfig::new("app", url.parse().unwrap());
-    let error = |configs| Hooks::start("n1", configs).unwrap_err().to_string();
+    let error = |configs| Hooks::start("n1", configs, id_of()).unwrap_err().to_string();
     let ftp = error(vec![config("ftp://app")]);
     assert_eq!(ftp, "hook \"app\": url: only http:// and https:// are supported");
     let twice = error(vec![config("http://app"), config("http://app")]);

@@ -44,7 +44,8 @@ pub fn is_reserved(path: &str) -> bool {
 }
 
 /// Paths below `/api/`.
-pub const API_VERBS: [&str; 11] = [
+pub const API_VERBS: [&str; 14] = [
+    "block",
     "broadcast",
     "connections",
     "counts",
@@ -54,7 +55,9 @@ pub const API_VERBS: [&str; 11] = [
     "kick",
     "presence",
     "push",
+    "revoke",
     "topics",
+    "unblock",
     "users/online",
 ];
 

@@ -358,7 +358,7 @@ impl Shard {
         answer: &Answer,
         decided: Option<simurgh_socket::Connect>,
     ) -> Option<Result<SocketId, DriverError>> {
-        let refused = match decided.map(|decided| decided.0) {
+        let refused = match decided.map(|decided| self.without_denied(decided).0) {
             Some(ConnectKind::Later(work)) => {
                 let requester = Some(Requester::Driver(answer.clone()));
                 self.await_connect(io, key, Vec::new(), requester, &[], work);

@@ -177,7 +177,7 @@ impl Shard {
         opener: Opener,
         connect: Option<Connect>,
     ) {
-        let refused = match connect.map(|connect| connect.0) {
+        let refused = match connect.map(|connect| self.without_denied(connect).0) {
             Some(ConnectKind::Later(work)) => {
                 let requester = Some(Requester::Poll(opener));
                 return self.await_connect(io, key, Vec::new(), requester, &[], work);

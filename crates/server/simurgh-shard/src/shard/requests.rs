@@ -12,7 +12,7 @@ use simurgh_core::{Mail, Socket, Stop, TICK, ToChannel, WallClock, nanoseconds, 
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
-use simurgh_socket::{user_of, void_grants};
+use simurgh_socket::{identity_of, user_of, void_grants};
 
 use super::{Io, Shard};
 use crate::connection_id::ConnectionId;
@@ -63,6 +63,7 @@ struct Pass {
     /// The requests by what they concern, as their indices.
     by_user: HashMap<Box<str>, Vec<usize>>,
     by_id: HashMap<Box<str>, Vec<usize>>,
+    by_token: HashMap<Box<str>, Vec<usize>>,
     by_topic: Vec<(Box<str>, usize)>,
     for_topics: Vec<usize>,
 }
@@ -75,6 +76,9 @@ impl Pass {
                 Request::Order(order, ..) => match order.of() {
                     SocketRef::User(user) => pass.note_user(user, at),
                     SocketRef::Id(id) => pass.by_id.entry(id.as_str().into()).or_default().push(at),
+                    SocketRef::Token(id) => {
+                        pass.by_token.entry(id.as_str().into()).or_default().push(at);
+                    }
                     SocketRef::Connection(_) => {}
                 },
                 Request::Question(question, ..) => match &**question {
@@ -92,8 +96,10 @@ impl Pass {
                 },
             }
         }
-        pass.is_at_topics =
-            pass.by_user.is_empty() && pass.by_id.is_empty() && pass.by_topic.is_empty();
+        pass.is_at_topics = pass.by_user.is_empty()
+            && pass.by_id.is_empty()
+            && pass.by_token.is_empty()
+            && pass.by_topic.is_empty();
         pass.requests = requests;
         pass
     }
@@ -106,12 +112,13 @@ impl Pass {
         }
     }
 
-    /// The requests that concern a socket by its user or its id.
+    /// The requests that concern a socket by its user, its id or its token.
     fn requests_of(&self, socket: &Socket) -> Vec<usize> {
         let Some(state) = socket.state() else { return Vec::new() };
         let by_user = user_of(state).and_then(|user| self.by_user.get(user));
         let by_id = state.id.as_deref().and_then(|id| self.by_id.get(id));
-        by_user.into_iter().chain(by_id).flatten().copied().collect()
+        let by_token = identity_of(state).and_then(|it| self.by_token.get(it.token_id?));
+        by_user.into_iter().chain(by_id).chain(by_token).flatten().copied().collect()
     }
 }
 
@@ -126,7 +133,7 @@ impl Shard {
                 Some(id.filter(is_here).map(|it| it.key).into_iter().collect())
             }
             SocketRef::Id(id) => self.few_with_id(io, id),
-            SocketRef::User(_) => None,
+            SocketRef::User(_) | SocketRef::Token(_) => None,
         };
         let Some(keys) = keys else {
             let requests = self.requests.get_or_insert_default();
@@ -300,6 +307,11 @@ impl Shard {
         }
     }
 
+    fn close(&mut self, io: &mut Io, key: Key) {
+        let (core, mut out) = self.parts(io);
+        core.close(&mut out, key, CloseCode::GOING_AWAY);
+    }
+
     /// Does to a socket what is ordered; returns whether it concerned the socket.
     fn obey(&mut self, io: &mut Io, key: Key, order: &Order) -> bool {
         let Some(socket) = io.conn_ref(key).map(|conn| &conn.socket) else { return false };
@@ -314,10 +326,17 @@ impl Shard {
                     if let Some(state) = socket.state().filter(|_| !keep_grants) {
                         void_grants(state);
                     }
-                    let (core, mut out) = self.parts(io);
-                    core.close(&mut out, key, CloseCode::GOING_AWAY);
+                    self.close(io, key);
                 }
                 return !is_excepted;
+            }
+            Order::Access(rule) => {
+                let identity = socket.state().and_then(identity_of);
+                let is_meant = identity.is_some_and(|identity| rule.closes(identity.issued_at));
+                if is_meant {
+                    self.close(io, key);
+                }
+                return is_meant;
             }
             Order::Kick { topic, rejoin, .. } => {
                 // A client joins again after phx_error, and not after phx_close.

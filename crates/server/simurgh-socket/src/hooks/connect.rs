@@ -24,15 +24,9 @@ pub(crate) struct Connects {
 
 impl Connects {
     pub(crate) fn new(set: Arc<HookSet>, tokens: Option<Arc<TokenPolicy>>) -> Self {
+        let of = tokens.clone();
+        set.identify_by(Arc::new(move |answer| id_of(answer, of.as_deref())));
         Self { set, tokens }
-    }
-
-    /// The id of a socket with these claims, as for a token's.
-    fn id_of(&self, claims: &Claims) -> Option<String> {
-        match &self.tokens {
-            Some(tokens) => tokens.id_of(claims),
-            None => Some(format!("user_socket:{}", claims.subject()?)),
-        }
     }
 
     pub(crate) fn decide(self: &Arc<Self>, info: &ConnectInfo<'_>) -> Connect {
@@ -107,8 +101,7 @@ impl Connects {
             return Connect::refuse_with(503, "unavailable\n");
         };
         let claims = claims_of(answer);
-        let id = answer.id.clone().or_else(|| self.id_of(claims.as_ref()?));
-        let mut connect = Connect::ok().maybe_id(id);
+        let mut connect = Connect::ok().maybe_id(id_of(answer, self.tokens.as_deref()));
         if let Some(left) = answer.expires_at.map(time_until) {
             connect = connect.expires_in(left);
         }
@@ -117,16 +110,34 @@ impl Connects {
     }
 }
 
+/// The id of a socket with this answer, if it names none as for a token's.
+fn id_of(answer: &ConnectAnswer, tokens: Option<&TokenPolicy>) -> Option<String> {
+    if answer.id.is_some() {
+        return answer.id.clone();
+    }
+    let claims = claims_of(answer)?;
+    match tokens {
+        Some(tokens) => tokens.id_of(&claims),
+        None => Some(format!("user_socket:{}", claims.subject()?)),
+    }
+}
+
 /// An answer is equal to a token: its user is the subject, and rules see the same claims.
 fn claims_of(answer: &ConnectAnswer) -> Option<Claims> {
-    let has_none = answer.user.is_none() && answer.claims.is_empty();
-    (!has_none).then(|| Claims::granted(answer.user.as_deref(), &answer.claims, answer.expires_at))
+    if answer.user.is_none() && answer.claims.is_empty() {
+        return None;
+    }
+    let (user, now_s) = (answer.user.as_deref(), since_epoch().as_secs());
+    Some(Claims::granted(user, &answer.claims, Some(now_s), answer.expires_at))
 }
 
 /// As for a token, the whole second of the expiry counts as before it.
 fn time_until(expires_at: u64) -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Duration::from_secs(expires_at.saturating_add(1)).saturating_sub(now)
+    Duration::from_secs(expires_at.saturating_add(1)).saturating_sub(since_epoch())
+}
+
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 fn refuse(refusal: &Refusal) -> Connect {
@@ -167,6 +178,6 @@ fn question(hook: usize, info: &ConnectInfo<'_>, client: &Client) -> Question {
         data: data.text(),
         forwarded,
         traceparent: client.traceparent.clone(),
-        cache: Some(CacheInputs { key, user: None, client: client.ip }),
+        cache: Some(CacheInputs { key, user: None, id: None, client: client.ip }),
     }
 }

@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use http;
 use simurgh_channel::Assigns;
-use simurgh_hooks::{Asked, Failure, FailureKind, Hooks, Question, Verdict};
+use simurgh_hooks::{Asked, Failure, FailureKind, Hooks, IdOf, Question, Verdict};
 #[doc(hidden)]
 pub use simurgh_hooks::{BUCKETS_US, BreakerState, Hook, HookFigures, Kind, QuestionFigures};
 pub use simurgh_hooks::{HookConfig, OnFailure, Secret, SecretError, StartError};
@@ -45,13 +45,20 @@ pub struct HookSpec {
 /// The hooks of a server, in the order of their declaration.
 pub struct HookSet {
     specs: Vec<HookSpec>,
+    id_of: OnceLock<IdOf>,
     started: OnceLock<Arc<Hooks>>,
 }
 
 impl HookSet {
     /// Hooks that are not started yet; until then each question fails.
     pub fn new(specs: Vec<HookSpec>) -> Self {
-        Self { specs, started: OnceLock::new() }
+        Self { specs, id_of: OnceLock::new(), started: OnceLock::new() }
+    }
+
+    /// Sets the ids of the sockets that answers let in.
+    fn identify_by(&self, id_of: IdOf) {
+        // A set has one user socket.
+        let _ = self.id_of.set(id_of);
     }
 
     /// Starts the thread that asks. To be called once, before the server starts.
@@ -60,7 +67,8 @@ impl HookSet {
     /// The system has no thread left, or a certificate cannot be used.
     pub fn start(&self, node: &str) -> Result<(), StartError> {
         let configs = self.specs.iter().map(|spec| spec.config.clone()).collect();
-        let hooks = Hooks::start(node, configs)?;
+        let id_of = self.id_of.get().cloned().unwrap_or_else(|| Arc::new(|it| it.id.clone()));
+        let hooks = Hooks::start(node, configs, id_of)?;
         // A second start would replace nothing: the first one's sockets use it.
         let _ = self.started.set(hooks);
         Ok(())
@@ -81,13 +89,13 @@ impl HookSet {
         self.specs.iter().any(|spec| spec.asks_connect)
     }
 
-    /// Voids the answers about a user that are cached until now.
-    pub fn void(&self, user: &str) {
+    /// Voids the answers about a user or a socket id that are cached until now.
+    pub fn void(&self, of: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         if let Some(started) = self.started.get() {
             // A grant of this millisecond may be older than this call.
             let before_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-            started.void(Some(user), before_ms);
+            started.void(Some(of), before_ms);
         }
     }
 

@@ -241,6 +241,7 @@ impl Asking<'_> {
                 without_position(params),
             ],
             user: Some(user.to_owned()),
+            id: id.map(str::to_owned),
             client: self.client.ip,
         });
         Question { cache, ..question }

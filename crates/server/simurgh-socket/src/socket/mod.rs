@@ -76,6 +76,16 @@ impl Parts {
         #[cfg(not(feature = "hooks"))]
         false
     }
+
+    /// Voids the cached answers of its hooks about a user or a socket id.
+    pub fn void_grants(&self, of: &str) {
+        #[cfg(feature = "hooks")]
+        if let Some(hooks) = &self.hooks {
+            hooks.void(of);
+        }
+        #[cfg(not(feature = "hooks"))]
+        let _ = of;
+    }
 }
 
 impl UserSocket {

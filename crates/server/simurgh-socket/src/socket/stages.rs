@@ -3,22 +3,25 @@
 //! 1. *Connect*: the connect function admits the socket. With [`UserSocket::tokens`] it verifies
 //!    the token, and assigns the claims, the id and the lifetime of the socket.
 //! 2. *Route* (core): rate limits, the first pattern that matches the topic, bounds of a socket.
-//! 3. *Decide*: the route's join function. A declared channel verifies a token of the join's own,
+//! 3. *Block*: a user who is blocked for the topic is refused.
+//! 4. *Decide*: the route's join function. A declared channel verifies a token of the join's own,
 //!    then applies its rules; `TokenPolicy::join` does the same for an application's function.
-//! 4. *Interest*: an admitted client waits until broadcasts of other nodes arrive.
-//! 5. *Member* (core): history, membership, reply. An own token's deadline starts, then
+//! 5. *Interest*: an admitted client waits until broadcasts of other nodes arrive.
+//! 6. *Member* (core): history, membership, reply. An own token's deadline starts, then
 //!    `after_join` is called.
-//! 6. *Events*: `access_token` renews the socket's token; the channel handles the others.
+//! 7. *Events*: `access_token` renews the socket's token; the channel handles the others.
 //!
-//! [`UserSocket::serve`] builds stages 3, 4 and 6 of every route.
+//! [`UserSocket::serve`] builds stages 3, 4, 5 and 7 of every route.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use simurgh_channel::Kind;
+use serde_json::json;
+use simurgh_channel::{Join, Kind};
 
 use super::UserSocket;
+use crate::identity;
 #[cfg(feature = "token")]
 use crate::supabase::Realtime;
 
@@ -31,6 +34,7 @@ impl UserSocket {
     #[doc(hidden)]
     pub fn serve(&mut self, interest: Option<&InterestFn>) {
         let Kind::Channels(routes) = &mut self.parts.channels.kind else { return };
+        let has_users = self.parts.connect.is_some();
         for (route, own) in routes.iter_mut().zip(&self.own) {
             #[cfg(feature = "token")]
             match (&self.tokens, &own.supabase) {
@@ -46,6 +50,13 @@ impl UserSocket {
                 route.join = Arc::new(move |ctx, payload| {
                     let heard = interest(ctx.topic());
                     decide(ctx, payload).after(heard)
+                });
+            }
+            if has_users {
+                let decide = Arc::clone(&route.join);
+                route.join = Arc::new(move |ctx, payload| match identity::denial(ctx) {
+                    Some(reason) => Join::error(json!({ "reason": reason })),
+                    None => decide(ctx, payload),
                 });
             }
         }

@@ -66,6 +66,7 @@ use verifying::CurrentVerifier;
 pub use verifying::JwksFileError;
 
 use crate::connect::{Connect, ConnectInfo};
+use crate::identity::identity;
 
 /// Accepts clients with a valid token, sets the socket's id, and assigns its [`Claims`].
 ///
@@ -193,14 +194,18 @@ impl TokenPolicy {
         ctx: &ShardContext<'_>,
         token: Option<&str>,
     ) -> Result<Claims, &'static str> {
-        self.verify(token).map_err(|error| {
+        let claims = self.verify(token).map_err(|error| {
             if error.is_unknown_key() && self.keys.may_be_newer() {
                 let keys = Arc::clone(&self.keys);
                 ctx.spawn(async move { keys.read_again().await });
             }
             tracing::debug!(topic = ctx.topic(), reason = error.reason(), "refused: {error}");
             error.reason()
-        })
+        })?;
+        match ctx.node.denial(&identity(&claims), Some(ctx.topic())) {
+            Some(reason) => Err(reason),
+            None => Ok(claims),
+        }
     }
 
     fn let_in(&self, claims: Claims) -> Connect {

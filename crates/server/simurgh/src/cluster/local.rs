@@ -199,8 +199,10 @@ impl LocalNode for LocalShards {
         };
         let (server, inbox) = (Arc::clone(&self.server), Arc::clone(&self.inbox));
         self.server.spawn(async move {
-            let count = carry_out(&server, order).await;
-            inbox.post(Mail::OrderDone(by, number, count));
+            match carry_out(&server, order).await {
+                Ok(count) => inbox.post(Mail::OrderDone(by, number, count)),
+                Err(error) => tracing::error!(node = %by, %error, "did not carry out an order"),
+            }
         });
     }
 

@@ -44,6 +44,7 @@ fn render(polls: &LongPolls) -> String {
     http_connections(&mut out, server);
     elsewhere(&mut out, polls);
     api_requests(&mut out, server);
+    blocked(&mut out, server);
     if let Some(inbox) = &server.cluster {
         cluster_metrics::render(&mut out, &inbox.view());
         presence_entries(&mut out, server);
@@ -62,6 +63,14 @@ fn api_requests(out: &mut String, server: &Server) {
             out,
             "{name}{{verb=\"{verb}\",token=\"{token}\",status=\"{status}\"}} {count}"
         );
+    }
+}
+
+fn blocked(out: &mut String, server: &Server) {
+    let name = "simurgh_blocked_total";
+    family(out, name, "counter", "Connects and joins refused by the list of back ends.");
+    for (why, count) in server.access_list.counts() {
+        let _ = writeln!(out, "{name}{{why=\"{why}\"}} {count}");
     }
 }
 

@@ -14,6 +14,7 @@ use simurgh_core::PresenceList;
 use simurgh_shard::config::Scope;
 use simurgh_shard::server::Server;
 
+use super::block::{block, revoke, unblock};
 use super::control::{disconnect, kick, push};
 use super::error::ApiError;
 use super::history;
@@ -26,6 +27,9 @@ const BROADCAST: Verb = Verb::new("broadcast", "/api/broadcast", Scope::Publish)
 const DISCONNECT: Verb = Verb::new("disconnect", "/api/disconnect", Scope::Control);
 const KICK: Verb = Verb::new("kick", "/api/kick", Scope::Control);
 const PUSH: Verb = Verb::new("push", "/api/push", Scope::Publish);
+const BLOCK: Verb = Verb::new("block", "/api/block", Scope::Access);
+const UNBLOCK: Verb = Verb::new("unblock", "/api/unblock", Scope::Access);
+const REVOKE: Verb = Verb::new("revoke", "/api/revoke", Scope::Access);
 const PRESENCE: Verb = Verb::new("presence", "/api/presence", Scope::Read);
 const ONLINE: Verb = Verb::new("online", "/api/users/online", Scope::Read);
 const TOPICS: Verb = Verb::new("topics", "/api/topics", Scope::Read);
@@ -41,6 +45,9 @@ pub(super) fn router(server: &Arc<Server>) -> Router {
         .merge(DISCONNECT.route(server, post(disconnect)))
         .merge(KICK.route(server, post(kick)))
         .merge(PUSH.route(server, post(push)))
+        .merge(BLOCK.route(server, post(block)))
+        .merge(UNBLOCK.route(server, post(unblock)))
+        .merge(REVOKE.route(server, post(revoke)))
         .merge(PRESENCE.route(server, get(presence)))
         .merge(ONLINE.route(server, post(lists::online)))
         .merge(TOPICS.route(server, get(lists::topics)))

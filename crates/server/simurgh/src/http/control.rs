@@ -70,9 +70,7 @@ pub(super) async fn disconnect(caller: Authorized, body: Bytes) -> Result<Respon
     for connection in &except {
         check_connection("except", connection)?;
     }
-    let Disconnected { confirmed, missing, closed } =
-        order(caller, Order::Disconnect { of, except, keep_grants }).await?;
-    Ok(answer(Done { confirmed, missing, closed: Some(closed), delivered: None }))
+    Ok(closed(order(caller, Order::Disconnect { of, except, keep_grants }).await?))
 }
 
 /// Ends the channels of some sockets on a topic; otherwise as [`disconnect`].
@@ -80,9 +78,7 @@ pub(super) async fn kick(caller: Authorized, body: Bytes) -> Result<Response, Ap
     let KickBody { connection, user, id, topic, rejoin } = read(&body)?;
     let of = to_ref(connection, user, id)?;
     caller.check_topic(&topic)?;
-    let Disconnected { confirmed, missing, closed } =
-        order(caller, Order::Kick { of, topic, rejoin }).await?;
-    Ok(answer(Done { confirmed, missing, closed: Some(closed), delivered: None }))
+    Ok(closed(order(caller, Order::Kick { of, topic, rejoin }).await?))
 }
 
 /// Pushes an event on the channels of some sockets on a topic; 413 if the payload is too large,
@@ -116,6 +112,12 @@ struct Done {
     /// Channels.
     #[serde(skip_serializing_if = "Option::is_none")]
     delivered: Option<u64>,
+}
+
+/// The answer to an order that closes sockets or channels.
+pub(super) fn closed(done: Disconnected) -> Response {
+    let Disconnected { confirmed, missing, closed } = done;
+    answer(Done { confirmed, missing, closed: Some(closed), delivered: None })
 }
 
 fn answer(done: Done) -> Response {
@@ -162,12 +164,13 @@ pub(super) fn to_user(user: Value) -> Result<String, ApiError> {
     }
 }
 
-async fn order(caller: Authorized, order: Order) -> Result<Disconnected, ApiError> {
+pub(super) async fn order(caller: Authorized, order: Order) -> Result<Disconnected, ApiError> {
     let Authorized { server, caller } = caller;
     let verb = match order {
         Order::Disconnect { .. } => "disconnect",
         Order::Kick { .. } => "kick",
         Order::Push { .. } => "push",
+        Order::Access(_) => "access",
     };
     let done = PubSub::new(server.clone()).order(order).await.map_err(|error| match error {
         DisconnectError::Refused(error) if is_too_large(error) => too_large(error),

@@ -8,6 +8,7 @@
 mod admin;
 mod admin_listener;
 mod api;
+mod block;
 mod bodies;
 mod cluster_metrics;
 mod connection;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use simurgh_core::{BroadcastError, Cluster, Publisher};
+use simurgh_core::{BroadcastError, Cluster, Node, Publisher, WallClock};
 use simurgh_proto::message::events;
+use simurgh_shard::access_list::ListIsFull;
 use simurgh_shard::cluster_inbox::Disconnected;
 use simurgh_shard::connection_id::ConnectionId;
 use simurgh_shard::mail::Mail;
-use simurgh_shard::mail::order::{Order, SocketRef};
+use simurgh_shard::mail::order::{Order, Rule, SocketRef};
 use simurgh_shard::server::Server;
 
 use super::PubSub;
@@ -64,7 +65,7 @@ impl PubSub {
             }
             _ => None,
         };
-        let closed = carry_out(server, order).await;
+        let closed = carry_out(server, order).await.unwrap_or_default();
         let Some(others) = others else {
             return Ok(Disconnected { closed, ..Disconnected::default() });
         };
@@ -83,20 +84,22 @@ fn is_here(server: &Server, order: &Order) -> bool {
 }
 
 /// Carries out an order on this node; returns how many sockets or channels it concerned.
-pub(crate) async fn carry_out(server: &Server, order: Order) -> u64 {
+///
+/// # Errors
+/// It is a rule for which the access list has no place.
+pub(crate) async fn carry_out(server: &Server, order: Order) -> Result<u64, ListIsFull> {
+    if let Order::Access(rule) = &order {
+        server.access_list.set(rule.clone(), server.unix_ms(0) / 1000)?;
+        if rule.is_lifted {
+            return Ok(0);
+        }
+    }
     // The user may have no socket here, and a cached answer all the same.
-    #[cfg(feature = "hooks")]
-    match &order {
-        Order::Disconnect { of: SocketRef::User(user), keep_grants: false, .. } => {
-            crate::hooked::void(server, user);
-        }
-        Order::Disconnect { of: SocketRef::Id(id), keep_grants: false, .. } => {
-            // The id that a user has by default.
-            if let Some(user) = id.strip_prefix("user_socket:") {
-                crate::hooked::void(server, user);
-            }
-        }
-        _ => {}
+    if let Order::Access(Rule { of, .. }) | Order::Disconnect { of, keep_grants: false, .. } =
+        &order
+        && let SocketRef::User(name) | SocketRef::Id(name) = of
+    {
+        server.void_grants(name);
     }
     let order = Arc::new(order);
     let shards = 0..server.mailboxes.len() as u16;
@@ -106,5 +109,5 @@ pub(crate) async fn carry_out(server: &Server, order: Order) -> u64 {
         answered
     });
     // A shard that has ended has no sockets, and drops its mail.
-    join_all(answers).await.into_iter().filter_map(Result::ok).sum()
+    Ok(join_all(answers).await.into_iter().filter_map(Result::ok).sum())
 }

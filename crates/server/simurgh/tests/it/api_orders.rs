@@ -11,7 +11,7 @@ use crate::support::nodes::Engine;
 use crate::support::raw::ask;
 use crate::support::{Client, handled, start};
 
-const SECRET: &[u8] = b"a secret of thirty-two bytes or more";
+pub(crate) const SECRET: &[u8] = b"a secret of thirty-two bytes or more";
 
 pub(crate) fn silent(_: &mut ShardContext<'_>, _: &str, _: Payload<'_>) -> Outcome {
     Outcome::NoReply

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
 #[cfg(feature = "token")]
+mod api_access;
 mod api_lists;
 #[cfg(feature = "token")]
 mod api_orders;
@@ -15,6 +16,8 @@ mod bounds;
 mod driver;
 mod entrances;
 mod fairness;
+#[cfg(feature = "hooks")]
+mod grants;
 mod hibernation;
 mod history_api;
 mod history_cluster;

@@ -1,6 +1,7 @@
-//! `simurgh publish`, `push`, `kick`, `disconnect`, `topics` and `online`: the server API from a
-//! shell.
+//! `simurgh publish`, `push`, `kick`, `disconnect`, `block`, `unblock`, `revoke`, `topics` and
+//! `online`: the server API from a shell.
 
+mod block;
 mod client;
 
 use std::fmt::Write;
@@ -12,6 +13,7 @@ use simurgh_text::output::{complain, fail, print};
 use simurgh_text::visible;
 
 use crate::observe::client::encoded;
+pub(crate) use block::{Block, Revoke, Unblock, block, revoke, unblock};
 use client::Server;
 
 #[derive(Debug, Args)]

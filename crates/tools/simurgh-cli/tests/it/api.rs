@@ -1,4 +1,5 @@
-//! The commands that use the server API: publish, push, kick, disconnect, topics and online.
+//! The commands that use the server API: publish, push, kick, disconnect, block,
+//! unblock, revoke, topics and online.
 
 use serde_json::{Value, json};
 
@@ -61,10 +62,18 @@ fn commands_of_the_api_show_what_the_server_answers() {
     let online: Value = serde_json::from_str(&online).unwrap();
     assert_eq!(online["ann"]["connections"], 1);
 
+    assert_eq!(answer(&server, &["revoke", "--jti", "none"]), "closed sockets: 0\n");
+    assert_eq!(answer(&server, &["block", "bob", "--for", "1h"]), "closed sockets: 0\n");
+    assert_eq!(answer(&server, &["unblock", "bob"]), "unblocked\n");
     let kick = ["kick", "--id", "user_socket:ann", "rooms:a"];
     assert_eq!(answer(&server, &kick), "closed channels: 1\n");
     assert_eq!(answer(&server, &["disconnect", "--user", "ann"]), "closed sockets: 1\n");
     assert_eq!(ann.close_code(), 1001);
+    let mut ann = server.try_client(&path).unwrap();
+    ann.join("rooms:a", json!({}));
+    assert_eq!(answer(&server, &["block", "ann", "--topic", "rooms:*"]), "closed sockets: 1\n");
+    assert_eq!(ann.close_code(), 1001);
+    assert_eq!(answer(&server, &["revoke", "--user", "ann"]), "closed sockets: 0\n");
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use simurgh_hooks::{
-    Answer, Asked, CacheInputs, ConnectAnswer, FailureKind, Hook, HookConfig, Hooks, JoinAnswer,
-    Kind, Question, Verdict,
+    Answer, Asked, CacheInputs, ConnectAnswer, FailureKind, Hook, HookConfig, Hooks, IdOf,
+    JoinAnswer, Kind, Question, Verdict,
 };
 use tokio::time::timeout;
 
@@ -21,9 +21,14 @@ pub(crate) const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
 /// A hook with this configuration, which lives as long as the first.
 pub(crate) fn start(config: HookConfig) -> (Arc<Hooks>, Arc<Hook>) {
     let name = config.name.clone();
-    let hooks = Hooks::start("n1", vec![config]).unwrap();
+    let hooks = Hooks::start("n1", vec![config], id_of()).unwrap();
     let hook = hooks.hook(&name).unwrap();
     (hooks, hook)
+}
+
+/// Sockets have the id that the answer names.
+pub(crate) fn id_of() -> IdOf {
+    Arc::new(|answer| answer.id.clone())
 }
 
 pub(crate) fn question(kind: Kind) -> Question {
@@ -34,7 +39,7 @@ pub(crate) fn question(kind: Kind) -> Question {
 /// A question that may be cached, by this input.
 pub(crate) fn cacheable(kind: Kind, input: &str) -> Question {
     let key = vec![input.as_bytes().to_vec()];
-    let cache = Some(CacheInputs { key, user: None, client: CLIENT });
+    let cache = Some(CacheInputs { key, user: None, id: None, client: CLIENT });
     Question { cache, ..question(kind) }
 }
 

@@ -6,12 +6,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use simurgh_core::{Callback, CallbackWatch, Kind, NETWORK, Phase, SocketState, Wire, guarded};
+use simurgh_core::{
+    Callback, CallbackWatch, Kind, NETWORK, NodeHandle, Phase, SocketState, Wire, guarded,
+};
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::handshake::{self, Framing, Request};
 use simurgh_reactor::Key;
-use simurgh_socket::{Connect, ConnectInfo, ConnectKind, Transport, UserSocket};
+use simurgh_socket::{Connect, ConnectInfo, ConnectKind, Transport, UserSocket, identity_of};
 
 use crate::connection_id::ConnectionId;
 use crate::connections::is_reserved;
@@ -222,6 +224,19 @@ impl Shard {
         decided
     }
 
+    /// Refuses a client whose user is blocked, or whose token is revoked, whoever let it in.
+    pub(crate) fn without_denied(&self, connect: Connect) -> Connect {
+        let ConnectKind::Ok(state) = &connect.0 else { return connect };
+        let identity = identity_of(state);
+        match identity.and_then(|identity| self.server.denial(&identity, None)) {
+            Some(reason) => {
+                self.drop_guarded(connect);
+                Connect::refuse_with(403, format!("{reason}\n"))
+            }
+            None => connect,
+        }
+    }
+
     pub(crate) fn answer_connect(
         &mut self,
         io: &mut Io,
@@ -230,7 +245,7 @@ impl Shard {
         connect: Connect,
         rest: &mut [u8],
     ) {
-        match connect.0 {
+        match self.without_denied(connect).0 {
             ConnectKind::Ok(state) => {
                 if let Err(why) = self.count_user(key, state.id.as_deref()) {
                     self.drop_guarded(state);
