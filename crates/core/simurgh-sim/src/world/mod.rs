@@ -85,7 +85,7 @@ use crate::world::plan::{AlonePlan, Habits, HistoryPlan, MILLISECOND, SECOND, SW
 pub(crate) use crate::world::plan::{Op, Plan, World};
 pub(crate) use crate::world::simulation::{Shard, Simulation};
 use crate::world::thread::{ClusterThread, Command, Mailbox};
-use crate::world::view::TopicView;
+use crate::world::view::{Resume, TopicView};
 use crate::{locked, payload};
 
 /// What the nodes, applications and clients of a run share: the plan, and a ledger of what has

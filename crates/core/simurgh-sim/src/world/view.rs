@@ -16,16 +16,16 @@ pub(crate) struct TopicView {
     /// It has received the answer to its resume, since it joined last.
     pub(crate) is_resumed: bool,
     /// The position of a binary frame that is to follow.
-    next: Option<Position>,
+    pub(super) next: Option<Position>,
     /// What has arrived on this connection after it had left.
     pub(crate) dropped: Vec<Place>,
     pub(crate) dropped_gap: Option<Position>,
     /// The last position that has arrived on this connection.
-    arrived: Option<Position>,
+    pub(super) arrived: Option<Position>,
     /// It has joined on this connection, which has the wire V1.
     pub(crate) has_joined: bool,
-    is_joined: bool,
-    is_v1: bool,
+    pub(super) is_joined: bool,
+    pub(super) is_v1: bool,
     pub(crate) is_alone: bool,
     /// How it has resumed, whether it named what had arrived, and its proof.
     pub(crate) resume: Resume,
@@ -45,18 +45,6 @@ pub(crate) enum Due {
 }
 
 impl TopicView {
-    pub(crate) fn new(client: u32, habits: Habits, topic: usize) -> Self {
-        Self { client, habits, topic, ..Self::default() }
-    }
-
-    pub(crate) fn is_of(&self, client: u32) -> bool {
-        self.client == client
-    }
-
-    pub(crate) fn opts_in(&self) -> bool {
-        self.habits.opts_in
-    }
-
     /// Whether it may join now. A client of a node without an engine also joins again. With V1,
     /// whose messages do not name their join, it joins once on a connection.
     pub(crate) fn may_join(&self, wire: Wire, has_channel: bool) -> bool {
@@ -85,13 +73,11 @@ impl TopicView {
         if !self.habits.opts_in {
             return String::new();
         }
-        let id = match self.habits.has_id {
-            true => format!(r#""id":"client-{:04}","#, self.client),
-            false => String::new(),
-        };
+        let id = format!(r#""id":"client-{:04}","#, self.client);
+        let id = if self.habits.has_id { &*id } else { "" };
         let Some(plan) = &ledger.plan.alone else {
             self.resume = self.at.map_or(Resume::Null, Resume::Honest);
-            return self.resume.member(&id, "", c);
+            return self.resume.member(id, "", c);
         };
         self.resume = Resume::draw(plan, self.at, c);
         let is_honest = matches!(self.resume, Resume::Honest(_));
@@ -102,11 +88,7 @@ impl TopicView {
         self.proof = proof;
         let seen = seen.map_or(String::new(), |it| format!(r#","seen":"{it}""#));
         let partial = if c >> 13 & 7 == 0 { r#","partial":false"# } else { "" };
-        self.resume.member(&id, &format!("{seen}{partial}{key}"), c)
-    }
-
-    pub(crate) fn is_bad(&self) -> bool {
-        self.resume == Resume::Bad
+        self.resume.member(id, &format!("{seen}{partial}{key}"), c)
     }
 
     pub(crate) fn due(&self, ledger: &Ledger, id: u32) -> Due {
@@ -130,7 +112,7 @@ impl TopicView {
     pub(crate) fn disconnected(&mut self) {
         (self.next, self.arrived) = (None, None);
         (self.is_resumed, self.has_joined) = (false, false);
-        self.forget_dropped();
+        (self.dropped, self.dropped_gap) = (Vec::new(), None);
         // Without a position it may receive again what another node receives late.
         self.at = self.at.filter(|_| self.habits.opts_in);
     }
@@ -177,11 +159,11 @@ impl TopicView {
     fn missed(&self, ledger: &Ledger, to: Position) -> Option<Entry> {
         let at = self.at?;
         let entries = ledger.log.of(to.epoch, self.topic)?;
-        let is_between = |it: &&Entry| it.place > at.place && it.place < to.place;
         let is_missed = |it: &&Entry| {
             let is_dropped = self.dropped.contains(&it.place)
                 || self.has_dropped_gap(to.epoch).is_some_and(|gap| it.place <= gap);
-            is_between(it) && self.must_receive(ledger, it) && !is_dropped
+            let is_between = it.place > at.place && it.place < to.place;
+            is_between && self.must_receive(ledger, it) && !is_dropped
         };
         entries.iter().find(is_missed).copied()
     }
@@ -230,16 +212,7 @@ impl TopicView {
     fn check_gap(&mut self, ledger: &mut Ledger, at: Position, reason: Option<&str>) {
         let who = self.client;
         let parsed = reason.and_then(GapReason::parse);
-        ledger.counts.count(
-            match parsed {
-                Some(GapReason::Epoch) => "gaps of epochs",
-                Some(GapReason::Lost) => "gaps of what is lost",
-                Some(GapReason::Unavailable) => "gaps without an engine",
-                Some(GapReason::Purged) => "gaps of purges",
-                _ => "gaps of limits",
-            },
-            1,
-        );
+        ledger.counts.count(&format!("gaps: {}", reason.unwrap_or_default()), 1);
         let before = self.at;
         let same = before.filter(|it| it.epoch == at.epoch);
         let wrong = match parsed {
@@ -264,9 +237,8 @@ impl TopicView {
             Some(_) => None,
         };
         if let Some(wrong) = wrong {
-            let text =
-                format!("client {who} is told {reason:?} at {at} behind {before:?}: {wrong}");
-            ledger.fail("gap", text);
+            let text = format!("{reason:?} at {at} behind {before:?}: {wrong}");
+            ledger.fail("gap", format!("client {who} is told {text}"));
         }
         self.at = Some(at);
     }
@@ -294,7 +266,7 @@ impl TopicView {
             ledger.fail("resumed", text);
         }
         (self.at, self.is_resumed) = (Some(at), true);
-        self.forget_dropped();
+        (self.dropped, self.dropped_gap) = (Vec::new(), None);
     }
 
     /// What is wrong if a node of several reports no gap up to a position.
@@ -320,11 +292,6 @@ impl TopicView {
     /// The end of a gap of an epoch that it has dropped.
     fn has_dropped_gap(&self, epoch: Epoch) -> Option<Place> {
         self.dropped_gap.filter(|it| it.epoch == epoch).map(|it| it.place)
-    }
-
-    pub(crate) fn forget_dropped(&mut self) {
-        self.dropped.clear();
-        self.dropped_gap = None;
     }
 
     /// A client that has not opted in receives what is stored, from some position on.
@@ -399,13 +366,10 @@ impl TopicView {
         at: Position,
         text: &str,
     ) -> Option<String> {
-        let count = field(text, "\"count\":").and_then(|it| it.parse::<usize>().ok());
-        let count = count.unwrap_or_default();
+        let count = field(text, "\"count\":").and_then(|it| it.parse().ok()).unwrap_or(0);
         ledger.counts.count("replayed", count as u64);
         let reason = field(text, "\"reason\":");
-        if let Some(reason) = reason {
-            ledger.counts.count(&format!("gaps: {reason}"), 1);
-        }
+        reason.iter().for_each(|it| ledger.counts.count(&format!("gaps: {it}"), 1));
         let reason = reason.and_then(GapReason::parse);
         let key = field(text, "\"key\":").map(str::to_owned);
         let wrong = self.wrong_answer(ledger, at, count, reason);
@@ -507,7 +471,7 @@ impl TopicView {
         let is_expired = first.is_some_and(|it| it.place.seq <= at.place.seq && is_old(it.at_ns));
         let is_overwritten = missed.len() > rule.count || bytes > rule.bytes as u64;
         let may_be_evicted = limits.bytes_max < 1 << 20 && !missed.is_empty();
-        let is_purged = ledger.order.is_purged(self.topic);
+        let is_purged = ledger.order.topics[self.topic].is_purged;
         match reason {
             // The reason is that of the message that was forgotten last.
             GapReason::Expired | GapReason::Overwritten | GapReason::Evicted => {

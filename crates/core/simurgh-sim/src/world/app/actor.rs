@@ -3,24 +3,16 @@
 use super::*;
 use crate::world::ledger::sessions::{Answer, Call, CallEnd, Joining};
 
-/// What interceptors may intercept: of broadcasts, and of presence by its bits.
-const INTERCEPTS: [&[&str]; 16] = [
-    &[],
-    &["a"],
-    &["a", "b"],
-    &[],
-    &["presence_diff"],
-    &["a", "presence_diff"],
-    &["a", "b", "presence_diff"],
-    &[],
-    &["presence_state"],
-    &["a", "presence_state"],
-    &["a", "b", "presence_state"],
-    &[],
-    &["presence_diff", "presence_state"],
-    &["a", "presence_diff", "presence_state"],
-    &["a", "b", "presence_diff", "presence_state"],
-    &[],
+/// What interceptors may intercept: by their bits of presence, and how many events of broadcasts.
+const INTERCEPTS: [[&[&str]; 3]; 4] = [
+    [&[], &["a"], &["a", "b"]],
+    [&["presence_diff"], &["a", "presence_diff"], &["a", "b", "presence_diff"]],
+    [&["presence_state"], &["a", "presence_state"], &["a", "b", "presence_state"]],
+    [
+        &["presence_diff", "presence_state"],
+        &["a", "presence_diff", "presence_state"],
+        &["a", "b", "presence_diff", "presence_state"],
+    ],
 ];
 
 pub(crate) struct Actor {
@@ -184,7 +176,7 @@ impl ShardChannel for Actor {
         if self.intercept_panics.take() {
             give_up();
         }
-        INTERCEPTS.get(usize::from(self.intercepts)).copied().unwrap_or_default()
+        INTERCEPTS[usize::from(self.intercepts >> 2)][usize::from(self.intercepts & 3)]
     }
 
     fn handle_out(

@@ -10,7 +10,7 @@ const DEPTH_MAX: u8 = 2;
 /// Words of broadcasts have ten digits, so that only the numbers decide their lengths.
 const LONG_WORD: u32 = 1 << 30;
 
-struct Assigned(u32, Arc<Shared>);
+pub(crate) struct Assigned(u32, Arc<Shared>);
 
 impl Drop for Assigned {
     fn drop(&mut self) {
@@ -18,13 +18,9 @@ impl Drop for Assigned {
     }
 }
 
-fn new_assigned(shared: &Arc<Shared>, number: u32) -> Assigned {
+pub(crate) fn new_assigned(shared: &Arc<Shared>, number: u32) -> Assigned {
     shared.assigned.fetch_add(1, Relaxed);
     Assigned(number, Arc::clone(shared))
-}
-
-pub(crate) fn first_assigned(shared: &Arc<Shared>, number: u32) -> Assigns {
-    Arc::new(new_assigned(shared, number))
 }
 
 /// Linked work: it learns of its end by being dropped.
@@ -323,13 +319,12 @@ impl<'a> Draw<'a> {
         }
         let is_kept = self.ledger.is_kept(self.topic);
         match habit {
-            Habit::Untrack if is_kept => {
-                ctx.presence().untrack(key);
-                return self.ledger.presences.untrack(self.chan, place);
-            }
             Habit::Untrack => {
                 ctx.presence().untrack(key);
-                return self.acts.push(Act::Untrack(place));
+                return match is_kept {
+                    true => self.ledger.presences.untrack(self.chan, place),
+                    false => self.acts.push(Act::Untrack(place)),
+                };
             }
             Habit::AskState => {
                 ctx.presence().push_state();

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::*;
 pub(crate) use crate::world::app::actor::{Actor, Ready, join, prepare};
 use crate::world::app::effects::Draw;
-pub(crate) use crate::world::app::effects::{first_assigned, speech};
+pub(crate) use crate::world::app::effects::{new_assigned, speech};
 use crate::world::plan::Kind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

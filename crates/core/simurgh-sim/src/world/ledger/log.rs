@@ -158,31 +158,23 @@ impl Log {
 
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    topics: Vec<TopicOrder>,
+    pub(crate) topics: Vec<TopicOrder>,
 }
 
 #[derive(Debug, Default)]
-struct TopicOrder {
+pub(crate) struct TopicOrder {
     /// How many of the broadcasts that its home has stored each shard has received.
     heard: Vec<usize>,
     home: Option<usize>,
     /// That of the first position, which all others have.
     epoch: Option<Epoch>,
-    is_purged: bool,
+    pub(crate) is_purged: bool,
 }
 
 impl Order {
     pub(crate) fn new(topics: usize, shards: usize) -> Self {
         let topic = || TopicOrder { heard: vec![0; shards], ..TopicOrder::default() };
         Self { topics: (0..topics).map(|_| topic()).collect() }
-    }
-
-    pub(crate) fn purge(&mut self, topic: usize) {
-        self.topics.get_mut(topic).into_iter().for_each(|it| it.is_purged = true);
-    }
-
-    pub(crate) fn is_purged(&self, topic: usize) -> bool {
-        self.topics.get(topic).is_some_and(|it| it.is_purged)
     }
 }
 

@@ -147,7 +147,10 @@ impl Ledger {
         let rooms = plan.history.as_ref().map_or(0, |_| plan.topics.rooms);
         let of_client = |client| (0..rooms).map(move |topic| (client as u32, topic));
         let all = (0..plan.clients).flat_map(of_client);
-        let views = all.map(|(client, topic)| TopicView::new(client, plan.habits(client), topic));
+        let views = all.map(|(client, topic)| {
+            let habits = plan.habits(client);
+            TopicView { client, habits, topic, ..TopicView::default() }
+        });
         let views = views.collect();
         Self { plan, order, sessions, broadcasts, views, ..Self::default() }
     }

@@ -36,7 +36,7 @@ impl Simulation {
         }
         let mut ledger = self.shared.ledger();
         let conn = &ledger.sessions.conns[it.number as usize];
-        let joined = conn.joins.get(usize::from(topic)).copied().unwrap_or_default();
+        let joined = conn.joins[usize::from(topic)];
         let may = ledger.view(client as u32, topic).is_none_or(|view| match kind {
             RequestKind::Heartbeat => true,
             RequestKind::Join => view.may_join(it.wire, joined > 0),
@@ -59,13 +59,14 @@ impl Simulation {
         let made = BroadcastInfo { is_binary, ..BroadcastInfo::new(usize::from(topic), 0) };
         let is_v1 = it.wire == Wire::V1;
         let resume = (kind == RequestKind::Join).then(|| {
-            let says =
-                |view: &mut TopicView, ledger: &mut Ledger| view.resume_member(ledger, is_v1, word);
-            ledger.with_view(client as u32, topic, says)
+            ledger.with_view(client as u32, topic, |view, ledger| {
+                view.resume_member(ledger, is_v1, word)
+            })
         });
         let (id, payload) = match resume.flatten() {
             Some(resume) => {
-                let is_bad = ledger.view(client as u32, topic).is_some_and(TopicView::is_bad);
+                let view = ledger.view(client as u32, topic);
+                let is_bad = view.is_some_and(|view| view.resume == Resume::Bad);
                 let id = ledger.add(BroadcastInfo { is_bad, ..made });
                 (id, join_payload(id, word, &resume))
             }
@@ -95,12 +96,9 @@ impl Simulation {
         let Request { kind, topic, join_ref, msg_ref, id } = asked;
         let Some(wire) = self.clients[client].as_ref().map(|it| it.wire) else { return };
         let name = self.shared.plan.topics.name(topic).to_owned();
-        self.shared.note(|| {
-            format!("client {client} sends {kind:?} #{id} to {topic} ({join_ref}, {msg_ref})")
-        });
-        let Some(serializer) =
-            wire.serializer().or((wire == Wire::Values).then_some(Serializer::V2))
-        else {
+        self.shared.note(|| format!("client {client} sends {asked:?}"));
+        let of_values = (wire == Wire::Values).then_some(Serializer::V2);
+        let Some(serializer) = wire.serializer().or(of_values) else {
             let kind = if payload.binary().is_some() { FrameKind::Binary } else { FrameKind::Text };
             let (bytes, content) = (payload.data().to_vec(), Content::Plain(id));
             return self.send_message(client, ClientMessage { kind, bytes, content });
@@ -157,8 +155,8 @@ impl Simulation {
     }
 
     pub(crate) fn send_close(&mut self, client: usize, code: Option<u16>) {
-        let (kind, bytes) = (FrameKind::Binary, Vec::new());
-        self.send_message(client, ClientMessage { kind, bytes, content: Content::Close(code) });
+        let (kind, bytes, content) = (FrameKind::Binary, Vec::new(), Content::Close(code));
+        self.send_message(client, ClientMessage { kind, bytes, content });
     }
 
     /// A client sends the same message several times, and all are read.
@@ -179,10 +177,8 @@ impl Simulation {
         // The requests of a long-poll session end by themselves.
         let line = self.line(client).filter(|_| self.polled_ns(client).is_none());
         let Some((number, _, shard, key)) = line else { return };
-        let peer = self.peer(0, shard, key);
-        peer.into_iter().for_each(|peer| peer.has_shut = true);
-        let mut ledger = self.shared.ledger();
-        ledger.sessions.conn_mut(number).into_iter().for_each(|conn| conn.has_shut = true);
+        self.peer(0, shard, key).into_iter().for_each(|peer| peer.has_shut = true);
+        self.shared.ledger().sessions.conns[number as usize].has_shut = true;
     }
 
     /// A message that its shard hands in next, if its socket does not wait for something.
@@ -214,9 +210,7 @@ impl Simulation {
         let Some(peer) = it.net.peer_mut(key) else { return };
         let (number, is_open) = (peer.conn, peer.socket.is_open());
         if let Content::Close(code) = sent.content {
-            if let Some(conn) = self.shared.ledger().sessions.conn_mut(number) {
-                conn.codes |= code.map_or(0, code_bit);
-            }
+            self.shared.ledger().sessions.conns[number as usize].codes |= code.map_or(0, code_bit);
             return self.step(slot, shard, Input::Ended(number), |core, net| {
                 core.peer_closed(net, key, code.map(CloseCode));
             });
@@ -342,18 +336,6 @@ impl Simulation {
                 }
                 Value::Close(code) => ledger.receive_close(number, code, ""),
             }
-        }
-    }
-
-    /// Connections were cut because they read too slowly.
-    pub(crate) fn note_cut(&mut self, cut: &[u32]) {
-        if cut.is_empty() {
-            return;
-        }
-        let mut ledger = self.shared.ledger();
-        for number in cut {
-            ledger.counts.count("slow cuts", 1);
-            ledger.sessions.conns[*number as usize].is_lost = true;
         }
     }
 }

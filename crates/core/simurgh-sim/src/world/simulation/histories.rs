@@ -69,7 +69,7 @@ impl Simulation {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let name = self.shared.plan.topics.name(topic).to_owned();
         self.shared.note(|| format!("{name} is to be forgotten, says start {}", running.start));
-        self.shared.ledger().order.purge(usize::from(topic));
+        self.shared.ledger().order.topics[usize::from(topic)].is_purged = true;
         running.node.request_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
     }
 

@@ -6,7 +6,7 @@ use simurgh_data::Now;
 
 use super::*;
 use crate::world::SimNode;
-use crate::world::app::{Actor, Ready, first_assigned, speech};
+use crate::world::app::{Actor, Ready, new_assigned, speech};
 use crate::world::ledger::sessions::{Input, ListenerGuard};
 use crate::world::simulation::Shard;
 
@@ -46,7 +46,7 @@ impl Simulation {
         let assigned = has_assigns.then(|| ledger.sessions.next_assigned());
         ledger.sessions.conns[number as usize].assigned = assigned;
         drop(ledger);
-        let assigns = assigned.map(|value| first_assigned(&shared, value));
+        let assigns = assigned.map(|value| Arc::new(new_assigned(&shared, value)) as Assigns);
         let may_poll = !plan.has_broker && plan.history.is_none() && wire.serializer().is_some();
         let polled_ns = (may_poll && c >> 25 & 7 == 0).then_some(self.clock_ns);
         let window = if polled_ns.is_some() { usize::MAX } else { plan.window };

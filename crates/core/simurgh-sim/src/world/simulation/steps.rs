@@ -188,9 +188,12 @@ impl Simulation {
     pub(crate) fn remove_connections(&mut self, slot: usize, shard: usize) {
         loop {
             let Some(it) = self.shard(slot, shard) else { return };
-            let cut = mem::take(&mut it.net.cut);
-            let key = it.net.removals.pop();
-            self.note_cut(&cut);
+            let (cut, key) = (mem::take(&mut it.net.cut), it.net.removals.pop());
+            for number in cut {
+                let mut ledger = self.shared.ledger();
+                ledger.counts.count("slow cuts", 1);
+                ledger.sessions.conns[number as usize].is_lost = true;
+            }
             let Some(key) = key else { return };
             self.end_connection(slot, shard, key);
         }
@@ -275,7 +278,11 @@ impl Simulation {
                 let reason = frame.map(|frame| frame.reason).unwrap_or_default();
                 self.shared.ledger().receive_close(number, code, &reason);
             }
-            Read::Plain(payload) => self.shared.ledger().receive_plain(number, &payload),
+            Read::Plain(payload) => {
+                let (topic, sum) = (self.shared.plan.topics.plain(), payload::sum(&payload));
+                let line = Delivery::raw(payload::parse(&payload).0);
+                self.shared.ledger().receive_delivery(number, Some(topic), line, sum);
+            }
             Read::Wrong(wrong) => self.shared.ledger().fail("frame", wrong),
         });
         if let Some(line) = &mut self.clients[client] {

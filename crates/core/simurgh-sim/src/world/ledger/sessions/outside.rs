@@ -1,6 +1,5 @@
 //! What homes of presences send, and listeners outside of channels.
 
-
 use simurgh_core::Position;
 
 use super::*;

@@ -91,13 +91,6 @@ impl Ledger {
         None
     }
 
-    /// A client without a serializer receives a message.
-    pub(crate) fn receive_plain(&mut self, conn: u32, it: &Payload<'_>) {
-        let topic = self.plan.topics.plain();
-        let line = Delivery::raw(payload::parse(it).0);
-        self.receive_delivery(conn, Some(topic), line, payload::sum(it));
-    }
-
     /// A client receives a message; `sum` is that of its payload.
     pub(crate) fn receive_delivery(
         &mut self,
@@ -115,8 +108,8 @@ impl Ledger {
             return self.fail("after close", format!("socket {conn} receives {line:?}"));
         }
         let Some(topic) = topic.filter(|topic| usize::from(*topic) < it.streams.len()) else {
-            return self
-                .fail("unexpected", format!("socket {conn} receives {line:?}: no such topic"));
+            let text = format!("socket {conn} receives {line:?}: no such topic");
+            return self.fail("unexpected", text);
         };
         let taken = self.take_promised(conn, topic, line)
             || self.take_item(conn, topic, line)
@@ -331,7 +324,7 @@ impl Ledger {
         act: impl FnOnce(&mut TopicView, &mut Self) -> T,
     ) -> Option<T> {
         let at = self.view_at(client, topic);
-        let mut view = std::mem::take(self.views.get_mut(at).filter(|view| view.is_of(client))?);
+        let mut view = std::mem::take(self.views.get_mut(at).filter(|view| view.client == client)?);
         let result = act(&mut view, self);
         self.views[at] = view;
         Some(result)
@@ -339,7 +332,7 @@ impl Ledger {
 
     /// A connection of a client is over.
     pub(crate) fn disconnected(&mut self, client: u32) {
-        let of_client = self.views.iter_mut().filter(|view| view.is_of(client));
+        let of_client = self.views.iter_mut().filter(|view| view.client == client);
         of_client.for_each(TopicView::disconnected);
     }
 
@@ -362,7 +355,7 @@ impl Ledger {
             format!("client {client} {heard} {event} at {at:?} on {topic}: {text:.80}")
         });
         self.with_view(client, topic, |view, ledger| {
-            let is_of_none = at.is_none() && !(view.opts_in() && payload.binary().is_some());
+            let is_of_none = at.is_none() && !(view.habits.opts_in && payload.binary().is_some());
             if joined > 0 || !is_of_none {
                 view.receive(ledger, (event, payload, at), joined == 0 || is_stale);
             }
