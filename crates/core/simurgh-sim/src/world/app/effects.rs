@@ -174,7 +174,7 @@ impl<'a> Draw<'a> {
             Habit::Tell if has_channel && self.depth < DEPTH_MAX => {
                 let depth = self.depth + 1;
                 let id = self.ledger.add(BroadcastInfo { depth, ..self.plain() });
-                self.ledger.tells(self.chan, id);
+                self.ledger.sessions.chans[self.chan as usize].infos.push_back(id);
                 ctx.handle::<Actor>().send(id);
             }
             Habit::CloseSocket | Habit::Tell => {}

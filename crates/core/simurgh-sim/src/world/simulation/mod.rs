@@ -92,7 +92,10 @@ impl Simulation {
             Kind::Wait => self.wait(c),
             Kind::Long => self.pass(u64::from(c % 12_000) * MILLISECOND),
             Kind::Drain if self.shared.plan.is_one_node() => self.drain_shards(a, c),
-            Kind::Restart => self.restart(c),
+            Kind::Restart if self.shared.plan.alone.is_some() => {
+                self.restart_with_histories(c & 7 == 0);
+            }
+            Kind::Restart => self.restart_ended(c),
             Kind::Reading => _ = self.was_read(usize::from(a)),
             Kind::Listen if b % 7 < 4 => self.begin_listening(slot, topic, c),
             Kind::Listen => self.unlisten_some(c),
@@ -145,12 +148,12 @@ impl Simulation {
         self.end_unpolled(shard);
         let has_more = self.finish_turn(slot, shard);
         self.shared.ledger().counts.count("slices cut", u64::from(has_more));
-        let it = self.shard(slot, shard).filter(|it| it.net.stops && !it.has_ended);
-        if it.is_some() && !self.is_frozen(slot) && self.shared.plan.alone.is_none() {
+        let stops = self.shard(slot, shard).is_some_and(|it| it.net.stops && !it.has_ended);
+        let ends = stops && !self.is_frozen(slot) && self.shared.plan.alone.is_none();
+        if ends {
             self.end_shard(slot, shard);
-            return false;
         }
-        has_more
+        has_more && !ends
     }
 
     /// Ends a shard that has drained; with its last shard a node of several says bye.

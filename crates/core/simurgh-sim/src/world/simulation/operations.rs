@@ -68,12 +68,8 @@ impl Simulation {
             odd: 0,
             polled_ns,
         });
-        shared.note(|| {
-            format!(
-                "client {client} connects as #{number} to shard {shard} of start {start}, \
-                     {wire:?}, id {name:?}"
-            )
-        });
+        let text = || format!("#{number} to shard {shard} of start {start}, {wire:?}, id {name:?}");
+        shared.note(|| format!("client {client} connects as {}", text()));
         let has_time = plan.app.expires && c >> 29 & 1 == 0;
         let time = if has_time { lifetime(c.rotate_left(13)) } else { None };
         self.step(slot, shard, Input::Other, |core, net| {
@@ -122,16 +118,16 @@ impl Simulation {
         let info = BroadcastInfo::new(usize::from(topic), start);
         let made = BroadcastInfo { event, is_binary, depth: 1, ..info };
         let (id, payload) = ledger.payload(made, c, pad);
-        let left_out =
-            if app.reaches && c >> 20 & 3 == 0 { ledger.leave_out(id, c >> 22) } else { None };
+        let leaves_out = app.reaches && c >> 20 & 3 == 0;
+        let left_out = leaves_out.then(|| ledger.leave_out(id, c >> 22)).flatten();
         drop(ledger);
         let name = self.shared.plan.topics.name(topic).to_owned();
         let expected = node.may_broadcast_bytes(&name, payload.len());
-        let mut broadcast = Broadcast::new(&*name, event, payload);
-        if let Some(left_out) = left_out {
-            broadcast = broadcast.but_for(left_out);
-        }
-        let done = node.broadcast(broadcast);
+        let broadcast = Broadcast::new(&*name, event, payload);
+        let done = node.broadcast(match left_out {
+            Some(left_out) => broadcast.but_for(left_out),
+            None => broadcast,
+        });
         let mut ledger = self.shared.ledger();
         if done != expected {
             ledger.fail("bounds", format!("{done:?}, not {expected:?}"));
@@ -162,13 +158,14 @@ impl Simulation {
         ledger.note(|| format!("start {by} is asked for disconnect {number}, of {name}"));
         drop(ledger);
         let disconnect = Broadcast::new(&*name, DISCONNECT, Payload::EMPTY_OBJECT);
-        let done =
-            if waits { node.broadcast_local(disconnect) } else { node.broadcast(disconnect) };
-        if let (Err(error), true) = (done, has_broker) {
-            return self.shared.ledger().fail("disconnect", error.to_string());
-        }
-        if waits {
-            running.mailbox.post(Command::Disconnect(name.into(), number - 1));
+        let done = match waits {
+            true => node.broadcast_local(disconnect),
+            false => node.broadcast(disconnect),
+        };
+        match done {
+            Err(error) if has_broker => self.shared.ledger().fail("disconnect", error.to_string()),
+            _ if waits => running.mailbox.post(Command::Disconnect(name.into(), number - 1)),
+            _ => {}
         }
     }
 
@@ -192,11 +189,8 @@ impl Simulation {
         let (topic, answers) = (it.topic, if c >> 8 & 1 == 0 { it.refs.pop() } else { None });
         let (id, payload) = ledger.payload(BroadcastInfo::new(usize::from(topic), 0), c, 0);
         let what = c >> 9 & 7;
-        match (&answers, what) {
-            (Some((_, msg_ref)), _) => ledger.tells(chan, *msg_ref),
-            (None, 5..) => ledger.tells(chan, id),
-            _ => {}
-        }
+        let told = answers.as_ref().map(|it| it.1).or((what >= 5).then_some(id));
+        ledger.sessions.chans[chan as usize].infos.extend(told);
         ledger.note(|| format!("the handle of channel {chan}: {what}, {answers:?}, #{id}"));
         drop(ledger);
         match (answers, what) {
@@ -219,8 +213,8 @@ impl Simulation {
         made.is_optional = true;
         let made = *made;
         drop(ledger);
-        let node = self.running_nodes().find(|it| it.start == made.node);
-        let Some(node) = node.map(|it| Arc::clone(&it.node)) else { return };
+        let Some(running) = self.running_nodes().find(|it| it.start == made.node) else { return };
+        let node = Arc::clone(&running.node);
         let expected = node.may_broadcast_bytes("", payload.len());
         let done = match made.except == chan {
             true => handle.broadcast_from(made.event, payload),
@@ -236,7 +230,7 @@ impl Simulation {
         let Some((chan, handle)) = self.some_handle(c) else { return };
         let mut ledger = self.shared.ledger();
         let id = ledger.add(BroadcastInfo::new(0, 0));
-        ledger.tells(chan, id);
+        ledger.sessions.chans[chan as usize].infos.push_back(id);
         drop(ledger);
         handle.visit(move |actor: &mut Actor, ctx| actor.proceed(ctx, id, c));
     }
@@ -252,16 +246,9 @@ impl Simulation {
         self.shared.note(|| format!("a drain over {over:?}"));
     }
 
-    pub(super) fn restart(&mut self, c: u32) {
-        match self.shared.plan.alone {
-            Some(_) => self.restart_with_histories(c & 7 == 0),
-            None => self.restart_ended(c),
-        }
-    }
-
     /// A new process starts once all shards have drained and ended. Clients that had channels
     /// reconnect to any shard, and join them again.
-    fn restart_ended(&mut self, c: u32) {
+    pub(super) fn restart_ended(&mut self, c: u32) {
         let Some(running) = self.nodes[0].as_ref() else { return };
         if !running.shards.iter().all(|shard| shard.has_ended) {
             return;
@@ -307,11 +294,11 @@ impl Simulation {
             return;
         }
         let number = self.shared.ledger().new_listener(start, shard, topic);
-        self.shared
-            .note(|| format!("listener {number} on {topic}, shard {shard} of start {start}"));
+        let text = || format!("listener {number} on {topic}, shard {shard} of start {start}");
+        self.shared.note(text);
         let heard = ListenerGuard { number, shared: Arc::clone(&self.shared) };
-        let on_broadcast =
-            Box::new(move |it: &Arc<Broadcast>| heard.hear(number_of(it), it.position()));
+        let on_broadcast = move |it: &Arc<Broadcast>| heard.hear(number_of(it), it.position());
+        let on_broadcast = Box::new(on_broadcast);
         let listener = Listener { name: Listener::id(shard as u16, number), on_broadcast };
         node.post(shard, Mail::Listen(name.into(), listener));
     }
@@ -328,8 +315,7 @@ impl Simulation {
         let Some((shard, topic, name)) = ended else { return };
         let topic = self.shared.plan.topics.name(topic).to_owned();
         let is_it = |it: &&Arc<SimNode>| (it.first..it.first + it.shards()).contains(&shard);
-        let node = self.running_nodes().map(|it| &it.node).find(is_it);
-        if let Some(node) = node {
+        if let Some(node) = self.running_nodes().map(|it| &it.node).find(is_it) {
             node.post(shard - node.first, Mail::Unlisten(topic.into(), name));
         }
     }
@@ -338,9 +324,7 @@ impl Simulation {
         let Some(node) = self.node(slot).cloned() else { return };
         let shared = Arc::clone(&self.shared);
         let name = shared.plan.topics.name(topic).to_owned();
-        let answer = move |list: PresenceList| {
-            shared.ledger().presence_answers(topic, &list.json);
-        };
+        let answer = move |it: PresenceList| shared.ledger().presence_answers(topic, &it.json);
         node.request_presences(&name, Box::new(answer));
     }
 
@@ -351,9 +335,8 @@ impl Simulation {
         ledger.sessions.may_close(number, 1001);
         ledger.counts.count("kicked", u64::from(was_open));
         drop(ledger);
-        self.step(0, shard, Input::Other, |core, net| {
-            core.close(net, key, CloseCode::GOING_AWAY);
-        });
+        let code = CloseCode::GOING_AWAY;
+        self.step(0, shard, Input::Other, |core, net| core.close(net, key, code));
         if was_open {
             self.must_be_over(shard, key, "it is closed from outside");
         }
@@ -362,30 +345,23 @@ impl Simulation {
     pub(super) fn fail_bytes(&mut self, client: usize, c: u32) {
         let Some((_, _, shard, key)) = self.line(client) else { return };
         let codes = [CloseCode::PROTOCOL, CloseCode::INVALID_DATA, CloseCode::INTERNAL];
-        let peer = self.peer(0, shard, key);
-        let may_fail =
-            peer.is_some_and(|peer| peer.socket.is_open() || peer.socket.phase() == Phase::Closing);
-        if may_fail {
+        let Some(socket) = self.peer(0, shard, key).map(|it| &it.socket) else { return };
+        if socket.is_open() || socket.phase() == Phase::Closing {
             self.fail_socket(shard, key, codes[c as usize % 3]);
         }
     }
 
     /// The transport rejects a client's bytes, or there are too many.
     pub(super) fn fail_socket(&mut self, shard: usize, key: Key, code: CloseCode) {
-        let peer = self.peer(0, shard, key);
-        let Some(number) = peer.map(|peer| peer.conn) else { return };
-        if let Some(conn) = self.shared.ledger().sessions.conn_mut(number) {
-            conn.codes |= code_bit(code.0);
-            conn.is_cut = true;
-        }
+        let Some(number) = self.peer(0, shard, key).map(|it| it.conn) else { return };
+        self.shared.ledger().sessions.cut_with(number, code.0);
         self.step(0, shard, Input::Other, |core, net| core.fail(net, key, code));
         self.must_be_over(shard, key, "its bytes are wrong");
     }
 
     /// Checks that a socket that had to be closed has no session, and is read if it may answer.
     fn must_be_over(&mut self, shard: usize, key: Key, why: &str) {
-        let peer = self.peer(0, shard, key);
-        let Some(peer) = peer else { return };
+        let Some(peer) = self.peer(0, shard, key) else { return };
         let phase = peer.socket.phase();
         let is_unheard = peer.is_held && peer.socket.transport == NETWORK;
         let is_over = matches!(phase, Phase::Closing | Phase::Ending);
@@ -439,35 +415,24 @@ impl Simulation {
     /// Hands in a long text that was read, if its socket still waits for it.
     pub(super) fn was_read(&mut self, which: usize) -> bool {
         let which = which.checked_rem(self.readings.len()).unwrap_or(0);
-        let Some(Reading { conn, shard, key, ticket, serializer, sent }) =
-            self.readings.remove(which)
-        else {
-            return false;
-        };
-        let (Content::Request(asked), Ok(text)) = (sent.content, String::from_utf8(sent.bytes))
-        else {
-            return true;
-        };
-        let message = serializer.decode_owned(text).ok();
+        let Some(reading) = self.readings.remove(which) else { return false };
+        let Reading { conn, shard, key, ticket, serializer, sent } = reading;
+        let Content::Request(asked) = sent.content else { return true };
+        let message = String::from_utf8(sent.bytes).ok();
+        let message = message.and_then(|text| serializer.decode_owned(text).ok());
         let size = message.as_ref().map(size).unwrap_or_default();
         let received = message.and_then(|message| self.prepared(message));
-        let peer = self.peer(0, shard, key);
         // What came in before the socket was closed is dropped.
-        let waits = peer.is_some_and(|peer| {
-            let is_it = peer.reading == ticket && peer.socket.phase() == Phase::Waiting;
-            peer.reading = 0;
-            is_it
-        });
-        if !waits {
+        let is_it = |peer: &mut Peer| {
+            mem::take(&mut peer.reading) == ticket && peer.socket.phase() == Phase::Waiting
+        };
+        if !self.peer(0, shard, key).is_some_and(is_it) {
             return true;
         }
         let shared = Arc::clone(&self.shared);
         shared.ledger().sessions.conns[conn as usize].is_reading = false;
         let Some((received, id)) = received else {
-            let mut ledger = shared.ledger();
-            let it = &mut ledger.sessions.conns[conn as usize];
-            (it.codes, it.is_cut) = (it.codes | code_bit(CloseCode::INTERNAL.0), true);
-            drop(ledger);
+            shared.ledger().sessions.cut_with(conn, CloseCode::INTERNAL.0);
             self.step(0, shard, Input::Other, |core, net| {
                 core.resume(net, key);
                 core.fail(net, key, CloseCode::INTERNAL);

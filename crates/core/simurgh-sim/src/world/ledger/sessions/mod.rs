@@ -154,7 +154,7 @@ pub(crate) struct Chan {
     /// Messages that are not answered yet.
     pub(crate) refs: Vec<(ReplyRef, u32)>,
     /// Messages on their way to it, and the refs of answers.
-    infos: VecDeque<u32>,
+    pub(crate) infos: VecDeque<u32>,
     tasks: Vec<u32>,
     pub(crate) view: View,
     has_asked: bool,
@@ -343,6 +343,12 @@ impl Sessions {
     /// Its socket is to close in this step.
     pub(crate) fn may_close(&mut self, conn: u32, code: u16) {
         self.conn_mut(conn).into_iter().for_each(|conn| conn.codes |= code_bit(code));
+    }
+
+    /// Its socket closes at once, for what came in.
+    pub(crate) fn cut_with(&mut self, conn: u32, code: u16) {
+        self.may_close(conn, code);
+        self.conns[conn as usize].is_cut = true;
     }
 
     fn must_close(&mut self, conn: u32, code: u16) {

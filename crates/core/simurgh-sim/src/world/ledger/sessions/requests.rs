@@ -60,8 +60,7 @@ impl Ledger {
     /// A plain socket joins as it opens.
     pub(crate) fn joins_plain(&mut self, conn: u32) {
         let topic = self.plan.topics.plain();
-        let joining = Joining { conn, topic, join_ref: 0, msg_ref: 0 };
-        self.sessions.now.joining = Some(joining);
+        self.sessions.now.joining = Some(Joining { conn, topic, join_ref: 0, msg_ref: 0 });
         self.sessions.now.due = Some(Due::Join { id: EMPTY });
     }
 
@@ -76,12 +75,9 @@ impl Ledger {
         let channels_max = self.plan.app.channels_max;
         let is_bad = self.broadcasts.get(asked.id as usize).is_some_and(|made| made.is_bad);
         let is_long = [join_ref, msg_ref].into_iter().any(wire::is_too_long);
+        let is_one_more = self.sessions.joined(conn, topic).is_none();
         let response = match () {
-            () if self.sessions.joined(conn, topic).is_none()
-                && channels >= usize::from(channels_max) =>
-            {
-                TOO_MANY
-            }
+            () if is_one_more && channels >= usize::from(channels_max) => TOO_MANY,
             () if is_long || self.plan.topics.over == Some(topic) => {
                 self.counts.count("joins with something too long", 1);
                 TOO_LONG
@@ -125,15 +121,12 @@ impl Ledger {
 
     fn told(&mut self, name: (usize, ChannelId), what: &ToChannel) {
         let Some(chan) = self.sessions.names.get(&name).copied() else { return };
-        let next = match what {
-            ToChannel::Message(_) | ToChannel::Reply(..) => {
-                self.sessions.chans[chan as usize].infos.pop_front()
-            }
-            _ => None,
-        };
-        let Some(it) = self.sessions.chan(chan).filter(|chan| chan.life == Life::Live) else {
+        let it = &mut self.sessions.chans[chan as usize];
+        let is_awaited = matches!(what, ToChannel::Message(_) | ToChannel::Reply(..));
+        let next = if is_awaited { it.infos.pop_front() } else { None };
+        if it.life != Life::Live {
             return;
-        };
+        }
         let (conn, topic, join_ref) = (it.conn, it.topic, it.join_ref);
         self.counts.count("handles used", 1);
         let from = self.line(self.sessions.shard_of(conn), topic).len();
@@ -164,13 +157,6 @@ impl Ledger {
         }
     }
 
-    /// A message for a channel is on its way, or the answer to this ref.
-    pub(crate) fn tells(&mut self, chan: u32, id: u32) {
-        if let Some(chan) = self.sessions.chan_mut(chan) {
-            chan.infos.push_back(id);
-        }
-    }
-
     /// The running shard charges itself for a broadcast, which means that it accepts it now.
     pub(crate) fn charges(&mut self, shard: usize, bytes: usize) {
         if self.plan.history.is_some() {
@@ -181,8 +167,7 @@ impl Ledger {
             let weight = |id: &u32| self.broadcasts[*id as usize].weight as usize;
             ids.front().map(weight) == Some(bytes)
         };
-        let Sessions { now, .. } = &mut self.sessions;
-        let Some((conn, ids)) = now.pending.iter_mut().rev().find(is_it) else {
+        let Some((conn, ids)) = self.sessions.now.pending.iter_mut().rev().find(is_it) else {
             return self.fail("broadcast", format!("{bytes} bytes that nobody broadcasts"));
         };
         let (conn, Some(id)) = (*conn, ids.pop_front()) else { return };
@@ -194,8 +179,7 @@ impl Ledger {
     pub(crate) fn accepts(&mut self, shard: usize, id: u32) {
         let Some(made) = self.broadcasts.get(id as usize) else { return };
         let (topic, except, node) = (made.topic as u8, made.except, made.node);
-        let is_disconnect = made.event == super::DISCONNECT;
-        let word = letter(made.event);
+        let (is_disconnect, word) = (made.event == DISCONNECT, letter(made.event));
         self.note(|| format!("shard {shard} accepts #{id} on {topic}"));
         self.counts.count("broadcasts accepted", 1);
         self.sessions.shards[shard].accepted += 1;
@@ -211,8 +195,7 @@ impl Ledger {
             for conn in self.sessions.shards[shard].sockets.clone() {
                 let it = &mut self.sessions.conns[conn as usize];
                 if it.is_open && it.id == Some(topic) {
-                    it.is_disconnected = true;
-                    self.sessions.may_close(conn, 1001);
+                    (it.is_disconnected, it.codes) = (true, it.codes | code_bit(1001));
                     self.counts.count("sockets disconnected", 1);
                 }
             }
@@ -355,6 +338,10 @@ impl Ledger {
             self.promise_own(conn, topic, line, 0, (chan, false));
         }
         self.close_replaced(conn);
+        self.acts_of_join(chan, conn, acts);
+    }
+
+    fn acts_of_join(&mut self, chan: u32, conn: u32, acts: Vec<Act>) {
         let (call, end, msg_ref, place) = (Call::Join, CallEnd::Nothing, 0, 0);
         self.end(Called { chan, conn, call, acts, end, msg_ref, place });
     }
@@ -368,8 +355,7 @@ impl Ledger {
         acts.retain(|act| {
             matches!(act, Act::Broadcast(_) | Act::Close(_) | Act::Assign(_) | Act::Expire(_))
         });
-        let (call, end, msg_ref, place) = (Call::Join, CallEnd::Nothing, 0, 0);
-        self.end(Called { chan: NONE, conn, call, acts, end, msg_ref, place });
+        self.acts_of_join(NONE, conn, acts);
     }
 
     pub(super) fn refused(&mut self, joining: Joining, response: u32) {
@@ -408,11 +394,9 @@ impl Ledger {
     /// A decision reaches its shard, which may not wait for it any more.
     pub(crate) fn decided(&mut self, conn: u32, ticket: u32, answer: Answer) {
         let it = self.sessions.conn_mut(conn).filter(|conn| conn.is_open);
-        let awaiting = it
-            .and_then(|awaiting| awaiting.awaiting.take_if(|awaiting| awaiting.1 == Some(ticket)));
+        let awaiting = it.and_then(|it| it.awaiting.take_if(|it| it.1 == Some(ticket)));
         let Some((joining, ..)) = awaiting else {
-            self.counts.count("decided too late", 1);
-            return;
+            return self.counts.count("decided too late", 1);
         };
         self.sessions.waiting.retain(|waits| *waits != conn);
         self.sessions.now.joining = Some(joining);
