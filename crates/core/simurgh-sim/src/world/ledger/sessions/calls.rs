@@ -1,7 +1,6 @@
 //! Callbacks: which may run when, and what follows from their effects.
 
 use super::*;
-use crate::world::ledger::sessions::Joining;
 use crate::world::ledger::sessions::limits::Limited;
 use crate::world::ledger::sessions::requests::Due;
 use crate::world::ledger::sessions::steps::Input;
@@ -113,16 +112,13 @@ impl Ledger {
         if self.sessions.chan(chan).is_some_and(|chan| self.is_kept(chan.topic)) {
             return 0;
         }
-        match self.next_intercept(chan) {
-            Some((at, next, _)) if next == id => {
-                self.sessions.chans[chan as usize].out_cursor = at + 1;
-                at
-            }
-            next => {
-                self.fail("interception", format!("{chan} intercepts {id}: next is {next:?}"));
-                0
-            }
-        }
+        let next = self.next_intercept(chan);
+        let Some((at, ..)) = next.filter(|next| next.1 == id) else {
+            self.fail("interception", format!("{chan} intercepts {id}: next is {next:?}"));
+            return 0;
+        };
+        self.sessions.chans[chan as usize].out_cursor = at + 1;
+        at
     }
 
     /// The next broadcast of a further topic that a channel is to receive, or this one. Those of
@@ -146,14 +142,13 @@ impl Ledger {
 
     fn relayed(&mut self, chan: u32, topic: Option<u8>, id: u32) {
         self.counts.count("relayed", 1);
-        match topic.and_then(|topic| self.next_relayed(chan, topic, Some(id))) {
-            Some((at, next)) if next == id => {
-                let relays = &mut self.sessions.chans[chan as usize].relays;
-                for relay in relays.iter_mut().filter(|relay| Some(relay.topic) == topic) {
-                    (relay.from, relay.is_unsure) = (at + 1, false);
-                }
-            }
-            next => self.fail("relay", format!("channel {chan} receives {id}: next is {next:?}")),
+        let next = topic.and_then(|topic| self.next_relayed(chan, topic, Some(id)));
+        let Some((at, _)) = next.filter(|next| next.1 == id) else {
+            return self.fail("relay", format!("channel {chan} receives {id}: next is {next:?}"));
+        };
+        let relays = &mut self.sessions.chans[chan as usize].relays;
+        for relay in relays.iter_mut().filter(|relay| Some(relay.topic) == topic) {
+            (relay.from, relay.is_unsure) = (at + 1, false);
         }
     }
 
@@ -206,10 +201,8 @@ impl Ledger {
         let it = &self.sessions.chans[chan as usize];
         let (conn, topic) = (it.conn, it.topic);
         let join_ref = if it.is_given { it.join_ref } else { 0 };
-        let id = match kind {
-            DeliveryKind::Close => payload::EMPTY,
-            _ => payload::CHANNEL_CRASH,
-        };
+        let is_close = kind == DeliveryKind::Close;
+        let id = if is_close { payload::EMPTY } else { payload::CHANNEL_CRASH };
         let line = Delivery { kind, word: 0, join_ref, msg_ref: join_ref, id };
         self.promise_own(conn, topic, line, from, (NONE, ends));
     }
@@ -242,17 +235,15 @@ impl Ledger {
         // A client may first be sent what it has missed.
         self.sessions.now.is_late = call == Call::AfterJoin && self.is_kept(topic);
         for act in acts.drain(..) {
-            let broadcast = match act {
-                Act::Broadcast(id) => self.broadcasts.get(id as usize),
-                _ => None,
-            };
-            // What it sends after its own broadcast follows that.
-            let broadcast_is_kept = broadcast.is_some_and(|made| self.is_kept(made.topic as u8));
-            let is_own =
-                broadcast.is_some_and(|made| made.weight > 0 && made.topic == usize::from(topic));
             self.act((chan, conn, call), act, from, place);
-            from += usize::from(is_own && has_order);
-            self.sessions.now.is_late |= broadcast_is_kept && has_order;
+            // What it sends after its own broadcast follows that.
+            if let Act::Broadcast(id) = act
+                && has_order
+            {
+                let made = &self.broadcasts[id as usize];
+                from += usize::from(made.weight > 0 && made.topic == usize::from(topic));
+                self.sessions.now.is_late |= self.is_kept(made.topic as u8);
+            }
         }
         self.outcome((chan, call), end, msg_ref, from);
         self.sessions.now.is_late = false;
@@ -290,12 +281,10 @@ impl Ledger {
             Act::Expire(word) => self.lives_for(conn, app::lifetime(word)),
             Act::Assign(value) => self.assigns(conn, value),
             Act::Link(task) => self.links(chan, conn, task),
-            Act::Hold | Act::Proceed => {
+            Act::Hold => self.holds(chan, conn),
+            Act::Proceed => {
                 self.sessions.now.holds.push((chan, conn));
-                match act {
-                    Act::Hold => self.holds(chan, conn),
-                    _ => self.proceeds(chan, conn),
-                }
+                self.proceeds(chan, conn);
             }
             _ if !self.sessions.is_live(chan) => {}
             Act::Track(_) | Act::Update(_) | Act::Untrack(_) => {
@@ -330,9 +319,8 @@ impl Ledger {
         let Some(it) = self.sessions.chan(chan).filter(|chan| chan.life == Life::Live) else {
             return;
         };
-        let (conn, topic) = (it.conn, it.topic);
         let line = Delivery::reply(it.join_ref, msg_ref, word, id);
-        self.promise(conn, topic, line, from);
+        self.promise(it.conn, it.topic, line, from);
     }
 
     /// A callback subscribes its channel to a further topic, or ends that. If another callback of
@@ -372,10 +360,7 @@ impl Ledger {
 
     /// A message whose broadcast cannot be sent is answered with an error.
     fn answers_refused(&mut self, called: &mut Called) {
-        let is_refused = |act: &Act| match act {
-            Act::Broadcast(id) => self.broadcasts[*id as usize].weight == 0,
-            _ => false,
-        };
+        let is_refused = |act: &Act| matches!(act, Act::Broadcast(id) if self.broadcasts[*id as usize].weight == 0);
         if !matches!(called.call, Call::HandleIn(_)) || !called.acts.iter().any(is_refused) {
             return;
         }
@@ -414,10 +399,11 @@ impl Ledger {
         if !self.sessions.now.is_late {
             self.sessions.now.ending.push(chan);
         }
-        let Some(it) = self.sessions.chan_mut(chan) else { return };
+        let it = &mut self.sessions.chans[chan as usize];
         it.must_end.push(reason);
         it.has_ended_itself |= has_ended_itself;
-        let shard = self.sessions.shard_of(self.sessions.chans[chan as usize].conn);
+        let conn = it.conn;
+        let shard = self.sessions.shard_of(conn);
         self.sessions.shards[shard].expired.1 +=
             u64::from(reason == Reason::Stopped(Stop::Expired));
     }
@@ -434,9 +420,9 @@ impl Ledger {
     }
 
     fn is_rejoin(&self, conn: u32, topic: u8) -> bool {
-        let now = &self.sessions.now;
-        let is_it = |joining: Joining| joining.conn == conn && joining.topic == topic;
-        now.joining.is_some_and(is_it) && matches!(now.due, Some(Due::Join { .. }))
+        let Now { joining, due, .. } = &self.sessions.now;
+        let is_it = joining.is_some_and(|it| (it.conn, it.topic) == (conn, topic));
+        is_it && matches!(due, Some(Due::Join { .. }))
     }
 
     pub(crate) fn dropped(&mut self, chan: u32) {

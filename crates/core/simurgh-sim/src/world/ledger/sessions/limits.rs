@@ -43,16 +43,7 @@ type Buckets = [Bucket; RATES];
 #[derive(Debug, Default)]
 pub(super) struct RateUse {
     all: Buckets,
-    topics: Vec<(u8, Buckets)>,
-}
-
-impl RateUse {
-    fn on(&mut self, topic: u8) -> Option<&mut Buckets> {
-        if !self.topics.iter().any(|(known, _)| *known == topic) {
-            self.topics.push((topic, Buckets::default()));
-        }
-        self.topics.iter_mut().find(|(known, _)| *known == topic).map(|(_, buckets)| buckets)
-    }
+    topics: BTreeMap<u8, Buckets>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,13 +87,9 @@ fn take(
 }
 
 impl Ledger {
-    fn limits(&self) -> Option<Limits> {
-        self.plan.app.limits
-    }
-
     /// Whether a message is over a limit; then only the consequences of that are due.
     pub(super) fn is_over_a_limit(&mut self, conn: u32, asked: Request, size: Size) -> bool {
-        let Some(limits) = self.limits() else { return false };
+        let Some(limits) = self.plan.app.limits else { return false };
         let Request { kind, topic, join_ref, msg_ref, .. } = asked;
         let joined = self.sessions.joined(conn, topic);
         let current = joined.and_then(|chan| self.sessions.chan(chan)).map(|chan| chan.join_ref);
@@ -165,10 +152,8 @@ impl Ledger {
         {
             return Err(Over { what: Limited::PayloadBytes, policy, wait_ms: None });
         }
-        match rates.on(topic).filter(|_| is_event) {
-            Some(buckets) => take(buckets, &limits.channel, &messages, now_ns),
-            None => Ok(()),
-        }
+        let buckets = rates.topics.entry(topic).or_default();
+        if is_event { take(buckets, &limits.channel, &messages, now_ns) } else { Ok(()) }
     }
 
     fn is_limited(&mut self, conn: u32, what: Limited) {
@@ -185,13 +170,12 @@ impl Ledger {
 
     /// Removes a handler's presence effects beyond its limits, and adds the consequences.
     pub(super) fn within_limits(&mut self, called: &mut Called) {
-        let Some(limits) = self.limits() else { return };
+        let Some(limits) = self.plan.app.limits else { return };
         let Called { chan, conn, call, acts, end, .. } = called;
-        let is_handler = matches!(call, Call::HandleIn(_) | Call::HandleInfo(_));
-        let Some(topic) = self.sessions.chan(*chan).map(|chan| chan.topic).filter(|_| is_handler)
-        else {
+        if !matches!(call, Call::HandleIn(_) | Call::HandleInfo(_)) {
             return;
-        };
+        }
+        let Some(topic) = self.sessions.chan(*chan).map(|chan| chan.topic) else { return };
         let has_route = self.plan.topics.is_room(topic);
         let (now_ns, mut last, before) = (self.now_ns, None, acts.len());
         let is_answered = !self.is_plain(*conn);
@@ -203,7 +187,8 @@ impl Ledger {
             }
             let one = [(Limited::PresenceCalls, 1)];
             let mut taken = take(&mut rates.all, &limits.socket, &one, now_ns);
-            if let Some(buckets) = rates.on(topic).filter(|_| taken.is_ok() && has_route) {
+            if taken.is_ok() && has_route {
+                let buckets = rates.topics.entry(topic).or_default();
                 taken = take(buckets, &limits.channel, &one, now_ns);
             }
             taken.map_err(|over| last = Some(over)).is_ok()

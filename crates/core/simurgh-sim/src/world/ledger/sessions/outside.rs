@@ -19,7 +19,7 @@ pub(crate) struct Listening {
     pub(super) is_on: bool,
     pub(crate) is_gone: bool,
     /// Broadcasts accepted in this step that it has not received.
-    due: Vec<u32>,
+    due: VecDeque<u32>,
 }
 
 /// The events that a home has sent to all members of a topic.
@@ -61,9 +61,7 @@ impl ListenerGuard {
             return;
         }
         let due = &mut ledger.sessions.listeners[self.number as usize].due;
-        if due.first() == Some(&id) {
-            due.remove(0);
-        } else {
+        if due.pop_front_if(|it| *it == id).is_none() {
             let text = format!("listener {} receives {id}, of {due:?}", self.number);
             ledger.fail("listener", text);
         }
@@ -93,7 +91,7 @@ impl Ledger {
             is_ending: false,
             is_on: false,
             is_gone: false,
-            due: Vec::new(),
+            due: VecDeque::new(),
         });
         number
     }
@@ -118,7 +116,7 @@ impl Ledger {
         for (number, it) in listeners.iter_mut().enumerate() {
             let is_it = it.is_on && (it.shard, it.topic) == (shard, topic);
             if is_it && except != LISTENER + number as u32 {
-                it.due.push(id);
+                it.due.push_back(id);
                 now.listeners.push(number as u32);
             }
         }
@@ -176,8 +174,8 @@ impl Ledger {
                 let first = first.and_then(|name| self.sessions.names.get(&(start, *name)));
                 let topic = first.and_then(|chan| self.sessions.chan(*chan)).map(|chan| chan.topic);
                 let Some(topic) = topic else {
-                    return self
-                        .fail("presence", format!("{push:?} is for channels without a request"));
+                    let text = format!("{push:?} is for channels without a request");
+                    return self.fail("presence", text);
                 };
                 for (event, json) in push.events() {
                     if event == "presence_diff" {
@@ -218,11 +216,11 @@ impl Ledger {
         if self.sessions.chan(chan).is_some_and(|chan| self.is_kept(chan.topic)) {
             return;
         }
-        let made = self.sessions.now.calls.iter().position(|made| *made == (chan, act));
-        let Some(at) = made else {
+        let calls = &mut self.sessions.now.calls;
+        let Some(at) = calls.iter().position(|made| *made == (chan, act)) else {
             return self.fail("presence", format!("channel {chan} has not called {act:?}"));
         };
-        self.sessions.now.calls.remove(at);
+        calls.remove(at);
         let entries_max = self.plan.config.presence.channel_entries_max;
         match act {
             Act::Track(number) => self.presences.track(number, false, entries_max),

@@ -33,19 +33,12 @@ impl Ledger {
     pub(crate) fn begin_step(&mut self, input: Input, tick: u32) {
         self.step += 1;
         let now = &mut self.sessions.now;
-        let lists = [
-            &mut now.ending,
-            &mut now.closed,
-            &mut now.closing,
-            &mut now.joined,
-            &mut now.publishers,
-        ];
-        lists.into_iter().for_each(Vec::clear);
+        let Now { ending, closed, closing, joined, publishers, .. } = now;
+        [ending, closed, closing, joined, publishers].into_iter().for_each(Vec::clear);
         now.holds.clear();
         now.relays.clear();
-        now.is_late = false;
         now.proceeded.clear();
-        (now.input, now.tick) = (input, tick);
+        (now.input, now.tick, now.is_late) = (input, tick, false);
     }
 
     /// A core has returned; returns the socket whose channel published last.
@@ -54,16 +47,13 @@ impl Ledger {
             self.is_still_due(due);
         }
         self.sessions.now.joining = None;
-        let step = self.step;
-        let pending = std::mem::take(&mut self.sessions.now.pending);
-        for (conn, ids) in pending.iter().filter(|(_, ids)| !ids.is_empty()) {
+        while let Some((conn, ids)) = self.sessions.now.pending.pop() {
             // The join of a closing socket has no effects.
-            if self.sessions.conn(*conn).is_none_or(|conn| conn.closed_step != step) {
+            let has_closed = self.sessions.conn(conn).is_some_and(|it| it.closed_step == self.step);
+            if !ids.is_empty() && !has_closed {
                 self.fail("broadcast", format!("{ids:?} of socket {conn} are never accepted"));
             }
         }
-        self.sessions.now.pending = pending;
-        self.sessions.now.pending.clear();
         while let Some((chan, call)) = self.sessions.now.calls.pop() {
             if self.sessions.is_live(chan) {
                 self.fail("presence", format!("{call:?} of channel {chan} is not posted"));
@@ -78,21 +68,19 @@ impl Ledger {
         let is_open = |conn: u32| self.sessions.conn(conn).is_some_and(|conn| conn.is_open);
         let conn_of = |chan: u32| self.sessions.chan(chan).map_or(NONE, |chan| chan.conn);
         let owes = |chan: u32| self.sessions.chan(chan).is_some_and(|chan| chan.owes_after_join);
-        let wrong = if let Some(chan) = now.ending.iter().find(|chan| self.sessions.is_live(**chan))
-        {
-            Some(("terminate", format!("channel {chan} goes on after its end")))
-        } else if let Some(conn) = now.closing.iter().find(|conn| is_open(**conn)) {
-            Some(("close", format!("socket {conn} is open although it was to be closed")))
-        } else if let Some(chan) = now.closed.iter().find(|chan| is_open(conn_of(**chan))) {
-            Some(("reason", format!("channel {chan} ended because its socket has closed")))
-        } else {
-            let chan = now.joined.iter().find(|chan| owes(**chan));
-            chan.map(|chan| ("callback", format!("channel {chan}: no after_join")))
-        };
+        let goes_on = now.ending.iter().find(|chan| self.sessions.is_live(**chan));
+        let open = now.closing.iter().find(|conn| is_open(**conn));
+        let not_closed = now.closed.iter().find(|chan| is_open(conn_of(**chan)));
+        let owing = now.joined.iter().find(|chan| owes(**chan));
+        let wrong = [
+            (goes_on, "terminate", "a channel goes on after its end"),
+            (open, "close", "a socket is open although it was to be closed"),
+            (not_closed, "reason", "a channel ended because its socket has closed"),
+            (owing, "callback", "a channel has no after_join"),
+        ];
+        let wrong = wrong.map(|(it, rule, text)| it.map(|it| (rule, format!("{text}: {it}"))));
         let publisher = now.publishers.last().copied();
-        if let Some((rule, text)) = wrong {
-            self.fail(rule, text);
-        }
+        wrong.into_iter().flatten().for_each(|(rule, text)| self.fail(rule, text));
         publisher
     }
 
@@ -207,10 +195,9 @@ impl Ledger {
 
     pub(super) fn holds(&mut self, chan: u32, conn: u32) {
         let since = self.sessions.now.tick;
-        if !self.sessions.is_live(chan)
-            || self.sessions.is_closing(conn)
-            || self.sessions.waits(conn)
-        {
+        self.sessions.now.holds.push((chan, conn));
+        let is_over = !self.sessions.is_live(chan) || self.sessions.is_closing(conn);
+        if is_over || self.sessions.waits(conn) {
             return;
         }
         self.sessions.conns[conn as usize].full = Some((chan, since));
@@ -242,10 +229,8 @@ impl Ledger {
         let step = self.step;
         // That of a socket that closes in this step may have been replaced or not.
         let is_closing = self.sessions.is_closing(conn);
-        let Some(it) = self.sessions.conn_mut(conn).filter(|conn| conn.is_open && !is_closing)
-        else {
-            return;
-        };
+        let it = self.sessions.conn_mut(conn).filter(|conn| conn.is_open && !is_closing);
+        let Some(it) = it else { return };
         // In a later step one of the values of that step is kept, and no older one.
         let older = usize::from(it.assigned_step != step);
         let is_known = it.assigned_before.iter().skip(older).any(|other| *other == assigned);
@@ -300,11 +285,10 @@ impl Ledger {
         }
         let [told, unlinked] = [&mut now.told, &mut now.unlinked].map(std::mem::take);
         for task in told {
-            let Some(it) = self.sessions.tasks.get(task as usize) else { continue };
+            let it = &self.sessions.tasks[task as usize];
             if self.sessions.is_live(it.chan) && !it.is_finished && !unlinked.contains(&task) {
                 let text = format!("work {task} is notified of its end, channel {} lives", it.chan);
                 self.fail("linked", text);
-                break;
             }
         }
         let goes_on = |task: &&u32| !self.sessions.tasks[**task as usize].is_notified;
@@ -333,7 +317,7 @@ impl Ledger {
 
     /// The metrics of a shard are those that follow from what has happened.
     pub(crate) fn check_counters(&mut self, shard: usize, metrics: &ShardMetrics) {
-        let Some(own) = self.sessions.shards.get_mut(shard) else { return };
+        let own = &mut self.sessions.shards[shard];
         let refused = metrics.joins_refused.value();
         let perhaps = std::mem::take(&mut own.refused_perhaps);
         let may_be_fewer = (own.refused.saturating_sub(perhaps)..own.refused).contains(&refused);
@@ -358,8 +342,7 @@ impl Ledger {
             metrics.limited_presence_calls.value(),
             metrics.limited_payload_bytes.value(),
         ];
-        let (over, expired) = (own.limited, own.expired);
-        let expirations = metrics.expirations.value();
+        let (over, expired, expirations) = (own.limited, own.expired, metrics.expirations.value());
         if counted != expected || limited != over {
             let names = "broadcasts, sockets, channels, refused joins, unmatched topics; limits";
             let text = format!("{names}: {counted:?} {limited:?}, not {expected:?} {over:?}");
@@ -381,17 +364,15 @@ impl Ledger {
                 self.check_missing(conn);
             }
         }
-        for chan in 0..self.sessions.chans.len() as u32 {
-            let it = &self.sessions.chans[chan as usize];
-            if !self.sessions.is_live(chan) {
-                continue;
-            }
-            let relayed =
-                it.relays.iter().find_map(|relay| self.next_relayed(chan, relay.topic, None));
-            let next = self.next_intercept(chan).map(|(at, id, _)| (at, id));
-            if let Some(next) = next.or(relayed) {
-                self.fail("lost", format!("channel {chan} has not received {next:?}"));
-            }
+        let live = |chan: &u32| self.sessions.is_live(*chan);
+        let next = |chan: u32| {
+            let mut relays = self.sessions.chans[chan as usize].relays.iter();
+            let relayed = relays.find_map(|relay| self.next_relayed(chan, relay.topic, None));
+            let next = self.next_intercept(chan).map(|(at, id, _)| (at, id)).or(relayed)?;
+            Some(format!("channel {chan} has not received {next:?}"))
+        };
+        if let Some(text) = (0..self.sessions.chans.len() as u32).filter(live).find_map(next) {
+            self.fail("lost", text);
         }
         if !self.sessions.is_partial {
             self.check_own();
@@ -408,8 +389,8 @@ pub(super) fn sweep_ns(config: &Config) -> u64 {
 
 impl Sessions {
     pub(crate) fn waits(&self, conn: u32) -> bool {
-        self.conn(conn)
-            .is_some_and(|it| it.awaiting.is_some() || it.full.is_some() || it.is_reading)
+        let waits = |it: &Conn| it.awaiting.is_some() || it.full.is_some() || it.is_reading;
+        self.conn(conn).is_some_and(waits)
     }
 
     /// How many sockets are open on the node of a shard.
