@@ -3,15 +3,19 @@
 
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
+import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import http from "node:http";
 import { createRequire } from "node:module";
 import os from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
+import WebSocket from "ws";
+
 import { CURRENT, Refused, answer } from "../support/clients.mjs";
-import { startServer } from "../support/server.mjs";
-import { Inbox, within } from "../support/wait.mjs";
+import { startProcess, startServer } from "../support/server.mjs";
+import { Inbox, eventually, within } from "../support/wait.mjs";
 
 const { LongPoll } = createRequire(import.meta.url)("phoenix");
 
@@ -56,9 +60,9 @@ after(async () => {
 const encode = (bytes) => Buffer.from(bytes).toString("base64url");
 
 /** Of `sub`, good for so many seconds at least, and for less than one more. */
-function sign(sub, seconds) {
+function sign(sub, seconds, kid) {
   const exp = Math.ceil(Date.now() / 1000) + seconds;
-  const parts = [{ alg: "HS256", typ: "JWT" }, { sub, exp }];
+  const parts = [{ alg: "HS256", typ: "JWT", kid }, { sub, exp }];
   const signed = parts.map((part) => encode(JSON.stringify(part))).join(".");
   return `${signed}.${encode(createHmac("sha256", SECRET).update(signed).digest())}`;
 }
@@ -141,4 +145,49 @@ test("a client without a valid token is refused", async (t) => {
   await assert.rejects(answer(channel.join()), (error) =>
     error instanceof Refused && error.response.reason === "invalid");
   channel.rejoinTimer.reset();
+});
+
+test("keys at a URL are read at the start, and again for an unknown key", async (t) => {
+  let answered = [500, ""];
+  let reads = 0;
+  const issuer = http.createServer((_, response) => {
+    reads += 1;
+    response.writeHead(answered[0]);
+    response.end(answered[1]);
+  });
+  issuer.listen(0, "127.0.0.1");
+  await once(issuer, "listening");
+  t.after(() => issuer.close());
+  const publish = (...kids) => {
+    const keys = kids.map((kid) => ({ kty: "oct", alg: "HS256", kid, k: encode(SECRET) }));
+    answered = [200, JSON.stringify({ keys })];
+  };
+  const config = path.join(dir, "url.toml");
+  const place = `jwks_url = "http://127.0.0.1:${issuer.address().port}/keys.json"`;
+  await writeFile(config, SETTINGS.replace('key_file = "secret"', place));
+  const reading = await startProcess("serve", { args: ["--config", config] });
+  t.after(() => reading.kill());
+  const status = async (kid) => {
+    const token = sign("ann", 60, kid);
+    const socket = new WebSocket(`${reading.wsUrl}/socket/websocket?vsn=2.0.0&token=${token}`);
+    const opened = once(socket, "open").then(() => 101);
+    const refused = once(socket, "unexpected-response").then(([, { statusCode }]) => statusCode);
+    socket.on("error", () => {});
+    const found = await Promise.race([opened, refused]);
+    socket.terminate();
+    return found;
+  };
+  assert.equal(await status("old"), 503);
+  publish("old");
+  await eventually(async () => assert.equal(await status("old"), 101));
+  publish("old", "new");
+  await eventually(async () => assert.equal(await status("new"), 101));
+  // A set that cannot be read keeps the old keys.
+  answered = [200, "<html>"];
+  const before = reads;
+  await eventually(async () => {
+    assert.equal(await status("newer"), 403);
+    assert.ok(reads > before);
+  });
+  assert.equal(await status("new"), 101);
 });

@@ -69,6 +69,9 @@ pub enum TokenError {
         /// Its name.
         claim: &'static str,
     },
+    /// The keys have not been read yet.
+    #[error("the keys of the issuer have not been read yet: the client must try again later")]
+    NoKeys,
     /// The token is not valid yet.
     #[error(
         "the token becomes valid in {} ({claim}): it was used too early, or the clocks of its \
@@ -128,7 +131,7 @@ impl TokenError {
     }
 
     /// A stable word for clients: `missing`, `expired`, `not_yet_valid`, `unknown_key`,
-    /// `wrong_issuer`, `wrong_audience`, or `invalid` for all else.
+    /// `wrong_issuer`, `wrong_audience`, `unavailable`, or `invalid` for all else.
     ///
     /// `missing`, `expired` and `invalid` are those of `Phoenix.Token.verify/4`, which has
     /// `invalid` in place of `not_yet_valid`.
@@ -139,6 +142,7 @@ impl TokenError {
             Self::Expired { .. } => "expired",
             Self::NotYetValid { .. } => "not_yet_valid",
             Self::UnknownKey { .. } => "unknown_key",
+            Self::NoKeys => "unavailable",
             Self::Issuer { .. } => "wrong_issuer",
             Self::Audience => "wrong_audience",
             _ => "invalid",
@@ -160,7 +164,13 @@ impl TokenError {
     /// Whether newer keys could help: the issuer may have changed them since they were fetched.
     #[must_use]
     pub fn is_unknown_key(&self) -> bool {
-        matches!(self, Self::UnknownKey { .. })
+        matches!(self, Self::UnknownKey { .. } | Self::NoKeys)
+    }
+
+    /// Whether the keys are not known yet, so that the same token may be accepted later.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::NoKeys)
     }
 
     /// Whether it was signed with another key, or not signed.

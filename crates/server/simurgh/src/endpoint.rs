@@ -354,6 +354,8 @@ impl Builder {
         let loops = if is_listening { server.config.http.threads.max(1) } else { 0 };
         let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
         let _ = server.runtime.set(runtime.handle().clone());
+        #[cfg(feature = "hooks")]
+        crate::hooked::keep_keys_fresh(&server, runtime.handle());
         // From here on, dropping it on an error ends what was started.
         let mut endpoint = Endpoint {
             server: Arc::clone(&server),

@@ -4,9 +4,11 @@ use std::fmt::{Display, Write};
 use std::sync::Arc;
 
 use simurgh_shard::server::Server;
+use simurgh_socket::UserSocket;
 use simurgh_socket::hooks::{
     BUCKETS_US, BreakerState, Hook, HookFigures, HookSet, Kind, QuestionFigures,
 };
+use tokio::runtime::Handle;
 
 use crate::Error;
 use crate::metrics::family;
@@ -14,6 +16,13 @@ use crate::metrics::family;
 /// Starts the threads that ask. They precede the shards, which keep only wakers that exist then.
 pub(crate) fn start(server: &Server) -> Result<(), Error> {
     sets(server).try_for_each(|set| set.start(&server.config.node_name)).map_err(Error::Hooks)
+}
+
+/// Keeps the keys of tokens that are at URLs.
+pub(crate) fn keep_keys_fresh(server: &Server, runtime: &Handle) {
+    for work in server.user_sockets.iter().filter_map(UserSocket::keep_keys_fresh) {
+        runtime.spawn(work);
+    }
 }
 
 fn sets(server: &Server) -> impl Iterator<Item = &Arc<HookSet>> {
@@ -55,8 +64,19 @@ const OUTCOMES: [(&str, Count); 7] = [
 ];
 const RESULTS: [(&str, Count); 2] = [("hit", |it| it.cache_hits), ("miss", |it| it.cache_misses)];
 
-/// Writes the metrics of all hooks.
+/// Writes how often keys of tokens that change were read.
+fn key_reads(out: &mut String, server: &Server) {
+    let reads = server.user_sockets.iter().filter_map(UserSocket::key_reads);
+    let Some([good, bad]) = reads.reduce(|[a, b], [c, d]| [a + c, b + d]) else { return };
+    let name = "simurgh_token_key_reads_total";
+    family(out, name, "counter", "Reads of the keys of tokens.");
+    sample(out, name, "result=\"read\"", good);
+    sample(out, name, "result=\"failed\"", bad);
+}
+
+/// Writes the metrics of all hooks, and of the keys of tokens.
 pub(crate) fn render(out: &mut String, server: &Server) {
+    key_reads(out, server);
     // Read once, so that all metrics of a hook are of one moment.
     let hooks: Vec<Read<'_>> =
         hooks(server).into_iter().map(|hook| (hook.name(), hook.figures())).collect();

@@ -26,6 +26,12 @@ pub(crate) struct Response {
     pub(crate) body: Option<Vec<u8>>,
 }
 
+impl Response {
+    fn shown(&self) -> String {
+        shown(self.status, self.body.as_deref())
+    }
+}
+
 /// The decision of a response.
 #[derive(Debug)]
 pub(crate) enum Outcome {
@@ -58,7 +64,7 @@ pub(crate) fn decide(kind: Kind, response: &Response, now: SystemTime) -> Outcom
             let asked = response.retry_after.as_deref().filter(|_| matches!(status, 429 | 503));
             let pause =
                 asked.and_then(|text| retry_after(text, now)).map(|time| time.min(PAUSE_MAX));
-            Outcome::Failed { pause, signal, note: shown(response) }
+            Outcome::Failed { pause, signal, note: response.shown() }
         }
     }
 }
@@ -71,7 +77,7 @@ fn allowed(kind: Kind, response: &Response, now: SystemTime) -> Outcome {
             Err(wrong) => wrong.to_string(),
         },
     };
-    let note = format!("{problem}; {}", shown(response));
+    let note = format!("{problem}; {}", response.shown());
     Outcome::Failed { pause: None, signal: Signal::Answered, note }
 }
 
@@ -80,7 +86,7 @@ fn refused(response: &Response) -> Outcome {
     // Django answers 403 to a missing CSRF token: this looks like a decision and is a mistake.
     let note = body
         .filter(|body| body.contains("CSRF"))
-        .map(|_| format!("{}; exempt the hook's path from CSRF checks", shown(response)));
+        .map(|_| format!("{}; exempt the hook's path from CSRF checks", response.shown()));
     let Some((reason, retry_after)) = body.and_then(read::refusal) else {
         return Outcome::Refused { refusal: unauthorized(), cache_for: REFUSAL_S, note };
     };
@@ -110,10 +116,10 @@ fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
 }
 
 /// Status and start of the body, for the log.
-fn shown(response: &Response) -> String {
-    let body = response.body.as_deref().unwrap_or_default();
+pub(crate) fn shown(status: u16, body: Option<&[u8]>) -> String {
+    let body = body.unwrap_or_default();
     let start = String::from_utf8_lossy(body.get(..SHOWN).unwrap_or(body));
-    format!("status {}, body {start:?}", response.status)
+    format!("status {status}, body {start:?}")
 }
 
 pub(crate) fn unix_s(now: SystemTime) -> u64 {

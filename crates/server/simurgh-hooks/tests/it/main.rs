@@ -5,6 +5,7 @@
 mod answers;
 mod caching;
 mod connections;
+mod documents;
 mod protection;
 mod requests;
 mod support;

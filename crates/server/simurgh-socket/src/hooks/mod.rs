@@ -22,7 +22,7 @@ use simurgh_channel::Assigns;
 use simurgh_hooks::{Asked, Failure, FailureKind, Hooks, IdOf, Question, Verdict};
 #[doc(hidden)]
 pub use simurgh_hooks::{BUCKETS_US, BreakerState, Hook, HookFigures, Kind, QuestionFigures};
-pub use simurgh_hooks::{HookConfig, OnFailure, Secret, SecretError, StartError};
+pub use simurgh_hooks::{HookConfig, OnFailure, Secret, SecretError, StartError, TlsConfig};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 

@@ -244,6 +244,21 @@ impl UserSocket {
         this.connect_on_shard(move |info| connects.decide(info))
     }
 
+    /// Reads its keys of tokens at a URL for as long as the server runs; `None`: it has no tokens.
+    #[cfg(feature = "hooks")]
+    #[doc(hidden)]
+    pub fn keep_keys_fresh(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        Some(self.tokens.as_ref()?.keep_fresh())
+    }
+
+    /// How often its keys of tokens were read, and how often they could not be; `None` if they
+    /// never change.
+    #[cfg(feature = "hooks")]
+    #[doc(hidden)]
+    pub fn key_reads(&self) -> Option<[u64; 2]> {
+        self.tokens.as_ref()?.key_reads()
+    }
+
     /// The patterns of its channels' topics.
     #[doc(hidden)]
     pub fn patterns(&self) -> impl Iterator<Item = &Pattern> {

@@ -116,6 +116,34 @@ impl TokenPolicy {
         CurrentVerifier::file(path.into(), algorithms, checks).map(Self::of)
     }
 
+    /// With the keys of a JWKS at a URL, which the server reads at its start, every 10 minutes, and
+    /// when a token names an unknown key, at most once in 5 s. While it cannot be read, the
+    /// previous keys stay valid; before the first read, tokens are refused with `unavailable`.
+    ///
+    /// # Errors
+    /// A mistake in the URL or the certificates.
+    #[cfg(feature = "hooks")]
+    pub fn jwks_url(
+        url: http::Uri,
+        tls: simurgh_hooks::TlsConfig,
+        algorithms: Vec<jwt::Algorithm>,
+        checks: jwt::Checks,
+    ) -> Result<Self, String> {
+        let document = simurgh_hooks::Document::new(url, tls)?;
+        Ok(Self::of(CurrentVerifier::url(document, algorithms, checks)))
+    }
+
+    /// Reads the keys at a URL for as long as the server runs.
+    #[cfg(feature = "hooks")]
+    pub(crate) fn keep_fresh(&self) -> impl Future<Output = ()> + Send + use<> {
+        Arc::clone(&self.keys).keep_fresh()
+    }
+
+    #[cfg(feature = "hooks")]
+    pub(crate) fn key_reads(&self) -> Option<[u64; 2]> {
+        self.keys.reads()
+    }
+
     fn of(keys: CurrentVerifier) -> Self {
         let since_epoch = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Self {
@@ -243,7 +271,8 @@ impl TokenPolicy {
 /// Browsers only report close code 1006; other clients read the reason in the body.
 fn refuse(error: &TokenError, peer: std::net::SocketAddr) -> Connect {
     tracing::debug!(%peer, reason = error.reason(), "connection refused: {error}");
-    Connect::refuse_with(403, format!("{}\n", error.reason()))
+    let status = if error.is_unavailable() { 503 } else { 403 };
+    Connect::refuse_with(status, format!("{}\n", error.reason()))
 }
 
 impl fmt::Debug for TokenPolicy {

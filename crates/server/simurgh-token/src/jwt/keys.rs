@@ -65,6 +65,12 @@ pub struct Jws {
 }
 
 impl Keys {
+    /// No keys yet: every token is refused with [`TokenError::NoKeys`].
+    #[must_use]
+    pub fn none() -> Self {
+        Self { keys: Vec::new(), skipped: Vec::new() }
+    }
+
     /// One key for HS256.
     ///
     /// # Errors
@@ -208,6 +214,9 @@ impl Keys {
         if parts.header.contains_key("crit") {
             let why = "it requires extensions (crit); the server supports none";
             return Err(TokenError::malformed(Part::Header, why));
+        }
+        if self.keys.is_empty() {
+            return Err(TokenError::NoKeys);
         }
         let algorithm = Algorithm::named(name);
         if !self.keys.iter().any(|key| Some(key.algorithm()) == algorithm) {

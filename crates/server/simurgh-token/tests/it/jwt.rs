@@ -578,3 +578,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn no_token_is_verified_before_the_keys_are_read() {
+    let refused = Keys::none().verify(&token(good()), &Checks::default(), NOW).unwrap_err();
+    assert_eq!(refused.reason(), "unavailable");
+    assert!(refused.is_unavailable() && refused.is_unknown_key() && !refused.is_forged());
+    let unsigned = with_header(r#"{"alg":"none"}"#, "{}");
+    let refused = Keys::none().verify(&unsigned, &Checks::default(), NOW).unwrap_err();
+    assert_eq!(refused, TokenError::Unsigned);
+}

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use simurgh::CheckOrigin;
-use simurgh::hooks::{Forward, HookConfig, HookSet, HookSpec, OnFailure, Secret, http};
+use simurgh::hooks::{Forward, HookConfig, HookSet, HookSpec, OnFailure, Secret, TlsConfig, http};
 use simurgh_text::{Choice, duration};
 
 use super::file::File;
@@ -152,14 +152,11 @@ impl HookTable {
             Policy::Refuse => OnFailure::Refuse,
             Policy::Allow => OnFailure::Allow,
         };
-        config.tls.ca = pem(wrong, "tls_ca", self.tls_ca.as_deref());
-        config.tls.cert = pem(wrong, "tls_cert", self.tls_cert.as_deref());
-        config.tls.key = pem(wrong, "tls_key", self.tls_key.as_deref());
-        if self.tls_cert.is_some() != self.tls_key.is_some() {
-            wrong.add("tls_cert", "needs tls_key, and tls_key needs tls_cert: set both or none");
-        }
+        let files = [&self.tls_ca, &self.tls_cert, &self.tls_key];
+        config.tls = tls(wrong, files.map(Option::as_deref));
         let forward = forward?;
-        if forward.has_cookies() && !self.insecure && self.is_beyond_this_machine(&url?) {
+        let is_local = self.unix_socket.is_some() || !is_plain_beyond_this_machine(&url?);
+        if forward.has_cookies() && !self.insecure && !is_local {
             let why = "would send cookies over the network without TLS: use https://, or set \
                 insecure = true";
             wrong.add("url", why);
@@ -183,22 +180,11 @@ impl HookTable {
         let Some(text) = &self.url else {
             return wrong.refuse("url", "is missing: such as \"http://127.0.0.1:3000/simurgh\"");
         };
-        let url = wrong.note("url", text.parse::<http::Uri>())?;
-        let is_http = matches!(url.scheme_str(), Some("http" | "https"));
-        if !is_http || url.host().is_none_or(str::is_empty) {
-            return wrong.refuse("url", format!("{text:?} must begin with http:// or https://"));
-        }
+        let url = http_url(wrong, "url", text)?;
         if url.query().is_some() {
             return wrong.refuse("url", "must have no query: questions append /connect to it");
         }
         Some(url)
-    }
-
-    fn is_beyond_this_machine(&self, url: &http::Uri) -> bool {
-        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
-        let is_here = host == "localhost"
-            || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
-        url.scheme_str() == Some("http") && !is_here && self.unix_socket.is_none()
     }
 
     fn set_headers(&self, wrong: &mut Mistakes) -> Vec<(http::HeaderName, http::HeaderValue)> {
@@ -288,6 +274,35 @@ impl HookTable {
             Some(_) => wrong.add("load", format!("queue must be 1 to {QUEUE_MAX}")),
         }
     }
+}
+
+/// A URL of HTTP.
+pub(super) fn http_url(wrong: &mut Mistakes, key: &'static str, text: &str) -> Option<http::Uri> {
+    let url = text.parse::<http::Uri>().ok().filter(|url| {
+        matches!(url.scheme_str(), Some("http" | "https"))
+            && url.host().is_some_and(|host| !host.is_empty())
+    });
+    url.or_else(|| wrong.refuse(key, format!("{text:?} must begin with http:// or https://")))
+}
+
+/// Whether requests to a URL leave this machine without TLS.
+pub(super) fn is_plain_beyond_this_machine(url: &http::Uri) -> bool {
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host == "localhost"
+        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+    url.scheme_str() == Some("http") && !is_here
+}
+
+/// The certificates of `tls_ca`, `tls_cert` and `tls_key`.
+pub(super) fn tls(wrong: &mut Mistakes, [ca, cert, key]: [Option<&Path>; 3]) -> TlsConfig {
+    if cert.is_some() != key.is_some() {
+        wrong.add("tls_cert", "needs tls_key, and tls_key needs tls_cert: set both or none");
+    }
+    let mut tls = TlsConfig::default();
+    tls.ca = pem(wrong, "tls_ca", ca);
+    tls.cert = pem(wrong, "tls_cert", cert);
+    tls.key = pem(wrong, "tls_key", key);
+    tls
 }
 
 fn pem(wrong: &mut Mistakes, key: &'static str, path: Option<&Path>) -> Option<Vec<u8>> {

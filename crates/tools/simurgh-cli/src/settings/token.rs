@@ -14,6 +14,7 @@ use simurgh::token::{
 };
 use simurgh_text::{duration, duration_or_zero};
 
+use super::hook::{http_url, is_plain_beyond_this_machine, tls};
 use super::mistakes::{Mistake, Mistakes};
 
 /// The table with its comments, for `simurgh config`.
@@ -27,6 +28,11 @@ pub(crate) struct TokenSpec {
     connect: Need,
     key_file: Option<PathBuf>,
     key_env: Option<String>,
+    jwks_url: Option<String>,
+    tls_ca: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    insecure: bool,
     salt: Option<String>,
     max_age: Option<String>,
     #[serde(deserialize_with = "one_or_more")]
@@ -114,6 +120,9 @@ impl TokenSpec {
         let mut checks = Checks { issuers: self.iss.clone(), ..Checks::default() };
         checks.audiences.clone_from(&self.aud);
         checks.leeway = self.leeway(wrong).unwrap_or(checks.leeway);
+        if let Some(url) = &self.jwks_url {
+            return self.jwks(wrong, url, algorithms, checks);
+        }
         let (at, bytes) = self.key(wrong)?;
         let keys =
             wrong.note(at, KeySource::recognise(&bytes, algorithms == [Algorithm::Hs256]))?;
@@ -125,9 +134,35 @@ impl TokenSpec {
         wrong.note(at, TokenPolicy::new(Settings::Jwt(settings)))
     }
 
+    /// The policy with keys at a URL, which the server reads.
+    fn jwks(
+        &self,
+        wrong: &mut Mistakes,
+        url: &str,
+        algorithms: Vec<Algorithm>,
+        checks: Checks,
+    ) -> Option<TokenPolicy> {
+        if self.key_file.is_some() || self.key_env.is_some() {
+            wrong.add("jwks_url", "key_file or key_env is set, too: remove one of them");
+        }
+        let url = http_url(wrong, "jwks_url", url)?;
+        if is_plain_beyond_this_machine(&url) && !self.insecure {
+            let why = "would read keys over the network without TLS, where others can replace \
+                them: use https://, or set insecure = true";
+            wrong.add("jwks_url", why);
+        }
+        let tls = tls(wrong, [&self.tls_ca, &self.tls_cert, &self.tls_key].map(Option::as_deref));
+        wrong.note("jwks_url", TokenPolicy::jwks_url(url, tls, algorithms, checks))
+    }
+
     fn phoenix(&self, wrong: &mut Mistakes) -> Option<TokenPolicy> {
-        let others = [("algorithms", &self.algorithms), ("iss", &self.iss), ("aud", &self.aud)];
-        refuse_others(wrong, "jwt", &others.map(|(key, list)| (key, !list.is_empty())));
+        let others = [
+            ("algorithms", !self.algorithms.is_empty()),
+            ("iss", !self.iss.is_empty()),
+            ("aud", !self.aud.is_empty()),
+            ("jwks_url", self.jwks_url.is_some()),
+        ];
+        refuse_others(wrong, "jwt", &others);
         if self.salt.as_deref().unwrap_or_default().is_empty() {
             wrong
                 .add("salt", "is missing: the salt of Phoenix.Token.sign, such as \"user socket\"");
@@ -172,7 +207,7 @@ impl TokenSpec {
                 return wrong.refuse(
                     "key_file",
                     "is missing: the file with the key; or set key_env, the environment variable \
-                     with it",
+                     with it, or jwks_url",
                 );
             }
         };

@@ -117,6 +117,26 @@ const WRONG: &[(&str, &str)] = &[
         "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nkey_env = \"A\"\n",
         "f.toml:4: [token] key_env: key_file is set, too",
     ),
+    (
+        "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\njwks_url = \"https://id.example/k\"\n",
+        "f.toml:4: [token] jwks_url: key_file or key_env is set, too",
+    ),
+    (
+        "[token]\nkind = \"jwt\"\njwks_url = \"http://id.example/k\"\n",
+        "f.toml:3: [token] jwks_url: would read keys over the network without TLS",
+    ),
+    (
+        "[token]\nkind = \"jwt\"\njwks_url = \"file:///k\"\n",
+        "f.toml:3: [token] jwks_url: \"file:///k\" must begin with http:// or https://",
+    ),
+    (
+        "[token]\nkind = \"phoenix\"\njwks_url = \"https://id.example/k\"\n",
+        "f.toml:3: [token] jwks_url: applies only to kind = \"jwt\"",
+    ),
+    (
+        "[token]\nkind = \"jwt\"\njwks_url = \"https://id.example/k\"\ntls_ca = \"none\"\n",
+        "f.toml:4: [token] tls_ca: cannot read none",
+    ),
     ("[token]\nkind = \"jwt\"\nkey_file = \"short\"\n", "f.toml:3: [token] key_file: "),
     ("[token]\nkind = \"jwt\"\nkey_file = \"broken\"\n", "key_file: its keys are not an array"),
     (
@@ -268,7 +288,7 @@ fn token_page_names_every_key_and_its_examples_are_valid() {
 fn printed_token_table_can_be_used_unchanged() {
     let dir = directory(&[("secret_key_base", SECRET), ("secret", SECRET)]);
     let settings = printed_settings();
-    assert_eq!(settings.len(), 12, "{settings:#?}");
+    assert_eq!(settings.len(), 13, "{settings:#?}");
     let of = |kind: &str, others: &[&str]| {
         let is_other = |line: &str| others.iter().any(|key| line.starts_with(key));
         let own = settings.iter().filter(|line| !line.starts_with("kind") && !is_other(line));
@@ -276,8 +296,9 @@ fn printed_token_table_can_be_used_unchanged() {
         format!("[token]\nkind = \"{kind}\"\n{}\n", own.join("\n"))
     };
     for toml in [
-        of("phoenix", &["key_env", "algorithms", "iss", "aud"]),
-        of("jwt", &["key_env", "salt", "max_age"]).replace("ES256", "HS256"),
+        of("phoenix", &["key_env", "jwks_url", "algorithms", "iss", "aud"]),
+        of("jwt", &["key_env", "jwks_url", "salt", "max_age"]).replace("ES256", "HS256"),
+        of("jwt", &["key_env", "key_file", "salt", "max_age"]),
     ] {
         std::fs::write(dir.path().join("f.toml"), &toml).unwrap();
         let ran = run(dir.path(), &["config", "--check", "f.toml"]);

@@ -175,12 +175,16 @@ fn parse(buffer: &[u8], connection: usize) -> Option<(Request, usize)> {
     let text = std::str::from_utf8(buffer).ok()?;
     let (head, rest) = text.split_once("\r\n\r\n")?;
     let mut lines = head.lines();
-    let path = lines.next()?.strip_prefix("POST ")?.strip_suffix(" HTTP/1.1")?.to_owned();
+    let (method, path) = lines.next()?.strip_suffix(" HTTP/1.1")?.split_once(' ')?;
+    let path = path.to_owned();
     let headers: HashMap<_, _> = lines
         .filter_map(|line| line.split_once(": "))
         .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
         .collect();
-    let length: usize = headers.get("content-length")?.parse().ok()?;
+    let length: usize = match method {
+        "GET" => 0,
+        _ => headers.get("content-length")?.parse().ok()?,
+    };
     let body = rest.get(..length)?.to_owned();
     let used = head.len() + 4 + length;
     Some((Request { connection, path, headers, body }, used))
