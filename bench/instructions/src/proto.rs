@@ -2,11 +2,13 @@
 
 use std::hint::black_box;
 
+use simurgh::declared::{ChannelSpec, Defaults, EventSpec, user_socket};
+use simurgh::json;
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::{Frame, Kind, Serializer};
 use simurgh_proto::ws::{Decoder, Event, FrameLimits, OpCode, Role, encode, encode_with};
 
-use crate::item::Item;
+use crate::item::{Item, give_up};
 use crate::{HERE, counted};
 
 pub(crate) const ITEMS: &[Item] = &[
@@ -16,6 +18,7 @@ pub(crate) const ITEMS: &[Item] = &[
     Item { name: "v1-decode", times: 1000, inside: HERE, run: |n| decode(n, Serializer::V1) },
     Item { name: "v2-encode", times: 1000, inside: HERE, run: |n| encode_all(n, Serializer::V2) },
     Item { name: "v1-encode", times: 1000, inside: HERE, run: |n| encode_all(n, Serializer::V1) },
+    Item { name: "schema-1kb", times: 1000, inside: HERE, run: check_schema },
 ];
 
 const MASK: Option<[u8; 4]> = Some([0x5a, 0xa5, 0x3c, 0xc3]);
@@ -118,6 +121,31 @@ fn encode_all(times: u32, serializer: Serializer) {
         frames
     });
     assert_eq!(frames, times, "every message is written");
+}
+
+/// A payload of 1 kB with ten properties, by a schema that has a rule for each.
+fn check_schema(times: u32) {
+    let (mut rules, mut payload) = (json!({}), json!({}));
+    for n in 0..5 {
+        rules[format!("text{n}")] = json!({"type": "string", "maxLength": 400});
+        payload[format!("text{n}")] = "x".repeat(180).into();
+        rules[format!("number{n}")] = json!({"type": "integer", "minimum": 0});
+        payload[format!("number{n}")] = n.into();
+    }
+    let schema = json!({"type": "object", "properties": rules, "additionalProperties": false});
+    let event = EventSpec { name: "say".to_owned(), schema: Some(schema), ..EventSpec::default() };
+    let channel =
+        ChannelSpec { topic: "a".to_owned(), event: vec![event], ..ChannelSpec::default() };
+    let user_socket = match user_socket("/socket", &[channel], Defaults::default()) {
+        Ok(user_socket) => user_socket,
+        Err(mistakes) => give_up(&format!("{mistakes:?}")),
+    };
+    let payload = Payload::from_json(payload.to_string());
+    let accepted = counted(|| {
+        let checks = (0..times).map(|_| user_socket.check("a", "say", &payload));
+        checks.filter(|checked| *checked == Some(Ok(()))).count()
+    });
+    assert_eq!(accepted, times as usize, "every payload is accepted");
 }
 
 fn op_code(kind: Kind) -> OpCode {

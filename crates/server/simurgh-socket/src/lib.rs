@@ -31,7 +31,7 @@ pub use connect::{Connect, ConnectFn, ConnectInfo, ConnectKind, Transport};
 pub use identity::{identity_of, user_of, void_grants};
 pub use off_shard::{OffShard, enter_shard};
 pub use panics::log_panic;
-pub use shape::PayloadShape;
-#[doc(hidden)]
-pub use socket::InterestFn;
+pub use shape::{Misfit, PayloadShape};
 pub use socket::{ChannelRoute, LongPoll, Parts, UserSocket};
+#[doc(hidden)]
+pub use socket::{InterestFn, SHORT_TEXT_BYTES};

@@ -2,6 +2,7 @@
 //! that expects an object throws at `null`, and fails for its user.
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 use simurgh_proto::message::Payload;
 
 /// The payloads that a channel accepts in joins, events, and publishing to its topics.
@@ -17,8 +18,45 @@ pub enum PayloadShape {
     Any,
 }
 
+/// Why a payload is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Misfit {
+    /// It is of another shape.
+    Shape {
+        /// The required shape.
+        expected: PayloadShape,
+        /// Its kind of value.
+        found: &'static str,
+    },
+    /// It breaks a rule of the schema.
+    Schema {
+        /// Where, as a JSON Pointer.
+        at: String,
+        /// The keyword of the rule.
+        rule: String,
+    },
+}
+
+impl Misfit {
+    /// The fields of the reply to its sender, as a JSON object.
+    pub fn fields(&self) -> Value {
+        match self {
+            Self::Shape { expected, found } => json!({"expected": expected.name(), "found": found}),
+            Self::Schema { at, rule } => json!({"expected": "schema", "at": at, "rule": rule}),
+        }
+    }
+}
+
 impl PayloadShape {
-    /// The kind of a payload that does not fit; `None` if it fits. Reads one character.
+    /// Whether a payload fits. Reads one character.
+    pub fn check(self, payload: &Payload<'_>) -> Result<(), Misfit> {
+        match self.misfit(payload) {
+            Some(found) => Err(Misfit::Shape { expected: self, found }),
+            None => Ok(()),
+        }
+    }
+
+    /// The kind of a payload that does not fit; `None` if it fits.
     pub fn misfit(self, payload: &Payload<'_>) -> Option<&'static str> {
         let found = kind(payload);
         let fits = match self {

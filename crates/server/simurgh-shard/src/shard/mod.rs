@@ -40,7 +40,7 @@ use survey::Observed;
 use transport::Later;
 pub(crate) use transport::Transport;
 use websocket::{HandingOff, Inbound, Unfinished};
-pub use websocket::{Long, TEXT_BYTES_MAX, receive};
+pub use websocket::{Long, receive};
 
 /// The sockets of this shard, as handlers of the reactor get them.
 pub(crate) type Io = simurgh_reactor::Io<Conn>;

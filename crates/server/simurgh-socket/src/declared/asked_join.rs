@@ -7,9 +7,10 @@ use simurgh_channel::{Join, ShardContext};
 use simurgh_hooks::{Answer, Asked, JoinAnswer, Publish as Published, Verdict};
 use simurgh_proto::message::Payload;
 
-use super::member::{Declared, Grant, Kept, Publish, Refusal};
+use super::member::{Declared, Grant, Kept, Publish, Refusal, TOO_LONG};
 use super::presence::Present;
 use crate::hooks::{Asking, UNANSWERED, unavailable};
+use crate::socket::SHORT_TEXT_BYTES;
 
 /// Decides a join of a channel that has a hook for them.
 pub(super) fn join(
@@ -18,7 +19,13 @@ pub(super) fn join(
     ctx: &mut ShardContext<'_>,
     payload: &Payload<'_>,
 ) -> Join {
-    if let Err(refusal) = declared.may_ask(ctx.topic(), payload) {
+    let is_long = declared.has_schema() && payload.len() > SHORT_TEXT_BYTES;
+    let checked = match is_long {
+        true => Err(Refusal::Because(TOO_LONG)),
+        false => declared.may_ask(ctx.topic()),
+    };
+    let checked = checked.and_then(|()| declared.check_join(payload).map_err(Refusal::from));
+    if let Err(refusal) = checked {
         return Join::error(refusal.counted(ctx));
     }
     let Some(socket) = ctx.assigned().and_then(Asking::of) else {

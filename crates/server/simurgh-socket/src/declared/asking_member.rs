@@ -35,14 +35,14 @@ impl Channel for AskingMember {
         if !self.declared.may_publish(ctx.topic(), event, &self.kept, who) {
             return Ok(Outcome::error(Refusal::Because("unauthorized").response()));
         }
+        // A payload that is not accepted needs no question.
+        if let Err(misfit) = self.declared.check_event(event, &payload) {
+            return Ok(Outcome::error(Refusal::from(misfit).response()));
+        }
         let hook = self.declared.event(event).and_then(|event| event.hook);
         let Some((socket, hook)) = socket.zip(hook) else {
             return Ok(self.unasked(ctx, who, event, payload));
         };
-        // A payload of another shape needs no question.
-        if let Some(refusal) = self.declared.misfit(event, &payload) {
-            return Ok(Outcome::error(refusal.response()));
-        }
         if payload.len() > ASKED_BYTES_MAX {
             let response = json!({"reason": "payload_too_large", "limit": ASKED_BYTES_MAX});
             return Ok(Outcome::error(response));

@@ -232,6 +232,11 @@ impl Found<'_> {
             rules: self.rules(spec),
             deny: spec.deny.iter().filter_map(|text| Pattern::parse(text).ok()).collect(),
             shape: spec.payload_shape,
+            #[cfg(feature = "schema")]
+            join_schema: self.schema(
+                ("join_schema", spec.join_schema.as_ref()),
+                ("join_schema_file", spec.join_schema_file.as_deref()),
+            ),
             join_reply,
             announce,
             other_events: spec.other_events,
@@ -362,11 +367,28 @@ impl Found<'_> {
         Event {
             name: spec.name.as_str().into(),
             shape,
+            #[cfg(feature = "schema")]
+            schema: self.schema(
+                ("schema", spec.schema.as_ref()),
+                ("schema_file", spec.schema_file.as_deref()),
+            ),
             reach: spec.broadcast,
             payload,
             reply,
             hook,
         }
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(
+        &mut self,
+        inline: (&'static str, Option<&Value>),
+        file: (&'static str, Option<&std::path::Path>),
+    ) -> Option<super::schema::Schema> {
+        super::schema::Schema::read(inline, file).unwrap_or_else(|(key, why)| {
+            self.add(key, why);
+            None
+        })
     }
 
     /// A template, or the default if it is missing or wrong.

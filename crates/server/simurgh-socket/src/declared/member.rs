@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use simurgh_channel::{
-    Broadcast, Context, Join, Outcome, Reply, Scope, ShardChannel, ShardContext,
+    Broadcast, Context, Join, Outcome, PARSED_BYTES_MAX, Reply, Scope, ShardChannel, ShardContext,
 };
 use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::topic::Pattern;
@@ -12,9 +12,13 @@ use simurgh_proto::topic::Pattern;
 use super::presence::{self, Presence, Present};
 #[cfg(feature = "token")]
 use super::rules;
+#[cfg(feature = "schema")]
+use super::schema::Schema;
 use super::template::{Identity, Source, Template};
 use super::{OtherEvents, PayloadShape, Reach, check};
 use crate::identity::{self, OwnClaims};
+use crate::shape::Misfit;
+use crate::socket::Payloads;
 
 /// A checked spec, shared by all members.
 #[derive(Debug)]
@@ -24,6 +28,8 @@ pub(super) struct Declared {
     pub(super) rules: rules::Rules,
     /// For joins, and for events without their own.
     pub(super) shape: PayloadShape,
+    #[cfg(feature = "schema")]
+    pub(super) join_schema: Option<Schema>,
     pub(super) join_reply: Template,
     pub(super) announce: Option<Announce>,
     pub(super) other_events: OtherEvents,
@@ -88,7 +94,7 @@ pub(super) struct Grant {
 /// The reason for a payload that is not parsed on a shard ([`PARSED_BYTES_MAX`]).
 ///
 /// [`PARSED_BYTES_MAX`]: simurgh_channel::PARSED_BYTES_MAX
-const TOO_LONG: &str = "payload_too_large";
+pub(super) const TOO_LONG: &str = "payload_too_large";
 
 #[derive(Debug)]
 pub(super) struct Announce {
@@ -101,6 +107,8 @@ pub(super) struct Announce {
 pub(super) struct Event {
     pub(super) name: Box<str>,
     pub(super) shape: PayloadShape,
+    #[cfg(feature = "schema")]
+    pub(super) schema: Option<Schema>,
     pub(super) reach: Reach,
     pub(super) payload: Template,
     pub(super) reply: Option<(Box<str>, Template)>,
@@ -109,6 +117,15 @@ pub(super) struct Event {
 }
 
 impl Event {
+    fn check(&self, payload: &Payload<'_>) -> Result<(), Misfit> {
+        self.shape.check(payload)?;
+        #[cfg(feature = "schema")]
+        if let Some(schema) = &self.schema {
+            schema.check(payload)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
         [&self.payload].into_iter().chain(self.reply.as_ref().map(|(_, reply)| reply))
     }
@@ -155,8 +172,9 @@ pub(super) struct Welcome {
 pub(super) enum Prepared {
     Join(Welcome),
     Event(Result<Answer, Refusal>),
-    /// For the channel, or for templates that need the identity, which are filled on a shard.
-    TooLong,
+    /// Its payload is accepted. Its templates need the identity: they are filled on the shard.
+    Checked,
+    Refused(Refusal),
 }
 
 #[derive(Debug)]
@@ -200,13 +218,7 @@ impl Declared {
         grant: Grant,
     ) -> Join {
         let Grant { mut kept, reply, present, subscribe } = grant;
-        let prepared = match ctx.take_prepared() {
-            Some(Prepared::Join(welcome)) => Some(welcome),
-            Some(Prepared::TooLong) => {
-                return Join::error(Refusal::Because(TOO_LONG).response());
-            }
-            _ => None,
-        };
+        let prepared = ctx.take_prepared();
         let members = || ctx.member_count().unwrap_or(0);
         let source = Source {
             identity: kept.identity(identity::claims(ctx)),
@@ -255,18 +267,30 @@ impl Declared {
     pub(super) fn prepare(&self, message: &mut Message<'static>) -> Prepared {
         let Message { topic, event, payload, .. } = message;
         if payload.len() > self.payload_bytes_max {
-            return Prepared::TooLong;
+            return Prepared::Refused(Refusal::Because(TOO_LONG));
         }
-        if event == events::JOIN {
-            if self.of_joins().any(Template::needs_identity) {
-                return Prepared::TooLong;
-            }
+        let is_join = event == events::JOIN;
+        let checked = match is_join {
+            true => self.check_join(payload),
+            false => self.check_event(event, payload),
+        };
+        if let Err(misfit) = checked {
+            return Prepared::Refused(misfit.into());
+        }
+        let needs_identity = match is_join {
+            true => self.of_joins().any(Template::needs_identity),
+            false => self.event(event).is_some_and(Event::needs_identity),
+        };
+        if needs_identity {
+            return match payload.len() > PARSED_BYTES_MAX {
+                true => Prepared::Refused(Refusal::Because(TOO_LONG)),
+                false => Prepared::Checked,
+            };
+        }
+        if is_join {
             let identity = Identity::default();
             let source = Source { identity, payload, topic, event: events::JOIN };
             return Prepared::Join(self.welcome(&source, true));
-        }
-        if self.event(event).is_some_and(Event::needs_identity) {
-            return Prepared::TooLong;
         }
         let payload = std::mem::replace(payload, Payload::NULL);
         Prepared::Event(self.answer(Identity::default(), topic, event, payload))
@@ -277,9 +301,18 @@ impl Declared {
         &self,
         source: &Source<'_>,
         members: impl Fn() -> u32,
-        prepared: Option<Welcome>,
+        prepared: Option<Prepared>,
     ) -> Result<Welcome, Refusal> {
-        self.may_ask(source.topic, source.payload)?;
+        self.may_ask(source.topic)?;
+        let prepared = match prepared {
+            Some(Prepared::Refused(refusal)) => return Err(refusal),
+            Some(Prepared::Join(welcome)) => Some(welcome),
+            Some(Prepared::Checked) => None,
+            _ => {
+                self.check_join(source.payload)?;
+                None
+            }
+        };
         if self.members_max.is_some_and(|max| members() >= max) {
             return Err(Refusal::Because("full"));
         }
@@ -288,15 +321,32 @@ impl Declared {
         Ok(Welcome { announcement: welcome.announcement.filter(|_| announces), ..welcome })
     }
 
-    /// Refuses a join of any client, by its topic and payload.
-    pub(super) fn may_ask(&self, topic: &str, payload: &Payload<'_>) -> Result<(), Refusal> {
-        if self.deny.iter().any(|pattern| pattern.matches(topic)) {
-            return Err(Refusal::Because("unauthorized"));
+    /// Refuses a join of any client, by its topic.
+    pub(super) fn may_ask(&self, topic: &str) -> Result<(), Refusal> {
+        match self.deny.iter().any(|pattern| pattern.matches(topic)) {
+            true => Err(Refusal::Because("unauthorized")),
+            false => Ok(()),
         }
-        match self.shape.misfit(payload) {
-            Some(found) => Err(Refusal::WrongPayload { expected: self.shape, found }),
-            None => Ok(()),
+    }
+
+    /// Whether a join's payload is accepted.
+    pub(super) fn check_join(&self, payload: &Payload<'_>) -> Result<(), Misfit> {
+        self.shape.check(payload)?;
+        #[cfg(feature = "schema")]
+        if let Some(schema) = &self.join_schema {
+            schema.check(payload)?;
         }
+        Ok(())
+    }
+
+    /// Whether a member's payload is accepted; undeclared events have their own answer.
+    pub(super) fn check_event(&self, event: &str, payload: &Payload<'_>) -> Result<(), Misfit> {
+        self.event(event).map_or(Ok(()), |event| event.check(payload))
+    }
+
+    /// Whether any of its payloads has a schema.
+    pub(super) fn has_schema(&self) -> bool {
+        !self.refused().is_empty()
     }
 
     pub(super) fn welcome(&self, source: &Source<'_>, announces: bool) -> Welcome {
@@ -323,8 +373,12 @@ impl Declared {
         }
         let answer = match prepared {
             Some(Prepared::Event(answer)) => answer,
-            Some(Prepared::TooLong) => Err(Refusal::Because(TOO_LONG)),
-            _ => self.answer(who, ctx.topic(), event, payload),
+            Some(Prepared::Refused(refusal)) => Err(refusal),
+            Some(Prepared::Checked) => self.answer(who, ctx.topic(), event, payload),
+            _ => match self.check_event(event, &payload) {
+                Ok(()) => self.answer(who, ctx.topic(), event, payload),
+                Err(misfit) => Err(misfit.into()),
+            },
         };
         let Answer { broadcast, outcome } = match answer {
             Ok(answer) => answer,
@@ -357,6 +411,7 @@ impl Declared {
         kept.may_publish(event)
     }
 
+    /// The effects of an event with an accepted payload.
     pub(super) fn answer(
         &self,
         identity: Identity<'_>,
@@ -372,9 +427,6 @@ impl Declared {
             };
             return Ok(Answer { broadcast: None, outcome });
         };
-        if let Some(found) = declared.shape.misfit(&payload) {
-            return Err(Refusal::WrongPayload { expected: declared.shape, found });
-        }
         let source = Source { identity, payload: &payload, topic, event };
         let outcome = match &declared.reply {
             Some((status, reply)) if &**status == "ok" => Outcome::ok(reply.fill(&source)),
@@ -392,19 +444,6 @@ impl Declared {
         Ok(Answer { broadcast, outcome })
     }
 
-    /// The mistake in an event's payload, if it is not of the declared shape.
-    #[cfg(feature = "hooks")]
-    pub(super) fn misfit(&self, event: &str, payload: &Payload<'_>) -> Option<Refusal> {
-        let expected = self.shape(event);
-        let found = expected.misfit(payload)?;
-        Some(Refusal::WrongPayload { expected, found })
-    }
-
-    /// The required shape of an event's payload, for members and other publishers.
-    pub(super) fn shape(&self, event: &str) -> PayloadShape {
-        self.event(event).map_or(self.shape, |event| event.shape)
-    }
-
     pub(super) fn event(&self, name: &str) -> Option<&Event> {
         let is_presence = self.presence.is_some() && presence::EVENTS.contains(&name);
         let is_announcement = self.announce.as_ref().is_some_and(|own| *own.event == *name);
@@ -414,6 +453,29 @@ impl Declared {
             return None;
         }
         self.events.iter().find(|event| *event.name == *name).or(self.any_event.as_ref())
+    }
+}
+
+impl Payloads for Declared {
+    fn check(&self, event: &str, payload: &Payload<'_>) -> Result<(), Misfit> {
+        match self.event(event) {
+            Some(event) => event.check(payload),
+            None => self.shape.check(payload),
+        }
+    }
+
+    #[cfg(feature = "schema")]
+    fn refused(&self) -> Vec<(&str, u64)> {
+        let joins = self.join_schema.iter().map(|schema| (events::JOIN, schema.refused()));
+        let events = self.events.iter().chain(&self.any_event);
+        let events =
+            events.filter_map(|event| Some((&*event.name, event.schema.as_ref()?.refused())));
+        joins.chain(events).collect()
+    }
+
+    #[cfg(not(feature = "schema"))]
+    fn refused(&self) -> Vec<(&str, u64)> {
+        Vec::new()
     }
 }
 
@@ -475,26 +537,33 @@ impl ShardChannel for OwnMember {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Because(&'static str),
-    WrongPayload { expected: PayloadShape, found: &'static str },
+    Misfit(Misfit),
+}
+
+impl From<Misfit> for Refusal {
+    fn from(misfit: Misfit) -> Self {
+        Self::Misfit(misfit)
+    }
 }
 
 impl Refusal {
     /// The reply to the client; its mistakes are counted.
     pub(super) fn counted(&self, ctx: &ShardContext<'_>) -> Payload<'static> {
-        if let Self::WrongPayload { .. } = self {
+        if let Self::Misfit(_) = self {
             ctx.count_wrong_payload();
         }
         self.response()
     }
 
-    /// `{"reason": …}`; all texts are ours and need no escaping.
+    /// `{"reason": …}`.
     pub(super) fn response(&self) -> Payload<'static> {
-        Payload::from_json(match self {
-            Self::Because(reason) => format!(r#"{{"reason":"{reason}"}}"#),
-            Self::WrongPayload { expected, found } => format!(
-                r#"{{"reason":"wrong_payload","expected":"{}","found":"{found}"}}"#,
-                expected.name()
-            ),
-        })
+        match self {
+            Self::Because(reason) => json!({ "reason": reason }).into(),
+            Self::Misfit(misfit) => {
+                let mut fields = misfit.fields();
+                fields["reason"] = "wrong_payload".into();
+                fields.into()
+            }
+        }
     }
 }

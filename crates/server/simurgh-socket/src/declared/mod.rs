@@ -54,11 +54,15 @@ mod member;
 mod presence;
 #[cfg(feature = "token")]
 mod rules;
+#[cfg(feature = "schema")]
+mod schema;
 mod size;
 mod supabase;
 mod template;
 
 use std::collections::BTreeSet;
+#[cfg(feature = "schema")]
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -127,6 +131,13 @@ pub struct ChannelSpec {
     /// The required shape of payloads of joins and events; others get
     /// `{"reason": "wrong_payload", "expected": …, "found": …}`. Default: objects.
     pub payload_shape: PayloadShape,
+    /// JSON Schema of the payloads of joins; others get
+    /// `{"reason": "wrong_payload", "expected": "schema", "at": …, "rule": …}`. Default: none.
+    #[cfg(feature = "schema")]
+    pub join_schema: Option<Value>,
+    /// File with that schema.
+    #[cfg(feature = "schema")]
+    pub join_schema_file: Option<PathBuf>,
     /// Largest message of a client, bytes; larger ones close its socket with 1009. The channel of a
     /// message is known only after decoding, so frames are limited by the largest limit of all the
     /// user socket's channels, payloads by this one. Default: [`Defaults::message_bytes_max`].
@@ -179,6 +190,12 @@ pub struct EventSpec {
     pub name: String,
     /// The required shape of its payload. Default: the channel's.
     pub payload_shape: Option<PayloadShape>,
+    /// JSON Schema of its payload, as [`ChannelSpec::join_schema`].
+    #[cfg(feature = "schema")]
+    pub schema: Option<Value>,
+    /// File with that schema.
+    #[cfg(feature = "schema")]
+    pub schema_file: Option<PathBuf>,
     /// The receivers of its broadcast, under the same name. Default: none.
     pub broadcast: Reach,
     /// Template of the broadcast. Default `"$payload"`: unchanged.
@@ -401,6 +418,13 @@ fn user_socket_of(
     if let Some(limits) = frame_limits {
         user_socket = user_socket.frame_limits(limits);
     }
+    let has_schema = compiled.iter().any(|it| match it {
+        Compiled::Declared(it) => it.has_schema(),
+        Compiled::Supabase(_) => false,
+    });
+    if has_schema {
+        user_socket = user_socket.short_texts();
+    }
     let message_bytes_max = frame_limits.map_or(usize::MAX, |it| it.message_bytes_max);
     let routes = compiled.into_iter().zip(specs);
     routes.fold(user_socket, |user_socket, (compiled, spec)| {
@@ -419,11 +443,11 @@ fn route_of(compiled: Compiled, spec: &ChannelSpec, message_bytes_max: usize) ->
             return ChannelRoute::supabase(&spec.topic, settings).limits(spec.limits);
         }
     };
-    let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
+    let [payloads, prepares] = [&declared, &declared].map(Arc::clone);
     let route = ChannelRoute::on_shard(&spec.topic, move |ctx, payload| {
         Declared::join(&declared, ctx, &payload)
     })
-    .shapes(move |event| shapes.shape(event))
+    .payloads(payloads)
     .limits(check::limits(spec, message_bytes_max))
     .alike(format!("{:?} {:?}", spec.presence, spec.members_max));
     // Nothing can be prepared before an application's answer.

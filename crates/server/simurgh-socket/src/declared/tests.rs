@@ -7,6 +7,8 @@ use simurgh_proto::message::{Message, Payload, Ref, events};
 use super::member::*;
 use super::template::{Identity, Source};
 use super::*;
+use crate::shape::Misfit;
+use crate::socket::Payloads as _;
 
 fn spec(value: Value) -> ChannelSpec {
     serde_json::from_value(value).expect("a spec")
@@ -38,6 +40,7 @@ impl Declared {
         payload: &Payload<'_>,
         prepared: Option<Welcome>,
     ) -> Result<Welcome, Refusal> {
+        let prepared = prepared.map(Prepared::Join);
         let source = Source { identity: Identity::default(), payload, topic, event: events::JOIN };
         self.admit(&source, members, prepared)
     }
@@ -45,7 +48,9 @@ impl Declared {
     /// The effect of an event; a refusal as the error that its sender gets.
     fn told(&self, topic: &str, event: &str, payload: Payload<'_>) -> Answer {
         let refused = |refusal: Refusal| Outcome::error(refusal.response());
-        self.answer(Identity::default(), topic, event, payload)
+        let checked = self.check_event(event, &payload).map_err(Refusal::from);
+        checked
+            .and_then(|()| self.answer(Identity::default(), topic, event, payload))
             .unwrap_or_else(|refusal| Answer { broadcast: None, outcome: refused(refusal) })
     }
 }
@@ -156,7 +161,7 @@ fn payloads_over_the_limit_are_refused() {
     let channel = compiled(short);
     let prepared = |bytes| channel.prepare(&mut message("e", Payload::from_bytes(vec![0; bytes])));
     assert!(matches!(prepared(1024), Prepared::Event(_)));
-    assert!(matches!(prepared(1025), Prepared::TooLong));
+    assert!(matches!(prepared(1025), Prepared::Refused(Refusal::Because(_))));
     let long = json!({"topic": "a", "limits": {"payload_bytes": {"max": 9, "policy": "drop"}}});
     let expected = SizeLimit { bytes_max: 9, policy: LimitPolicy::Drop };
     assert_eq!(limits_of(&[long]), [Some(expected)]);
@@ -209,7 +214,7 @@ fn misfits() -> [(Payload<'static>, &'static str); 6] {
 #[test]
 fn payload_that_is_not_an_object_is_refused_with_a_reply() {
     for (payload, found) in misfits() {
-        let wrong = Refusal::WrongPayload { expected: PayloadShape::Object, found };
+        let wrong = Misfit::Shape { expected: PayloadShape::Object, found }.into();
         assert_eq!(chat().admits("rooms:a", || 0, &payload, None), Err(wrong));
         let answer = chat().told("rooms:a", "new:msg", payload);
         assert!(answer.broadcast.is_none(), "{found}");
@@ -236,8 +241,8 @@ fn payload_shape_is_set_per_channel_and_event() {
         assert!(!passes("object", &payload), "{found}");
     }
     assert!(passes("object", &payload(json!({}))));
-    assert_eq!(channel.shape("object"), PayloadShape::Object);
-    assert_eq!(channel.shape("not declared"), PayloadShape::Any);
+    let array = payload(json!([]));
+    assert!(channel.check("object", &array).is_err() && channel.check("other", &array).is_ok());
 }
 
 #[test]

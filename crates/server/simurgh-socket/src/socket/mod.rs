@@ -15,7 +15,7 @@ use simurgh_proto::ws::handshake::Request;
 
 use crate::asynchronous::{self, ConnectRequest, Reject};
 use crate::connect::{Connect, ConnectFn, ConnectInfo, Transport, segments};
-use crate::shape::PayloadShape;
+use crate::shape::{Misfit, PayloadShape};
 
 mod longpoll;
 mod route;
@@ -25,7 +25,13 @@ mod supabase;
 pub use longpoll::LongPoll;
 pub use route::ChannelRoute;
 use route::Own;
+pub(crate) use route::Payloads;
 pub use stages::InterestFn;
+
+/// A text of escapes or blanks takes 8 ns a byte to decode.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+/// The same for one that a schema checks: a text of many small objects takes 60 ns a byte.
+pub const SHORT_TEXT_BYTES: usize = 16 << 10;
 
 /// A user socket: a path, its policy, and its channels.
 ///
@@ -63,6 +69,8 @@ pub struct Parts {
     pub auth_token: bool,
     pub subprotocols: Vec<String>,
     pub limits: Option<FrameLimits>,
+    /// Longer texts are decoded outside the shard.
+    pub text_bytes_max: usize,
     /// The applications that decide over HTTP.
     #[cfg(feature = "hooks")]
     pub hooks: Option<Arc<crate::hooks::HookSet>>,
@@ -118,6 +126,7 @@ impl UserSocket {
             auth_token: false,
             subprotocols: Vec::new(),
             limits: None,
+            text_bytes_max: TEXT_BYTES_MAX,
             #[cfg(feature = "hooks")]
             hooks: None,
         };
@@ -335,11 +344,40 @@ impl UserSocket {
         self
     }
 
-    /// The payload shape of an event on a topic; `None` if no channel has that topic.
+    /// Whether a channel accepts the payload of an event on a topic; `None` if none has that topic.
     #[doc(hidden)]
-    pub fn shape(&self, topic: &str, event: &str) -> Option<PayloadShape> {
-        let shapes = self.own_of(topic)?.shapes.as_ref();
-        Some(shapes.map(|shapes| shapes(event)).unwrap_or_default())
+    pub fn check(
+        &self,
+        topic: &str,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Option<Result<(), Misfit>> {
+        Some(match &self.own_of(topic)?.payloads {
+            Some(payloads) => payloads.check(event, payload),
+            None => PayloadShape::Object.check(payload),
+        })
+    }
+
+    /// The events with a schema: the pattern of their channel, their name, and how many payloads
+    /// the schema has refused.
+    #[doc(hidden)]
+    pub fn refused_by_schema(&self) -> impl Iterator<Item = (&Pattern, &str, u64)> {
+        self.patterns().zip(&self.own).flat_map(|(pattern, own)| {
+            let refused = own.payloads.iter().flat_map(|payloads| payloads.refused());
+            refused.map(move |(event, count)| (pattern, event, count))
+        })
+    }
+
+    /// The longest text that a shard decodes itself, bytes.
+    #[doc(hidden)]
+    pub fn text_bytes_max(&self) -> usize {
+        self.parts.text_bytes_max
+    }
+
+    /// Has shards decode only short texts: schemas check longer ones where they are decoded.
+    pub(crate) fn short_texts(mut self) -> Self {
+        self.parts.text_bytes_max = SHORT_TEXT_BYTES;
+        self
     }
 
     /// Whether it has a channel for a topic, or its plain sockets are on it.

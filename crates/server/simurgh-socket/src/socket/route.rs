@@ -11,7 +11,7 @@ use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::topic::Pattern;
 
 use crate::asynchronous::{self, IntoJoin, JoinContext, Reject};
-use crate::shape::PayloadShape;
+use crate::shape::Misfit;
 use crate::supabase::{Realtime, Settings};
 
 /// The channel of all topics that match a pattern, and its settings, for
@@ -56,8 +56,8 @@ pub struct ChannelRoute {
 /// The settings of a channel that the core does not need.
 #[derive(Clone, Default)]
 pub(super) struct Own {
-    /// The required payload shapes of its events; objects by default.
-    pub(super) shapes: Option<ShapesFn>,
+    /// The required payloads of its events; objects by default.
+    pub(super) payloads: Option<Arc<dyn Payloads>>,
     /// Whether its joins wait until broadcasts of other nodes arrive.
     pub(super) waits: bool,
     /// Settings that must be the same on all nodes, as text.
@@ -66,7 +66,14 @@ pub(super) struct Own {
     pub(super) supabase: Option<Settings>,
 }
 
-pub(crate) type ShapesFn = Arc<dyn Fn(&str) -> PayloadShape + Send + Sync>;
+/// The required payloads of a channel's events.
+pub(crate) trait Payloads: Send + Sync {
+    /// Whether the payload of an event is accepted.
+    fn check(&self, event: &str, payload: &Payload<'_>) -> Result<(), Misfit>;
+
+    /// The events with a schema, and how many payloads each has refused.
+    fn refused(&self) -> Vec<(&str, u64)>;
+}
 
 impl ChannelRoute {
     /// The channel of topics that match `pattern`: a literal, or a prefix that ends in `*`. `join`
@@ -146,12 +153,9 @@ impl ChannelRoute {
         self
     }
 
-    /// Sets the payload shapes of its events.
-    pub(crate) fn shapes(
-        mut self,
-        shapes: impl Fn(&str) -> PayloadShape + Send + Sync + 'static,
-    ) -> Self {
-        self.own.shapes = Some(Arc::new(shapes));
+    /// Sets the required payloads of its events.
+    pub(crate) fn payloads(mut self, payloads: Arc<dyn Payloads>) -> Self {
+        self.own.payloads = Some(payloads);
         self
     }
 

@@ -1,5 +1,6 @@
 //! `/metrics`, in Prometheus' text format: every counter of every shard, read without stopping any.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,6 +12,7 @@ use axum::routing::get;
 use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
 use simurgh_shard::connections::{HttpConnections, Side};
 use simurgh_shard::server::Server;
+use simurgh_socket::UserSocket;
 
 use super::cluster_metrics::{self, histogram};
 use crate::longpoll::LongPolls;
@@ -45,6 +47,7 @@ fn render(polls: &LongPolls) -> String {
     elsewhere(&mut out, polls);
     api_requests(&mut out, server);
     blocked(&mut out, server);
+    schemas(&mut out, server);
     if let Some(inbox) = &server.cluster {
         cluster_metrics::render(&mut out, &inbox.view());
         presence_entries(&mut out, server);
@@ -53,6 +56,28 @@ fn render(polls: &LongPolls) -> String {
     crate::hooked::render(&mut out, server);
     whole(&mut out, server);
     out
+}
+
+/// Only servers with schemas have this one.
+fn schemas(out: &mut String, server: &Server) {
+    // User sockets may share their channels.
+    let refused = server.user_sockets.iter().flat_map(UserSocket::refused_by_schema);
+    let refused: BTreeMap<_, _> = refused
+        .map(|(channel, event, count)| ((channel.to_string(), event.to_owned()), count))
+        .collect();
+    if refused.is_empty() {
+        return;
+    }
+    let name = "simurgh_schema_refused_total";
+    family(out, name, "counter", "Payloads that the schema of their event does not accept.");
+    for ((channel, event), count) in refused {
+        let [channel, event] = [channel, event].map(|label| escaped(&label));
+        let _ = writeln!(out, "{name}{{channel=\"{channel}\",event=\"{event}\"}} {count}");
+    }
+}
+
+fn escaped(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn api_requests(out: &mut String, server: &Server) {

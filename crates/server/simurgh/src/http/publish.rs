@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::iter;
 
 use axum::Json;
 use axum::body::Bytes;
@@ -278,15 +277,13 @@ fn to_published(
         );
         return Err(ApiError::not_found("unserved", error));
     }
-    let declared = user_sockets.iter().filter(|_| !is_supabase);
-    let mut shapes = declared.filter_map(|user_socket| user_socket.shape(topic, event));
-    let first = shapes.next().unwrap_or_default();
     let payload = Payload::Json(json.get().into());
-    let misfit = |shape: PayloadShape| Some((shape.name(), shape.misfit(&payload)?));
-    if let Some((expected, found)) = iter::once(first).chain(shapes).find_map(misfit) {
-        return Err(ApiError::wrong(format_args!(
-            "payload: expected {expected}, found {found}, for {event:?} on {topic:?}"
-        )));
+    let declared = user_sockets.iter().filter(|_| !is_supabase);
+    let mut checked =
+        declared.filter_map(|user_socket| user_socket.check(topic, event, &payload)).peekable();
+    let undeclared = checked.peek().is_none().then(|| PayloadShape::Object.check(&payload));
+    if let Some(misfit) = undeclared.into_iter().chain(checked).find_map(Result::err) {
+        return Err(ApiError::misfit(&misfit, format_args!("for {event:?} on {topic:?}")));
     }
     let broadcast = if is_supabase {
         supabase::to_broadcast(topic, event, json)
@@ -402,6 +399,27 @@ mod tests {
             }
         }
         assert_eq!(answer("any:a", "e", json!(null)), Ok(1));
+    }
+
+    #[cfg(feature = "schema")]
+    #[test]
+    fn published_payload_that_breaks_a_schema_is_refused_with_its_place() {
+        let specs = json!([{"topic": "chat:*", "event": [
+            {"name": "say", "schema": {"properties": {"body": {"maxLength": 3}}}},
+        ]}]);
+        let specs: Vec<simurgh_socket::declared::ChannelSpec> =
+            serde_json::from_value(specs).unwrap();
+        let defaults = simurgh_socket::declared::Defaults::default();
+        let chat = simurgh_socket::declared::user_socket("/socket", &specs, defaults).unwrap();
+        let publish = |event: &str, body: &str| {
+            let message = json!({"topic": "chat:a", "event": event, "payload": {"body": body}});
+            fit(std::slice::from_ref(&chat), &message)
+        };
+        assert!(publish("say", "abc").is_ok() && publish("other", "abcd").is_ok());
+        let refused = publish("say", "abcd").unwrap_err();
+        assert_eq!((refused.status.as_u16(), refused.code), (400, "invalid"));
+        let fields = json!({"expected": "schema", "at": "/body", "rule": "maxLength"});
+        assert_eq!(refused.fields, fields);
     }
 
     #[test]

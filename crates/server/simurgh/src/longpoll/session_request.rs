@@ -8,7 +8,7 @@ use simurgh_core::Received;
 use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_shard::mail::Mail;
 use simurgh_shard::mail::poll::{Line, PollAnswer, PollCommand, Post};
-use simurgh_shard::shard::{Long, TEXT_BYTES_MAX, receive};
+use simurgh_shard::shard::{Long, receive};
 use simurgh_socket::UserSocket;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -93,7 +93,7 @@ impl SessionRequest<'_> {
         let received = match frame {
             PostFrame::Text(text) if text.len() > most => return Line::TooBig,
             PostFrame::Binary(bytes) if bytes.len() > most => return Line::TooBig,
-            PostFrame::Text(text) if text.len() > TEXT_BYTES_MAX => {
+            PostFrame::Text(text) if text.len() > user_socket.text_bytes_max() => {
                 self.read_long(serializer, Long::Text(text)).await
             }
             PostFrame::Binary(bytes) if user_socket.speaks_supabase() => {

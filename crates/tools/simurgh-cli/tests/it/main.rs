@@ -18,6 +18,7 @@ mod observe;
 mod own;
 mod presence;
 mod road;
+mod schemas;
 mod service;
 mod serving;
 mod support;

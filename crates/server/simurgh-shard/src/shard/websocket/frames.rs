@@ -6,10 +6,14 @@ use simurgh_core::{Phase, Received};
 use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_proto::ws::{self, CloseCode, Event, FrameError, OpCode, Role};
 use simurgh_reactor::{Key, Slice};
+use simurgh_socket::SHORT_TEXT_BYTES;
 
 use super::unfinished::is_costly;
-use super::waiting::{Long, TEXT_BYTES_MAX};
+use super::waiting::Long;
 use crate::shard::{Io, Shard};
+
+/// Longer binary frames are decoded outside the shard.
+const BINARY_BYTES_MAX: usize = 64 << 10;
 
 impl Shard {
     /// Handles the messages in `data`; the decoder keeps an incomplete one.
@@ -71,7 +75,10 @@ impl Shard {
     /// A text: decoded here, or outside the shard if it is long.
     fn text(&mut self, io: &mut Io, key: Key, text: Cow<'_, str>) {
         let Some(wire) = io.conn_ref(key).map(|conn| conn.socket.wire()) else { return };
-        match wire.serializer().filter(|_| text.len() > TEXT_BYTES_MAX) {
+        // Without a look at the user socket for short ones.
+        let is_long = text.len() > SHORT_TEXT_BYTES
+            && self.user_socket(io, key).is_some_and(|own| text.len() > own.text_bytes_max());
+        match wire.serializer().filter(|_| is_long) {
             Some(serializer) => {
                 self.count_message(key);
                 self.read_elsewhere(io, key, serializer, Long::Text(text.into_owned()));
@@ -101,7 +108,7 @@ impl Shard {
         let user_socket = self.user_socket(io, key).filter(|it| it.speaks_supabase());
         match (frame, user_socket) {
             // Its data is JSON that has to be parsed.
-            (Frame::Binary(data), Some(_)) if data.len() > TEXT_BYTES_MAX => {
+            (Frame::Binary(data), Some(_)) if data.len() > BINARY_BYTES_MAX => {
                 self.read_elsewhere(io, key, serializer, Long::Binary(data.to_vec()));
             }
             (Frame::Binary(_), Some(user_socket)) => {

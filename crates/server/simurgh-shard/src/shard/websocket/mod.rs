@@ -16,4 +16,4 @@ pub(crate) use hand_off::HandingOff;
 pub(crate) use inbound::Inbound;
 pub(crate) use unfinished::Unfinished;
 pub(crate) use upgrade::{check, client};
-pub use waiting::{Long, TEXT_BYTES_MAX, receive};
+pub use waiting::{Long, receive};

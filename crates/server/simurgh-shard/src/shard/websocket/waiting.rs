@@ -18,9 +18,6 @@ use simurgh_socket::{Connect, UserSocket};
 use crate::mail::Mail;
 use crate::shard::{Io, Passing, Requester, Shard, Waiting};
 
-/// Longer texts are decoded outside the shard: one of escapes or blanks takes 8 ns a byte.
-pub const TEXT_BYTES_MAX: usize = 64 << 10;
-
 /// A message that is decoded outside the shard.
 pub enum Long {
     Text(String),
