@@ -2,7 +2,10 @@
 // deciders, answers by status, what an answer grants, failures. Frameworks have tests of their own.
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { test } from "node:test";
+
+import WebSocket from "ws";
 
 import { Application, browser, refusal, startAsking } from "../support/application.mjs";
 import { Refused, answer } from "../support/clients.mjs";
@@ -357,3 +360,47 @@ test("grant that ends closes its socket with 3000", async (t) => {
   assert.equal(code, 3000);
   await pause(0);
 });
+
+test("refresh is asked before a grant ends: it goes on, ends, or waits for the application (B26)",
+  async (t) => {
+    const app = await Application.start(t);
+    app.answers.connect = (question) => {
+      const user = /session=(\w+)/.exec(question.headers.cookie)[1];
+      return { user, claims: { staff: true }, expires_in: 3, stale_for: user === "eve" ? 60 : 0 };
+    };
+    let failed = 0;
+    app.answers.refresh = ({ user }) => {
+      if (user === "bob") return [403, {}];
+      if (user === "eve" && failed++ === 0) return [500, {}];
+      return { claims: { staff: false }, expires_in: 600 };
+    };
+    const channels = `${ROOMS}[[channel]]\ntopic = "staff"\njoin = "claims.staff = true"\n`;
+    const hook = 'questions = ["connect", "refresh"]';
+    const server = await startAsking(t, app, channels, { hook });
+    const open = (user) => {
+      const headers = { cookie: `session=${user}` };
+      const socket = new WebSocket(`${server.wsUrl}/socket/websocket?vsn=2.0.0`, { headers });
+      const closed = once(socket, "close").then(([code]) => code);
+      t.after(() => socket.terminate());
+      return { socket, closed };
+    };
+    const [ann, bob, eve] = ["ann", "bob", "eve"].map(open);
+    const ask = async (socket, topic, event) => {
+      const message = once(socket, "message");
+      socket.send(JSON.stringify(["1", "1", topic, event, {}]));
+      return JSON.parse((await message)[0])[4].status;
+    };
+    await once(ann.socket, "open");
+    assert.equal(await ask(ann.socket, "staff", "phx_join"), "ok");
+    assert.equal(await bob.closed, 3000);
+    await until(() => app.of("refresh").filter(({ user }) => user === "eve").length === 2, "eve");
+    const [question] = app.of("refresh").filter(({ user }) => user === "ann");
+    assert.deepEqual([question.id, question.claims.staff], ["user_socket:ann", true]);
+    const connect = app.of("connect").find(({ headers }) => headers.cookie === "session=ann");
+    assert.equal(question.connection, connect.connection);
+    assert.ok(question.expires_at > Date.now() / 1000 - 60);
+    // Long after the first grant's end; its claims hold for new joins.
+    assert.equal(await ask(eve.socket, "rooms:a", "phx_join"), "ok");
+    assert.equal(await ask(ann.socket, "rooms:a", "phx_join"), "ok");
+    assert.equal(await ask(ann.socket, "staff", "phx_join"), "error");
+  });

@@ -355,7 +355,7 @@ impl Builder {
         let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
         let _ = server.runtime.set(runtime.handle().clone());
         #[cfg(feature = "hooks")]
-        crate::hooked::keep_keys_fresh(&server, runtime.handle());
+        crate::hooked::go_on(&server, runtime.handle());
         // From here on, dropping it on an error ends what was started.
         let mut endpoint = Endpoint {
             server: Arc::clone(&server),

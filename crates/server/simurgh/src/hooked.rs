@@ -1,12 +1,14 @@
 //! Applications that decide over HTTP: their thread, their metrics, and their state in `/healthz`.
 
 use std::fmt::{Display, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use simurgh_shard::connection_id::ConnectionId;
+use simurgh_shard::mail::Mail;
 use simurgh_shard::server::Server;
 use simurgh_socket::UserSocket;
 use simurgh_socket::hooks::{
-    BUCKETS_US, BreakerState, Hook, HookFigures, HookSet, Kind, QuestionFigures,
+    BUCKETS_US, BreakerState, Hook, HookFigures, HookSet, Kind, QuestionFigures, RegrantFn,
 };
 use tokio::runtime::Handle;
 
@@ -18,11 +20,25 @@ pub(crate) fn start(server: &Server) -> Result<(), Error> {
     sets(server).try_for_each(|set| set.start(&server.config.node_name)).map_err(Error::Hooks)
 }
 
-/// Keeps the keys of tokens that are at URLs.
-pub(crate) fn keep_keys_fresh(server: &Server, runtime: &Handle) {
+/// Starts what goes on as long as the server runs: keys of tokens at URLs are read, and grants that
+/// end are refreshed.
+pub(crate) fn go_on(server: &Arc<Server>, runtime: &Handle) {
     for work in server.user_sockets.iter().filter_map(UserSocket::keep_keys_fresh) {
         runtime.spawn(work);
     }
+    for set in sets(server) {
+        runtime.spawn(Arc::clone(set).refresh(regrant(Arc::downgrade(server))));
+    }
+}
+
+fn regrant(server: Weak<Server>) -> RegrantFn {
+    Box::new(move |connection, value, lifetime| {
+        if let (Some(server), Ok(ConnectionId { shard, key, .. })) =
+            (server.upgrade(), connection.parse())
+        {
+            server.post_to(shard, Mail::Regrant(key, value, lifetime));
+        }
+    })
 }
 
 fn sets(server: &Server) -> impl Iterator<Item = &Arc<HookSet>> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use simurgh_core::{ChannelId, NETWORK, Received, ToChannel};
+use simurgh_core::{Assigns, ChannelId, Lifetime, NETWORK, Received, ToChannel};
 use simurgh_reactor::Key;
 use simurgh_socket::{Connect, OffShard};
 
@@ -32,6 +32,8 @@ pub enum Mail {
     /// The application has decided a connect, or panicked; the number tells it from an earlier wait
     /// of the same connection.
     Connected(Key, u32, Option<Connect>),
+    /// The grant of a socket was decided again.
+    Regrant(Key, Option<Assigns>, Lifetime),
     /// A long message was decoded; `None` if it is malformed.
     Read(Key, u32, Option<Received<'static>>),
     Drive(Box<DriverCommand>),

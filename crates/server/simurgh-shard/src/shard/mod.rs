@@ -255,6 +255,10 @@ impl Handler for Shard {
                 core.mail(&mut out, simurgh_core::Mail::ToChannel(channel, what));
             }
             Mail::Connected(key, ticket, connect) => self.connected(io, key, ticket, connect),
+            Mail::Regrant(key, value, lifetime) => {
+                let (core, mut out) = self.parts(io);
+                core.regrant(&mut out, key, value, lifetime);
+            }
             Mail::Read(key, ticket, received) => self.was_read(io, key, ticket, received),
             Mail::Drive(command) => self.take_driver_command(*command),
             Mail::LongPoll(command) => self.take_poll_command(io, *command),

@@ -8,6 +8,7 @@ use simurgh_hooks::{Answer, Asked, CacheInputs, ConnectAnswer, Kind, Question, R
 use simurgh_proto::topic::Pattern;
 
 use super::question::{Data, Headers, Subject, cache_key};
+use super::refresh::Entry;
 use super::{Client, HookSet, HookedSocket};
 use crate::connect::{Connect, ConnectInfo, ConnectKind};
 use crate::token::{Claims, TokenPolicy};
@@ -101,12 +102,26 @@ impl Connects {
             return Connect::refuse_with(503, "unavailable\n");
         };
         let claims = claims_of(answer);
-        let mut connect = Connect::ok().maybe_id(id_of(answer, self.tokens.as_deref()));
-        if let Some(left) = answer.expires_at.map(time_until) {
-            connect = connect.expires_in(left);
+        let id = id_of(answer, self.tokens.as_deref());
+        let client = Client { topics: patterns(answer), ..client };
+        let socket = HookedSocket { claims: claims.map(Arc::new), asker: Arc::new(client) };
+        let mut state = SocketState { id: id.map(Into::into), ..SocketState::default() };
+        let socket = Arc::new(socket);
+        if let Some(expires_at) = answer.expires_at {
+            state.lifetime = Some(time_until(expires_at).into());
+            if self.set.specs.get(hook).is_some_and(|spec| spec.asks_refresh) {
+                self.set.refreshes.add(Entry {
+                    socket: Arc::downgrade(&socket),
+                    id: state.id.clone(),
+                    hook,
+                    granted: Duration::from_secs(expires_at.saturating_sub(unix_s())),
+                    expires_at,
+                    stale_for: answer.stale_for,
+                });
+            }
         }
-        let topics = answer.topics.iter().filter_map(|text| Pattern::parse(text).ok()).collect();
-        Self::admit(claims.map(Arc::new), Client { topics, ..client }, connect)
+        state.assigns = Some(socket);
+        Connect(ConnectKind::Ok(state))
     }
 }
 
@@ -127,12 +142,21 @@ fn claims_of(answer: &ConnectAnswer) -> Option<Claims> {
     if answer.user.is_none() && answer.claims.is_empty() {
         return None;
     }
-    let (user, now_s) = (answer.user.as_deref(), since_epoch().as_secs());
+    let (user, now_s) = (answer.user.as_deref(), unix_s());
     Some(Claims::granted(user, &answer.claims, Some(now_s), answer.expires_at))
 }
 
+/// The topics of an answer that need no question.
+pub(super) fn patterns(answer: &ConnectAnswer) -> Box<[Pattern]> {
+    answer.topics.iter().filter_map(|text| Pattern::parse(text).ok()).collect()
+}
+
+pub(super) fn unix_s() -> u64 {
+    since_epoch().as_secs()
+}
+
 /// As for a token, the whole second of the expiry counts as before it.
-fn time_until(expires_at: u64) -> Duration {
+pub(super) fn time_until(expires_at: u64) -> Duration {
     Duration::from_secs(expires_at.saturating_add(1)).saturating_sub(since_epoch())
 }
 

@@ -10,6 +10,7 @@
 
 mod connect;
 mod question;
+mod refresh;
 
 use std::any::Any;
 use std::fmt;
@@ -30,6 +31,8 @@ use crate::identity::{Asker, HookedSocket};
 use crate::token::Claims;
 pub(crate) use connect::Connects;
 pub use question::{Forward, ForwardError, Headers};
+#[doc(hidden)]
+pub use refresh::RegrantFn;
 
 /// One hook, and which parts of a client's upgrade its questions carry.
 #[derive(Debug, Clone)]
@@ -38,6 +41,8 @@ pub struct HookSpec {
     pub config: HookConfig,
     /// Whether it decides about connects.
     pub asks_connect: bool,
+    /// Whether it decides again about connects before their grants end.
+    pub asks_refresh: bool,
     /// The cookies and headers that it receives.
     pub forward: Forward,
 }
@@ -47,12 +52,18 @@ pub struct HookSet {
     specs: Vec<HookSpec>,
     id_of: OnceLock<IdOf>,
     started: OnceLock<Arc<Hooks>>,
+    refreshes: refresh::Refreshes,
 }
 
 impl HookSet {
     /// Hooks that are not started yet; until then each question fails.
     pub fn new(specs: Vec<HookSpec>) -> Self {
-        Self { specs, id_of: OnceLock::new(), started: OnceLock::new() }
+        Self {
+            specs,
+            id_of: OnceLock::new(),
+            started: OnceLock::new(),
+            refreshes: refresh::Refreshes::default(),
+        }
     }
 
     /// Sets the ids of the sockets that answers let in.
@@ -124,6 +135,7 @@ impl fmt::Debug for HookSet {
 }
 
 /// The content of a socket's questions that its connect determines.
+#[derive(Clone)]
 pub(crate) struct Client {
     set: Arc<HookSet>,
     /// Unique over all nodes for the life of the socket; a driver's socket has none.
@@ -151,7 +163,10 @@ pub(crate) struct Asking<'s> {
 impl<'s> Asking<'s> {
     /// The socket that has this assigned value; `None` if it has no hooks.
     pub(crate) fn of(assigns: &'s Assigns) -> Option<Self> {
-        let HookedSocket { claims, asker } = assigns.downcast_ref::<HookedSocket>()?;
+        Self::of_socket(assigns.downcast_ref()?)
+    }
+
+    fn of_socket(HookedSocket { claims, asker }: &'s HookedSocket) -> Option<Self> {
         let client: &dyn Any = &**asker;
         Some(Self { claims: claims.as_deref(), client: client.downcast_ref()? })
     }

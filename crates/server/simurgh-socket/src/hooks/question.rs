@@ -176,6 +176,9 @@ pub(super) enum Subject<'a> {
     Join {
         topic: &'a str,
     },
+    Refresh {
+        expires_at: u64,
+    },
     Message {
         topic: &'a str,
         event: &'a str,
@@ -245,6 +248,11 @@ impl Asking<'_> {
             client: self.client.ip,
         });
         Question { cache, ..question }
+    }
+
+    /// A question about a grant that ends at this Unix time, in seconds.
+    pub(super) fn about_refresh(&self, hook: usize, id: Option<&str>, expires_at: u64) -> Question {
+        self.question(Kind::Refresh, hook, self.data(id, Subject::Refresh { expires_at }).text())
     }
 
     /// A question about a message.

@@ -55,6 +55,7 @@ pub(crate) struct HookTable {
 #[serde(rename_all = "lowercase")]
 enum Asks {
     Connect,
+    Refresh,
 }
 
 #[derive(Debug, Default, Clone, Deserialize)]
@@ -161,8 +162,13 @@ impl HookTable {
                 insecure = true";
             wrong.add("url", why);
         }
-        let asks_connect = self.questions.contains(&Asks::Connect);
-        (wrong.0.len() == before).then_some(HookSpec { config, asks_connect, forward })
+        let [asks_connect, asks_refresh] =
+            [Asks::Connect, Asks::Refresh].map(|asks| self.questions.contains(&asks));
+        if asks_refresh && !asks_connect {
+            wrong.add("questions", "\"refresh\" is about answers to \"connect\": add that");
+        }
+        let spec = HookSpec { config, asks_connect, asks_refresh, forward };
+        (wrong.0.len() == before).then_some(spec)
     }
 
     fn check_name(&self, wrong: &mut Mistakes) {

@@ -402,6 +402,7 @@ mod tests {
             (format!("{connect}{connect}"), "\"app\" is used twice"),
             (hook("secret_env = \"NO_SUCH_VARIABLE\""), "NO_SUCH_VARIABLE is not set"),
             (hook("questions = [\"leave\"]"), "unknown variant `leave`"),
+            (hook("questions = [\"refresh\"]"), "\"refresh\" is about answers to \"connect\""),
             (hook("timeout = { total = \"40s\" }"), "less than decision_timeout (30s)"),
             (hook("timeout = { answer = \"9s\" }"), "total must not be less than answer"),
             (hook("load = { concurrency = 0 }"), "concurrency must be \"auto\", or 1 to 4096"),
@@ -437,7 +438,7 @@ mod tests {
         let text = config::text(Channels::Declared);
         let examples = text.lines().filter(|line| is_example(line)).count();
         assert_eq!(
-            examples, 15,
+            examples, 17,
             "api_token, static_files, history_save, longpoll, what a channel may have"
         );
         let all: Vec<_> = text

@@ -5,6 +5,7 @@ use simurgh_channel::{Assigns, ChannelId, Lifetime, Node};
 use simurgh_data::Key;
 
 use super::Channels;
+use crate::core::Core;
 use crate::deadlines::Expiry;
 use crate::registry::HOLDS;
 use crate::socket::{Phase, Socket};
@@ -54,6 +55,20 @@ impl<N: Node> Channels<N> {
         if !self.fanout.holds_back(key) {
             out.release(key);
         }
+    }
+}
+
+impl<N: Node> Core<N> {
+    /// Sets how long a socket stays open from now, and its application's value if there is one.
+    pub fn regrant(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        value: Option<Assigns>,
+        lifetime: Lifetime,
+    ) {
+        self.channels.application.drop_guarded(value.map(|value| assign(out, key, value)));
+        expire_in(out, &mut self.channels.expiry, key, Some(lifetime));
     }
 }
 
