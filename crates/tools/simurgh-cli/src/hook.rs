@@ -57,6 +57,7 @@ enum QuestionKind {
     Connect,
     Join,
     Message,
+    Refresh,
 }
 
 pub(crate) fn hook(flags: &Hook) -> ExitCode {
@@ -107,6 +108,7 @@ fn question(flags: &Try) -> Result<Question, String> {
         QuestionKind::Connect => Kind::Connect,
         QuestionKind::Join => Kind::Join,
         QuestionKind::Message => Kind::Message,
+        QuestionKind::Refresh => Kind::Refresh,
     };
     let more: Map<String, Value> = serde_json::from_str(&flags.data)
         .map_err(|error| format!("--data {:?} is not a JSON object: {error}", flags.data))?;

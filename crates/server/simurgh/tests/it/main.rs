@@ -38,6 +38,8 @@ mod observer_cluster;
 mod off_shard;
 #[cfg(feature = "token")]
 mod openapi;
+#[cfg(feature = "hooks")]
+mod openapi_webhooks;
 mod presence;
 mod pubsub;
 mod regressions;

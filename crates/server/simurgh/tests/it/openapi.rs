@@ -14,7 +14,7 @@ use crate::api_orders::{client, policy, silent};
 use crate::support::raw::{Answer, ask};
 use crate::support::{handled, start};
 
-struct Document(Value);
+pub(crate) struct Document(pub(crate) Value);
 
 /// One operation: its path, method and description.
 struct Operation<'d> {
@@ -24,7 +24,7 @@ struct Operation<'d> {
 }
 
 impl Document {
-    fn read() -> Self {
+    pub(crate) fn read() -> Self {
         Self(serde_norway::from_str(include_str!("../../../../../docs/openapi.yaml")).unwrap())
     }
 
@@ -36,7 +36,7 @@ impl Document {
         })
     }
 
-    fn resolve<'d>(&'d self, value: &'d Value) -> &'d Value {
+    pub(crate) fn resolve<'d>(&'d self, value: &'d Value) -> &'d Value {
         match value["$ref"].as_str() {
             Some(reference) => self.0.pointer(reference.trim_start_matches('#')).unwrap(),
             None => value,
@@ -44,7 +44,7 @@ impl Document {
     }
 
     /// What of a value does not have the form of a schema.
-    fn misfit(&self, schema: &Value, value: &Value, at: &str) -> Option<String> {
+    pub(crate) fn misfit(&self, schema: &Value, value: &Value, at: &str) -> Option<String> {
         let schema = self.resolve(schema);
         if let Some(kinds) = schema["oneOf"].as_array() {
             let fits = kinds.iter().filter(|kind| self.misfit(kind, value, at).is_none()).count();
