@@ -3,6 +3,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -10,6 +11,7 @@ import { after, before, test } from "node:test";
 
 import { WebSocket } from "ws";
 
+import { Application, refusal, startAsking } from "../support/application.mjs";
 import { counts, launchBrowser, newWindow, reads, WAIT } from "../support/browser.mjs";
 import { startServer, BIN_DIR, ROOT } from "../support/server.mjs";
 import { eventually, within } from "../support/wait.mjs";
@@ -351,4 +353,24 @@ test("a phone's width needs no sideways scrolling", async (t) => {
     await tab(page, name);
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), name);
   }
+});
+
+test("page of hooks shows their state and their questions by outcome", async (t) => {
+  const app = await Application.start(t);
+  app.answers.connect = ({ params }) => (params.refused ? [403, {}] : { user: "ann" });
+  const channel = '[[channel]]\ntopic = "rooms:*"\n';
+  const server = await startAsking(t, app, channel, { hook: 'questions = ["connect"]' });
+  const { page, seen } = await newWindow(t, browser, DESK);
+  const url = `${server.wsUrl}/socket/websocket?vsn=2.0.0`;
+  const socket = new WebSocket(url);
+  t.after(() => socket.terminate());
+  await once(socket, "open");
+  await refusal(server, {}, "&refused=1");
+  await page.goto(`${server.url}/observer/`);
+  await page.getByTestId("tab-hooks").click();
+  await reads(page.getByTestId("table-hooks").locator("tbody td").nth(1), /^closed$/);
+  const connect = page.getByTestId("table-questions").locator("tbody tr").first();
+  await reads(connect, /^appconnect110000/);
+  assert.equal(await page.getByTestId("tab-cluster").isVisible(), false);
+  assert.deepEqual(seen.complaints, []);
 });

@@ -134,9 +134,45 @@ pub struct Overview {
     pub shards: Vec<ShardRow>,
     /// Errors by kind; kinds without a case are included.
     pub errors: Vec<ErrorRow>,
+    /// The applications that decide, if there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<HookRow>,
     /// The seconds before, the oldest first; only on request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Point>,
+}
+
+/// An application that decides over HTTP.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HookRow {
+    pub name: String,
+    /// State of the breaker: `closed`, `open` or `half_open`.
+    pub breaker: String,
+    /// Questions that were sent, that wait, and how many may be in flight.
+    pub in_flight: u64,
+    pub waiting: u64,
+    pub limit: u64,
+    /// Questions that took the answer of an equal one in flight.
+    pub shared: u64,
+    /// Clock of the application less the server's.
+    pub clock_difference_s: i64,
+    pub questions: Vec<QuestionRow>,
+}
+
+/// Questions of one kind, since the start, by their outcome.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct QuestionRow {
+    pub question: String,
+    pub allowed: u64,
+    pub refused: u64,
+    pub failed: u64,
+    pub timeout: u64,
+    pub overloaded: u64,
+    pub open: u64,
+    pub stale: u64,
+    pub cache_hits: u64,
+    /// Mean time from sending to the answer.
+    pub mean_us: u64,
 }
 
 /// The sort key of topics, the greatest first.

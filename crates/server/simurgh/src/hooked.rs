@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use simurgh_shard::connection_id::ConnectionId;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::server::Server;
+use simurgh_shard::view::{HookRow, QuestionRow};
 use simurgh_socket::UserSocket;
 use simurgh_socket::hooks::{
     BUCKETS_US, BreakerState, Hook, HookFigures, HookSet, Kind, QuestionFigures, RegrantFn,
@@ -62,6 +63,37 @@ pub(crate) fn degraded(server: &Server) -> Vec<String> {
     let hooks = hooks(server).into_iter();
     let failing = hooks.filter(|hook| hook.state() != BreakerState::Closed);
     failing.map(|hook| hook.name().to_owned()).collect()
+}
+
+/// The figures of all hooks, for the observer.
+pub(crate) fn rows(server: &Server) -> Vec<HookRow> {
+    hooks(server).into_iter().map(|hook| row(hook.name(), &hook.figures())).collect()
+}
+
+fn row(name: &str, figures: &HookFigures) -> HookRow {
+    let questions = Kind::ALL.iter().zip(&figures.questions).map(|(kind, of)| QuestionRow {
+        question: kind.word().to_owned(),
+        allowed: of.allowed,
+        refused: of.refused,
+        failed: of.failed,
+        timeout: of.timeout,
+        overloaded: of.overloaded,
+        open: of.open,
+        stale: of.stale,
+        cache_hits: of.cache_hits,
+        mean_us: of.sum_us / of.buckets.iter().sum::<u64>().max(1),
+    });
+    let breaker = STATES.iter().find(|(state, _)| *state == figures.breaker);
+    HookRow {
+        name: name.to_owned(),
+        breaker: breaker.map_or("", |(_, word)| word).to_owned(),
+        in_flight: figures.in_flight as u64,
+        waiting: figures.waiting as u64,
+        limit: figures.limit as u64,
+        shared: figures.shared,
+        clock_difference_s: figures.clock_difference_s,
+        questions: questions.collect(),
+    }
 }
 
 /// The name of a hook, and its figures.

@@ -24,9 +24,10 @@ class Live {
   #build() {
     this.views = {
       overview: new Overview(), shards: new Shards(), topics: new Topics(this),
-      connections: new Connections(this), errors: new Errors(), cluster: new Cluster(),
+      connections: new Connections(this), errors: new Errors(), hooks: new Hooks(),
+      cluster: new Cluster(),
     };
-    const names = ["Overview", "Shards", "Topics", "Connections", "Errors", "Cluster"];
+    const names = ["Overview", "Shards", "Topics", "Connections", "Errors", "Hooks", "Cluster"];
     this.tabs = names.map((name) => el("a", {
       href: `#${name.toLowerCase()}`, dataset: { testid: `tab-${name.toLowerCase()}` },
     }, name));
@@ -77,8 +78,9 @@ class Live {
       location.host, `version ${overview.version}${commit}`,
       `up for ${Format.span(overview.uptime_s)}`, `${overview.shards.length} shards`,
     ].map((text) => el("span", {}, text)));
-    // Only a node of a cluster has others to show.
+    // Only a node of a cluster has others to show, and only some servers have hooks.
     this.tabs.at(-1).hidden = !overview.cluster;
+    this.tabs.at(-2).hidden = !overview.hooks;
     this.views[this.#view].update(this.state);
   }
 

@@ -220,6 +220,50 @@ class Shards {
   }
 }
 
+class Hooks {
+  constructor() {
+    const bad = (key) => (row) => row[key] > 0;
+    this.hooks = new SortTable("hooks", {
+      rowKey: (row) => row.name,
+      columns: [
+        { key: "name", label: "Hook", className: "name" },
+        { key: "breaker", label: "Breaker", hot: (row) => row.breaker !== "closed" },
+        { key: "in_flight", label: "In flight", kind: "count" },
+        { key: "limit", label: "At most", kind: "count" },
+        { key: "waiting", label: "Waiting", kind: "count" },
+        { key: "shared", label: "Shared answers", kind: "count" },
+        { key: "clock_difference_s", label: "Clock ahead, s" },
+      ],
+    });
+    this.questions = new SortTable("questions", {
+      rowKey: (row) => `${row.hook} ${row.question}`,
+      columns: [
+        { key: "hook", label: "Hook", className: "name" },
+        { key: "question", label: "Question" },
+        { key: "allowed", label: "Allowed", kind: "count" },
+        { key: "refused", label: "Refused", kind: "count" },
+        { key: "failed", label: "Failed", kind: "count", hot: bad("failed") },
+        { key: "timeout", label: "Timeout", kind: "count", hot: bad("timeout") },
+        { key: "overloaded", label: "Queue full", kind: "count", hot: bad("overloaded") },
+        { key: "open", label: "Not sent", kind: "count", hot: bad("open") },
+        { key: "stale", label: "Stale answer", kind: "count" },
+        { key: "cache_hits", label: "Cached answer", kind: "count" },
+        { key: "mean_us", label: "Mean time", kind: "us" },
+      ],
+    });
+    this.node = el("div", { className: "view" },
+      panel("Hooks", "applications that decide over HTTP", this.hooks.node),
+      panel("Questions", "since the start, named as in /metrics", this.questions.node));
+  }
+
+  update({ overview }) {
+    const hooks = overview.hooks ?? [];
+    this.hooks.set(hooks);
+    this.questions.set(hooks.flatMap(({ name, questions }) => (
+      questions.map((row) => ({ hook: name, ...row })))));
+  }
+}
+
 class Errors {
   constructor() {
     this.table = new SortTable("errors", {

@@ -135,6 +135,10 @@ fn take(observer: &Observer) -> Overview {
         now,
         shards,
         errors,
+        #[cfg(feature = "hooks")]
+        hooks: crate::hooked::rows(server),
+        #[cfg(not(feature = "hooks"))]
+        hooks: Vec::new(),
         history: Vec::new(),
     }
 }

@@ -12,6 +12,7 @@ use simurgh::{Endpoint, UserSocket};
 use tungstenite::client::IntoClientRequest;
 
 use crate::openapi::Document;
+use crate::support::raw::ask;
 use crate::support::{Client, WAIT_MAX, log, start, until};
 
 type Asked = Arc<Mutex<Vec<(String, Value)>>>;
@@ -97,6 +98,16 @@ fn questions_and_answers_are_as_documented() {
     binary.extend_from_slice(b"13rooms:7say\x01\x02");
     client.0.send(tungstenite::Message::binary(binary)).unwrap();
     until("all questions", || asked.lock().unwrap().len() >= 5);
+
+    until("the observer has them", || {
+        let overview = ask(server, "GET /observer/api/overview", "", "").json();
+        let hook = &overview["hooks"][0];
+        let of = |n: usize| &hook["questions"][n];
+        hook["name"] == "app"
+            && hook["breaker"] == "closed"
+            && (0..4).all(|n| of(n)["allowed"].as_u64() >= Some(1) && of(n)["mean_us"] != 0)
+            && [of(0), of(3)].map(|it| it["question"].clone()) == ["connect", "refresh"]
+    });
 
     let asked = asked.lock().unwrap().clone();
     for kind in ["connect", "join", "message", "refresh"] {
