@@ -1,7 +1,7 @@
 //! Operations from the bytes of a fuzzer.
 
 use crate::cli::run;
-use crate::world::{KINDS, Op, Plan, World};
+use crate::world::{KINDS, OF_ONE_NODE, Op, Plan, World};
 
 /// Bytes of one operation: its kind and its numbers.
 const OP_BYTES: usize = 6;
@@ -27,7 +27,7 @@ pub fn fuzz(data: &[u8]) {
 
 fn operation(bytes: &[u8; OP_BYTES]) -> Op {
     let [kind, a, b, c @ ..] = *bytes;
-    let kind = KINDS[usize::from(kind) % KINDS.len()].0;
+    let kind = KINDS[usize::from(kind) % OF_ONE_NODE].0;
     let c = u32::from_le_bytes([c[0], c[1], c[2], 0]);
     // Spread over all numbers, as a draw is: operations take them modulo what exists.
     Op { kind, a: u16::from(a), b: u16::from(b), c: c.wrapping_mul(0x0101_0101) }

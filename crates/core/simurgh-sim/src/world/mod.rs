@@ -73,7 +73,6 @@ use crate::wire::{
     Connection, Delivery, DeliveryKind, EVENTS, FIELD_BYTES_MAX, IDS, NONE, Read, Request,
     RequestKind, TOPIC_BYTES_MAX, Topics, letter,
 };
-pub(crate) use crate::world::app::KINDS;
 use crate::world::app::{AppPlan, Limits, Quota, lifetime};
 pub(crate) use crate::world::ledger::Ledger;
 use crate::world::ledger::sessions::{
@@ -81,8 +80,8 @@ use crate::world::ledger::sessions::{
 };
 use crate::world::ledger::{BroadcastInfo, Disconnect};
 use crate::world::node::{NodeFaults, RunningNode, SimNode};
-use crate::world::plan::{AlonePlan, Habits, HistoryPlan, MILLISECOND, SECOND, SWALLOWED};
-pub(crate) use crate::world::plan::{Op, Plan, World};
+use crate::world::plan::{Habits, HistoryPlan, MILLISECOND, SECOND, SWALLOWED};
+pub(crate) use crate::world::plan::{KINDS, OF_ONE_NODE, Op, Plan, World};
 pub(crate) use crate::world::simulation::{Shard, Simulation};
 use crate::world::thread::{ClusterThread, Command, Mailbox};
 use crate::world::view::{Resume, TopicView};

@@ -37,8 +37,6 @@ pub(crate) struct Plan {
     pub(crate) quantum_ns: u64,
     pub(crate) fault: Option<(Fault, u32)>,
     pub(crate) history: Option<HistoryPlan>,
-    /// One node without an engine, which stores the histories itself.
-    pub(crate) alone: Option<AlonePlan>,
     pub(crate) app: AppPlan,
     /// How often cores get an input, at most.
     pub(crate) steps: usize,
@@ -94,7 +92,7 @@ impl Plan {
             seed,
             jump_ns: 5_000,
             window: 1 << 20,
-            weights: WEIGHTS.iter().chain(of_faults).copied().collect(),
+            weights: weights(2).chain(of_faults.copied()).collect(),
             clients: rng.usize(2..=4 + 2 * count),
             topics: Topics::named(names(topics, rng.u8(..) < 80)),
             has_broker: true,
@@ -112,7 +110,6 @@ impl Plan {
             nodes,
             fault: None,
             history: None,
-            alone: None,
             steps: usize::MAX,
         }
     }
@@ -120,7 +117,8 @@ impl Plan {
     fn with_history(seed: u64) -> Self {
         let mut plan = Self::of_several(seed);
         // Clocks step within a stage's margin, so that ages are those of the engine.
-        let has_faults = plan.weights.len() > WEIGHTS.len() || plan.network.loss_per_million > 0;
+        let has_faults =
+            plan.weights.len() > weights(2).count() || plan.network.loss_per_million > 0;
         let history = HistoryPlan::of(seed, &mut plan.network, has_faults);
         plan.weights.extend(KEEPS);
         plan.weights.extend(PURGES.iter().filter(|_| history.purges));
@@ -133,6 +131,77 @@ impl Plan {
             plan.linger_ns = 5 * SECOND;
         }
         plan
+    }
+
+    /// The plan of one node without an engine.
+    fn alone(seed: u64) -> Self {
+        let mut plan = Self::of_several(seed);
+        let mut rng = Rng::with_seed(seed ^ 0x4b_45_50_54);
+        plan.nodes = vec![rng.usize(1..=4)];
+        plan.clients = rng.usize(1..=6);
+        plan.app = AppPlan::plain(&mut rng, true, 3_000);
+        plan.app.is_present = false;
+        (plan.network, plan.has_broker) = (Default::default(), false);
+        let rule = HistoryRule {
+            count: [2, 5, 30, 1000][rng.usize(..4)],
+            bytes: [1_000, 5_000, 1 << 20][rng.usize(..3)],
+            age: [Duration::from_secs(2), Duration::from_secs(300)][rng.usize(..2)],
+            only_own: rng.u8(..) < 60,
+            ..HistoryRule::default()
+        };
+        let (has_id, purges) = ([0, 128, 255][rng.usize(..3)], rng.u8(..) < 40);
+        plan.draw_alone_config(&mut rng);
+        let (leaves, restarts) = (rng.bool(), rng.u8(..) < 64);
+        let is_on = |(kind, _): &(Kind, u32)| match kind {
+            Kind::Leave => leaves,
+            Kind::Purge => purges,
+            Kind::Restart => restarts,
+            _ => true,
+        };
+        plan.weights = weights(1).filter(is_on).collect();
+        plan.app.limits = plan.app.limits.filter(|_| rng.u8(..) < 80);
+        plan.history = Some(HistoryPlan {
+            rule,
+            opts_in: 200,
+            has_id,
+            purges,
+            intercepts: [0, 0, 90][rng.usize(..3)],
+            waits_long: rng.u8(..) < 60,
+            says_seen: rng.bool(),
+            says_bad: rng.u8(..) < 64,
+            forges: rng.bool(),
+            ..HistoryPlan::default()
+        });
+        plan
+    }
+
+    fn draw_alone_config(&mut self, rng: &mut Rng) {
+        // Broadcasts that wait for longer than these are unconfirmed.
+        let Config { handshake_timeout, close_timeout, .. } = Config::default();
+        (self.config.handshake_timeout, self.config.close_timeout) =
+            (handshake_timeout, close_timeout);
+        let limits = &mut self.config.history;
+        *limits = HistoryConfig {
+            bytes_max: if rng.u8(..) < 60 { 3_000 } else { 256 << 20 },
+            replay_count: if rng.u8(..) < 60 { 4 } else { 1000 },
+            replay_bytes: if rng.u8(..) < 60 { 900 } else { 1 << 20 },
+            ..HistoryConfig::default()
+        };
+        if rng.u8(..) < 100 {
+            let bytes = if rng.bool() { 300 } else { 64 << 10 };
+            limits.portion = ReplayLimits { count: rng.usize(1..=4), bytes };
+        }
+        let quota = Quota {
+            count: rng.u64(1..=9),
+            period_ms: [70, 1_000, 11_000][rng.usize(..3)],
+            burst: rng.u64(1..=9),
+            policy: app::policy(rng),
+        };
+        let channel = [None, Some(quota), None, None];
+        self.app.limits = Some(Limits { channel, ..Limits::default() });
+        self.config.mailbox_bytes_max = if rng.u8(..) < 40 { 8_000 } else { 16 << 20 };
+        self.window = [1 << 20, 4_000, 300][rng.usize(..3)];
+        self.jump_ns = [50, 5_000, 300_000][rng.usize(..3)];
     }
 
     /// The Unix time of a node's clock when the simulation's shows 0.
@@ -190,6 +259,11 @@ impl Plan {
         (0..count).map(draw).collect()
     }
 
+    /// One node without an engine, which stores the histories itself.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.is_one_node() && self.history.is_some()
+    }
+
     pub(crate) fn is_one_node(&self) -> bool {
         !self.has_broker
     }
@@ -209,12 +283,12 @@ impl Plan {
         let Some(history) = &self.history else { return Habits::default() };
         let opts_in = rng.u8(..) < history.opts_in;
         let has_id = opts_in && rng.u8(..) < history.has_id;
-        let intercepts = self.alone.as_ref().is_some_and(|it| rng.u8(..) < it.intercepts);
+        let intercepts = self.is_alone() && rng.u8(..) < history.intercepts;
         Habits { opts_in, has_id, intercepts }
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct HistoryPlan {
     pub(crate) rule: HistoryRule,
     /// How many of 256 clients opt in, and how many of those have an id.
@@ -226,6 +300,17 @@ pub(crate) struct HistoryPlan {
     pub(crate) is_whole: bool,
     pub(crate) has_leaders: bool,
     pub(crate) purges: bool,
+    // Of one node without an engine, which stores the histories itself.
+    /// How many of 256 clients have channels that intercept.
+    pub(crate) intercepts: u8,
+    /// Some waits are longer than a channel waits until its broadcasts are stored.
+    pub(crate) waits_long: bool,
+    /// Clients name messages that arrived after they had left.
+    pub(crate) says_seen: bool,
+    /// Clients send resumes that cannot be read.
+    pub(crate) says_bad: bool,
+    /// Clients send a wrong key, or none.
+    pub(crate) forges: bool,
 }
 
 impl HistoryPlan {
@@ -261,6 +346,7 @@ impl HistoryPlan {
             is_whole: keeps_all && !has_faults && !purges,
             has_leaders: has_faults && rng.u8(..) < 90,
             purges,
+            ..Self::default()
         }
     }
 }
@@ -382,24 +468,51 @@ pub(crate) enum Kind {
     Burst,
 }
 
-const WEIGHTS: [(Kind, u32); 16] = [
-    (Kind::Connect, 60),
-    (Kind::Join, 110),
-    (Kind::Push, 160),
-    (Kind::Leave, 20),
-    (Kind::Vanish, 7),
-    (Kind::Read, 40),
-    (Kind::Mail, 60),
-    (Kind::Turn, 40),
-    (Kind::Thread, 60),
-    (Kind::Publish, 30),
-    (Kind::Speak, 10),
-    (Kind::Listen, 8),
-    (Kind::Disconnect, 2),
-    (Kind::Wait, 120),
-    (Kind::Long, 16),
-    (Kind::Rest, 2),
+/// The kinds of operations with their weights: on one node, on one node with histories, and on
+/// several.
+pub(crate) const KINDS: [(Kind, [u32; 3]); 33] = [
+    (Kind::Connect, [24, 40, 60]),
+    (Kind::Join, [50, 70, 110]),
+    (Kind::Read, [200, 200, 40]),
+    (Kind::Turn, [80, 120, 40]),
+    (Kind::Mail, [90, 200, 60]),
+    (Kind::Push, [140, 120, 160]),
+    (Kind::Leave, [16, 20, 20]),
+    (Kind::Heartbeat, [6, 0, 0]),
+    (Kind::Odd, [20, 0, 0]),
+    (Kind::Take, [120, 120, 0]),
+    (Kind::Vanish, [3, 12, 7]),
+    (Kind::Close, [2, 0, 0]),
+    (Kind::HalfClose, [2, 0, 0]),
+    (Kind::Decide, [40, 40, 0]),
+    (Kind::Publish, [20, 30, 30]),
+    (Kind::Handle, [30, 0, 0]),
+    (Kind::Disconnect, [1, 0, 2]),
+    (Kind::Wait, [30, 20, 120]),
+    (Kind::Fail, [1, 0, 0]),
+    (Kind::Kick, [2, 0, 0]),
+    (Kind::Reading, [40, 0, 0]),
+    (Kind::Restart, [20, 4, 0]),
+    (Kind::Proceed, [40, 0, 0]),
+    (Kind::Finish, [5, 0, 0]),
+    (Kind::Speak, [12, 15, 10]),
+    (Kind::Listen, [7, 0, 8]),
+    (Kind::Who, [10, 0, 0]),
+    (Kind::Burst, [20, 0, 0]),
+    (Kind::Drain, [0, 0, 0]),
+    (Kind::Rest, [0, 3, 2]),
+    (Kind::Purge, [0, 4, 0]),
+    (Kind::Thread, [0, 0, 60]),
+    (Kind::Long, [0, 0, 16]),
 ];
+/// The first of them occur on one node, whose seeds change some weights.
+pub(crate) const OF_ONE_NODE: usize = 30;
+
+/// The kinds that occur in one of the columns.
+fn weights(column: usize) -> impl Iterator<Item = (Kind, u32)> {
+    let all = KINDS.into_iter().map(move |(kind, weights)| (kind, weights[column]));
+    all.filter(|(_, weight)| *weight > 0)
+}
 
 /// Kinds of faults: a seed has each with its end, or not at all.
 const FAULTS: [&[(Kind, u32)]; 8] = [
@@ -419,114 +532,3 @@ const LEADERS: [(Kind, u32); 2] = [(Kind::LoseLeader, 5), (Kind::ElectLeader, 12
 
 /// Of this many intercepted broadcasts one is swallowed.
 pub(crate) const SWALLOWED: u32 = 3;
-
-#[derive(Clone, Debug)]
-pub(crate) struct AlonePlan {
-    /// How many of 256 clients have channels that intercept.
-    pub(crate) intercepts: u8,
-    /// Some waits are longer than a channel waits until its broadcasts are stored.
-    pub(crate) waits_long: bool,
-    /// Clients name messages that arrived after they had left.
-    pub(crate) says_seen: bool,
-    /// Clients send resumes that cannot be read.
-    pub(crate) says_bad: bool,
-    /// Clients send a wrong key, or none.
-    pub(crate) forges: bool,
-}
-
-const ALONE_WEIGHTS: [(Kind, u32); 16] = [
-    (Kind::Connect, 40),
-    (Kind::Join, 70),
-    (Kind::Push, 120),
-    (Kind::Leave, 20),
-    (Kind::Read, 200),
-    (Kind::Take, 120),
-    (Kind::Mail, 200),
-    (Kind::Turn, 120),
-    (Kind::Decide, 40),
-    (Kind::Vanish, 12),
-    (Kind::Publish, 30),
-    (Kind::Speak, 15),
-    (Kind::Purge, 4),
-    (Kind::Wait, 20),
-    (Kind::Rest, 3),
-    (Kind::Restart, 4),
-];
-
-impl Plan {
-    /// The plan of one node without an engine.
-    pub(super) fn alone(seed: u64) -> Self {
-        let mut plan = Self::of_several(seed);
-        let mut rng = Rng::with_seed(seed ^ 0x4b_45_50_54);
-        plan.nodes = vec![rng.usize(1..=4)];
-        plan.clients = rng.usize(1..=6);
-        plan.app = AppPlan::plain(&mut rng, true, 3_000);
-        plan.app.is_present = false;
-        (plan.network, plan.has_broker) = (Default::default(), false);
-        let rule = HistoryRule {
-            count: [2, 5, 30, 1000][rng.usize(..4)],
-            bytes: [1_000, 5_000, 1 << 20][rng.usize(..3)],
-            age: [Duration::from_secs(2), Duration::from_secs(300)][rng.usize(..2)],
-            only_own: rng.u8(..) < 60,
-            ..HistoryRule::default()
-        };
-        plan.history = Some(HistoryPlan {
-            rule,
-            opts_in: 200,
-            has_id: [0, 128, 255][rng.usize(..3)],
-            is_local_when_away: false,
-            is_whole: false,
-            has_leaders: false,
-            purges: rng.u8(..) < 40,
-        });
-        let alone = AlonePlan::of(&mut plan, &mut rng);
-        plan.alone = Some(alone);
-        plan
-    }
-}
-
-impl AlonePlan {
-    fn of(plan: &mut Plan, rng: &mut Rng) -> Self {
-        // Broadcasts that wait for longer than these are unconfirmed.
-        let Config { handshake_timeout, close_timeout, .. } = Config::default();
-        plan.config = Config { handshake_timeout, close_timeout, ..plan.config.clone() };
-        let limits = &mut plan.config.history;
-        *limits = HistoryConfig {
-            bytes_max: if rng.u8(..) < 60 { 3_000 } else { 256 << 20 },
-            replay_count: if rng.u8(..) < 60 { 4 } else { 1000 },
-            replay_bytes: if rng.u8(..) < 60 { 900 } else { 1 << 20 },
-            ..HistoryConfig::default()
-        };
-        if rng.u8(..) < 100 {
-            let bytes = if rng.bool() { 300 } else { 64 << 10 };
-            limits.portion = ReplayLimits { count: rng.usize(1..=4), bytes };
-        }
-        let quota = Quota {
-            count: rng.u64(1..=9),
-            period_ms: [70, 1_000, 11_000][rng.usize(..3)],
-            burst: rng.u64(1..=9),
-            policy: app::policy(rng),
-        };
-        plan.config.mailbox_bytes_max = if rng.u8(..) < 40 { 8_000 } else { 16 << 20 };
-        plan.window = [1 << 20, 4_000, 300][rng.usize(..3)];
-        plan.jump_ns = [50, 5_000, 300_000][rng.usize(..3)];
-        let (leaves, restarts) = (rng.bool(), rng.u8(..) < 64);
-        let purges = plan.history.as_ref().is_some_and(|it| it.purges);
-        let is_on = |(kind, _): &(Kind, u32)| match kind {
-            Kind::Leave => leaves,
-            Kind::Purge => purges,
-            Kind::Restart => restarts,
-            _ => true,
-        };
-        plan.weights = ALONE_WEIGHTS.into_iter().filter(is_on).collect();
-        let limits = Limits { channel: [None, Some(quota), None, None], ..Limits::default() };
-        plan.app.limits = Some(limits).filter(|_| rng.u8(..) < 80);
-        Self {
-            intercepts: [0, 0, 90][rng.usize(..3)],
-            waits_long: rng.u8(..) < 60,
-            says_seen: rng.bool(),
-            says_bad: rng.u8(..) < 64,
-            forges: rng.bool(),
-        }
-    }
-}

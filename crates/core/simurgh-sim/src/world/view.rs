@@ -68,14 +68,14 @@ impl TopicView {
     /// It joins. Returns the member of its join's payload with which it resumes.
     pub(crate) fn resume_member(&mut self, ledger: &Ledger, is_v1: bool, c: u32) -> String {
         (self.is_resumed, self.has_joined, self.is_v1) = (false, true, is_v1);
-        (self.is_alone, self.is_joined) = (ledger.plan.alone.is_some(), false);
+        (self.is_alone, self.is_joined) = (ledger.plan.is_alone(), false);
         self.head = ledger.head(self.topic);
         if !self.habits.opts_in {
             return String::new();
         }
         let id = format!(r#""id":"client-{:04}","#, self.client);
         let id = if self.habits.has_id { &*id } else { "" };
-        let Some(plan) = &ledger.plan.alone else {
+        let Some(plan) = ledger.plan.history.as_ref().filter(|_| self.is_alone) else {
             self.resume = self.at.map_or(Resume::Null, Resume::Honest);
             return self.resume.member(id, "", c);
         };
@@ -522,7 +522,7 @@ pub(crate) enum Proof {
 
 impl Resume {
     /// Draws the resume of a client that has received messages up to this position.
-    pub(crate) fn draw(plan: &AlonePlan, heard: Option<Position>, c: u32) -> Self {
+    pub(crate) fn draw(plan: &HistoryPlan, heard: Option<Position>, c: u32) -> Self {
         match (heard, c >> 8 & 31) {
             (_, 0) => Self::Null,
             (_, 1) => Self::Odd,

@@ -10,7 +10,7 @@ use super::*;
 pub(crate) use crate::world::app::actor::{Actor, Ready, join, prepare};
 use crate::world::app::effects::Draw;
 pub(crate) use crate::world::app::effects::{new_assigned, speech};
-use crate::world::plan::Kind;
+use crate::world::plan::{Kind, OF_ONE_NODE};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Habit {
@@ -64,39 +64,6 @@ const REACHING: Range<usize> = 10..15;
 const PRESENT: Range<usize> = 15..19;
 const EXPIRING: Range<usize> = 19..20;
 
-/// The kinds of operations, with their weights.
-pub(crate) const KINDS: [(Kind, u32); 30] = [
-    (Kind::Connect, 24),
-    (Kind::Join, 50),
-    (Kind::Read, 200),
-    (Kind::Turn, 80),
-    (Kind::Mail, 90),
-    (Kind::Push, 140),
-    (Kind::Leave, 16),
-    (Kind::Heartbeat, 6),
-    (Kind::Odd, 20),
-    (Kind::Take, 120),
-    (Kind::Vanish, 3),
-    (Kind::Close, 2),
-    (Kind::HalfClose, 2),
-    (Kind::Decide, 40),
-    (Kind::Publish, 20),
-    (Kind::Handle, 30),
-    (Kind::Disconnect, 1),
-    (Kind::Wait, 30),
-    (Kind::Fail, 1),
-    (Kind::Kick, 2),
-    (Kind::Reading, 40),
-    (Kind::Restart, 20),
-    (Kind::Proceed, 40),
-    (Kind::Finish, 5),
-    (Kind::Speak, 12),
-    (Kind::Listen, 7),
-    (Kind::Who, 10),
-    (Kind::Burst, 20),
-    (Kind::Drain, 0),
-    (Kind::Rest, 0),
-];
 /// Without the first operations nothing happens at all.
 const NEEDED: usize = 5;
 
@@ -160,7 +127,7 @@ impl Plan {
             (false, true) => rng.usize(20..90),
             (false, false) => rng.usize(1..=7),
         };
-        let mut factors = KINDS.map(|_| swarm(&mut rng));
+        let mut factors = [(); OF_ONE_NODE].map(|()| swarm(&mut rng));
         let mut app = AppPlan::of(&mut plan, &mut rng, is_large || is_crowded);
         if is_crowded {
             app.permits = Some(1);
@@ -176,7 +143,7 @@ impl Plan {
     /// Plans that are each simpler in one way.
     pub(crate) fn simpler(&self) -> Vec<Self> {
         let text = format!("{self:?}");
-        let is_single = !self.has_broker && self.alone.is_none();
+        let is_single = self.is_one_node() && self.history.is_none();
         let changed = CHANGES.iter().filter(|_| is_single).map(|change| {
             let mut plan = self.clone();
             change(&mut plan.app, &mut plan.nodes[0], &mut plan.clients);
@@ -311,7 +278,7 @@ impl AppPlan {
     }
 
     /// The weights of the kinds of operations, with the factors that a seed has drawn.
-    fn weights(&self, factors: [u32; KINDS.len()]) -> Vec<(Kind, u32)> {
+    fn weights(&self, factors: [u32; OF_ONE_NODE]) -> Vec<(Kind, u32)> {
         let weigh = |at: usize, factor: u32| match KINDS[at].0 {
             _ if at < NEEDED => factor.max(4),
             Kind::Restart if self.restarts => 16,
@@ -323,7 +290,8 @@ impl AppPlan {
             _ => factor,
         };
         let all = KINDS.iter().zip(factors).enumerate();
-        let all = all.map(|(at, ((kind, weight), factor))| (*kind, weight * weigh(at, factor)));
+        let all =
+            all.map(|(at, ((kind, weights), factor))| (*kind, weights[0] * weigh(at, factor)));
         let sum: u32 = all.clone().map(|(_, weight)| weight).sum();
         // Rare operations, independent of the others' weights: how many in 40,000.
         let drains = if self.restarts { 80 } else { 8 };

@@ -51,9 +51,9 @@ impl Simulation {
         if plan.is_one_node() {
             simulation.clock_ns = SECOND;
         }
-        match plan.alone {
-            Some(_) => simulation.listen_everywhere(),
-            None => simulation.read_log(),
+        match plan.is_alone() {
+            true => simulation.listen_everywhere(),
+            false => simulation.read_log(),
         }
         simulation
     }
@@ -92,7 +92,7 @@ impl Simulation {
             Kind::Wait => self.wait(c),
             Kind::Long => self.pass(u64::from(c % 12_000) * MILLISECOND),
             Kind::Drain if self.shared.plan.is_one_node() => self.drain_shards(a, c),
-            Kind::Restart if self.shared.plan.alone.is_some() => {
+            Kind::Restart if self.shared.plan.is_alone() => {
                 self.restart_with_histories(c & 7 == 0);
             }
             Kind::Restart => self.restart_ended(c),
@@ -112,7 +112,7 @@ impl Simulation {
     fn wait(&mut self, c: u32) {
         let plan = &self.shared.plan;
         let size = u64::from(c >> 8);
-        let ns = match &plan.alone {
+        let ns = match &plan.history {
             _ if plan.has_broker => return self.pass(u64::from(c % 300) * MILLISECOND),
             Some(alone) => {
                 let is_long = alone.waits_long && c >> 24 & 3 == 0;
@@ -149,7 +149,7 @@ impl Simulation {
         let has_more = self.finish_turn(slot, shard);
         self.shared.ledger().counts.count("slices cut", u64::from(has_more));
         let stops = self.shard(slot, shard).is_some_and(|it| it.net.stops && !it.has_ended);
-        let ends = stops && !self.is_frozen(slot) && self.shared.plan.alone.is_none();
+        let ends = stops && !self.is_frozen(slot) && !self.shared.plan.is_alone();
         if ends {
             self.end_shard(slot, shard);
         }

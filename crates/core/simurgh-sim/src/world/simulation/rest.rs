@@ -184,7 +184,7 @@ impl Simulation {
             self.rest();
         }
         let plan = Arc::clone(&self.shared.plan);
-        if plan.is_one_node() && plan.alone.is_none() && plan.seed.is_multiple_of(4) {
+        if plan.is_one_node() && !plan.is_alone() && plan.seed.is_multiple_of(4) {
             self.fall_silent();
         }
         (0..self.clients.len()).for_each(|client| self.vanish(client));
@@ -281,7 +281,7 @@ impl RunningNode {
                 server.net.frames.get().unsigned_abs(),
             ];
             // The listeners that tell the order of histories stay.
-            if plan.alone.is_none() {
+            if !plan.is_alone() {
                 left.extend([it.subscriptions.value(), it.topics.value()]);
                 left.push(presences.answers as u64 * u64::from(is_whole));
             }
@@ -305,7 +305,7 @@ impl Simulation {
         self.shared.ledger().counts.count("rests", 1);
         let shards = self.shared.plan.nodes[0];
         // Frames of replays are kept for a while.
-        let is_alone = self.shared.plan.alone.is_some();
+        let is_alone = self.shared.plan.is_alone();
         let (least, pause_ns) = if is_alone { (20, 50_000_000) } else { (0, 5_000_000) };
         for round in 0..ROUNDS_MAX {
             let mut is_busy = false;

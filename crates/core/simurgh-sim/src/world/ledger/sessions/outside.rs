@@ -54,7 +54,7 @@ impl ListenerGuard {
         if let Some(at) = at {
             let topic = usize::from(ledger.sessions.listeners[self.number as usize].topic);
             let entry = ledger.log.at(at, topic);
-            if entry.is_none_or(|entry| entry.id != id) && ledger.plan.alone.is_none() {
+            if entry.is_none_or(|entry| entry.id != id) && !ledger.plan.is_alone() {
                 let text = format!("a listener hears #{id} at {at}, where {entry:?} is");
                 ledger.fail("listener", text);
             }
