@@ -85,7 +85,7 @@ impl Actor {
         let (outcome, end) = self.outcome(&mut draw, ctx, call, answer);
         draw.end(call, end);
         drop(ledger);
-        if end == CallEnd::Panic {
+        if end.reason == Some(Reason::Crashed) {
             give_up();
         }
         outcome
@@ -101,37 +101,34 @@ impl Actor {
     ) -> (Outcome, CallEnd) {
         let plan = &self.shared.plan.app;
         if is(&mut draw.rng, plan.panics) {
-            return (Outcome::NoReply, CallEnd::Panic);
+            let reason = Some(Reason::Crashed);
+            return (Outcome::NoReply, CallEnd { reason, reply: None });
         }
         let is_stop = is(&mut draw.rng, plan.stops);
-        let how =
-            [Stop::Normal, Stop::Shutdown, Stop::Abnormal, Stop::Expired][draw.rng.usize(..4)];
+        let all = [Stop::Normal, Stop::Shutdown, Stop::Abnormal, Stop::Expired];
+        let how = all[draw.rng.usize(..4)];
         if matches!(call, Call::AfterJoin | Call::Terminate(_)) {
-            return (Outcome::NoReply, CallEnd::Nothing);
+            return (Outcome::NoReply, CallEnd::default());
         }
+        let reason = is_stop.then_some(Reason::Stopped(how));
         let is_reply = matches!(call, Call::HandleIn(_)) && draw.rng.u8(..) < 150;
         if is_reply
             && draw.rng.u8(..) < 30
             && let Some(to) = ctx.reply_ref()
         {
             draw.answer_later(ctx, to);
-            return (Outcome::NoReply, CallEnd::Nothing);
+            return (Outcome::NoReply, CallEnd::default());
         }
         if !is_reply {
-            return match is_stop {
-                true => (Outcome::Stop(how), CallEnd::Stop(how)),
-                false => (Outcome::NoReply, CallEnd::Nothing),
-            };
+            let outcome = if is_stop { Outcome::Stop(how) } else { Outcome::NoReply };
+            return (outcome, CallEnd { reason, reply: None });
         }
         let (id, payload) = answer.unwrap_or_else(|| draw.payload(draw.plain()));
         draw.follows(id);
         let word = ["ok", "error", "weird"][draw.rng.usize(..3)];
-        let letter = word.as_bytes().first().copied().unwrap_or_default();
+        let end = CallEnd { reply: Some((letter(word), id)), reason };
         let reply = Reply::new(word, payload);
-        match is_stop {
-            true => (Outcome::ReplyAndStop(reply, how), CallEnd::ReplyAndStop(letter, id, how)),
-            false => (Outcome::Reply(reply), CallEnd::Reply(letter, id)),
-        }
+        (if is_stop { Outcome::ReplyAndStop(reply, how) } else { Outcome::Reply(reply) }, end)
     }
 
     /// Lets its client's messages be read again, if it holds its socket.
@@ -142,7 +139,7 @@ impl Actor {
         let rng = Rng::with_seed(mixed(self.word, word));
         let mut draw = Draw::begin(&shared, &mut ledger, ctx, (self.chan, call), rng);
         draw.proceed(ctx);
-        draw.end(call, CallEnd::Nothing);
+        draw.end(call, CallEnd::default());
         Outcome::NoReply
     }
 }
@@ -204,15 +201,10 @@ impl ShardChannel for Actor {
     }
 
     fn hibernate(&mut self) {
-        let mut ledger = self.shared.ledger();
-        ledger.begin(self.chan, Call::Hibernate);
+        self.shared.ledger().begin(self.chan, Call::Hibernate);
         let mut rng = Rng::with_seed(mixed(self.word, 3));
-        let is_panic = is(&mut rng, self.shared.plan.app.panics);
-        if is_panic {
-            ledger.must_end(self.chan, Reason::Crashed, false);
-        }
-        drop(ledger);
-        if is_panic {
+        if is(&mut rng, self.shared.plan.app.panics) {
+            self.shared.ledger().must_end(self.chan, Reason::Crashed, false);
             give_up();
         }
     }

@@ -58,12 +58,11 @@ impl<'a> Draw<'a> {
     pub(super) fn join(
         shared: &'a Arc<Shared>,
         ledger: &'a mut Ledger,
-        joining: Joining,
+        Joining { conn, topic, .. }: Joining,
         rng: Rng,
     ) -> Self {
-        let Joining { conn, topic, .. } = joining;
-        let (depth, chan, msg_ref, place, acts) = (0, NONE, 0, 0, Vec::new());
-        let call = Call::Join;
+        let (depth, call, chan, msg_ref, place) = (0, Call::Join, NONE, 0, 0);
+        let acts = Vec::new();
         Self { shared, ledger, rng, depth, call, chan, conn, topic, acts, msg_ref, place }
     }
 
@@ -228,11 +227,8 @@ impl<'a> Draw<'a> {
     }
 
     pub(super) fn answer_later(&mut self, ctx: &ShardContext<'_>, to: ReplyRef) {
-        let msg_ref = self.msg_ref;
-        if let Some(chan) = self.ledger.sessions.chans.get_mut(self.chan as usize) {
-            chan.refs.push((to, msg_ref));
-            self.keep(ctx);
-        }
+        self.ledger.sessions.chans[self.chan as usize].refs.push((to, self.msg_ref));
+        self.keep(ctx);
     }
 
     fn link(&mut self, ctx: &mut ShardContext<'_>) {
@@ -253,15 +249,13 @@ impl<'a> Draw<'a> {
             return;
         }
         let event = EVENTS[self.rng.usize(..EVENTS.len())];
-        let topic = if how == Habit::BroadcastTo { other } else { self.topic };
+        let topic = usize::from(if how == Habit::BroadcastTo { other } else { self.topic });
         let except = match how {
             Habit::BroadcastFrom if self.chan == NONE => JOINER,
             Habit::BroadcastFrom => self.chan,
             _ => NONE,
         };
-        let topic = usize::from(topic);
-        let depth = self.depth + 1;
-        let chan = self.chan;
+        let (chan, depth) = (self.chan, self.depth + 1);
         let made = BroadcastInfo { topic, event, except, chan, depth, ..self.plain() };
         let (id, payload) = self.payload(made);
         match how {
@@ -312,7 +306,7 @@ impl<'a> Draw<'a> {
 
     fn present(&mut self, ctx: &mut ShardContext<'_>, habit: Habit) {
         let (place, word) = (self.rng.u8(..KEYS.len() as u8), self.rng.u32(..));
-        let key = KEYS.get(usize::from(place)).copied().unwrap_or_default();
+        let key = KEYS[usize::from(place)];
         // Its events may call this again, without end.
         if self.depth >= DEPTH_MAX || self.chan == NONE || !self.may_be_present() {
             return;

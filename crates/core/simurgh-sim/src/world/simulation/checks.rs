@@ -10,7 +10,7 @@ const RELEASED_MAX: usize = 16;
 
 impl Simulation {
     pub(crate) fn check_step(&mut self, slot: usize, shard: usize, input: Input) {
-        let shared = std::sync::Arc::clone(&self.shared);
+        let shared = Arc::clone(&self.shared);
         let Some(running) = self.nodes[slot].as_mut() else { return };
         let Some(server) = running.shards.get_mut(shard) else { return };
         let number = running.node.first + shard;
@@ -18,13 +18,9 @@ impl Simulation {
         ledger.running = None;
         let tick = server.net.now.tick;
         if input == Input::Tick && !ledger.sessions.waiting.is_empty() {
-            let clients = self.clients.iter().flatten();
-            let keys = clients.filter(|it| (it.slot, it.shard) == (slot, shard));
-            let keys: Vec<(u32, Key)> = keys.map(|it| (it.number, it.key)).collect();
             let net = &server.net;
             ledger.check_waiting(|conn| {
-                let key = keys.iter().find(|(number, _)| *number == conn)?.1;
-                let phase = net.peer(key)?.socket.phase();
+                let phase = net.peers().find(|peer| peer.conn == conn)?.socket.phase();
                 let is_closed = matches!(phase, Phase::Closing | Phase::Ending);
                 Some((phase == Phase::Waiting, is_closed))
             });
@@ -47,10 +43,8 @@ impl Simulation {
         });
         let publisher = ledger.end_step(number);
         ledger.check_counters(number, &server.metrics);
-        let (seats, open) = (
-            running.node.seats.load(std::sync::atomic::Ordering::Relaxed),
-            ledger.sessions.open_sockets(number),
-        );
+        let (seats, open) =
+            (running.node.seats.load(Relaxed), ledger.sessions.open_sockets(number));
         if seats != open as i64 {
             ledger.fail("seats", format!("{seats} seats are taken, {open} sockets open"));
         }
@@ -140,7 +134,7 @@ fn is_uncharged(mail: &Mail) -> bool {
 /// Every permit is free, in transit, or with a shard that has something to fan out.
 fn wrong_permits(node: &SimNode, shards: &[Shard]) -> Wrong {
     let (left, all) = node.permits().left().zip(node.permits_all)?;
-    let posted = node.permits_posted.load(std::sync::atomic::Ordering::Relaxed);
+    let posted = node.permits_posted.load(Relaxed);
     let is_busy = |it: &&Shard| !it.has_ended && it.metrics.fanout_topics.value() > 0;
     let busy = shards.iter().filter(is_busy).count();
     let is_right = (left + posted..=left + posted + busy).contains(&all);
@@ -161,9 +155,8 @@ impl Shard {
             let (conn, queued) = (peer.conn, peer.queue.len());
             let waits = peer.socket.phase() == Phase::Waiting;
             if waits != ledger.sessions.waits(conn) && !node.has_history() {
-                let text =
-                    format!("socket {conn} waits: {waits}, {:?}", ledger.sessions.conn(conn));
-                return Some(("held", text));
+                let it = ledger.sessions.conn(conn);
+                return Some(("held", format!("socket {conn} waits: {waits}, {it:?}")));
             }
             if peer.is_held != (waits || self.core.is_held_back(peer.key)) {
                 return Some(("bounds", format!("socket {conn} is held: {}", peer.is_held)));
@@ -177,14 +170,11 @@ impl Shard {
 
     /// A closing socket is read, so that the answer to its close arrives.
     fn wrong_closing(&self) -> Wrong {
-        let is_deaf = |key: &&Key| {
-            self.net.peer(**key).is_some_and(|peer| {
-                peer.socket.phase() == Phase::Closing
-                    && peer.socket.transport == NETWORK
-                    && peer.is_held
-            })
-        };
-        let key = self.net.holds.iter().find(is_deaf)?;
-        Some(("deaf", format!("{key:?} closes, and its answer is not read")))
+        let mut held = self.net.holds.iter().filter_map(|key| self.net.peer(*key));
+        let peer = held.find(|it| {
+            let is_closing = it.socket.phase() == Phase::Closing;
+            is_closing && it.socket.transport == NETWORK && it.is_held
+        })?;
+        Some(("deaf", format!("socket {} closes, and its answer is not read", peer.conn)))
     }
 }

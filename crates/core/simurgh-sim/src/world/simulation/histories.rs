@@ -112,8 +112,8 @@ impl Simulation {
             }
         }
         self.pass(4 * SECOND + 4 * self.shared.plan.slack_ns());
-        let age_ns =
-            self.shared.plan.history.as_ref().map_or(0, |it| it.rule.age.as_nanos() as u64);
+        let rule = self.shared.plan.history.as_ref().map(|it| it.rule).unwrap_or_default();
+        let age_ns = rule.age.as_nanos() as u64;
         let mut ledger = self.shared.ledger();
         for (start, topic, seen) in asked {
             let (seen, epoch) = (*locked(&seen), ledger.log.epoch());

@@ -40,13 +40,11 @@ pub(crate) enum Act {
     Exceed(Limited),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CallEnd {
-    Nothing,
-    Reply(u8, u32),
-    Stop(Stop),
-    ReplyAndStop(u8, u32, Stop),
-    Panic,
+/// How a callback ends: its reply's letter and number, and why its channel ends with it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallEnd {
+    pub(crate) reply: Option<(u8, u32)>,
+    pub(crate) reason: Option<Reason>,
 }
 
 /// A callback that has returned, with what its message asked.
@@ -364,32 +362,21 @@ impl Ledger {
         if !matches!(called.call, Call::HandleIn(_)) || !called.acts.iter().any(is_refused) {
             return;
         }
-        let wants_none = called.msg_ref == 0;
-        called.end = match called.end {
-            CallEnd::Panic => CallEnd::Panic,
-            CallEnd::Nothing | CallEnd::Stop(_) if wants_none => called.end,
-            CallEnd::Nothing | CallEnd::Reply(..) => CallEnd::Reply(b'e', payload::REFUSED),
-            CallEnd::Stop(how) | CallEnd::ReplyAndStop(.., how) => {
-                CallEnd::ReplyAndStop(b'e', payload::REFUSED, how)
-            }
-        };
+        let CallEnd { reply, reason } = &mut called.end;
+        let wants_none = called.msg_ref == 0 && reply.is_none();
+        if *reason != Some(Reason::Crashed) && !wants_none {
+            *reply = Some((b'e', payload::REFUSED));
+        }
     }
 
     fn outcome(&mut self, (chan, call): (u32, Call), end: CallEnd, msg_ref: u32, from: usize) {
         if !self.sessions.is_live(chan) {
             return;
         }
-        let (reply, reason) = match end {
-            CallEnd::Nothing => (None, None),
-            CallEnd::Reply(word, id) => (Some((word, id)), None),
-            CallEnd::Stop(how) => (None, Some(Reason::Stopped(how))),
-            CallEnd::ReplyAndStop(word, id, how) => (Some((word, id)), Some(Reason::Stopped(how))),
-            CallEnd::Panic => (None, Some(Reason::Crashed)),
-        };
-        if let (Some((word, id)), Call::HandleIn(_), false) = (reply, call, msg_ref == NONE) {
+        if let (Some((word, id)), Call::HandleIn(_), false) = (end.reply, call, msg_ref == NONE) {
             self.replies(chan, msg_ref, word, id, from);
         }
-        if let Some(reason) = reason {
+        if let Some(reason) = end.reason {
             self.must_end(chan, reason, matches!(call, Call::HandleOut(_)));
         }
     }

@@ -3,7 +3,7 @@
 
 use super::*;
 pub(crate) use crate::world::app::{LIMITS, Limited, Limits, Quota, RATES};
-use crate::world::ledger::sessions::calls::{Act, Call, CallEnd, Called};
+use crate::world::ledger::sessions::calls::{Act, Call, Called};
 
 /// Bytes of a whole message (refs, topic, event and payload), and of its payload.
 #[derive(Clone, Copy, Debug, Default)]
@@ -196,10 +196,8 @@ impl Ledger {
         let (Some(over), left_out) = (last, before - acts.len()) else { return };
         match over.policy {
             LimitPolicy::Close => acts.push(Act::Exceed(over.what)),
-            LimitPolicy::Reply
-                if is_answered && matches!(end, CallEnd::Nothing | CallEnd::Reply(..)) =>
-            {
-                *end = CallEnd::Reply(b'e', over.response());
+            LimitPolicy::Reply if is_answered && end.reason.is_none() => {
+                end.reply = Some((b'e', over.response()));
             }
             LimitPolicy::Reply | LimitPolicy::Drop => {}
         }

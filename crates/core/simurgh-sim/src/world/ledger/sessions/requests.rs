@@ -342,7 +342,7 @@ impl Ledger {
     }
 
     fn acts_of_join(&mut self, chan: u32, conn: u32, acts: Vec<Act>) {
-        let (call, end, msg_ref, place) = (Call::Join, CallEnd::Nothing, 0, 0);
+        let (call, end, msg_ref, place) = (Call::Join, CallEnd::default(), 0, 0);
         self.end(Called { chan, conn, call, acts, end, msg_ref, place });
     }
 
