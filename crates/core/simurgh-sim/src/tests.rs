@@ -122,7 +122,7 @@ fn planted_faults_of_history_are_detected() {
         (Fault::Believe, 0, &["resumed"]),
         (Fault::Double, 5, &["twice", "live", "resumed", "unexpected"]),
         (Fault::DoubleMail, 5, &["stored", "twice", "bytes"]),
-        (Fault::Lose, 5, &["lost", "live", "rest", "resumed", "own"]),
+        (Fault::Lose, 5, &["lost", "live", "order", "rest", "resumed", "own"]),
         (Fault::LoseMail, 5, &["stored", "kept", "rest", "lost", "live", "resumed"]),
         (Fault::Unlimit, 0, UNMET),
     ];
@@ -145,7 +145,7 @@ fn planted_faults_of_a_cluster_are_detected() {
 #[test]
 fn planted_faults_of_cluster_history_are_detected() {
     let rows: &[Row] = &[
-        (Fault::Double, 3, &["twice", "resumed", "present", "diff", "reply"]),
+        (Fault::Double, 3, &["twice", "resumed", "present", "diff", "reply", "unexpected"]),
         (Fault::HideGap, 3, &["lost", "page", "rest", "resumed", "read"]),
         (Fault::Lose, 3, &["lost", "rest", "resumed", "present", "diff"]),
         (Fault::LoseKept, 3, &["lost", "page", "rest", "resumed", "read"]),

@@ -23,6 +23,10 @@ pub(crate) struct Topics {
     /// All names; those of rooms come first.
     pub(crate) names: Vec<String>,
     pub(crate) rooms: usize,
+    /// A topic that no channel serves, that of heartbeats, and that of sockets without a serializer.
+    pub(crate) unmatched: u8,
+    pub(crate) phoenix: u8,
+    pub(crate) plain: u8,
     /// A topic whose name is too long to be joined.
     pub(crate) over: Option<u8>,
 }
@@ -53,7 +57,8 @@ impl Topics {
         let rooms = names.len();
         names.extend(["other:0", "phoenix", "plain:0"].map(str::to_owned));
         names.extend((0..IDS).map(|n| format!("ids:{n}")));
-        Self { names, rooms, over: None }
+        let [unmatched, phoenix, plain] = [0, 1, 2].map(|n| rooms as u8 + n);
+        Self { names, rooms, unmatched, phoenix, plain, over: None }
     }
 
     /// Whether a binary frame has no room for its name.
@@ -64,19 +69,6 @@ impl Topics {
     /// Whether it can be joined, apart from its length.
     pub(crate) fn is_room(&self, topic: u8) -> bool {
         usize::from(topic) < self.rooms || self.over == Some(topic)
-    }
-
-    pub(crate) fn unmatched(&self) -> u8 {
-        self.rooms as u8
-    }
-
-    pub(crate) fn phoenix(&self) -> u8 {
-        self.rooms as u8 + 1
-    }
-
-    /// The topic of sockets without a serializer.
-    pub(crate) fn plain(&self) -> u8 {
-        self.rooms as u8 + 2
     }
 
     pub(crate) fn id(&self, n: usize) -> u8 {
@@ -97,11 +89,10 @@ impl Topics {
             _ if name == "phoenix" => self.rooms + 1,
             _ => self.rooms + 2,
         };
-        match self.names.get(guess).is_some_and(|it| it == name) {
-            true => Some(guess as u8),
-            // Names in one bucket have any digits.
-            false => self.names.iter().position(|it| it == name).map(|at| at as u8),
-        }
+        // Names in one bucket have any digits.
+        let is_right = self.names.get(guess).is_some_and(|it| it == name);
+        let at = if is_right { Some(guess) } else { self.names.iter().position(|it| it == name) };
+        at.map(|at| at as u8)
     }
 }
 
@@ -141,12 +132,10 @@ pub(crate) fn ref_number(raw: &str, is_binary: bool) -> u32 {
     }
     let inner = raw.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
     let (number, rest) = crate::payload::number(inner.unwrap_or(raw).as_bytes());
+    let has_bytes = || inner.map(str::len) == Some(field_bytes(number));
     let is_right = match is_bare(number) {
         true => rest.is_empty() && (inner.is_none() || is_binary),
-        false => {
-            let bytes = inner.map(str::len);
-            bytes == Some(field_bytes(number)) && rest.iter().all(|it| *it == b'r')
-        }
+        false => has_bytes() && rest.iter().all(|it| *it == b'r'),
     };
     if is_right { number } else { STRANGE_REF }
 }
@@ -313,12 +302,12 @@ pub(crate) fn read(
         let frame = match &event {
             Event::Text(text) => Frame::Text(text),
             Event::Binary(data) => Frame::Binary(data),
-            Event::Close(_) => {
-                let Event::Close(frame) = event else { return };
-                with(Read::Close(frame));
+            _ => {
+                if let Event::Close(frame) = event {
+                    with(Read::Close(frame));
+                }
                 continue;
             }
-            _ => continue,
         };
         with(match (wire.serializer(), frame) {
             (None, Frame::Text(text)) => Read::Plain(Payload::Json(text.into())),

@@ -64,11 +64,9 @@ impl Log {
                 let envelope = Envelope::decode(bytes).map_err(|it| it.to_string())?;
                 let topic = plan.topics.number(envelope.topic).ok_or("a topic of nobody")?;
                 let topic = usize::from(topic);
-                let mut ids: Vec<u32> =
-                    envelope.items().map(|it| payload::parse(&it.payload.to_payload()).0).collect();
-                if envelope.header.kind == Kind::Forget {
-                    ids.push(NONE);
-                }
+                let is_purge = envelope.header.kind == Kind::Forget;
+                let ids = envelope.items().map(|it| payload::parse(&it.payload.to_payload()).0);
+                let ids: Vec<u32> = ids.chain(is_purge.then_some(NONE)).collect();
                 let Some(life) = self.epochs.last_mut() else { return Err("no epoch".to_owned()) };
                 let Some(entries) = life.topics.get_mut(topic) else { return Ok(0) };
                 for (item, id) in ids.iter().copied().enumerate() {

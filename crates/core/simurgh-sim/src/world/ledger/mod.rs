@@ -275,9 +275,8 @@ impl Ledger {
         made.place = Some(*said);
         *said += 1;
         if is_wrong {
-            let text =
-                format!("#{id} is said by start {start}: {:?}", self.broadcasts[id as usize]);
-            return self.fail("said", text);
+            let made = self.broadcasts[id as usize];
+            return self.fail("said", format!("#{id} is said by start {start}: {made:?}"));
         }
         self.counts.count("said", 1);
     }
@@ -331,9 +330,8 @@ impl Ledger {
         }
         self.counts.count("lost and told", lost);
         if let Some((start, shard, id)) = silent {
-            let text =
-                format!("shard {shard} of start {start} has not received #{id}, without a word");
-            self.fail("lost", text);
+            let text = format!("shard {shard} of start {start} has not received #{id}");
+            self.fail("lost", text + ", without a word");
         }
     }
 
@@ -342,9 +340,7 @@ impl Ledger {
         let is_lost = |made: &BroadcastInfo| {
             let start = self.starts.get(made.node).filter(|it| it.is_alive);
             let shards = start.map_or(0, |it| it.shards.len());
-            shards > 0
-                && !matches!(made.accepted, 0 | u8::MAX)
-                && usize::from(made.accepted) != shards
+            shards > 0 && made.accepted > 0 && usize::from(made.accepted) != shards
         };
         if let Some(id) = self.broadcasts.iter().position(is_lost) {
             let text = format!("of one node's shards {} have #{id}", self.broadcasts[id].accepted);
@@ -400,11 +396,8 @@ impl Ledger {
         let unsaid: Vec<usize> = known.iter().copied().filter(unsaid).collect();
         self.counts.count("missing", missing.len() as u64);
         if was_told || !untrue.is_empty() || !unsaid.is_empty() {
-            let text = format!(
-                "disconnect {number} is told as {outcome:?}: confirmed {untrue:?} have not done \
-                 it, {unsaid:?} are alive and not named, told before: {was_told}"
-            );
-            self.fail("outcome", text);
+            let text = format!("not done by {untrue:?}, not named: {unsaid:?}, again: {was_told}");
+            self.fail("outcome", format!("disconnect {number} is {outcome:?}: {text}"));
         }
     }
 

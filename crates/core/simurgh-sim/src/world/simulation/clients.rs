@@ -16,7 +16,7 @@ const ODD_REFS: u32 = 1_000_000;
 
 impl Simulation {
     pub(super) fn heartbeat(&mut self, client: usize) {
-        let topic = self.shared.plan.topics.phoenix();
+        let topic = self.shared.plan.topics.phoenix;
         self.send_asked(client, RequestKind::Heartbeat, topic, 0, false);
     }
 
@@ -237,18 +237,14 @@ impl Simulation {
         let shared = std::sync::Arc::clone(&self.shared);
         let Content::Request(asked) = sent.content else {
             let Content::Plain(id) = sent.content else { return };
-            let length = sent.bytes.len();
+            let (kind, topic) = (RequestKind::Event, shared.plan.topics.plain);
+            // It has no refs, topic or event.
+            let size = Size { bytes: sent.bytes.len() as u64, payload: sent.bytes.len() };
             return self.step(0, shard, Input::Other, |core, net| {
-                let mut ledger = shared.ledger();
-                let topic = shared.plan.topics.plain();
-                if ledger.sessions.joined(number, topic).is_some() {
-                    let kind = RequestKind::Event;
-                    // It has no refs, topic or event.
-                    let size = Size { bytes: length as u64, payload: length };
+                if shared.ledger().sessions.joined(number, topic).is_some() {
                     let asked = Request { kind, topic, join_ref: 0, msg_ref: 0, id };
-                    ledger.hand_in(number, asked, size);
+                    shared.ledger().hand_in(number, asked, size);
                 }
-                drop(ledger);
                 core.plain_message(net, key, frame);
             });
         };
@@ -278,8 +274,9 @@ impl Simulation {
 
     /// A client polls, if it does so.
     pub(super) fn polls(&mut self, client: usize) {
-        let polled_ns = self.clients[client].as_mut().and_then(|it| it.polled_ns.as_mut());
-        polled_ns.into_iter().for_each(|it| *it = self.clock_ns);
+        if let Some(it) = &mut self.clients[client] {
+            it.polled_ns = it.polled_ns.and(Some(self.clock_ns));
+        }
     }
 
     /// A client polls: it gets all that waits, or the answer is lost on its way.
@@ -300,9 +297,7 @@ impl Simulation {
     /// Its next poll names an earlier answer than the server's last, which ends the session.
     fn lose_answer(&mut self, client: usize) {
         let Some((number, slot, shard, key)) = self.line(client) else { return };
-        if let Some(peer) = self.peer(slot, shard, key) {
-            peer.pipe.clear();
-        }
+        self.peer(slot, shard, key).into_iter().for_each(|peer| peer.pipe.clear());
         let mut ledger = self.shared.ledger();
         ledger.note(|| format!("an answer to client {client} is lost"));
         ledger.counts.count("answers to polls lost", 1);
@@ -331,9 +326,7 @@ impl Simulation {
         let mut ledger = self.shared.ledger();
         for it in heard {
             match it {
-                Value::Delivery(topic, line, sum) => {
-                    ledger.receive_delivery(number, topic, line, sum)
-                }
+                Value::Delivery(topic, it, sum) => ledger.receive_delivery(number, topic, it, sum),
                 Value::Close(code) => ledger.receive_close(number, code, ""),
             }
         }

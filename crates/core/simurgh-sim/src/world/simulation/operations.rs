@@ -19,7 +19,7 @@ impl Simulation {
         let topics = &self.shared.plan.topics;
         let room = (usize::from(b / 32) % topics.rooms) as u8;
         match b % 32 {
-            31 => topics.unmatched(),
+            31 => topics.unmatched,
             29 | 30 => topics.over.unwrap_or(room),
             _ => room,
         }

@@ -279,7 +279,7 @@ impl Simulation {
                 self.shared.ledger().receive_close(number, code, &reason);
             }
             Read::Plain(payload) => {
-                let (topic, sum) = (self.shared.plan.topics.plain(), payload::sum(&payload));
+                let (topic, sum) = (self.shared.plan.topics.plain, payload::sum(&payload));
                 let line = Delivery::raw(payload::parse(&payload).0);
                 self.shared.ledger().receive_delivery(number, Some(topic), line, sum);
             }

@@ -315,12 +315,6 @@ impl Sessions {
         channels.iter().find(|(joined, _)| *joined == topic).map(|(_, chan)| *chan)
     }
 
-    /// The pushes and replies that a client is to be sent on a topic.
-    pub(super) fn own(&mut self, conn: u32, topic: u8) -> Option<&mut VecDeque<Own>> {
-        let stream = self.conn_mut(conn)?.streams.get_mut(usize::from(topic))?;
-        Some(&mut stream.own)
-    }
-
     /// Whether a socket has a channel that receives the broadcasts of a topic.
     pub(crate) fn is_member(&self, conn: u32, topic: u8) -> bool {
         let channels = self.conn(conn).map_or(&[][..], |conn| &conn.channels);

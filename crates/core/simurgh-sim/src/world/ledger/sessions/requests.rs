@@ -59,7 +59,7 @@ impl Ledger {
 
     /// A plain socket joins as it opens.
     pub(crate) fn joins_plain(&mut self, conn: u32) {
-        let topic = self.plan.topics.plain();
+        let topic = self.plan.topics.plain;
         self.sessions.now.joining = Some(Joining { conn, topic, join_ref: 0, msg_ref: 0 });
         self.sessions.now.due = Some(Due::Join { id: EMPTY });
     }
@@ -67,7 +67,7 @@ impl Ledger {
     /// The answer to a join that is refused before the application is asked.
     fn refusal(&mut self, conn: u32, asked: Request) -> Option<Delivery> {
         let Request { topic, join_ref, msg_ref, .. } = asked;
-        if topic == self.plan.topics.unmatched() {
+        if topic == self.plan.topics.unmatched {
             self.unmatched(conn);
             return Some(Delivery::reply(0, msg_ref, b'e', UNMATCHED));
         }

@@ -175,8 +175,7 @@ impl Ledger {
             return false;
         };
         let it = &mut self.sessions.conns[conn as usize];
-        let line_of = self.lines.get(it.shard).and_then(|lines| lines.get(usize::from(topic)));
-        let step = line_of.and_then(|line| Some(line.entries.get(at)?.step));
+        let step = self.lines[it.shard][usize::from(topic)].entries.get(at).map(|it| it.step);
         let is_kept = self.plan.history.is_some();
         let stream = &mut it.streams[usize::from(topic)];
         // What was sent before must have come before.
@@ -243,9 +242,7 @@ impl Ledger {
         if let Some((at, line)) = self.next_item(conn, topic)
             && self.line(it.shard, topic).get(at).is_some_and(|entry| entry.step < before)
         {
-            let text =
-                format!("socket {conn} has not received {line:?} on {topic}, {at} of its shard");
-            self.fail("lost", text);
+            self.fail("lost", format!("socket {conn} has not received {line:?} on {topic}, {at}"));
         }
     }
 
@@ -269,9 +266,8 @@ impl Ledger {
     /// Checks that a client has received everything that it must have.
     pub(super) fn check_missing(&mut self, conn: u32) {
         let Some(it) = self.sessions.conn(conn).filter(|conn| !conn.is_lost) else { return };
-        let missing =
-            (0..it.streams.len()).find_map(|topic| self.missing_on(it, conn, topic as u8));
-        if let Some(text) = missing {
+        let mut topics = 0..it.streams.len() as u8;
+        if let Some(text) = topics.find_map(|topic| self.missing_on(it, conn, topic)) {
             self.fail("lost", format!("socket {conn} has not received {text}"));
         }
     }
@@ -402,15 +398,14 @@ impl Ledger {
             return false;
         }
         self.counts.count(what, 1);
-        let admitted = self.sessions.conn_mut(conn).map(|conn| &mut conn.admitted);
-        let refused = admitted.and_then(|it| it.take_if(|it| it.0.msg_ref == line.msg_ref));
-        if refused.is_some() {
+        let at = (conn as usize, usize::from(topic));
+        let admitted = &mut self.sessions.conns[at.0].admitted;
+        if admitted.take_if(|it| it.0.msg_ref == line.msg_ref).is_some() {
             // What follows was sent before the answers to later messages.
-            let before = self.sessions.own(conn, topic).map_or(0, |own| own.len());
+            let before = self.sessions.conns[at.0].streams[at.1].own.len();
             self.close_replaced(conn);
-            if let Some(own) = self.sessions.own(conn, topic) {
-                own.rotate_right(own.len() - before);
-            }
+            let own = &mut self.sessions.conns[at.0].streams[at.1].own;
+            own.rotate_right(own.len() - before);
         }
         true
     }
