@@ -275,26 +275,24 @@ impl Client {
             self.inbox.truncate(self.inbox.len() - 2);
         }
         if self.reported_epoch != kept {
-            self.give_up_numbers();
+            // The others use numbers of the other epoch.
+            self.give_up(|it| !matches!(it.what, Request::Store { .. }));
         }
         self.reported_epoch = kept;
         self.inbox.push_back(Event::Up { session: Session(self.session), kept });
     }
 
-    /// Answers the tickets that use numbers of another epoch.
-    fn give_up_numbers(&mut self) {
-        let all = std::mem::take(&mut self.tickets).into_iter();
-        let (stores, of_numbers): (VecDeque<_>, VecDeque<_>) =
-            all.partition(|it| matches!(it.what, Request::Store { .. }));
-        self.tickets = stores;
-        for pending in of_numbers {
-            self.give_up(&pending);
+    /// Answers the tickets that have timed out, or whose request makes no sense any more.
+    pub(super) fn give_up(&mut self, is_over: impl Fn(&Pending) -> bool) {
+        for pending in std::mem::take(&mut self.tickets) {
+            if is_over(&pending) {
+                let answer = pending.what.unanswered(pending.ticket, NotStored::Unconfirmed);
+                self.inbox.push_back(answer);
+                self.answers += 1;
+            } else {
+                self.tickets.push_back(pending);
+            }
         }
-    }
-
-    fn give_up(&mut self, pending: &Pending) {
-        self.answers += 1;
-        self.inbox.push_back(pending.what.unanswered(pending.ticket, NotStored::Unconfirmed));
     }
 
     /// Reports which changes are in force, if that has changed.
@@ -377,13 +375,6 @@ impl Client {
             self.tickets.remove(at);
             self.answers += 1;
             self.inbox.push_back(event);
-        }
-    }
-
-    /// Answers the tickets that have timed out.
-    pub(super) fn give_up_tickets(&mut self, now_ns: u64) {
-        while let Some(pending) = self.tickets.pop_front_if(|it| it.until_ns <= now_ns) {
-            self.give_up(&pending);
         }
     }
 

@@ -88,14 +88,13 @@ impl State {
     pub(super) fn ask(
         &mut self,
         node: usize,
-        what: Request,
+        it: Request,
         ticket: Ticket,
     ) -> Result<(), QueueFull> {
         let until_ns = self.now_ns + TICKET_SECONDS_MAX * 1_000_000_000;
-        let command = Command::Ask(what.clone(), ticket);
-        self.clients[node].ask(Pending { ticket, until_ns, what })?;
+        self.clients[node].ask(Pending { ticket, until_ns, what: it.clone() })?;
         if self.clients[node].link == Link::Up {
-            self.send(node, command);
+            self.send(node, Command::Ask(it, ticket));
         }
         Ok(())
     }
@@ -181,7 +180,7 @@ impl State {
     fn timer(&mut self, node: usize) {
         let now_ns = self.now_ns;
         let client = &mut self.clients[node];
-        client.give_up_tickets(now_ns);
+        client.give_up(|it| it.until_ns <= now_ns);
         if client.dead_at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some() {
             self.end_link(node, "it is silent");
         } else if let Link::Waiting { retry_at_ns } = client.link

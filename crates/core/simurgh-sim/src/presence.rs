@@ -140,10 +140,8 @@ impl Reader<'_> {
         }
         self.skip(",\"phx_ref\":\"")?;
         let phx_ref = self.phx_ref()?;
-        let prev = match self.skip(",\"phx_ref_prev\":\"") {
-            Some(()) => Some(self.phx_ref()?),
-            None => None,
-        };
+        let has_prev = self.skip(",\"phx_ref_prev\":\"").is_some();
+        let prev = if has_prev { Some(self.phx_ref()?) } else { None };
         self.skip("}")?;
         Some(Meta { key, number, phx_ref, prev })
     }
@@ -197,7 +195,7 @@ mod tests {
 }
 
 /// One state of an entry; its number is that of its meta.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Entry {
     /// The start of its node.
     pub(crate) node: usize,
@@ -227,9 +225,7 @@ pub(crate) struct Presences {
 impl Presences {
     /// A new state, which is not tracked yet; returns its number.
     pub(crate) fn make(&mut self, node: usize, topic: usize, chan: u32, key: u8) -> u32 {
-        let (bytes, is_live, may_be_sent, phx_ref) = (0, false, false, None);
-        let entry = Entry { node, topic, chan, key, bytes, is_live, may_be_sent, phx_ref };
-        self.entries.push(entry);
+        self.entries.push(Entry { node, topic, chan, key, ..Entry::default() });
         self.entries.len() as u32 - 1
     }
 

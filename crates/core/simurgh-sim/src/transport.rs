@@ -269,20 +269,17 @@ impl Transport {
         let word = [line.word, line.kind as u8, topic.unwrap_or(255)];
         let refs = u64::from(line.id) << 32 | u64::from(line.msg_ref ^ line.join_ref << 16);
         self.hash = hashed(hashed(self.hash, &word), &refs.to_le_bytes());
-        let setup = Arc::clone(&self.setup);
-        if setup.faults.happens(Fault::Lose) {
+        let faults = Arc::clone(&self.setup.faults);
+        if faults.happens(Fault::Lose) {
             return;
         }
         let mut line = line;
-        if line.kind == DeliveryKind::Reply && setup.faults.happens(Fault::Misref) {
+        if line.kind == DeliveryKind::Reply && faults.happens(Fault::Misref) {
             line.msg_ref += 1;
         }
-        if let Some(peer) = self.peer_mut(key) {
-            peer.heard.push(Value::Delivery(topic, line, sum));
-            if setup.faults.happens(Fault::Double) {
-                peer.heard.push(Value::Delivery(topic, line, sum));
-            }
-        }
+        let Some(peer) = self.peer_mut(key) else { return };
+        let again = faults.happens(Fault::Double).then_some(Value::Delivery(topic, line, sum));
+        peer.heard.extend([Value::Delivery(topic, line, sum)].into_iter().chain(again));
     }
 }
 
@@ -375,10 +372,7 @@ impl Sockets for Transport {
     }
 
     fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool {
-        match whole {
-            [] => self.put_now(key, &bytes_of(run)),
-            whole => self.put_now(key, whole),
-        }
+        if whole.is_empty() { self.put_now(key, &bytes_of(run)) } else { self.put_now(key, whole) }
     }
 
     fn send_chosen<'r, R: FnOnce() -> Run>(
@@ -419,10 +413,8 @@ impl Sockets for Transport {
 
     fn deliver_close(&mut self, key: Key, code: Option<CloseCode>) {
         let recodes = self.setup.faults.happens(Fault::Recode);
-        if let Some(peer) = self.peer_mut(key) {
-            let code = code.map(|code| if recodes { 4_000 } else { code.0 });
-            peer.heard.push(Value::Close(code));
-        }
+        let code = code.map(|code| if recodes { 4_000 } else { code.0 });
+        self.peer_mut(key).into_iter().for_each(|it| it.heard.push(Value::Close(code)));
     }
 
     fn hold(&mut self, key: Key) {

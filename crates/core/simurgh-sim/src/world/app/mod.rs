@@ -401,9 +401,7 @@ impl Limits {
         };
         let socket = all.map(&mut some);
         let mut channel = all.map(&mut some);
-        if let Some(joins) = channel.first_mut() {
-            *joins = None;
-        }
+        channel[Limited::Joins as usize] = None;
         let bytes_max = [26, 30, 40, 300][rng.usize(..4)];
         let payload = Some((bytes_max, policy(rng))).filter(|_| rng.u8(..) < 80);
         Self { socket, channel, payload }
