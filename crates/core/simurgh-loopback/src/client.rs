@@ -10,10 +10,9 @@ use simurgh_cluster::adapter::{
     Down, Fetch, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, NotStored, TICKETS_MAX,
 };
 use simurgh_cluster::{
-    Event, Generation, Interest, Prefix, QueueFull, Received, Session, Ticket, Wanted, resent,
+    Event, Generation, Interest, Prefix, QueueFull, Received, Session, Space, Ticket, Wanted,
+    resent,
 };
-
-use super::state::whole;
 
 /// The text of a subject or a wildcard.
 pub(super) type Name = Arc<str>;
@@ -385,5 +384,21 @@ impl Client {
         };
         let until_ns = self.tickets.front().map(|it| it.until_ns);
         [retry_at_ns, self.dead_at_ns, until_ns].into_iter().flatten().min()
+    }
+}
+
+/// The wildcard that matches a subject; `None` for one without a topic.
+pub(super) fn whole(subject: &str) -> Option<String> {
+    let (start, _) = subject.rsplit_once('.').filter(|_| space(subject).is_some())?;
+    Some(format!("{start}.*"))
+}
+
+/// The space by the letter behind the prefix; `None` for the subject of all nodes, or of one.
+pub(super) fn space(subject: &str) -> Option<Space> {
+    match subject.split('.').nth(1) {
+        Some("b") => Some(Space::Broadcast),
+        Some("h") => Some(Space::Store),
+        Some("p") => Some(Space::Presence),
+        _ => None,
     }
 }

@@ -37,8 +37,8 @@ use simurgh_cluster::{
 
 pub use self::stream::{StreamLimits, UNIX_MS};
 
-use self::client::{Client, Link, Request};
-use self::state::{State, whole};
+use self::client::{Client, Link, Request, whole};
+use self::state::State;
 use self::stream::Stream;
 
 /// How a network behaves without faults.

@@ -7,10 +7,10 @@ use std::task::Waker;
 use bytes::Bytes;
 use simurgh_cluster::adapter::{Fetch, NotStored, Number, TICKET_SECONDS_MAX};
 use simurgh_cluster::{
-    Event, Generation, Interest, QueueFull, Received, Space, SplitMix64, Ticket, Wanted,
+    Event, Generation, Interest, QueueFull, Received, SplitMix64, Ticket, Wanted,
 };
 
-use super::client::{Client, Command, Link, Linked, Name, Pending, Request, ToNode};
+use super::client::{Client, Command, Link, Linked, Name, Pending, Request, ToNode, space, whole};
 use super::stream::{Stream, unix_ms};
 use super::{LogEntry, NetworkConfig};
 
@@ -448,20 +448,4 @@ fn overtake(client: &mut Client, from: Option<usize>, session: u64, told: ToNode
 
 fn is_of_other(told: &ToNode, publisher: Option<usize>) -> bool {
     matches!(told, ToNode::Message { from, .. } if *from != publisher)
-}
-
-/// The wildcard that matches a subject; `None` for one without a topic.
-pub(super) fn whole(subject: &str) -> Option<String> {
-    let (start, _) = subject.rsplit_once('.').filter(|_| space(subject).is_some())?;
-    Some(format!("{start}.*"))
-}
-
-/// The space by the letter behind the prefix; `None` for the subject of all nodes, or of one.
-fn space(subject: &str) -> Option<Space> {
-    match subject.split('.').nth(1) {
-        Some("b") => Some(Space::Broadcast),
-        Some("h") => Some(Space::Store),
-        Some("p") => Some(Space::Presence),
-        _ => None,
-    }
 }

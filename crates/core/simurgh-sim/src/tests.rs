@@ -62,8 +62,9 @@ fn cluster_seeds_pass_and_cover_every_feature() {
 
 #[test]
 fn cluster_history_seeds_pass_and_cover_every_feature() {
-    let met = "complete; gaps: epoch; gaps: lost; gaps: overwritten; gaps: purged; gaps: unavailable; heard; heard here only; heard without a place; \
-        known by their ids; pages; recovered; replies; stored; unconfirmed";
+    let met = "complete; gaps: epoch; gaps: lost; gaps: overwritten; gaps: purged; \
+        gaps: unavailable; heard; heard here only; heard without a place; known by their ids; \
+        pages; recovered; replies; stored; unconfirmed";
     check_seeds(World::ClusterHistory, 60, 400, met);
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Topics {
     /// All names; those of rooms come first.
     pub(crate) names: Vec<String>,
     pub(crate) rooms: usize,
-    /// A topic that no channel serves, that of heartbeats, and that of sockets without a serializer.
+    /// The topic that no channel serves, that of heartbeats, and that of plain sockets.
     pub(crate) unmatched: u8,
     pub(crate) phoenix: u8,
     pub(crate) plain: u8,

@@ -1,6 +1,6 @@
 //! What the handlers of a client have received of a kept topic, over all its connections; the
-//! resumes that it sends, and the answers. Those of a node without an engine are exact, since nothing
-//! is lost.
+//! resumes that it sends, and the answers. Those of a node without an engine are exact, because
+//! nothing is lost.
 
 use simurgh_history::Position;
 

@@ -358,7 +358,10 @@ impl Ledger {
 
     /// A message whose broadcast cannot be sent is answered with an error.
     fn answers_refused(&mut self, called: &mut Called) {
-        let is_refused = |act: &Act| matches!(act, Act::Broadcast(id) if self.broadcasts[*id as usize].weight == 0);
+        let is_refused = |act: &Act| match act {
+            Act::Broadcast(id) => self.broadcasts[*id as usize].weight == 0,
+            _ => false,
+        };
         if !matches!(called.call, Call::HandleIn(_)) || !called.acts.iter().any(is_refused) {
             return;
         }
