@@ -75,6 +75,8 @@ pub enum Kind {
     /// Everything stored of a topic before this envelope is to be forgotten. It is stored among the
     /// messages it ends, so that all nodes see it at the same place.
     Forget = 13,
+    /// Answers of applications that every node may use, and which of them are void.
+    Grants = 14,
 }
 
 impl Kind {

@@ -15,6 +15,7 @@
 //! call, return  -              a piece of a body: see calls.rs
 //! hang up       -              u64 number
 //! forget        the topic      (no item)
+//! grants        -              bytes that only the nodes' hooks know
 //! a beat is     u8 length, name; u8 length, version; u8 oldest, u8 newest envelope;
 //!               u64 sockets; u8 draining, 0 or 1; u64 milliseconds since 1970
 //! ```
@@ -92,6 +93,8 @@ pub enum Message<'a> {
     },
     /// Everything stored of the envelope's topic before this is to be forgotten.
     Forget,
+    /// Cached answers of applications, in the form of the nodes' hooks.
+    Grants(&'a [u8]),
 }
 
 impl<'a> Envelope<'a> {
@@ -128,6 +131,7 @@ impl<'a> Envelope<'a> {
             Kind::Return => Message::Return(Piece::read(&mut payload)?),
             Kind::HangUp => Message::HangUp { number: payload.u64()? },
             Kind::Forget => Message::Forget,
+            Kind::Grants => return Ok(Message::Grants(payload.left())),
         };
         match payload.left().len() {
             0 => Ok(message),
@@ -222,6 +226,14 @@ impl Draft {
     /// The topic is too long.
     pub fn forget(origin: NodeId, topic: &str) -> Result<Self, EncodeError> {
         Self::with_payload(Kind::Forget, origin, topic, None)
+    }
+
+    /// Shares cached answers of applications with all nodes.
+    ///
+    /// # Errors
+    /// They are too long for an envelope.
+    pub fn grants(origin: NodeId, grants: &[u8]) -> Result<Self, EncodeError> {
+        Self::with_payload(Kind::Grants, origin, "", Some(grants))
     }
 
     /// Informs the called node that the caller does not wait for this call any more.

@@ -6,6 +6,8 @@ use std::mem::size_of;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::question::Kind;
 use crate::verdict::Refusal;
 
@@ -21,10 +23,10 @@ const DROPPED_MAX: usize = 16;
 
 /// A grant, as the application gave it. It is parsed again when it is used: as a text it takes a
 /// fifth of the memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Granted {
     pub(crate) kind: Kind,
-    pub(crate) body: Arc<[u8]>,
+    pub(crate) body: Arc<str>,
     pub(crate) user: Option<Box<str>>,
     /// The id of the sockets that it lets in, or of the one that asked.
     pub(crate) id: Option<Box<str>>,
@@ -72,8 +74,11 @@ impl Cache {
         Self { entries: HashMap::new(), ends: BTreeSet::new(), bytes: 0, bytes_max }
     }
 
-    pub(crate) fn grant(&mut self, key: Key, client: IpAddr, granted: Granted) {
-        self.remove(Slot { key, client: Some(client) });
+    /// `client` is the address of the one who asked, if it did so here.
+    pub(crate) fn grant(&mut self, key: Key, client: Option<IpAddr>, granted: Granted) {
+        if client.is_some() {
+            self.remove(Slot { key, client });
+        }
         self.insert(Slot { key, client: None }, Entry::Granted(granted));
     }
 
@@ -233,7 +238,7 @@ mod tests {
     fn granted(user: Option<&str>, at_ms: u64) -> Granted {
         Granted {
             kind: Kind::Connect,
-            body: b"{}".as_slice().into(),
+            body: "{}".into(),
             user: user.map(Into::into),
             id: user.map(|user| format!("user_socket:{user}").into()),
             asked_ms: at_ms,
@@ -249,7 +254,7 @@ mod tests {
 
     fn with(key: Key, grant: Granted) -> Cache {
         let mut cache = Cache::new(1 << 20);
-        cache.grant(key, CLIENT, grant);
+        cache.grant(key, Some(CLIENT), grant);
         cache
     }
 
@@ -278,7 +283,7 @@ mod tests {
         let mut cache = with(A, granted(None, 0));
         cache.refuse(A, CLIENT, refusal(), 5000);
         assert_eq!(cache.find_stale(A, 0), None, "a refused client has no stale grant");
-        cache.grant(A, CLIENT, granted(None, 0));
+        cache.grant(A, Some(CLIENT), granted(None, 0));
         assert!(matches!(cache.find(A, CLIENT, 0), Some(Hit::Granted(_))));
     }
 
@@ -325,7 +330,7 @@ mod tests {
     fn entries_that_ended_together_leave_some_at_a_time() {
         let mut cache = Cache::new(1 << 20);
         for number in 0..100 {
-            cache.grant([number; 32], CLIENT, granted(None, 0));
+            cache.grant([number; 32], Some(CLIENT), granted(None, 0));
         }
         assert_eq!(cache.find([99; 32], CLIENT, 3000), None);
         assert_eq!(cache.find_stale([99; 32], 3000), None);
@@ -338,7 +343,7 @@ mod tests {
         for at in 0..1000_u64 {
             let mut key = A;
             key[..8].copy_from_slice(&at.to_le_bytes());
-            cache.grant(key, CLIENT, granted(None, at));
+            cache.grant(key, Some(CLIENT), granted(None, at));
             assert!(cache.bytes() <= 10_000);
             assert!(cache.find(key, CLIENT, 0).is_some());
         }
@@ -350,9 +355,9 @@ mod tests {
     #[test]
     fn grant_of_a_small_answer_takes_few_bytes() {
         let mut cache = Cache::new(1 << 20);
-        let body = br#"{"user":"1000000","claims":{"staff":false},"cache_for":600}"#;
-        let grant = Granted { body: body.as_slice().into(), ..granted(Some("1000000"), 0) };
-        cache.grant(A, CLIENT, grant);
+        let body = r#"{"user":"1000000","claims":{"staff":false},"cache_for":600}"#;
+        let grant = Granted { body: body.into(), ..granted(Some("1000000"), 0) };
+        cache.grant(A, Some(CLIENT), grant);
         assert!(cache.bytes() <= 400, "{}", cache.bytes());
     }
 
@@ -365,7 +370,7 @@ mod tests {
             for (step, key, at) in steps {
                 let key = [key; 32];
                 match step {
-                    0 => cache.grant(key, CLIENT, granted(Some("u"), at)),
+                    0 => cache.grant(key, Some(CLIENT), granted(Some("u"), at)),
                     1 => cache.refuse(key, OTHER, refusal(), at),
                     _ => drop(cache.find(key, CLIENT, at)),
                 }

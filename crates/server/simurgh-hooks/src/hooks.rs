@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::thread;
-use std::time::SystemTime;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -12,9 +12,12 @@ use crate::answer::IdOf;
 use crate::client::Client;
 use crate::config::HookConfig;
 use crate::hook::Hook;
+use crate::news::News;
 use crate::request::Template;
-use crate::shared::{Shared, unix_ms};
+use crate::shared::Shared;
 
+/// How long news for other nodes are gathered.
+const GATHERED_FOR: Duration = Duration::from_millis(50);
 const THREAD: &str = "simurgh-hooks";
 /// Threads that resolve names.
 const RESOLVERS: usize = 2;
@@ -35,6 +38,14 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
+/// The other nodes, which share cached answers.
+pub struct Cluster {
+    /// The same on all nodes, and known to them alone.
+    pub secret: [u8; 32],
+    /// Sends bytes to all other nodes, whose [`Hooks::receive`] gets them.
+    pub send: Box<dyn Fn(Vec<u8>) + Send + Sync>,
+}
+
 /// All hooks of a server. The thread ends when the last reference is gone and all questions have
 /// their answers.
 pub struct Hooks {
@@ -49,8 +60,10 @@ impl Hooks {
         node: &str,
         configs: Vec<HookConfig>,
         id_of: IdOf,
+        cluster: Option<Cluster>,
     ) -> Result<Arc<Self>, StartError> {
-        let shared = Arc::new(Shared::new(id_of)?);
+        let secret = cluster.as_ref().map(|cluster| &cluster.secret[..]);
+        let shared = Arc::new(Shared::new(id_of, secret)?);
         let mut names = HashSet::new();
         let mut hooks = Vec::with_capacity(configs.len());
         for config in configs {
@@ -67,6 +80,9 @@ impl Hooks {
             .thread_name(THREAD)
             .max_blocking_threads(RESOLVERS)
             .build()?;
+        if let Some(cluster) = cluster {
+            runtime.spawn(share(Arc::clone(&shared), cluster.send));
+        }
         let served = hooks.clone();
         thread::Builder::new().name(THREAD.to_owned()).spawn(move || serve(&runtime, served))?;
         Ok(Arc::new(Self { hooks, shared }))
@@ -84,7 +100,18 @@ impl Hooks {
 
     /// Makes grants of a user or socket id, or of all, from before `before_ms` (Unix time) void.
     pub fn void(&self, of: Option<&str>, before_ms: u64) {
-        self.shared.voids().void(of, before_ms, unix_ms(SystemTime::now()));
+        self.shared.void(of, before_ms);
+    }
+
+    /// The same on all nodes, for a user or socket id.
+    pub fn void_everywhere(&self, of: &str, before_ms: u64) {
+        self.void(Some(of), before_ms);
+        self.shared.tell(|| News::Void { of: of.to_owned(), before_ms });
+    }
+
+    /// Takes over what another node has [sent](Cluster::send).
+    pub fn receive(&self, bytes: &[u8]) {
+        self.shared.receive(bytes);
     }
 }
 
@@ -106,6 +133,15 @@ fn make(config: HookConfig, node: &str, shared: &Arc<Shared>) -> Result<Arc<Hook
     let template = Template::new(&config, node).map_err(|problem| format!("url: {problem}"))?;
     let client = Client::new(&config)?;
     Ok(Arc::new(Hook::new(config, template, client, Arc::clone(shared))))
+}
+
+/// Tells the other nodes what is new, a little later, because much comes together.
+async fn share(shared: Arc<Shared>, send: Box<dyn Fn(Vec<u8>) + Send + Sync>) {
+    loop {
+        shared.told.notified().await;
+        tokio::time::sleep(GATHERED_FOR).await;
+        shared.take_news().into_iter().for_each(&send);
+    }
 }
 
 fn serve(runtime: &Runtime, hooks: Vec<Arc<Hook>>) {

@@ -4,9 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
 
 /// The subject of a question. It is the last part of the URL's path and of the body's `type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// May this client connect, and as which user?
     Connect,

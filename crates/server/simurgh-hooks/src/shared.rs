@@ -10,10 +10,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::error::Unspecified;
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::sync::Notify;
 
 use crate::answer::IdOf;
 use crate::cache::{Cache, Key, Voids};
 use crate::config::HookConfig;
+use crate::news::{self, Gathered, News};
 
 const CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 const CACHES: usize = 16;
@@ -25,21 +27,32 @@ pub(crate) struct Shared {
     random: SystemRandom,
     /// The ids of the sockets that answers let in.
     pub(crate) id_of: IdOf,
-    /// The key of cached answers of hooks without a secret.
+    /// The secret of the cluster. It also makes the keys of cached answers of hooks that have no
+    /// secret.
     key: hmac::Key,
+    is_alone: bool,
+    news: Mutex<Gathered>,
+    pub(crate) told: Notify,
     caches: [Mutex<Cache>; CACHES],
     voids: Mutex<Voids>,
 }
 
 impl Shared {
-    pub(crate) fn new(id_of: IdOf) -> io::Result<Self> {
+    /// `secret` is that of the cluster; alone a node has its own.
+    pub(crate) fn new(id_of: IdOf, secret: Option<&[u8]>) -> io::Result<Self> {
         let random = SystemRandom::new();
         let mut start = [0; 6];
         random.fill(&mut start).map_err(no_random)?;
         Ok(Self {
             start: URL_SAFE_NO_PAD.encode(start),
             next_id: AtomicU64::new(0),
-            key: hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(no_random)?,
+            key: match secret {
+                Some(secret) => hmac::Key::new(hmac::HMAC_SHA256, secret),
+                None => hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(no_random)?,
+            },
+            is_alone: secret.is_none(),
+            news: Mutex::default(),
+            told: Notify::new(),
             random,
             id_of,
             caches: [(); CACHES].map(|()| Mutex::new(Cache::new(CACHE_BYTES_MAX / CACHES))),
@@ -75,6 +88,40 @@ impl Shared {
 
     pub(crate) fn cache_bytes(&self) -> usize {
         self.caches.iter().map(|cache| lock(cache).bytes()).sum()
+    }
+
+    /// Has something told to the other nodes soon, if there are any.
+    pub(crate) fn tell(&self, news: impl FnOnce() -> News) {
+        if !self.is_alone && lock(&self.news).add(&news()) {
+            self.told.notify_one();
+        }
+    }
+
+    /// What is to be told.
+    pub(crate) fn take_news(&self) -> Vec<Vec<u8>> {
+        lock(&self.news).take(&self.key)
+    }
+
+    /// Takes over what another node has told.
+    pub(crate) fn receive(&self, bytes: &[u8]) {
+        news::read(&self.key, bytes).into_iter().for_each(|news| self.take_over(news));
+    }
+
+    fn take_over(&self, news: News) {
+        match news {
+            News::Grant { key, granted } => {
+                if let Some(key) = News::key(&key)
+                    && self.voids().admits(&granted)
+                {
+                    self.cache(&key).grant(key, None, granted);
+                }
+            }
+            News::Void { of, before_ms } => self.void(Some(&of), before_ms),
+        }
+    }
+
+    pub(crate) fn void(&self, of: Option<&str>, before_ms: u64) {
+        self.voids().void(of, before_ms, unix_ms(SystemTime::now()));
     }
 
     pub(crate) fn voids(&self) -> MutexGuard<'_, Voids> {

@@ -3,22 +3,41 @@
 use std::fmt::{Display, Write};
 use std::sync::{Arc, Weak};
 
+use simurgh_shard::cluster_inbox;
 use simurgh_shard::connection_id::ConnectionId;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::server::Server;
 use simurgh_shard::view::{HookRow, QuestionRow};
 use simurgh_socket::UserSocket;
 use simurgh_socket::hooks::{
-    BUCKETS_US, BreakerState, Hook, HookFigures, HookSet, Kind, QuestionFigures, RegrantFn,
+    BUCKETS_US, BreakerState, Cluster, Hook, HookFigures, HookSet, Kind, QuestionFigures, RegrantFn,
 };
 use tokio::runtime::Handle;
 
 use crate::Error;
 use crate::metrics::family;
+use crate::secret;
 
 /// Starts the threads that ask. They precede the shards, which keep only wakers that exist then.
 pub(crate) fn start(server: &Server) -> Result<(), Error> {
-    sets(server).try_for_each(|set| set.start(&server.config.node_name)).map_err(Error::Hooks)
+    let started = |set: &Arc<HookSet>| set.start(&server.config.node_name, cluster(server));
+    sets(server).try_for_each(started).map_err(Error::Hooks)
+}
+
+/// The other nodes, if they share a secret with this one.
+fn cluster(server: &Server) -> Option<Cluster> {
+    let (inbox, secret) = server.cluster.as_ref().zip(server.config.secret_key_base.as_deref())?;
+    let inbox = Arc::clone(inbox);
+    let secret = secret::derived(secret.as_bytes(), b"simurgh grants");
+    Some(Cluster {
+        secret,
+        send: Box::new(move |bytes| inbox.post(cluster_inbox::Mail::Grants(bytes))),
+    })
+}
+
+/// Takes over cached answers of another node.
+pub(crate) fn receive(server: &Server, grants: &[u8]) {
+    sets(server).filter_map(|set| set.started()).for_each(|started| started.receive(grants));
 }
 
 /// Starts what goes on as long as the server runs: keys of tokens at URLs are read, and grants that

@@ -10,8 +10,13 @@ pub(crate) fn key(secret_key_base: Option<&str>, purpose: &[u8]) -> io::Result<h
     let mut own = [0; 32];
     fill(&SystemRandom::new(), &mut own)?;
     let secret = secret_key_base.map_or(&own[..], str::as_bytes);
+    Ok(hmac::Key::new(hmac::HMAC_SHA256, &derived(secret, purpose)))
+}
+
+/// A secret for one use.
+pub(crate) fn derived(secret: &[u8], purpose: &[u8]) -> [u8; 32] {
     let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), purpose);
-    Ok(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
+    derived.as_ref().try_into().unwrap_or_default()
 }
 
 /// The same for the same text on every node; does not reveal a text that cannot be guessed.

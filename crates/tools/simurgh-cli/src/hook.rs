@@ -85,7 +85,7 @@ fn ask(flags: &Try) -> Result<ExitCode, String> {
     let declared = settings.declared.ok_or("the file declares no channels")?;
     let set = declared.user_socket.parts().hooks.clone();
     let set = set.ok_or("the file has no [[hook]]: add that table")?;
-    set.start("try").map_err(|error| error.to_string())?;
+    set.start("try", None).map_err(|error| error.to_string())?;
     let started = set.started().and_then(|hooks| hooks.hook(&flags.hook));
     let known = set.names().join(", ");
     let hook = started.ok_or_else(|| format!("no hook {:?}; the hooks are {known}", flags.hook))?;

@@ -128,6 +128,9 @@ pub trait LocalNode {
     /// no answer.
     fn answered(&mut self, number: CallNumber, answer: Option<Answer>);
 
+    /// Another node shares cached answers of applications. They may come twice, late, or not.
+    fn grants(&mut self, _grants: &[u8]) {}
+
     /// An event of a followed topic, in the broker's order, whichever node published it.
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>);
 

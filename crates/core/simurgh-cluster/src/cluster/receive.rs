@@ -246,6 +246,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
                 }
             }
             Message::HangUp { number } => local.hung_up(origin, number),
+            Message::Grants(grants) => local.grants(grants),
             // A forget marker without a number has no position among the messages that it ends.
             Message::Forget => self.counts.broken += 1,
         }

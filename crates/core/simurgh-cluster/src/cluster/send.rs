@@ -251,6 +251,14 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
+    /// Shares cached answers of applications with all other nodes, at most once, like broadcasts.
+    pub fn grants(&mut self, grants: &[u8], time: Time) {
+        match Draft::grants(self.me, grants) {
+            Ok(draft) => self.push(Class::Plain, self.prefix.nodes(), draft, time),
+            Err(_) => self.counts.refused_large += 1,
+        }
+    }
+
     /// Sets the number of open sockets.
     pub fn set_sockets(&mut self, sockets: u64) {
         self.sockets = sockets;

@@ -92,6 +92,9 @@ fn decoded_short_messages_equal_the_sent_ones() {
     let bytes = Draft::done(ORIGIN, 9, 0).unwrap().numbered(1);
     let envelope = Envelope::decode(&bytes).unwrap();
     assert!(matches!(envelope.message(), Ok(Message::Done { number: 9, count: 0 })));
+    let bytes = Draft::grants(ORIGIN, b"any").unwrap().numbered(1);
+    let envelope = Envelope::decode(&bytes).unwrap();
+    assert!(matches!(envelope.message(), Ok(Message::Grants(b"any"))));
 }
 
 #[test]

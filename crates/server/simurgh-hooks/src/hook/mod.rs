@@ -220,7 +220,7 @@ impl Drop for Waiting {
 }
 
 fn answer(granted: &Granted) -> Option<Answer> {
-    Some(grant(granted.kind, &granted.body, granted.answered_ms / 1000).ok()?.answer)
+    Some(grant(granted.kind, granted.body.as_bytes(), granted.answered_ms / 1000).ok()?.answer)
 }
 
 /// The answer of an expired grant. Its own end, if past, moves to the end of `stale_for`.

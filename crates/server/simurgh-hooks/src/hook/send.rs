@@ -15,6 +15,7 @@ use crate::breaker::Change;
 use crate::cache::Granted;
 use crate::client::Error;
 use crate::limiter::Signal;
+use crate::news::News;
 use crate::queue::Ticket;
 use crate::request::{Draft, child_of};
 use crate::shared::{ms, unix_ms};
@@ -205,6 +206,8 @@ impl Hook {
         let answered_ms = unix_ms(SystemTime::now());
         let ends_ms = ends.map_or(u64::MAX, |ends| ends.saturating_mul(1000));
         let fresh_until_ms = answered_ms.saturating_add(lasting(grant.cache_for)).min(ends_ms);
+        // JSON is UTF-8, and its strings were read.
+        let Ok(body) = std::str::from_utf8(body) else { return };
         if fresh_until_ms <= answered_ms {
             return;
         }
@@ -219,7 +222,8 @@ impl Hook {
             stale_until_ms: fresh_until_ms.saturating_add(lasting(grant.stale_for)),
         };
         if self.shared.voids().admits(&granted) {
-            self.shared.cache(&equal.key).grant(equal.key, equal.client, granted);
+            self.shared.tell(|| News::grant(&equal.key, &granted));
+            self.shared.cache(&equal.key).grant(equal.key, Some(equal.client), granted);
         }
     }
 

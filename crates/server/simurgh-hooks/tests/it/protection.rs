@@ -187,7 +187,7 @@ async fn replaced_hooks_answer_what_was_asked() {
 #[test]
 fn wrong_settings_are_refused_with_the_name_of_the_hook() {
     let config = |url: &str| HookConfig::new("app", url.parse().unwrap());
-    let error = |configs| Hooks::start("n1", configs, id_of()).unwrap_err().to_string();
+    let error = |configs| Hooks::start("n1", configs, id_of(), None).unwrap_err().to_string();
     let ftp = error(vec![config("ftp://app")]);
     assert_eq!(ftp, "hook \"app\": url: only http:// and https:// are supported");
     let twice = error(vec![config("http://app"), config("http://app")]);

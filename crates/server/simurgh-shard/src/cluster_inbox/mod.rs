@@ -40,6 +40,8 @@ pub enum Mail {
     HangUp(CallNumber),
     /// The answer to another node's call of a service here.
     Answer(NodeId, u64, Answer),
+    /// Share cached answers of applications with all other nodes.
+    Grants(Vec<u8>),
     Drain,
     /// Say good-bye to the other nodes; then the thread ends.
     Bye,

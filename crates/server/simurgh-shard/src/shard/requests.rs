@@ -319,11 +319,14 @@ impl Shard {
             return false;
         }
         let (topic, what) = match order {
-            Order::Disconnect { except, keep_grants, .. } => {
+            Order::Disconnect { of, except, keep_grants } => {
                 let id = ConnectionId { node: self.server.id, shard: self.index, key };
                 let is_excepted = !except.is_empty() && except.contains(&id.to_string());
                 if !is_excepted {
-                    if let Some(state) = socket.state().filter(|_| !keep_grants) {
+                    // Those of a user or an id are void on each node already.
+                    if let (SocketRef::Connection(_), Some(state)) = (of, socket.state())
+                        && !keep_grants
+                    {
                         void_grants(state);
                     }
                     self.close(io, key);

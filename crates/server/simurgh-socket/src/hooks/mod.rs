@@ -23,7 +23,9 @@ use simurgh_channel::Assigns;
 use simurgh_hooks::{Asked, Failure, FailureKind, Hooks, IdOf, Question, Verdict};
 #[doc(hidden)]
 pub use simurgh_hooks::{BUCKETS_US, BreakerState, Hook, HookFigures, Kind, QuestionFigures};
-pub use simurgh_hooks::{HookConfig, OnFailure, Secret, SecretError, StartError, TlsConfig};
+pub use simurgh_hooks::{
+    Cluster, HookConfig, OnFailure, Secret, SecretError, StartError, TlsConfig,
+};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
@@ -76,10 +78,10 @@ impl HookSet {
     ///
     /// # Errors
     /// The system has no thread left, or a certificate cannot be used.
-    pub fn start(&self, node: &str) -> Result<(), StartError> {
+    pub fn start(&self, node: &str, cluster: Option<Cluster>) -> Result<(), StartError> {
         let configs = self.specs.iter().map(|spec| spec.config.clone()).collect();
         let id_of = self.id_of.get().cloned().unwrap_or_else(|| Arc::new(|it| it.id.clone()));
-        let hooks = Hooks::start(node, configs, id_of)?;
+        let hooks = Hooks::start(node, configs, id_of, cluster)?;
         // A second start would replace nothing: the first one's sockets use it.
         let _ = self.started.set(hooks);
         Ok(())
@@ -102,11 +104,8 @@ impl HookSet {
 
     /// Voids the answers about a user or a socket id that are cached until now.
     pub fn void(&self, of: &str) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         if let Some(started) = self.started.get() {
-            // A grant of this millisecond may be older than this call.
-            let before_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-            started.void(Some(of), before_ms);
+            started.void(Some(of), until_now_ms());
         }
     }
 
@@ -150,8 +149,16 @@ pub(crate) struct Client {
 
 impl Asker for Client {
     fn void_grants(&self, user: &str) {
-        self.set.void(user);
+        if let Some(started) = self.set.started() {
+            started.void_everywhere(user, until_now_ms());
+        }
     }
+}
+
+/// A grant of this millisecond may be older than this call.
+fn until_now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX).saturating_add(1)
 }
 
 /// A socket, as its questions show it.

@@ -80,6 +80,7 @@ impl ThreadNode for LocalShards {
                 thread.cluster.hang_up(number, time);
             }
             Mail::Answer(by, number, answer) => send_answer(thread, by, number, &answer, time),
+            Mail::Grants(grants) => thread.cluster.grants(&grants, time),
             Mail::Drain => thread.cluster.drain(time),
             Mail::Bye => thread.bye(time),
         }
@@ -219,6 +220,11 @@ impl LocalNode for LocalShards {
 
     fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>) {
         self.served.begin(&self.server, &self.serve, (by, number), service, body);
+    }
+
+    #[cfg(feature = "hooks")]
+    fn grants(&mut self, grants: &[u8]) {
+        crate::hooked::receive(&self.server, grants);
     }
 
     fn hung_up(&mut self, by: NodeId, number: u64) {

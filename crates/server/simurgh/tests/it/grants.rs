@@ -13,8 +13,11 @@ use simurgh::declared::{Defaults, user_socket_with_hooks};
 use simurgh::hooks::{Forward, HookConfig, HookSet, HookSpec};
 use simurgh::{Builder, Endpoint};
 
+use crate::api_lists::know_each_other;
 use crate::api_orders::order;
-use crate::support::{Client, start};
+use crate::support::nodes::Engine;
+use crate::support::raw::ask;
+use crate::support::{Client, metric, start, until};
 
 /// An application that lets all in, with the user and the socket id of their params, and counts
 /// its questions.
@@ -42,6 +45,15 @@ impl App {
         self.asked.load(SeqCst)
     }
 
+    /// How many questions this client's connect takes.
+    fn asked_by(&self, endpoint: &Endpoint, params: &str) -> usize {
+        // A question of the same millisecond as a disconnect may be older, and is void, too.
+        std::thread::sleep(Duration::from_millis(2));
+        let before = self.asked();
+        drop(client(endpoint, params));
+        self.asked() - before
+    }
+
     /// A server that asks it about connects.
     pub(crate) fn server(&self) -> Builder {
         let config = HookConfig::new("app", self.url.parse().unwrap());
@@ -54,6 +66,7 @@ impl App {
         builder.configure(|config| {
             config.shards = 2;
             config.api_token = Some("s3cret".to_owned());
+            config.secret_key_base = Some("the same on all nodes".to_owned());
         })
     }
 }
@@ -97,13 +110,7 @@ fn client(endpoint: &Endpoint, params: &str) -> Client {
 fn disconnect_and_revocation_void_cached_answers_even_without_a_socket() {
     let app = App::start();
     let endpoint = start(app.server());
-    let ask = |params: &str| {
-        // A question of the same millisecond as a disconnect may be older, and is void, too.
-        std::thread::sleep(Duration::from_millis(2));
-        let before = app.asked();
-        drop(client(&endpoint, params));
-        app.asked() - before
-    };
+    let ask = |params: &str| app.asked_by(&endpoint, params);
     let (ann, team) = ("user=ann", "user=bob&id=team:1");
     assert_eq!([ask(ann), ask(ann), ask(team), ask(team)], [1, 0, 1, 0]);
     for (verb, body, params) in [
@@ -135,4 +142,49 @@ fn blocked_user_is_refused_although_its_answer_is_cached() {
     assert!(Client::try_connect(endpoint.addresses()[0], path).is_err());
     assert_eq!(order(&endpoint, "unblock", &json!({"user": "ann"})).0, 200);
     client(&endpoint, "user=ann");
+}
+
+/// Two nodes that know each other, and the client of each.
+fn nodes(app: &App, engine: &Engine) -> [(Endpoint, Client); 2] {
+    let both = ["one", "two"].map(|name| {
+        let endpoint = start(engine.node(app.server(), name));
+        let client = client(&endpoint, &format!("user={name}"));
+        (endpoint, client)
+    });
+    know_each_other(&both[0].0, &both[1].0);
+    both
+}
+
+/// Waits until both nodes have the same cached answers.
+fn share(one: &Endpoint, two: &Endpoint) {
+    let bytes = |endpoint| metric(endpoint, "simurgh_hook_cache_bytes");
+    until("the same cached answers", || bytes(one) == bytes(two));
+}
+
+#[test]
+fn reconnects_to_another_node_ask_nothing() {
+    const CLIENTS: usize = 200;
+    let (app, engine) = (App::start(), Engine::start());
+    let [(one, _a), (two, _b)] = nodes(&app, &engine);
+    let users = || (0..CLIENTS).map(|user| format!("user={user}"));
+    users().for_each(|params| drop(client(&one, &params)));
+    let asked = app.asked();
+    share(&one, &two);
+    users().for_each(|params| drop(client(&two, &params)));
+    assert_eq!(app.asked(), asked);
+}
+
+#[test]
+fn answer_that_one_node_voids_is_void_on_the_other() {
+    let (app, engine) = (App::start(), Engine::start());
+    let [(one, mut ann), (two, _b)] = nodes(&app, &engine);
+    share(&one, &two);
+    assert_eq!(app.asked_by(&two, "user=one"), 0);
+    let header = "authorization: Bearer s3cret\r\n";
+    let list = ask(one.addresses()[0], "GET /api/connections?user=one", header, "").json();
+    let connection = &list["connections"][0]["connection"];
+    // Only the node of a connection carries this out.
+    assert_eq!(order(&one, "disconnect", &json!({ "connection": connection })).1["closed"], 1);
+    assert_eq!(ann.recv_close(), 1001);
+    until("a question of the other node", || app.asked_by(&two, "user=one") == 1);
 }

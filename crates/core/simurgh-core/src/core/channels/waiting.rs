@@ -60,7 +60,13 @@ impl<N: Node> Channels<N> {
 
 impl<N: Node> Core<N> {
     /// Sets how long a socket stays open from now, and its application's value if there is one.
-    pub fn grant(&mut self, out: &mut impl Sockets, key: Key, new: Option<Assigns>, time: Lifetime) {
+    pub fn grant(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        new: Option<Assigns>,
+        time: Lifetime,
+    ) {
         self.channels.application.drop_guarded(new.map(|value| assign(out, key, value)));
         expire_in(out, &mut self.channels.expiry, key, Some(time));
     }

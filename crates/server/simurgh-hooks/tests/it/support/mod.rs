@@ -21,7 +21,7 @@ pub(crate) const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
 /// A hook with this configuration, which lives as long as the first.
 pub(crate) fn start(config: HookConfig) -> (Arc<Hooks>, Arc<Hook>) {
     let name = config.name.clone();
-    let hooks = Hooks::start("n1", vec![config], id_of()).unwrap();
+    let hooks = Hooks::start("n1", vec![config], id_of(), None).unwrap();
     let hook = hooks.hook(&name).unwrap();
     (hooks, hook)
 }
