@@ -57,7 +57,12 @@ impl App {
     /// A server that asks it about connects.
     pub(crate) fn server(&self) -> Builder {
         let config = HookConfig::new("app", self.url.parse().unwrap());
-        let spec = HookSpec { config, asks_connect: true, forward: Forward::default() };
+        let spec = HookSpec {
+            config,
+            asks_connect: true,
+            asks_refresh: false,
+            forward: Forward::default(),
+        };
         let hooks = Arc::new(HookSet::new(vec![spec]));
         let specs = serde_json::from_value::<Vec<_>>(json!([{"topic": "*"}])).unwrap();
         let defaults = Defaults::default();

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "token")]
 mod api_access;
+#[cfg(feature = "token")]
 mod api_lists;
 #[cfg(feature = "token")]
 mod api_orders;
