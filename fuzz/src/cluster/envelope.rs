@@ -99,6 +99,7 @@ fn said(envelope: &Envelope<'_>, bytes: &[u8], message: Message<'_>) {
             piece.draft(kind, origin).expect("as it was")
         }
         Message::HangUp { number } => Draft::hang_up(origin, number).expect("as it was"),
+        Message::Grants(grants) => Draft::grants(origin, grants).expect("as it was"),
         Message::Forget => Draft::forget(origin, envelope.topic).expect("as it was"),
     };
     assert!(!matches!(kind, Kind::Presence | Kind::State));

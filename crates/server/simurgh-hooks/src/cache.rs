@@ -115,6 +115,13 @@ impl Cache {
         self.bytes
     }
 
+    pub(crate) fn grants(&self) -> impl Iterator<Item = (&Key, &Granted)> {
+        self.entries.iter().filter_map(|(slot, entry)| match entry {
+            Entry::Granted(granted) => Some((&slot.key, granted)),
+            Entry::Refused { .. } => None,
+        })
+    }
+
     fn granted(&self, key: Key) -> Option<&Granted> {
         match self.entries.get(&Slot { key, client: None })? {
             Entry::Granted(granted) => Some(granted),

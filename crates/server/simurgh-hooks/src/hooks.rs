@@ -109,6 +109,16 @@ impl Hooks {
         self.shared.tell(|| News::Void { of: of.to_owned(), before_ms });
     }
 
+    /// The cached answers that count, as lines for [`load`](Self::load).
+    pub fn save(&self) -> Vec<u8> {
+        self.shared.save()
+    }
+
+    /// Takes over cached answers of the last start.
+    pub fn load(&self, lines: &[u8]) {
+        self.shared.load(lines);
+    }
+
     /// Takes over what another node has [sent](Cluster::send).
     pub fn receive(&self, bytes: &[u8]) {
         self.shared.receive(bytes);

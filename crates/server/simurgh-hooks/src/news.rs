@@ -1,5 +1,5 @@
-//! What nodes share: new cached answers, and which are void. Lines of JSON, signed with the secret
-//! of the cluster, because every client of the broker can publish.
+//! News for other nodes: new cached answers, and which are void. They are lines of JSON, signed
+//! with the secret of the cluster, because every client of the broker can publish.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -34,6 +34,13 @@ impl News {
         Self::Grant { key: URL_SAFE_NO_PAD.encode(key), granted: granted.clone() }
     }
 
+    /// With its end; empty if it cannot be written.
+    pub(crate) fn line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+
     pub(crate) fn key(text: &str) -> Option<Key> {
         URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()
     }
@@ -46,8 +53,7 @@ pub(crate) struct Gathered(Vec<(usize, Vec<u8>)>);
 impl Gathered {
     /// Adds one; returns whether it is the first.
     pub(crate) fn add(&mut self, news: &News) -> bool {
-        let Ok(mut line) = serde_json::to_vec(news) else { return false };
-        line.push(b'\n');
+        let mut line = news.line();
         let last = self.0.last_mut();
         let with_place =
             last.filter(|(lines, text)| *lines < LINES_MAX && text.len() + line.len() <= BYTES_MAX);

@@ -90,27 +90,47 @@ impl Shared {
         self.caches.iter().map(|cache| lock(cache).bytes()).sum()
     }
 
-    /// Has something told to the other nodes soon, if there are any.
+    /// Sends news to the other nodes soon, if there are any.
     pub(crate) fn tell(&self, news: impl FnOnce() -> News) {
         if !self.is_alone && lock(&self.news).add(&news()) {
             self.told.notify_one();
         }
     }
 
-    /// What is to be told.
+    /// Takes the gathered news, signed.
     pub(crate) fn take_news(&self) -> Vec<Vec<u8>> {
         lock(&self.news).take(&self.key)
     }
 
-    /// Takes over what another node has told.
+    /// Takes over the news of another node.
     pub(crate) fn receive(&self, bytes: &[u8]) {
         news::read(&self.key, bytes).into_iter().for_each(|news| self.take_over(news));
+    }
+
+    pub(crate) fn load(&self, lines: &[u8]) {
+        news::read_lines(lines).into_iter().for_each(|news| self.take_over(news));
+    }
+
+    /// All grants that count, as lines.
+    pub(crate) fn save(&self) -> Vec<u8> {
+        let mut lines = Vec::new();
+        for cache in &self.caches {
+            for (key, granted) in lock(cache).grants() {
+                if granted.stale_until_ms > unix_ms(SystemTime::now())
+                    && !self.voids().is_void(granted)
+                {
+                    lines.extend(News::grant(key, granted).line());
+                }
+            }
+        }
+        lines
     }
 
     fn take_over(&self, news: News) {
         match news {
             News::Grant { key, granted } => {
                 if let Some(key) = News::key(&key)
+                    && granted.stale_until_ms > unix_ms(SystemTime::now())
                     && self.voids().admits(&granted)
                 {
                     self.cache(&key).grant(key, None, granted);

@@ -5,10 +5,11 @@
 //! have the same list.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use simurgh_core::Identity;
+use tokio::sync::Mutex;
 
 use crate::mail::order::{Rule, SocketRef};
 
@@ -45,8 +46,9 @@ impl Rule {
         (self.issued_before.is_some(), &self.topic) == (other.issued_before.is_some(), &other.topic)
     }
 
-    /// Takes the content of another one about the same.
-    fn merge(&mut self, other: Self) {
+    /// Takes the content of another one about the same; returns whether that changes it.
+    fn merge(&mut self, other: Self) -> bool {
+        let before = (self.issued_before, self.set_ms, self.is_lifted, self.until);
         if other.issued_before.is_some() {
             self.issued_before = self.issued_before.max(other.issued_before);
             self.until = self.until.max(other.until);
@@ -55,6 +57,7 @@ impl Rule {
         {
             *self = other;
         }
+        before != (self.issued_before, self.set_ms, self.is_lifted, self.until)
     }
 }
 
@@ -71,6 +74,11 @@ pub struct AccessList {
     rules: RwLock<Rules>,
     /// How many; changed under the lock.
     count: AtomicUsize,
+    changes: AtomicU64,
+    /// How many changes are in the file; locked while it is written.
+    pub saved: Mutex<u64>,
+    /// Another node has told its list.
+    knows_other: AtomicBool,
     /// Refused connects and joins.
     blocked: AtomicU64,
     revoked: AtomicU64,
@@ -115,16 +123,17 @@ impl AccessList {
         }
     }
 
-    /// Adds a rule, or replaces an older one about the same.
+    /// Adds a rule, or replaces an older one about the same; returns whether that changes the list.
     ///
     /// # Errors
     /// There are too many rules.
-    pub fn set(&self, rule: Rule, now_s: u64) -> Result<(), ListIsFull> {
+    pub fn set(&self, rule: Rule, now_s: u64) -> Result<bool, ListIsFull> {
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         let of_one = rules.get_mut(&rule.of);
         if let Some(known) = of_one.and_then(|all| all.iter_mut().find(|it| it.is_like(&rule))) {
-            known.merge(rule);
-            return Ok(());
+            let is_changed = known.merge(rule);
+            self.changes.fetch_add(u64::from(is_changed), Relaxed);
+            return Ok(is_changed);
         }
         let mut count = self.count.load(Relaxed);
         if count >= RULES_MAX {
@@ -141,7 +150,21 @@ impl AccessList {
         }
         of_one.push(rule);
         self.count.store(count + 1, Relaxed);
-        Ok(())
+        self.changes.fetch_add(1, Relaxed);
+        Ok(true)
+    }
+
+    /// How often it has changed.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Relaxed)
+    }
+
+    pub fn note_other(&self) {
+        self.knows_other.store(true, Relaxed);
+    }
+
+    pub fn knows_other(&self) -> bool {
+        self.knows_other.load(Relaxed)
     }
 
     /// All rules that have not ended.
@@ -183,7 +206,9 @@ mod tests {
 
     fn with(rules: impl IntoIterator<Item = Rule>) -> AccessList {
         let list = AccessList::default();
-        rules.into_iter().for_each(|rule| list.set(rule, 0).unwrap());
+        for rule in rules {
+            list.set(rule, 0).unwrap();
+        }
         list
     }
 
@@ -252,8 +277,8 @@ mod tests {
     fn full_list_refuses_rules_until_some_have_ended() {
         let list = with((0..RULES_MAX).map(|user| block(&user.to_string(), None)));
         assert_eq!(list.set(block("one more", None), 99), Err(ListIsFull));
-        assert_eq!(list.set(block("7", None), 99), Ok(()), "a known rule needs no place");
-        assert_eq!(list.set(Rule { until: 200, ..block("one more", None) }, 100), Ok(()));
+        assert_eq!(list.set(block("7", None), 99), Ok(false), "a known rule needs no place");
+        assert_eq!(list.set(Rule { until: 200, ..block("one more", None) }, 100), Ok(true));
         assert_eq!(list.all(100).len(), 1);
         let list = with((0..RULES_OF_ONE_MAX).map(|n| block("7", Some(&n.to_string()))));
         assert_eq!(list.set(block("7", None), 0), Err(ListIsFull));

@@ -3,8 +3,8 @@
 //! ```text
 //! shard ─► server ─┬─► mail ─► view
 //!                  ├─► connections, peer_limits ─► config
-//!                  └─► access_list, cluster_inbox, connection_id, member_counts, saved,
-//!                      callback_watch, api_requests
+//!                  └─► access_list, cluster_inbox, connection_id, member_counts, state_dir,
+//!                      saved, callback_watch, api_requests
 //! ```
 //!
 //! A [`Shard`](shard::Shard) is `simurgh-core`'s shard on the event loop of `simurgh-reactor`: the
@@ -32,4 +32,5 @@ pub mod proxies;
 pub mod saved;
 pub mod server;
 pub mod shard;
+pub mod state_dir;
 pub mod view;

@@ -75,7 +75,8 @@ impl Saved {
             tracing::error!(?path, "did not save the histories: {ALONE}");
             return Ok(());
         }
-        let written = write_whole(path, all);
+        let written =
+            write_whole(path, |file| SavedHistory::encode(all, |part| file.write_all(part)));
         match &written {
             Ok(topics) => tracing::info!(?path, topics, "saved the histories"),
             Err(error) => {
@@ -90,16 +91,19 @@ fn lock<T>(it: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes a temporary file and renames it, so that the file is never incomplete. Clients' messages
-/// are readable by the owner only. Returns the number of topics.
-fn write_whole(path: &Path, all: Vec<SavedHistory>) -> io::Result<usize> {
+/// Writes a temporary file and renames it, so that the file is never incomplete. It is readable by
+/// its owner only.
+pub(crate) fn write_whole<T>(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<T>,
+) -> io::Result<T> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
     let beside = PathBuf::from(beside);
-    let written = write_new(&beside, all).and_then(|topics| {
+    let written = write_new(&beside, write).and_then(|written| {
         fs::rename(&beside, path)?;
         sync_folder(path)?;
-        Ok(topics)
+        Ok(written)
     });
     if written.is_err() {
         // It may not have been made.
@@ -108,12 +112,15 @@ fn write_whole(path: &Path, all: Vec<SavedHistory>) -> io::Result<usize> {
     written
 }
 
-fn write_new(path: &Path, all: Vec<SavedHistory>) -> io::Result<usize> {
+fn write_new<T>(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<T>,
+) -> io::Result<T> {
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let mut file = BufWriter::with_capacity(1 << 20, file);
-    let topics = SavedHistory::encode(all, |part| file.write_all(part))?;
+    let written = write(&mut file)?;
     file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    Ok(topics)
+    Ok(written)
 }
 
 /// Makes the renames in a file's folder survive a loss of power.

@@ -27,6 +27,7 @@ use simurgh_shard::shard::{Shard, USER_SOCKETS_MAX};
 use simurgh_socket::{InterestFn, UserSocket};
 
 use crate::BroadcastError;
+use crate::blocks;
 use crate::cluster;
 use crate::error::Error;
 use crate::handle::Handle;
@@ -54,7 +55,7 @@ pub struct Endpoint {
     /// The threads of plain HTTP; `None` without an address.
     http: Option<http::Threads>,
     _watchdog: Watchdog,
-    /// Histories are saved only once.
+    /// Histories and cached answers are saved only once.
     is_saved: bool,
     /// `None` on a single node.
     cluster: Option<cluster::Started>,
@@ -208,14 +209,14 @@ impl Endpoint {
                 result = Err(Error::Broken(error));
             }
         }
-        if let (Some(path), Some(_)) =
-            (&self.server.config.history_save, self.server.drain_began.get())
-            && !self.is_saved
-        {
-            self.is_saved = true;
-            if let Err(error) = self.server.saved.write(path) {
+        if self.server.drain_began.get().is_some() && !std::mem::replace(&mut self.is_saved, true) {
+            if let Some(path) = &self.server.config.history_save
+                && let Err(error) = self.server.saved.write(path)
+            {
                 result = result.and(Err(Error::HistorySave(path.clone(), error)));
             }
+            #[cfg(feature = "hooks")]
+            crate::hooked::save(&self.server);
         }
         if let Some(began) = self.server.drain_began.get() {
             let until = *began + self.server.config.drain_time + DRAIN_GRACE;
@@ -373,8 +374,10 @@ impl Builder {
         if let Some(path) = &server.config.history_save {
             server.saved.read(path, server.config.shards);
         }
+        blocks::load(&server);
         endpoint.cluster =
             prepared.map(|it| it.start(&server, services(&longpolls, &observer))).transpose()?;
+        cluster::await_others(&server);
         endpoint.spawn_shards(&mut set)?;
         // Without an address there are no pages and no observer.
         let is_served = is_listening || server.config.admin_listen.is_some();
@@ -511,6 +514,7 @@ fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Se
                 Service::LongPoll => longpoll::other_node::serve(&longpolls, &body, left).await,
                 Service::Look => observe::serve(&observer, &body).await,
                 Service::Ask => questions::serve(&longpolls.server, &body).await,
+                Service::Blocks => blocks::serve(&longpolls.server, &body),
             }
         })
     })

@@ -1,12 +1,15 @@
 //! Applications that decide over HTTP: their thread, their metrics, and their state in `/healthz`.
 
 use std::fmt::{Display, Write};
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use simurgh_shard::cluster_inbox;
 use simurgh_shard::connection_id::ConnectionId;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::server::Server;
+use simurgh_shard::state_dir;
 use simurgh_shard::view::{HookRow, QuestionRow};
 use simurgh_socket::UserSocket;
 use simurgh_socket::hooks::{
@@ -18,10 +21,47 @@ use crate::Error;
 use crate::metrics::family;
 use crate::secret;
 
+/// The file of cached answers in `state_dir`.
+const FILE: &str = "grants";
+
 /// Starts the threads that ask. They precede the shards, which keep only wakers that exist then.
 pub(crate) fn start(server: &Server) -> Result<(), Error> {
     let started = |set: &Arc<HookSet>| set.start(&server.config.node_name, cluster(server));
-    sets(server).try_for_each(started).map_err(Error::Hooks)
+    sets(server).try_for_each(started).map_err(Error::Hooks)?;
+    if let Some(directory) = &server.config.state_dir {
+        load(server, directory);
+    }
+    Ok(())
+}
+
+/// Begins with the cached answers of the last drain. In a cluster another node may have voided them
+/// meanwhile. They are read once: after a crash they may be void, too.
+fn load(server: &Server, directory: &Path) {
+    let lines = state_dir::read(directory, FILE);
+    match std::fs::remove_file(state_dir::path(directory, FILE)) {
+        Ok(()) if server.cluster.is_none() => {
+            sets(server).filter_map(|set| set.started()).for_each(|it| it.load(&lines));
+        }
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => tracing::error!(%error, "cannot remove the cached answers of the last start \
+            from state_dir, so they are not used"),
+    }
+}
+
+/// Saves the cached answers at the end of a drain.
+pub(crate) fn save(server: &Server) {
+    let Some(directory) = server.config.state_dir.as_ref().filter(|_| server.cluster.is_none())
+    else {
+        return;
+    };
+    let each = sets(server).filter_map(|set| set.started());
+    let lines = each.flat_map(|started| started.save()).collect::<Vec<u8>>();
+    if !lines.is_empty()
+        && let Err(error) = state_dir::write(directory, FILE, &lines)
+    {
+        tracing::error!(%error, "cannot save the cached answers of hooks in state_dir");
+    }
 }
 
 /// The other nodes, if they share a secret with this one.

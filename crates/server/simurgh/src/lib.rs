@@ -84,6 +84,7 @@
 //!   Token, and are closed when it expires. Adds the dependency `ring`.
 
 mod access;
+mod blocks;
 pub mod cluster;
 pub mod driver;
 mod endpoint;

@@ -22,18 +22,22 @@ pub enum Service {
     Look = 2,
     /// A back end's question.
     Ask = 3,
+    /// The list of blocks and revocations.
+    Blocks = 4,
 }
 
 impl Service {
     pub const fn answer_bytes_max(self) -> usize {
         match self {
-            Self::LongPoll | Self::Ask => CALL_BYTES_MAX,
+            Self::LongPoll | Self::Ask | Self::Blocks => CALL_BYTES_MAX,
             Self::Look => LOOK_ANSWER_BYTES_MAX,
         }
     }
 
     pub fn of(number: u16) -> Option<Self> {
-        [Self::LongPoll, Self::Look, Self::Ask].into_iter().find(|it| *it as u16 == number)
+        [Self::LongPoll, Self::Look, Self::Ask, Self::Blocks]
+            .into_iter()
+            .find(|it| *it as u16 == number)
     }
 }
 

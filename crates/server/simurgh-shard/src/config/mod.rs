@@ -96,6 +96,9 @@ pub struct Config {
     /// without a loss. After a crash there is none, and clients receive a notice of the loss.
     /// Default: none.
     pub history_save: Option<PathBuf>,
+    /// The directory for what survives a restart: the list of blocks and revocations, and on a
+    /// single node the cached answers of applications. Default: none.
+    pub state_dir: Option<PathBuf>,
     /// Origins that may connect; `None`: `Conn` (the request's own scheme, host and port), or
     /// `Local` (pages of this machine and of the request's own host) while the server listens on
     /// loopback alone.
@@ -159,6 +162,7 @@ impl Default for Config {
             presence: PresenceConfig::default(),
             history: HistoryConfig::default(),
             history_save: None,
+            state_dir: None,
             check_origin: None,
             trusted_hosts: Vec::new(),
             trusted_proxies: Vec::new(),

@@ -4,6 +4,7 @@
 //! and the adapter to the broker. Shards and applications send to it through its `ClusterInbox`,
 //! which never blocks; it sends to shards through their mailboxes.
 
+mod blocks;
 mod local;
 mod run;
 mod served;
@@ -18,6 +19,7 @@ use simurgh_shard::server::Server;
 use simurgh_socket::UserSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 
+pub(crate) use self::blocks::await_others;
 pub(crate) use self::run::Started;
 pub(crate) use self::served::Serve;
 use crate::error::Error;

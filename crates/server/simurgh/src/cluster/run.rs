@@ -17,7 +17,7 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::local::{LocalShards, now};
 use super::served::{Serve, Served};
-use super::{AdapterSetup, Prepared};
+use super::{AdapterSetup, Prepared, blocks};
 use simurgh_shard::cluster_inbox::Mail;
 use simurgh_shard::server::Server;
 
@@ -128,7 +128,13 @@ impl Thread {
                 Notice::Lost(interests) => {
                     tracing::warn!(interests, "cluster: broadcasts of other nodes may be lost");
                 }
-                Notice::Peer(event) => self.log_peer(event),
+                Notice::Peer(event) => {
+                    if let PeerEvent::Joined(node) = event {
+                        let server = &self.node.local.server;
+                        server.spawn(blocks::take_over(Arc::clone(server), node));
+                    }
+                    self.log_peer(event);
+                }
                 Notice::History(notice) => {
                     let why = self.node.cluster.adapter().measures().keeping;
                     log_keeping(&notice, why.as_deref().unwrap_or("the reason is unknown"));

@@ -14,6 +14,7 @@ use simurgh_shard::mail::order::{Order, Rule, SocketRef};
 use simurgh_shard::server::Server;
 
 use super::PubSub;
+use crate::blocks;
 
 /// How long to wait for the confirmations of a disconnect.
 pub const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -87,9 +88,10 @@ fn is_here(server: &Server, order: &Order) -> bool {
 ///
 /// # Errors
 /// It is a rule for which the access list has no place.
-pub(crate) async fn carry_out(server: &Server, order: Order) -> Result<u64, ListIsFull> {
+pub(crate) async fn carry_out(server: &Arc<Server>, order: Order) -> Result<u64, ListIsFull> {
     if let Order::Access(rule) = &order {
         server.access_list.set(rule.clone(), server.unix_ms(0) / 1000)?;
+        blocks::save(server).await;
         if rule.is_lifted {
             return Ok(0);
         }

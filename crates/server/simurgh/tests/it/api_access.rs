@@ -26,7 +26,7 @@ fn path(claims: &Value, age_s: u64) -> String {
     format!("/socket/websocket?vsn=2.0.0&token={token}")
 }
 
-fn user(name: &str) -> String {
+pub(crate) fn user(name: &str) -> String {
     path(&json!({"sub": name}), 60)
 }
 
@@ -38,7 +38,7 @@ fn client(endpoint: &Endpoint, path: &str) -> Client {
 }
 
 /// The body of the refusal of a client; `None` if it is let in.
-fn refusal(endpoint: &Endpoint, path: &str) -> Option<String> {
+pub(crate) fn refusal(endpoint: &Endpoint, path: &str) -> Option<String> {
     let answer = Raw::connect(endpoint.addresses()[0]).request(&Head::upgrade(path));
     assert!([101, 403].contains(&answer.status), "{answer:?}");
     (answer.status == 403).then(|| answer.text().trim().to_owned())

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use simurgh::declared::{Defaults, user_socket_with_hooks};
-use simurgh::hooks::{Forward, HookConfig, HookSet, HookSpec};
+use simurgh::hooks::{Forward, HookConfig, HookSet, HookSpec, Secret};
 use simurgh::{Builder, Endpoint};
 
 use crate::api_lists::know_each_other;
@@ -18,6 +18,8 @@ use crate::api_orders::order;
 use crate::support::nodes::Engine;
 use crate::support::raw::ask;
 use crate::support::{Client, metric, start, until};
+
+const SECRET: &str = "whsec_c2ltdXJnaC1uZXctc2VjcmV0LTMyLWJ5dGVzLWxvbmc=";
 
 /// An application that lets all in, with the user and the socket id of their params, and counts
 /// its questions.
@@ -56,7 +58,9 @@ impl App {
 
     /// A server that asks it about connects.
     pub(crate) fn server(&self) -> Builder {
-        let config = HookConfig::new("app", self.url.parse().unwrap());
+        let mut config = HookConfig::new("app", self.url.parse().unwrap());
+        // Its cached answers count only with the same secret.
+        config.secrets = vec![Secret::parse(SECRET).unwrap()];
         let spec = HookSpec {
             config,
             asks_connect: true,
@@ -192,4 +196,23 @@ fn answer_that_one_node_voids_is_void_on_the_other() {
     assert_eq!(order(&one, "disconnect", &json!({ "connection": connection })).1["closed"], 1);
     assert_eq!(ann.recv_close(), 1001);
     until("a question of the other node", || app.asked_by(&two, "user=one") == 1);
+}
+
+#[test]
+fn cached_answers_survive_a_drain_in_the_state_directory() {
+    let (app, dir) = (App::start(), tempfile::tempdir().unwrap());
+    let started = || {
+        let state_dir = Some(dir.path().to_owned());
+        start(app.server().configure(|config| config.state_dir = state_dir))
+    };
+    let one = started();
+    let users = ["user=ann", "user=bob"];
+    assert_eq!(users.map(|user| app.asked_by(&one, user)), [1, 1]);
+    assert_eq!(order(&one, "disconnect", &json!({"user": "bob"})).0, 200);
+    one.drain().unwrap();
+    let two = started();
+    assert_eq!(users.map(|user| app.asked_by(&two, user)), [0, 1], "a void one is not saved");
+    two.stop();
+    // The file of the last drain may be older than a disconnect.
+    assert_eq!(app.asked_by(&started(), "user=ann"), 1, "after an end without a drain");
 }

@@ -45,6 +45,7 @@ mod presence;
 mod pubsub;
 mod regressions;
 mod resuming;
+mod state_dir;
 mod supabase;
 #[cfg(feature = "token")]
 mod supabase_tokens;

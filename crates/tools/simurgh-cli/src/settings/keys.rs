@@ -418,6 +418,14 @@ settings! {
                 gap `epoch`",
         cost: "a file of the size of the histories while no server runs",
     }
+    state_dir: PathBuf = one("DIRECTORY", values::directory) => state_dir {
+        takes: "the path of a directory that the server can write to",
+        default: "none",
+        example: "\"/var/lib/simurgh\"",
+        about: "Directory that keeps the list of blocked users and revoked tokens over restarts, \
+                and on a single node the cached answers of hooks over planned ones",
+        cost: "a write of the whole list for each change, about 100 bytes per entry",
+    }
 }
 
 /// The sections of help and file: the first key and the title.

@@ -438,8 +438,8 @@ mod tests {
         let text = config::text(Channels::Declared);
         let examples = text.lines().filter(|line| is_example(line)).count();
         assert_eq!(
-            examples, 17,
-            "api_token, static_files, history_save, longpoll, what a channel may have"
+            examples, 18,
+            "api_token, static_files, history_save, state_dir, longpoll, what a channel may have"
         );
         let all: Vec<_> = text
             .lines()

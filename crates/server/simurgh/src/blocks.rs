@@ -1,0 +1,90 @@
+//! The list of blocks and revocations as lines of JSON: in the file of `state_dir`, and for other
+//! nodes.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use simurgh_cluster::CALL_BYTES_MAX;
+use simurgh_core::WallClock;
+use simurgh_shard::mail::order::Rule;
+use simurgh_shard::server::Server;
+use simurgh_shard::state_dir;
+
+const FILE: &str = "blocks";
+
+/// Which part of the list a node asks for.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) number: u64,
+    pub(crate) of: u64,
+}
+
+impl Part {
+    fn has(self, rule: &Rule) -> bool {
+        let mut hasher = DefaultHasher::new();
+        rule.of.hash(&mut hasher);
+        hasher.finish() % self.of.max(1) == self.number
+    }
+}
+
+fn lines<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for rule in rules {
+        if let Ok(mut line) = serde_json::to_vec(rule) {
+            lines.append(&mut line);
+            lines.push(b'\n');
+        }
+    }
+    lines
+}
+
+/// `None` if one of them is no rule.
+pub(crate) fn rules(lines: &[u8]) -> Option<Vec<Rule>> {
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+pub(crate) fn now_s(server: &Server) -> u64 {
+    server.unix_ms(0) / 1000
+}
+
+/// Begins with the rules of the file.
+pub(crate) fn load(server: &Server) {
+    let Some(directory) = &server.config.state_dir else { return };
+    let Some(rules) = rules(&state_dir::read(directory, FILE)) else {
+        let path = state_dir::path(directory, FILE);
+        return tracing::error!(?path, "the list of blocks is damaged: starting without it");
+    };
+    for rule in rules {
+        // A file has no more than the list.
+        let _ = server.access_list.set(rule, now_s(server));
+    }
+}
+
+/// Writes the file, if something has changed since. Requests at the same time share a write.
+pub(crate) async fn save(server: &Arc<Server>) {
+    let Some(directory) = server.config.state_dir.clone() else { return };
+    let list = &server.access_list;
+    let wanted = list.changes();
+    let mut saved = list.saved.lock().await;
+    if *saved >= wanted {
+        return;
+    }
+    let all = list.changes();
+    let of = Arc::clone(server);
+    let write = move || state_dir::write(&directory, FILE, &lines(&of.access_list.all(now_s(&of))));
+    match tokio::task::spawn_blocking(write).await.unwrap_or_else(|it| Err(io::Error::other(it))) {
+        Ok(()) => *saved = all,
+        Err(error) => tracing::error!(%error, "cannot save the list of blocks in state_dir"),
+    }
+}
+
+/// Answers another node: 200 with lines, 413 if they are too long, 400.
+pub(crate) fn serve(server: &Server, part: &[u8]) -> (u16, Vec<u8>) {
+    let Ok(part) = serde_json::from_slice::<Part>(part) else { return (400, Vec::new()) };
+    let all = server.access_list.all(now_s(server));
+    let lines = lines(all.iter().filter(|rule| part.has(rule)));
+    if lines.len() > CALL_BYTES_MAX { (413, Vec::new()) } else { (200, lines) }
+}
