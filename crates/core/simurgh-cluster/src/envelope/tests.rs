@@ -201,7 +201,7 @@ fn unknown_versions_and_kinds_differ_from_malformed_envelopes() {
     for (at, value, expected) in [
         (0, 2, EnvelopeError::UnknownVersion(2)),
         (0, 0, EnvelopeError::UnknownVersion(0)),
-        (1, 14, EnvelopeError::UnknownKind(14)),
+        (1, 15, EnvelopeError::UnknownKind(15)),
         (1, 0, EnvelopeError::UnknownKind(0)),
     ] {
         let mut other = whole.clone();
