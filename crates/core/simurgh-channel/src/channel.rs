@@ -135,6 +135,32 @@ pub struct Join(#[doc(hidden)] pub JoinKind);
 /// Work that decides about a join.
 pub type JoinDecision = Pin<Box<dyn Future<Output = Join> + Send>>;
 
+/// How something is decided away from its shard.
+#[doc(hidden)]
+pub enum Decision<T> {
+    /// By work on tokio.
+    Work(Pin<Box<dyn Future<Output = T> + Send>>),
+    /// By a call from another thread: no task has to wait for it.
+    Call(AskFn<T>),
+}
+
+/// Starts a decision; its result is passed to the given function. Dropping the returned value says
+/// that nobody waits for it any more.
+#[doc(hidden)]
+pub type AskFn<T> = Box<dyn FnOnce(Box<dyn FnOnce(T) + Send>) -> Box<dyn Any + Send> + Send>;
+
+impl<T: 'static> Decision<T> {
+    /// The decision that this function makes of the result.
+    pub fn map<U: 'static>(self, f: impl FnOnce(T) -> U + Send + 'static) -> Decision<U> {
+        match self {
+            Self::Work(work) => Decision::Work(Box::pin(async move { f(work.await) })),
+            Self::Call(ask) => {
+                Decision::Call(Box::new(move |done| ask(Box::new(move |it| done(f(it))))))
+            }
+        }
+    }
+}
+
 /// The answer to a join, taken apart.
 #[derive(derive_more::Debug)]
 #[doc(hidden)]
@@ -144,7 +170,7 @@ pub enum JoinKind {
     #[debug("Join::error")]
     Error(Payload<'static>),
     #[debug("Join::later")]
-    Later(JoinDecision),
+    Later(Decision<Join>),
     /// Admitted once the decision is [`Released`](Self::Released).
     #[debug("Join::after")]
     Held(Admission, JoinDecision),
@@ -190,7 +216,15 @@ impl Join {
     /// Answered when `work` is done, which runs on tokio. Until then nothing more is read from this
     /// socket, and messages behind the join wait for it, in order (PROTOCOL §5.4).
     pub fn later(work: impl Future<Output = Join> + Send + 'static) -> Self {
-        Self(JoinKind::Later(Box::pin(work)))
+        Self(JoinKind::Later(Decision::Work(Box::pin(work))))
+    }
+
+    /// As [`later`](Self::later), decided by a call from another thread.
+    #[doc(hidden)]
+    pub fn asked(
+        ask: impl FnOnce(Box<dyn FnOnce(Self) + Send>) -> Box<dyn Any + Send> + Send + 'static,
+    ) -> Self {
+        Self(JoinKind::Later(Decision::Call(Box::new(ask))))
     }
 
     /// Decided by a function on the shard: the last part of a [`later`](Self::later) that needs the
@@ -211,7 +245,7 @@ impl Join {
                 JoinKind::Held(admission, Box::pin(released))
             }
             JoinKind::Later(decision) => {
-                JoinKind::Later(Box::pin(async move { decision.await.after(work) }))
+                JoinKind::Later(decision.map(move |join| join.after(work)))
             }
             JoinKind::Held(admission, until) => {
                 let released = async move {
@@ -240,7 +274,7 @@ impl Join {
     #[doc(hidden)]
     pub fn on_start(mut self, start: impl FnOnce(&mut ShardContext<'_>) + Send + 'static) -> Self {
         if let JoinKind::Later(decision) = self.0 {
-            return Self::later(async move { decision.await.on_start(start) });
+            return Self(JoinKind::Later(decision.map(move |join| join.on_start(start))));
         }
         if let JoinKind::OnShard(decide) = self.0 {
             return Self::on_shard(move |ctx| decide(ctx).on_start(start));

@@ -1,12 +1,14 @@
 //! The node of a core, as its shards see it.
 
+use core::any::Any;
 use core::sync::atomic::AtomicU64;
 
 use simurgh_data::Key;
 
-use crate::channel::JoinDecision;
+use crate::channel::{Decision, Join, JoinDecision};
 use crate::cluster::Cluster;
 use crate::config::Config;
+use crate::mail::Mail;
 use crate::mailboxes::Mailboxes;
 use crate::node_handle::NodeHandle;
 use crate::permits::FanoutPermits;
@@ -49,6 +51,29 @@ pub trait Node:
     /// Has a join decided on another thread: [`Mail::Joined`](crate::Mail::Joined) is sent back,
     /// unless it takes far too long.
     fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision);
+
+    /// Begins to decide a join away from its shard, to which [`Mail::Joined`] is sent back. Returns
+    /// what is dropped when nobody waits for it any more.
+    fn begin(
+        self: &Arc<Self>,
+        shard: usize,
+        (key, ticket): (Key, u32),
+        decision: Decision<Join>,
+    ) -> Option<Box<dyn Any + Send>> {
+        match decision {
+            Decision::Work(work) => {
+                self.decide(shard, key, ticket, work);
+                None
+            }
+            Decision::Call(ask) => {
+                let node = Arc::clone(self);
+                Some(ask(Box::new(move |join| {
+                    // False only once the shard has ended.
+                    let _ = node.post(shard, Mail::Joined(key, ticket, Some(join)));
+                })))
+            }
+        }
+    }
 
     /// A topic has one more member, over all shards.
     fn member_joined(&self, topic: &str);

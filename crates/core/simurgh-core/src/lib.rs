@@ -73,8 +73,8 @@ pub use registry::model::run as fuzz_registry;
 pub use simurgh_channel::guarded;
 pub use simurgh_channel::{
     Assigns, Audience, Broadcast, BroadcastError, Bucket, Callback, CallbackWatch, ChannelHandle,
-    ChannelId, ChannelLimits, Cluster, Config, Effect, Effects, FanoutPermits, FromEngine,
-    HistoryConfig, HistoryMail, HistoryPage, HistoryRequest, HistoryRule, HistoryTopic,
+    ChannelId, ChannelLimits, Cluster, Config, Decision, Effect, Effects, FanoutPermits,
+    FromEngine, HistoryConfig, HistoryMail, HistoryPage, HistoryRequest, HistoryRule, HistoryTopic,
     HistoryTopics, Identity, Join, JoinDecision, JoinFn, KeepRequest, KeptAt, KeptCallback,
     KeptItem, KeptMessage, Kind, Lifetime, Limit, LimitPolicy, LinkedWork, Listener, Mail,
     Mailboxes, Node, NodeHandle, NotKept, OnBroadcast, Outcome, PageCallback, Posted, PrepareFn,

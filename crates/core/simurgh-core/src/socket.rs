@@ -111,6 +111,8 @@ pub(crate) struct AwaitedJoin {
     pub(crate) is_new: bool,
     /// The admitted channel, while it waits for what its client has missed.
     pub(crate) granted: Option<Granted>,
+    /// Dropped if the join is no longer awaited: its question need not be asked.
+    pub(crate) _waits: Option<Box<dyn core::any::Any + Send>>,
 }
 
 #[derive(Debug)]

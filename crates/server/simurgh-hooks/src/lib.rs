@@ -45,7 +45,7 @@ pub use breaker::BreakerState;
 pub use config::{HookConfig, OnFailure, TlsConfig};
 pub use document::Document;
 pub use figures::{BUCKETS_US, HookFigures, QuestionFigures};
-pub use hook::Hook;
+pub use hook::{Hook, Place, Unanswered};
 pub use hooks::{Cluster, Hooks, StartError};
 pub use question::{CacheInputs, Kind, Question};
 pub use secret::{Secret, SecretError};

@@ -46,13 +46,13 @@ pub struct Question {
     /// Its subject.
     pub kind: Kind,
     /// `data` of the body: a JSON object without `hook` and `node`, which are added.
-    pub data: String,
+    pub data: Box<str>,
     /// Headers of the client's upgrade that the application sees.
     pub forwarded: Arc<[(HeaderName, HeaderValue)]>,
     /// `traceparent` of the client; the question gets a span of its own in that trace.
     pub traceparent: Option<HeaderValue>,
     /// Equal questions have equal inputs. `None`: the answer is neither cached nor shared.
-    pub cache: Option<CacheInputs>,
+    pub cache: Option<Box<CacheInputs>>,
 }
 
 /// The inputs of an answer: equal questions have equal ones.

@@ -30,7 +30,7 @@ impl<T> Queue<T> {
 
     /// Adds a question that is not yet ready. Returns it if the queue is full.
     pub(crate) fn push(&mut self, item: T, bytes: usize, deadline_ms: u64) -> Result<Ticket, T> {
-        if self.waiting.len() >= self.count_max || bytes > self.bytes_max - self.bytes {
+        if self.is_full() || bytes > self.bytes_max - self.bytes {
             return Err(item);
         }
         let ticket = self.next;
@@ -83,6 +83,11 @@ impl<T> Queue<T> {
 
     pub(crate) fn first_deadline_ms(&self) -> Option<u64> {
         self.waiting.first_key_value().map(|(_, first)| first.deadline_ms)
+    }
+
+    /// Whether as many wait as may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting.len() >= self.count_max
     }
 
     pub(crate) fn len(&self) -> usize {

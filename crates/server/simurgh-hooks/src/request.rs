@@ -12,7 +12,7 @@ use humantime::format_rfc3339_millis;
 use serde_json::Value;
 
 use crate::config::HookConfig;
-use crate::question::{Kind, Question};
+use crate::question::Kind;
 use crate::secret::Secret;
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -69,11 +69,11 @@ impl Template {
     }
 
     /// The body of a question from this time.
-    pub(crate) fn body(&self, question: &Question, asked: SystemTime) -> Bytes {
-        let data = question.data.trim();
+    pub(crate) fn body(&self, kind: Kind, data: &str, asked: SystemTime) -> Bytes {
+        let data = data.trim();
         let inner = data.strip_prefix('{').unwrap_or(data).trim_start();
         let comma = if inner.starts_with('}') { "" } else { "," };
-        let (kind, time, ours) = (question.kind.word(), format_rfc3339_millis(asked), &self.data);
+        let (kind, time, ours) = (kind.word(), format_rfc3339_millis(asked), &self.data);
         let head = format!(r#"{{"type":"question.{kind}","timestamp":"{time}",{ours}{comma}"#);
         let mut body = String::with_capacity(head.len() + inner.len() + 1);
         body.extend([&head, inner, "}"]);
@@ -154,7 +154,6 @@ fn is_hex(part: &str, length: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
@@ -175,15 +174,8 @@ mod tests {
     }
 
     fn body(data: &str) -> String {
-        let question = Question {
-            kind: Kind::Join,
-            data: data.to_owned(),
-            forwarded: Arc::new([]),
-            traceparent: None,
-            cache: None,
-        };
         let asked = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_773_600_123);
-        let body = template(&config("http://app")).body(&question, asked);
+        let body = template(&config("http://app")).body(Kind::Join, data, asked);
         String::from_utf8(body.to_vec()).unwrap()
     }
 

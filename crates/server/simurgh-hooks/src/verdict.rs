@@ -1,27 +1,17 @@
 //! Outcomes of questions.
 
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::answer::Answer;
+use crate::hook::Unanswered;
 
 /// The result of [`Hook::ask`](crate::Hook::ask).
+#[derive(Debug)]
 pub enum Asked {
     /// Known at once: from the cache, or because nothing can be asked now.
     Now(Verdict),
-    /// The answer of the application. Dropping the future removes a waiting question unsent.
-    Later(Pin<Box<dyn Future<Output = Verdict> + Send>>),
-}
-
-impl fmt::Debug for Asked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Now(verdict) => f.debug_tuple("Now").field(verdict).finish(),
-            Self::Later(_) => f.write_str("Later"),
-        }
-    }
+    /// The application has to be asked.
+    Later(Unanswered),
 }
 
 /// The outcome of a question.

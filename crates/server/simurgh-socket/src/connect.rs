@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_channel::SocketState;
+use simurgh_channel::{Decision, SocketState};
 use simurgh_proto::ws::handshake::Request;
 
 /// The function that decides who may connect.
@@ -157,7 +156,7 @@ pub struct Connect(#[doc(hidden)] pub ConnectKind);
 pub enum ConnectKind {
     Ok(SocketState),
     Refuse { status: u16, body: String },
-    Later(Pin<Box<dyn Future<Output = Connect> + Send>>),
+    Later(Decision<Connect>),
 }
 
 impl Connect {
@@ -178,7 +177,7 @@ impl Connect {
 
     /// Decides with the result of `work`, which runs on tokio. The socket is not read meanwhile.
     pub fn later(work: impl Future<Output = Connect> + Send + 'static) -> Self {
-        Self(ConnectKind::Later(Box::pin(work)))
+        Self(ConnectKind::Later(Decision::Work(Box::pin(work))))
     }
 
     /// As [`id`](Self::id), where the id is optional.

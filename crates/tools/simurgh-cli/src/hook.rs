@@ -93,9 +93,9 @@ fn ask(flags: &Try) -> Result<ExitCode, String> {
     print(&format!("{}/{}\n{}\n", hook.config().url, question.kind.word(), question.data));
     let verdict = match hook.ask(question) {
         Asked::Now(verdict) => verdict,
-        Asked::Later(answer) => {
+        Asked::Later(question) => {
             let runtime = tokio::runtime::Builder::new_current_thread().build();
-            runtime.map_err(|error| error.to_string())?.block_on(answer)
+            runtime.map_err(|error| error.to_string())?.block_on(question.verdict())
         }
     };
     let (is_allowed, text) = explained(&hook, &verdict);
@@ -132,7 +132,7 @@ fn question(flags: &Try) -> Result<Question, String> {
         headers.push((name, HeaderValue::try_from(value.trim()).map_err(|_| no_header(text))?));
     }
     let forwarded = Arc::from(headers);
-    Ok(Question { kind, data: data.to_string(), forwarded, traceparent: None, cache: None })
+    Ok(Question { kind, data: data.to_string().into(), forwarded, traceparent: None, cache: None })
 }
 
 fn no_header(text: &str) -> String {

@@ -1,8 +1,8 @@
 //! Joins: checks before the application is called, its decision, and what follows from it.
 
 use simurgh_channel::{
-    Admission, Callback, Effect, Join, JoinFn, JoinKind, Kind, Node, Outcome, PARSED_BYTES_MAX,
-    Prepared, Publisher, ShardChannel, ShardContext, TOPIC_BYTES_MAX, UserSocket,
+    Admission, Callback, Decision, Effect, Join, JoinFn, JoinKind, Kind, Node, Outcome,
+    PARSED_BYTES_MAX, Prepared, Publisher, ShardChannel, ShardContext, TOPIC_BYTES_MAX, UserSocket,
 };
 use simurgh_data::Key;
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
@@ -158,7 +158,7 @@ impl<N: Node> Core<N> {
             }
             JoinKind::Held(admission, until) => {
                 let granted = Granted { admission, effects };
-                self.await_join(out, joining, until, Some(granted));
+                self.await_join(out, joining, Decision::Work(until), Some(granted));
             }
             JoinKind::OnShard(decide) => {
                 self.apply_unjoined(out, key, topic, effects);

@@ -1,7 +1,7 @@
 //! A join in progress: what its answer needs, what it waits for, and how it is answered.
 
 use simurgh_channel::metrics::ShardMetrics;
-use simurgh_channel::{Effect, Join, JoinDecision, JoinKind, Missed, Node, Reason};
+use simurgh_channel::{Decision, Effect, Join, JoinKind, Missed, Node, Reason};
 use simurgh_data::Key;
 use simurgh_history::{BadResume, Resume};
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
@@ -43,7 +43,17 @@ impl Joining<'_> {
         let Self { topic, join_ref, message, replaced, resume, .. } = self;
         let (join_ref, message) = (OwnedRef::from(join_ref), OwnedRef::from(message));
         let topic = topic.into();
-        AwaitedJoin { topic, join_ref, message, replaced, ticket, resume, is_new: false, granted }
+        AwaitedJoin {
+            topic,
+            join_ref,
+            message,
+            replaced,
+            ticket,
+            resume,
+            is_new: false,
+            granted,
+            _waits: None,
+        }
     }
 }
 
@@ -173,17 +183,17 @@ impl<N: Node> Core<N> {
         &mut self,
         out: &mut impl Sockets,
         joining: Joining<'_>,
-        work: JoinDecision,
+        decision: Decision<Join>,
         granted: Option<Granted>,
     ) {
         self.tickets = self.tickets.wrapping_add(1);
         let (key, ticket) = (joining.key, self.tickets);
         if !out.socket(key).is_some_and(Socket::is_open) {
             self.channels.application.drop_guarded(granted);
-            return self.channels.application.drop_guarded(work);
+            return self.channels.application.drop_guarded(decision);
         }
-        await_answer(out, key, joining.awaited(ticket, granted));
-        self.node.decide(usize::from(self.shard), key, ticket, work);
+        let waits = self.node.begin(usize::from(self.shard), (key, ticket), decision);
+        await_answer(out, key, AwaitedJoin { _waits: waits, ..joining.awaited(ticket, granted) });
     }
 
     pub(super) fn no_longer_awaited(

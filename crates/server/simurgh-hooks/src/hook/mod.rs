@@ -3,20 +3,19 @@
 mod record;
 mod send;
 mod state;
+mod unanswered;
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use ring::hmac;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::record::Record;
-use self::state::{Equal, Pending, State};
+use self::state::{Equal, State};
+pub use self::unanswered::{Place, Unanswered};
 use crate::answer::{Answer, grant};
 use crate::breaker::BreakerState;
 use crate::cache::{Granted, Hit};
@@ -24,7 +23,6 @@ use crate::client::Client;
 use crate::config::HookConfig;
 use crate::figures::HookFigures;
 use crate::question::{CacheInputs, Kind, Question};
-use crate::queue::Ticket;
 use crate::request::Template;
 use crate::shared::{Shared, lock, ms, unix_ms};
 use crate::verdict::{Asked, Failure, FailureKind, Verdict};
@@ -69,13 +67,13 @@ impl Hook {
         }
     }
 
-    /// Asks the application, or answers from the cache. Never blocks; any thread may call it, and
-    /// any runtime may await the future.
+    /// Answers from the cache, or because nothing can be asked now. Never blocks; any thread may
+    /// call it.
     pub fn ask(self: &Arc<Self>, mut question: Question) -> Asked {
         let kind = question.kind;
         let asked = SystemTime::now();
         let inputs = question.cache.take().filter(|_| self.config.cache_max.is_some());
-        let equal = inputs.map(|inputs| self.equal(kind, inputs));
+        let equal = inputs.map(|inputs| self.equal(kind, *inputs));
         if let Some(equal) = &equal {
             let cached = self.cached(equal, asked);
             if let Some(verdict) = cached {
@@ -84,22 +82,10 @@ impl Hook {
             }
             self.record().of(kind).cache_misses += 1;
         }
-        let (reply, verdict) = oneshot::channel();
-        let now_ms = self.now_ms();
-        let [answer, total] = [self.config.answer_timeout, self.config.total_timeout]
-            .map(|timeout| ms(timeout.min(TIMEOUT_MAX)));
-        // A question that is sent has its whole time for an answer. Else an application that is a
-        // little too slow for all would answer nobody: each question would be sent too late.
-        let wait_ms = if total > answer { total - answer } else { total };
-        let (sent_by_ms, deadline_ms) = (now_ms + wait_ms, now_ms + total);
-        let pending = Pending { question, asked, sent_by_ms, deadline_ms, equal, reply };
-        let admitted = self.lock().admit(pending, now_ms);
-        match admitted {
-            Ok(ticket) => {
-                self.wake.notify_one();
-                Asked::Later(Box::pin(Waiting { verdict, hook: Arc::clone(self), ticket }))
-            }
-            Err(lost) => Asked::Now(self.fail(&lost.0, lost.1)),
+        let refused = self.lock().refusal(self.now_ms());
+        match refused {
+            Some(kind) => Asked::Now(self.fail(question.kind, equal.as_ref(), kind)),
+            None => Asked::Later(Unanswered::new(Arc::clone(self), question, equal, asked)),
         }
     }
 
@@ -169,16 +155,16 @@ impl Hook {
     }
 
     /// The verdict about a question without an answer: an expired grant counts.
-    fn fail(&self, pending: &Pending, kind: FailureKind) -> Verdict {
+    fn fail(&self, asked: Kind, equal: Option<&Equal>, kind: FailureKind) -> Verdict {
         let now_ms = unix_ms(SystemTime::now());
-        let key = pending.equal.as_ref().map(|equal| equal.key);
+        let key = equal.map(|equal| equal.key);
         let stale = key.and_then(|key| self.shared.cache(&key).find_stale(key, now_ms));
         let stale = stale.filter(|granted| !self.shared.voids().is_void(granted));
         if let Some(answer) = stale.and_then(|granted| stale_answer(&granted, now_ms)) {
-            self.record().of(pending.question.kind).stale += 1;
+            self.record().of(asked).stale += 1;
             return Verdict::Allowed(Arc::new(answer));
         }
-        self.record().failed(pending.question.kind, kind);
+        self.record().failed(asked, kind);
         let now_ms = self.now_ms();
         let state = self.lock();
         let pause_ms = state.paused_until_ms.saturating_sub(now_ms);
@@ -190,32 +176,6 @@ impl Hook {
 impl fmt::Debug for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hook").field("config", &self.config).finish_non_exhaustive()
-    }
-}
-
-/// A question that waits, or is in flight. If it is dropped while it waits, it is never sent.
-struct Waiting {
-    verdict: oneshot::Receiver<Verdict>,
-    hook: Arc<Hook>,
-    ticket: Ticket,
-}
-
-impl Future for Waiting {
-    type Output = Verdict;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
-        let failure = Failure { kind: FailureKind::Failed, retry_after_ms: RETRY_MS };
-        let verdict = Pin::new(&mut self.verdict).poll(cx);
-        verdict.map(|verdict| verdict.unwrap_or(Verdict::Failed(failure)))
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        // An equal question may take its place.
-        if !self.verdict.is_terminated() && self.hook.lock().forget(self.ticket) {
-            self.hook.wake.notify_one();
-        }
     }
 }
 

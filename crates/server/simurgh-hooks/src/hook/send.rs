@@ -16,6 +16,7 @@ use crate::cache::Granted;
 use crate::client::Error;
 use crate::limiter::Signal;
 use crate::news::News;
+use crate::question::Question;
 use crate::queue::Ticket;
 use crate::request::{Draft, child_of};
 use crate::shared::{ms, unix_ms};
@@ -70,8 +71,8 @@ impl Hook {
         let next_ms = state.next_ms(now_ms);
         drop(state);
         for (pending, kind) in lost {
-            let verdict = self.fail(&pending, kind);
-            let _ = pending.reply.send(verdict);
+            let verdict = self.fail(pending.question.kind, pending.equal.as_ref(), kind);
+            (pending.reply)(verdict);
         }
         for launch in launches {
             tokio::spawn(Arc::clone(self).run(launch));
@@ -80,21 +81,21 @@ impl Hook {
     }
 
     async fn run(self: Arc<Self>, launch: Launch) {
-        let back = self.exchange(&launch.pending).await;
+        let Pending { question, asked, deadline_ms, .. } = &*launch.pending;
+        let back = self.exchange(question, *asked, *deadline_ms).await;
         self.finish(launch, back);
     }
 
-    async fn exchange(&self, pending: &Pending) -> Back {
-        let question = &pending.question;
+    async fn exchange(&self, question: &Question, asked: SystemTime, deadline_ms: u64) -> Back {
         let sent = Instant::now();
-        let deadline = self.started + Duration::from_millis(pending.deadline_ms);
+        let deadline = self.started + Duration::from_millis(deadline_ms);
         let deadline = deadline.min(sent + self.config.answer_timeout.min(TIMEOUT_MAX));
         let parent = question.traceparent.as_ref();
         let draft = Draft {
             template: &self.template,
             kind: question.kind,
             id: &self.shared.next_id(),
-            body: self.template.body(question, pending.asked),
+            body: self.template.body(question.kind, &question.data, asked),
             forwarded: &question.forwarded,
             traceparent: parent.and_then(|parent| child_of(parent, self.shared.span())),
         };
@@ -136,9 +137,9 @@ impl Hook {
         if let Some(change) = change {
             self.report_breaker(change);
         }
-        let verdict = verdict.unwrap_or_else(|| self.fail(&pending, failure));
-        // A client that is gone needs no verdict.
-        let _ = pending.reply.send(verdict);
+        let kind = pending.question.kind;
+        let verdict = verdict.unwrap_or_else(|| self.fail(kind, pending.equal.as_ref(), failure));
+        (pending.reply)(verdict);
         for ticket in followers {
             self.release(ticket);
         }
@@ -157,7 +158,9 @@ impl Hook {
         let released = state.queue.remove(ticket);
         drop(state);
         self.record().figures.shared += 1;
-        let _ = released.map(|pending| pending.reply.send(verdict));
+        if let Some(pending) = released {
+            (pending.reply)(verdict);
+        }
     }
 
     /// Counts and caches a decision. `None`: there is none.

@@ -4,8 +4,6 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use tokio::sync::oneshot;
-
 use crate::breaker::Breaker;
 use crate::cache::Key;
 use crate::config::HookConfig;
@@ -28,7 +26,7 @@ pub(super) struct Pending {
     /// It has its answer until then.
     pub(super) deadline_ms: u64,
     pub(super) equal: Option<Equal>,
-    pub(super) reply: oneshot::Sender<Verdict>,
+    pub(super) reply: Box<dyn FnOnce(Verdict) + Send>,
 }
 
 /// Identifies equal questions.
@@ -42,17 +40,17 @@ pub(super) struct Equal {
 }
 
 /// A question that failed, and why.
-pub(super) type Lost = (Pending, FailureKind);
+pub(super) type Lost = (Box<Pending>, FailureKind);
 
 /// A question to be sent now.
 pub(super) struct Launch {
-    pub(super) pending: Pending,
+    pub(super) pending: Box<Pending>,
     pub(super) number: u64,
     pub(super) probe: bool,
 }
 
 pub(super) struct State {
-    pub(super) queue: Queue<Pending>,
+    pub(super) queue: Queue<Box<Pending>>,
     pub(super) limiter: Limiter,
     pub(super) breaker: Breaker,
     /// Questions that wait for the answer of an equal one.
@@ -75,13 +73,21 @@ impl State {
         }
     }
 
-    /// Lets a question wait, or returns it with the reason why it cannot.
-    pub(super) fn admit(&mut self, mut pending: Pending, now_ms: u64) -> Result<Ticket, Box<Lost>> {
+    /// Why no question can wait now.
+    pub(super) fn refusal(&self, now_ms: u64) -> Option<FailureKind> {
         if self.closed {
-            return Err(Box::new((pending, FailureKind::Failed)));
+            return Some(FailureKind::Failed);
         }
         if !self.breaker.admits(now_ms) {
-            return Err(Box::new((pending, FailureKind::Open)));
+            return Some(FailureKind::Open);
+        }
+        self.queue.is_full().then_some(FailureKind::Overloaded)
+    }
+
+    /// Lets a question wait, or returns it with the reason why it cannot.
+    pub(super) fn admit(&mut self, mut pending: Box<Pending>, now_ms: u64) -> Result<Ticket, Lost> {
+        if let Some(why) = self.refusal(now_ms) {
+            return Err((pending, why));
         }
         let equal = pending.equal.as_mut().map(|equal| {
             equal.leads = !self.followers.contains_key(&equal.key);
@@ -91,7 +97,7 @@ impl State {
         let ticket = self
             .queue
             .push(pending, bytes, sent_by_ms)
-            .map_err(|pending| Box::new((pending, FailureKind::Overloaded)))?;
+            .map_err(|pending| (pending, FailureKind::Overloaded))?;
         match equal {
             Some((key, false)) => self.followers.entry(key).or_default().push_back(ticket),
             Some((key, true)) => {
@@ -130,13 +136,11 @@ impl State {
         (launches, lost)
     }
 
-    /// Removes a waiting question whose client is gone. Returns whether it waited.
-    pub(super) fn forget(&mut self, ticket: Ticket) -> bool {
-        let removed = self.queue.remove(ticket);
-        if let Some(pending) = &removed {
-            self.leave(pending);
-        }
-        removed.is_some()
+    /// Removes a question whose client is gone, if it waits.
+    pub(super) fn forget(&mut self, ticket: Ticket) -> Option<Box<Pending>> {
+        let removed = self.queue.remove(ticket)?;
+        self.leave(&removed);
+        Some(removed)
     }
 
     /// Ends the wait for a question that led, answered or not.
@@ -190,7 +194,7 @@ mod tests {
     use crate::limiter::Signal;
     use crate::question::Kind;
 
-    fn pending(key: u8, now_ms: u64) -> Pending {
+    fn pending(key: u8, now_ms: u64) -> Box<Pending> {
         let equal = Equal {
             key: [key; 32],
             user: None,
@@ -200,20 +204,20 @@ mod tests {
         };
         let question = Question {
             kind: Kind::Join,
-            data: String::new(),
+            data: Box::default(),
             forwarded: Arc::new([]),
             traceparent: None,
             cache: None,
         };
-        Pending {
+        Box::new(Pending {
             question,
             asked: SystemTime::UNIX_EPOCH,
             sent_by_ms: now_ms + 100,
             deadline_ms: now_ms + 200,
             // Questions of the first key are not cached.
             equal: (key > 0).then_some(equal),
-            reply: oneshot::channel().0,
-        }
+            reply: Box::new(drop),
+        })
     }
 
     fn leads(pending: &Pending, key: Key) -> bool {
@@ -245,7 +249,7 @@ mod tests {
                         let ticket = state.admit(pending(key, now_ms), now_ms);
                         admitted += usize::from(ticket.is_ok());
                     }
-                    4 => left += usize::from(state.forget(time)),
+                    4 => left += usize::from(state.forget(time).is_some()),
                     5 => now_ms += time,
                     _ if launched.is_empty() => {}
                     _ => {

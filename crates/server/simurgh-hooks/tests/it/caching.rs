@@ -8,12 +8,14 @@ use simurgh_hooks::{Asked, CacheInputs, FailureKind, Hook, Kind, Question, Verdi
 
 use crate::support::app::{App, Reply, ok, status};
 use crate::support::{
-    CLIENT, ask, cacheable, connected, failure, joined, question, reason, start, until, verdict,
+    CLIENT, ask, begin, cacheable, connected, failure, joined, question, reason, start, until,
+    verdict,
 };
 
 fn of_user(user: &str) -> Question {
     let key = vec![user.as_bytes().to_vec(), b"rooms:7".to_vec()];
-    let cache = Some(CacheInputs { key, user: Some(user.to_owned()), id: None, client: CLIENT });
+    let cache =
+        Some(Box::new(CacheInputs { key, user: Some(user.to_owned()), id: None, client: CLIENT }));
     Question { cache, ..question(Kind::Join) }
 }
 
@@ -102,7 +104,7 @@ async fn void_grants_of_a_user_are_asked_again() {
 async fn answer_to_a_question_from_before_a_revocation_lets_nobody_in() {
     let app = App::new(|_, _| Reply::Held(ok(r#"{"user":"1","cache_for":60}"#)));
     let (hooks, hook) = start(app.listen().await);
-    let asked = hook.ask(cacheable(Kind::Connect, "a"));
+    let asked = begin(&hook, cacheable(Kind::Connect, "a"));
     until(|| app.asked() == 1).await;
     hooks.void(Some("1"), now_ms() + 1);
     app.release();
@@ -114,7 +116,7 @@ async fn answer_to_a_question_from_before_a_revocation_lets_nobody_in() {
 async fn equal_questions_share_an_answer_that_may_be_cached() {
     let app = App::new(|_, _| Reply::Held(ok(r#"{"user":"1","cache_for":60}"#)));
     let (_hooks, hook) = start(app.listen().await);
-    let asked: Vec<_> = (0..5).map(|_| hook.ask(cacheable(Kind::Connect, "a"))).collect();
+    let asked: Vec<_> = (0..5).map(|_| begin(&hook, cacheable(Kind::Connect, "a"))).collect();
     until(|| app.asked() == 1).await;
     assert_eq!(hook.figures().waiting, 4);
     app.release();
@@ -131,7 +133,7 @@ async fn equal_questions_are_sent_if_the_answer_may_not_be_cached() {
         _ => Reply::Answer(ok(&format!(r#"{{"user":"guest-{number}"}}"#))),
     });
     let (_hooks, hook) = start(app.listen().await);
-    let asked: Vec<_> = (0..3).map(|_| hook.ask(cacheable(Kind::Connect, "a"))).collect();
+    let asked: Vec<_> = (0..3).map(|_| begin(&hook, cacheable(Kind::Connect, "a"))).collect();
     until(|| app.asked() == 1).await;
     app.release();
     let mut users = Vec::new();
@@ -149,10 +151,10 @@ async fn refusal_is_shared_with_questions_of_the_same_address_only() {
         _ => Reply::Answer(ok("")),
     });
     let (_hooks, hook) = start(app.listen().await);
-    let [leader, same] = [(); 2].map(|()| hook.ask(cacheable(Kind::Join, "a")));
+    let [leader, same] = [(); 2].map(|()| begin(&hook, cacheable(Kind::Join, "a")));
     let mut other = cacheable(Kind::Join, "a");
     other.cache.as_mut().unwrap().client = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let other = hook.ask(other);
+    let other = begin(&hook, other);
     until(|| app.asked() == 1).await;
     app.release();
     reason(&verdict(leader).await);
@@ -167,9 +169,9 @@ async fn equal_question_takes_the_place_of_one_that_is_gone() {
     let mut config = app.listen().await;
     config.concurrency = Some(1);
     let (_hooks, hook) = start(config);
-    let in_flight = hook.ask(question(Kind::Join));
+    let in_flight = begin(&hook, question(Kind::Join));
     until(|| app.asked() == 1).await;
-    let [leader, next, last] = [(); 3].map(|()| hook.ask(cacheable(Kind::Join, "a")));
+    let [leader, next, last] = [(); 3].map(|()| begin(&hook, cacheable(Kind::Join, "a")));
     drop(leader);
     app.release();
     verdict(in_flight).await;

@@ -7,7 +7,7 @@ use simurgh_hooks::{Asked, BreakerState, FailureKind, HookConfig, Hooks, Kind, V
 
 use crate::support::app::{App, Reply, ok, status};
 use crate::support::{
-    ask, cacheable, failure, id_of, joined, log, question, start, until, verdict,
+    ask, begin, cacheable, failure, id_of, joined, log, question, start, until, verdict,
 };
 
 async fn held_with(limit: u16, queue: usize) -> (Arc<App>, HookConfig) {
@@ -22,9 +22,9 @@ async fn held_with(limit: u16, queue: usize) -> (Arc<App>, HookConfig) {
 async fn full_queue_fails_at_once() {
     let (app, config) = held_with(1, 2).await;
     let (_hooks, hook) = start(config);
-    let in_flight = hook.ask(question(Kind::Join));
+    let in_flight = begin(&hook, question(Kind::Join));
     until(|| app.asked() == 1).await;
-    let waiting = [hook.ask(question(Kind::Join)), hook.ask(question(Kind::Join))];
+    let waiting = [begin(&hook, question(Kind::Join)), begin(&hook, question(Kind::Join))];
     match hook.ask(question(Kind::Join)) {
         Asked::Now(verdict) => assert_eq!(failure(&verdict), FailureKind::Overloaded),
         Asked::Later(_) => panic!("the queue is full"),
@@ -41,10 +41,10 @@ async fn full_queue_fails_at_once() {
 async fn waiting_question_whose_client_is_gone_is_never_sent() {
     let (app, config) = held_with(1, 10).await;
     let (_hooks, hook) = start(config);
-    let first = hook.ask(question(Kind::Join));
+    let first = begin(&hook, question(Kind::Join));
     until(|| app.asked() == 1).await;
-    let gone = hook.ask(question(Kind::Message));
-    let last = hook.ask(question(Kind::Refresh));
+    let gone = begin(&hook, question(Kind::Message));
+    let last = begin(&hook, question(Kind::Refresh));
     assert_eq!(hook.figures().waiting, 2);
     drop(gone);
     assert_eq!(hook.figures().waiting, 1);
@@ -61,7 +61,7 @@ async fn waiting_question_whose_client_is_gone_is_never_sent() {
 async fn answer_to_a_client_that_is_gone_is_cached() {
     let app = App::new(|_, _| Reply::Held(ok(r#"{"cache_for":60}"#)));
     let (_hooks, hook) = start(app.listen().await);
-    let gone = hook.ask(cacheable(Kind::Join, "a"));
+    let gone = begin(&hook, cacheable(Kind::Join, "a"));
     until(|| app.asked() == 1).await;
     drop(gone);
     app.release();
@@ -76,9 +76,9 @@ async fn waiting_question_fails_in_time_for_an_answer_to_others() {
     config.answer_timeout = Duration::from_secs(58);
     config.total_timeout = Duration::from_secs(60);
     let (_hooks, hook) = start(config);
-    let in_flight = hook.ask(question(Kind::Join));
+    let in_flight = begin(&hook, question(Kind::Join));
     until(|| app.asked() == 1).await;
-    let waiting = hook.ask(question(Kind::Join));
+    let waiting = begin(&hook, question(Kind::Join));
     assert_eq!(failure(&verdict(waiting).await), FailureKind::Timeout);
     app.release();
     joined(&verdict(in_flight).await);
@@ -89,7 +89,7 @@ async fn waiting_question_fails_in_time_for_an_answer_to_others() {
 async fn no_more_questions_are_in_flight_than_the_limit() {
     let (app, config) = held_with(3, 100).await;
     let (_hooks, hook) = start(config);
-    let asked: Vec<_> = (0..12).map(|_| hook.ask(question(Kind::Join))).collect();
+    let asked: Vec<_> = (0..12).map(|_| begin(&hook, question(Kind::Join))).collect();
     for answered in 0..12 {
         let sent = (answered + 3).min(12);
         until(|| app.asked() == sent).await;
@@ -156,7 +156,7 @@ async fn open_breaker_fails_those_that_wait() {
     let mut config = app.listen().await;
     config.concurrency = Some(1);
     let (_hooks, hook) = start(config);
-    let asked: Vec<_> = (0..50).map(|_| hook.ask(question(Kind::Join))).collect();
+    let asked: Vec<_> = (0..50).map(|_| begin(&hook, question(Kind::Join))).collect();
     let mut failures = Vec::new();
     for asked in asked {
         failures.push(failure(&verdict(asked).await));
@@ -171,12 +171,12 @@ async fn open_breaker_fails_those_that_wait() {
 async fn replaced_hooks_answer_what_was_asked() {
     let (app, config) = held_with(1, 10).await;
     let (hooks, old) = start(config.clone());
-    let asked = [old.ask(question(Kind::Join)), old.ask(question(Kind::Join))];
+    let asked = [begin(&old, question(Kind::Join)), begin(&old, question(Kind::Join))];
     let (_hooks, new) = start(HookConfig { concurrency: Some(2), ..config });
     drop(hooks);
     assert_eq!(failure(&ask(&old, question(Kind::Join)).await), FailureKind::Failed);
     until(|| app.asked() == 1).await;
-    let of_new = new.ask(question(Kind::Join));
+    let of_new = begin(&new, question(Kind::Join));
     (0..3).for_each(|_| app.release());
     for asked in asked.into_iter().chain([of_new]) {
         joined(&verdict(asked).await);

@@ -1,5 +1,6 @@
 //! The record of a connection: permanent state, and temporary state (`passing`).
 
+use std::any::Any;
 use std::net::SocketAddr;
 
 use simurgh_core::{Phase, Socket};
@@ -32,6 +33,8 @@ pub(crate) enum Passing {
         /// Receives the outcome, unless that is this connection's peer.
         requester: Option<Requester>,
         waiting: Waiting,
+        /// Dropped if the connection ends: its question need not be asked.
+        waits: Option<Box<dyn Any + Send>>,
     },
     /// A message of this many bytes, too long for one turn, is decoded outside the shard.
     Reading { bytes: usize, waiting: Waiting },

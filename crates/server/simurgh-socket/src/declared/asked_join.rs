@@ -42,11 +42,14 @@ pub(super) fn join(
         Otherwise { is_allowed: socket.allows_failure(hook), is_refused: by_rule == Some(false) };
     match socket.ask(hook, question) {
         Asked::Now(verdict) => decided(declared, ctx, payload, &otherwise, verdict),
-        Asked::Later(answer) => {
+        Asked::Later(question) => {
             let (declared, payload) = (Arc::clone(declared), payload.borrow().into_owned());
-            Join::later(async move {
-                let verdict = answer.await;
-                Join::on_shard(move |ctx| decided(&declared, ctx, &payload, &otherwise, verdict))
+            Join::asked(move |done| {
+                Box::new(question.send(move |verdict| {
+                    done(Join::on_shard(move |ctx| {
+                        decided(&declared, ctx, &payload, &otherwise, verdict)
+                    }));
+                }))
             })
         }
     }

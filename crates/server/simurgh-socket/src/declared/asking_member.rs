@@ -51,7 +51,7 @@ impl Channel for AskingMember {
         let question = socket.about_message(hook, ctx.socket_id(), about, &payload, assigns);
         let verdict = match socket.ask(hook, question) {
             Asked::Now(verdict) => verdict,
-            Asked::Later(answer) => answer.await,
+            Asked::Later(question) => question.verdict().await,
         };
         let answer = match verdict {
             Verdict::Allowed(answer) => answer,

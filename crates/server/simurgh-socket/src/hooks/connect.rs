@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use simurgh_channel::SocketState;
+use simurgh_channel::{AskFn, Decision, SocketState};
 use simurgh_hooks::{Answer, Asked, CacheInputs, ConnectAnswer, Kind, Question, Refusal, Verdict};
 use simurgh_proto::topic::Pattern;
 
@@ -66,9 +66,10 @@ impl Connects {
                 let state = SocketState { assigns: None, id, lifetime };
                 Self::admit(claims, client, Connect(ConnectKind::Ok(state)))
             }
-            ConnectKind::Later(work) => {
+            ConnectKind::Later(decision) => {
                 let this = Arc::clone(self);
-                Connect::later(async move { this.by_token(work.await, client) })
+                let decided = decision.map(move |connect| this.by_token(connect, client));
+                Connect(ConnectKind::Later(decided))
             }
             refused @ ConnectKind::Refuse { .. } => Connect(refused),
         }
@@ -82,9 +83,13 @@ impl Connects {
         let question = question(hook, info, &client);
         match self.set.ask(hook, question) {
             Asked::Now(verdict) => self.decided(hook, verdict, client),
-            Asked::Later(answer) => {
+            Asked::Later(question) => {
                 let this = Arc::clone(self);
-                Connect::later(async move { this.decided(hook, answer.await, client) })
+                let ask: AskFn<Connect> = Box::new(move |done| {
+                    let reply = move |verdict| done(this.decided(hook, verdict, client));
+                    Box::new(question.send(reply))
+                });
+                Connect(ConnectKind::Later(Decision::Call(ask)))
             }
         }
     }
@@ -202,6 +207,6 @@ fn question(hook: usize, info: &ConnectInfo<'_>, client: &Client) -> Question {
         data: data.text(),
         forwarded,
         traceparent: client.traceparent.clone(),
-        cache: Some(CacheInputs { key, user: None, id: None, client: client.ip }),
+        cache: Some(Box::new(CacheInputs { key, user: None, id: None, client: client.ip })),
     }
 }

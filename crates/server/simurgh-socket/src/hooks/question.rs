@@ -190,19 +190,19 @@ pub(super) enum Subject<'a> {
 }
 
 impl Data<'_> {
-    pub(super) fn text(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+    pub(super) fn text(&self) -> Box<str> {
+        serde_json::to_string(self).unwrap_or_default().into_boxed_str()
     }
 
     /// With one more field, whose value is JSON already.
-    pub(super) fn text_with(&self, name: &str, json: &str) -> String {
-        let mut text = self.text();
+    pub(super) fn text_with(&self, name: &str, json: &str) -> Box<str> {
+        let mut text = serde_json::to_string(self).unwrap_or_default();
         text.pop();
         text.reserve_exact(name.len() + json.len() + 5);
         for part in [",\"", name, "\":", json, "}"] {
             text.push_str(part);
         }
-        text
+        text.into_boxed_str()
     }
 }
 
@@ -214,7 +214,7 @@ impl Asking<'_> {
         Data { connection: connection.as_deref(), ip: *ip, user, id, claims, subject }
     }
 
-    fn question(&self, kind: Kind, hook: usize, data: String) -> Question {
+    fn question(&self, kind: Kind, hook: usize, data: Box<str>) -> Question {
         Question {
             kind,
             data,
@@ -234,18 +234,22 @@ impl Asking<'_> {
     ) -> Question {
         let data = self.data(id, Subject::Join { topic });
         let question = self.question(Kind::Join, hook, data.text_with("params", params));
-        let cache = data.user.map(|user| CacheInputs {
-            key: vec![
-                user.as_bytes().to_vec(),
-                id.unwrap_or_default().as_bytes().to_vec(),
-                cache_key(&question.forwarded),
-                data.claims.and_then(|claims| serde_json::to_vec(claims).ok()).unwrap_or_default(),
-                topic.as_bytes().to_vec(),
-                without_position(params),
-            ],
-            user: Some(user.to_owned()),
-            id: id.map(str::to_owned),
-            client: self.client.ip,
+        let cache = data.user.map(|user| {
+            Box::new(CacheInputs {
+                key: vec![
+                    user.as_bytes().to_vec(),
+                    id.unwrap_or_default().as_bytes().to_vec(),
+                    cache_key(&question.forwarded),
+                    data.claims
+                        .and_then(|claims| serde_json::to_vec(claims).ok())
+                        .unwrap_or_default(),
+                    topic.as_bytes().to_vec(),
+                    without_position(params),
+                ],
+                user: Some(user.to_owned()),
+                id: id.map(str::to_owned),
+                client: self.client.ip,
+            })
         });
         Question { cache, ..question }
     }

@@ -108,7 +108,7 @@ impl HookSet {
         let question = asking.about_refresh(entry.hook, entry.id.as_deref(), entry.expires_at);
         let verdict = match self.ask(entry.hook, question) {
             Asked::Now(verdict) => verdict,
-            Asked::Later(answer) => answer.await,
+            Asked::Later(question) => question.verdict().await,
         };
         match &verdict {
             Verdict::Allowed(answer) => match &**answer {

@@ -3,7 +3,9 @@
 pub(crate) mod app;
 pub(crate) mod log;
 
+use std::future::{Future, ready};
 use std::net::{IpAddr, Ipv4Addr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,26 +34,33 @@ pub(crate) fn id_of() -> IdOf {
 }
 
 pub(crate) fn question(kind: Kind) -> Question {
-    let data = r#"{"topic":"rooms:7"}"#.to_owned();
+    let data = r#"{"topic":"rooms:7"}"#.into();
     Question { kind, data, forwarded: Arc::new([]), traceparent: None, cache: None }
 }
 
 /// A question that may be cached, by this input.
 pub(crate) fn cacheable(kind: Kind, input: &str) -> Question {
     let key = vec![input.as_bytes().to_vec()];
-    let cache = Some(CacheInputs { key, user: None, id: None, client: CLIENT });
+    let cache = Some(Box::new(CacheInputs { key, user: None, id: None, client: CLIENT }));
     Question { cache, ..question(kind) }
 }
 
-pub(crate) async fn verdict(asked: Asked) -> Verdict {
-    match asked {
-        Asked::Now(verdict) => verdict,
-        Asked::Later(verdict) => timeout(PATIENCE, verdict).await.expect("a verdict in time"),
+/// A question that was asked, until its verdict.
+pub(crate) type Begun = Pin<Box<dyn Future<Output = Verdict> + Send>>;
+
+pub(crate) fn begin(hook: &Arc<Hook>, question: Question) -> Begun {
+    match hook.ask(question) {
+        Asked::Now(verdict) => Box::pin(ready(verdict)),
+        Asked::Later(question) => Box::pin(question.verdict()),
     }
 }
 
+pub(crate) async fn verdict(begun: Begun) -> Verdict {
+    timeout(PATIENCE, begun).await.expect("a verdict in time")
+}
+
 pub(crate) async fn ask(hook: &Arc<Hook>, question: Question) -> Verdict {
-    verdict(hook.ask(question)).await
+    verdict(begin(hook, question)).await
 }
 
 /// Waits until a condition holds.

@@ -6,11 +6,10 @@
 //! Every wait is bounded: what the application has not decided in `decision_timeout` is refused,
 //! and a peer that has hung up is waited for no longer than for the answer to a close.
 
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use simurgh_core::{AbandonReason, Phase, Received};
+use simurgh_core::{AbandonReason, Decision, Phase, Received};
 use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_reactor::Key;
 use simurgh_socket::{Connect, UserSocket};
@@ -42,14 +41,28 @@ impl Shard {
         response: Vec<u8>,
         requester: Option<Requester>,
         rest: &[u8],
-        work: impl Future<Output = Connect> + Send + 'static,
+        decision: Decision<Connect>,
     ) {
         let waiting = self.ticket(rest);
         let ticket = waiting.ticket;
-        let passing = Passing::Connecting { response, requester, waiting };
-        if self.wait(io, key, Phase::Connecting, passing) {
-            let decided = move |connect| Mail::Connected(key, ticket, connect);
-            self.server.decide_and(usize::from(self.index), "connect", work, decided);
+        let passing = Passing::Connecting { response, requester, waiting, waits: None };
+        if !self.wait(io, key, Phase::Connecting, passing) {
+            return;
+        }
+        let shard = self.index;
+        let decided = move |connect| Mail::Connected(key, ticket, connect);
+        match decision {
+            Decision::Work(work) => {
+                self.server.decide_and(usize::from(shard), "connect", work, decided);
+            }
+            Decision::Call(ask) => {
+                let server = Arc::clone(&self.server);
+                let asked = ask(Box::new(move |it| server.post_to(shard, decided(Some(it)))));
+                let passing = io.conn(key).and_then(|conn| conn.passing.as_deref_mut());
+                if let Some(Passing::Connecting { waits, .. }) = passing {
+                    *waits = Some(asked);
+                }
+            }
         }
     }
 
@@ -110,7 +123,7 @@ impl Shard {
         let Some((before, passing)) = take_passing(io, key, is_it) else {
             return self.drop_guarded(connect);
         };
-        let Passing::Connecting { response, requester, mut waiting } = passing else { return };
+        let Passing::Connecting { response, requester, mut waiting, .. } = passing else { return };
         if connect.is_none() {
             self.metrics.errors_callback_panic.add(1);
         }

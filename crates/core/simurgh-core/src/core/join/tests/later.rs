@@ -1,9 +1,11 @@
 //! Joins that are not decided at once (PROTOCOL §5.4).
 
+use std::sync::Arc;
+
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
-use super::{deciding, listener_and_joiner};
+use super::{deciding, listener_and_joiner, user_socket};
 use crate::testing::*;
 use crate::*;
 
@@ -41,6 +43,32 @@ fn late_decision_can_refuse_panic_or_defer_again() {
     it.decides();
     assert!(it.receives(key).is_empty() && it.out.peer(key).socket.phase() == Phase::Waiting);
     assert_eq!(it.decides().receives(key), [reply(1, 3, "t", "error", "null")]);
+}
+
+/// Another thread calls back, and learns when nobody waits any more.
+#[test]
+fn join_decided_by_a_call_is_answered_and_given_up_with_its_socket() {
+    let place = Arc::new(());
+    let given = Arc::clone(&place);
+    let mut it = TestShard::of(user_socket(move |_, payload| {
+        let (given, is_decided) = (Arc::clone(&given), payload.json() == Some("1"));
+        Join::asked(move |done| {
+            if is_decided {
+                done(Join::ok(scripted(standard)));
+            }
+            Box::new(given)
+        })
+    }));
+    let (key, other) = (it.opens(Wire::V2), it.opens(Wire::V2));
+    it.sends(key, r#"[1,1,"t","phx_join",1]"#);
+    it.handles_mail();
+    assert_eq!(it.receives(key), [ok(1, 1, "t", "{}")]);
+    it.sends(other, r#"[1,1,"t","phx_join",2]"#);
+    it.handles_mail();
+    assert!(it.receives(other).is_empty());
+    assert_eq!(Arc::strong_count(&place), 3, "the join function has one");
+    it.disconnects(other);
+    assert_eq!(Arc::strong_count(&place), 2);
 }
 
 /// An earlier decision is distinguished from the awaited one.

@@ -1,0 +1,101 @@
+//! A question that has to be sent, and its place in the queue.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::oneshot;
+
+use super::state::{Equal, Pending};
+use super::{Hook, RETRY_MS, TIMEOUT_MAX};
+use crate::question::Question;
+use crate::queue::Ticket;
+use crate::shared::ms;
+use crate::verdict::{Failure, FailureKind, Verdict};
+
+/// A question that the application has to answer.
+pub struct Unanswered {
+    hook: Arc<Hook>,
+    question: Question,
+    equal: Option<Equal>,
+    asked: SystemTime,
+}
+
+/// The place of a question in the queue. If it is dropped while the question waits, that is never
+/// sent.
+pub struct Place(Option<(Arc<Hook>, Ticket)>);
+
+impl Unanswered {
+    pub(super) fn new(
+        hook: Arc<Hook>,
+        question: Question,
+        equal: Option<Equal>,
+        asked: SystemTime,
+    ) -> Self {
+        Self { hook, question, equal, asked }
+    }
+
+    /// Has the question wait until it is sent. `reply` runs on the thread `simurgh-hooks`, or at
+    /// once if the queue is full.
+    pub fn send(self, reply: impl FnOnce(Verdict) + Send + 'static) -> Place {
+        let Self { hook, question, equal, asked } = self;
+        let (kind, now_ms) = (question.kind, hook.now_ms());
+        let reply = Box::new(reply);
+        let [answer, total] = [hook.config.answer_timeout, hook.config.total_timeout]
+            .map(|timeout| ms(timeout.min(TIMEOUT_MAX)));
+        // A question that is sent has its whole time for an answer. Else an application that is a
+        // little too slow for all would answer nobody: each question would be sent too late.
+        let wait_ms = if total > answer { total - answer } else { total };
+        let (sent_by_ms, deadline_ms) = (now_ms + wait_ms, now_ms + total);
+        let pending = Pending { question, asked, sent_by_ms, deadline_ms, equal, reply };
+        let admitted = hook.lock().admit(Box::new(pending), now_ms);
+        match admitted {
+            Ok(ticket) => {
+                hook.wake.notify_one();
+                Place(Some((hook, ticket)))
+            }
+            Err((pending, why)) => {
+                let verdict = hook.fail(kind, pending.equal.as_ref(), why);
+                (pending.reply)(verdict);
+                Place(None)
+            }
+        }
+    }
+
+    /// As [`send`](Self::send), with the verdict as a future for any runtime.
+    pub fn verdict(self) -> impl Future<Output = Verdict> + Send {
+        let (reply, verdict) = oneshot::channel();
+        // The receiver is gone only with the place.
+        let place = self.send(move |verdict| drop(reply.send(verdict)));
+        async move {
+            let failure = Failure { kind: FailureKind::Failed, retry_after_ms: RETRY_MS };
+            let verdict = verdict.await.unwrap_or(Verdict::Failed(failure));
+            drop(place);
+            verdict
+        }
+    }
+}
+
+impl fmt::Debug for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Unanswered").field(&self.question.kind).finish()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some((hook, ticket)) = self.0.take() else { return };
+        let forgotten = hook.lock().forget(ticket);
+        // An equal question may take its place. What the reply owns is dropped without the lock.
+        if forgotten.is_some() {
+            hook.wake.notify_one();
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Place")
+    }
+}
