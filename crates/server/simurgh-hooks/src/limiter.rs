@@ -1,5 +1,7 @@
 //! How many questions may be in flight: additive increase, multiplicative decrease.
 
+use std::time::Duration;
+
 const START: u16 = 16;
 const MIN: u16 = 4;
 const MAX: u16 = 256;
@@ -26,6 +28,8 @@ pub(crate) struct Limiter {
     full_at: u64,
     /// Questions below this number were sent before the last decrease.
     decreased_at: u64,
+    /// Time of an answer, averaged over some.
+    answer_us: u64,
 }
 
 impl Limiter {
@@ -33,7 +37,16 @@ impl Limiter {
     pub(crate) fn new(concurrency: Option<u16>) -> Self {
         let limit = concurrency.unwrap_or(START).max(1);
         let adapts = concurrency.is_none();
-        Self { limit, adapts, in_flight: 0, answered: 0, sent: 0, full_at: 0, decreased_at: 0 }
+        Self {
+            limit,
+            adapts,
+            in_flight: 0,
+            answered: 0,
+            sent: 0,
+            full_at: 0,
+            decreased_at: 0,
+            answer_us: 0,
+        }
     }
 
     /// A question is sent. Returns its number.
@@ -46,10 +59,14 @@ impl Limiter {
         self.sent - 1
     }
 
-    /// Question `number` has its outcome.
-    pub(crate) fn finish(&mut self, number: u64, signal: Signal) {
+    /// Question `number` has its outcome, after this time.
+    pub(crate) fn finish(&mut self, number: u64, signal: Signal, time: Duration) {
         let was_full = number < self.full_at;
         self.in_flight = self.in_flight.saturating_sub(1);
+        if signal == Signal::Answered {
+            let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            self.answer_us = (self.answer_us / 16 * 15).saturating_add(us / 16);
+        }
         if !self.adapts {
             return;
         }
@@ -67,6 +84,12 @@ impl Limiter {
 
     pub(crate) fn has_room(&self) -> bool {
         self.in_flight < self.limit
+    }
+
+    /// How many waiting questions can be sent within this time, by the time of the last answers.
+    pub(crate) fn sends_within(&self, time_ms: u64) -> usize {
+        let us = time_ms.saturating_mul(1000).saturating_mul(u64::from(self.limit));
+        us.checked_div(self.answer_us).map_or(usize::MAX, |count| count as usize)
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -92,6 +115,8 @@ mod tests {
 
     use super::*;
 
+    const TIME: Duration = Duration::from_millis(80);
+
     fn fill(limiter: &mut Limiter) -> Vec<u64> {
         let mut sent = Vec::new();
         while limiter.has_room() {
@@ -106,11 +131,11 @@ mod tests {
         let mut numbers = fill(&mut limiter);
         assert_eq!(numbers.len(), 16);
         for _ in 0..15 {
-            limiter.finish(numbers.remove(0), Signal::Answered);
+            limiter.finish(numbers.remove(0), Signal::Answered, TIME);
             numbers.push(limiter.send());
         }
         assert_eq!(limiter.limit(), 16);
-        limiter.finish(numbers.remove(0), Signal::Answered);
+        limiter.finish(numbers.remove(0), Signal::Answered, TIME);
         assert_eq!(limiter.limit(), 17);
     }
 
@@ -118,7 +143,7 @@ mod tests {
     fn answers_that_come_together_count_as_those_one_by_one() {
         let mut limiter = Limiter::new(None);
         for number in fill(&mut limiter) {
-            limiter.finish(number, Signal::Answered);
+            limiter.finish(number, Signal::Answered, TIME);
         }
         assert_eq!(limiter.limit(), 17);
     }
@@ -128,7 +153,7 @@ mod tests {
         let mut limiter = Limiter::new(None);
         for _ in 0..1000 {
             let number = limiter.send();
-            limiter.finish(number, Signal::Answered);
+            limiter.finish(number, Signal::Answered, TIME);
         }
         assert_eq!(limiter.limit(), 16);
     }
@@ -137,11 +162,11 @@ mod tests {
     fn failures_of_one_round_trip_decrease_it_once() {
         let mut limiter = Limiter::new(None);
         for number in fill(&mut limiter) {
-            limiter.finish(number, Signal::Congested);
+            limiter.finish(number, Signal::Congested, TIME);
         }
         assert_eq!(limiter.limit(), 11);
         let next = limiter.send();
-        limiter.finish(next, Signal::Congested);
+        limiter.finish(next, Signal::Congested, TIME);
         assert_eq!(limiter.limit(), 7);
     }
 
@@ -150,10 +175,21 @@ mod tests {
         let mut limiter = Limiter::new(Some(2));
         for signal in [Signal::Answered, Signal::Congested] {
             for number in fill(&mut limiter) {
-                limiter.finish(number, signal);
+                limiter.finish(number, signal, TIME);
             }
             assert_eq!(limiter.limit(), 2);
         }
+    }
+
+    #[test]
+    fn questions_within_a_time_follow_the_time_of_answers_and_the_limit() {
+        let mut limiter = Limiter::new(Some(4));
+        assert_eq!(limiter.sends_within(1), usize::MAX, "nothing is known before an answer");
+        for _ in 0..100 {
+            let number = limiter.send();
+            limiter.finish(number, Signal::Answered, TIME);
+        }
+        assert!((300..=320).contains(&limiter.sends_within(6000)));
     }
 
     proptest! {
@@ -168,7 +204,7 @@ mod tests {
                     _ => Signal::Answered,
                 };
                 for number in numbers {
-                    limiter.finish(number, signal);
+                    limiter.finish(number, signal, TIME);
                 }
                 prop_assert!((4..=256).contains(&limiter.limit()));
                 prop_assert_eq!(limiter.in_flight(), 0);

@@ -45,6 +45,8 @@ impl Kind {
 pub struct Question {
     /// Its subject.
     pub kind: Kind,
+    /// The part of the client's address that counts as one client.
+    pub client: IpAddr,
     /// `data` of the body: a JSON object without `hook` and `node`, which are added.
     pub data: Box<str>,
     /// Headers of the client's upgrade that the application sees.
@@ -65,6 +67,4 @@ pub struct CacheInputs {
     pub user: Option<String>,
     /// The socket id.
     pub id: Option<String>,
-    /// Refusals are cached for this address only.
-    pub client: IpAddr,
 }

@@ -1,14 +1,27 @@
-//! Questions that wait: in order, within a count and a size, each until its deadline.
+//! Questions that wait: in order, within a count and a size, each until its deadline. No client
+//! address can take all places.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 
 /// Number of a waiting question; later ones have higher numbers.
 pub(crate) type Ticket = u64;
 
+/// Questions that one address may always have.
+const SHARE_LEAST: usize = 8;
+
 struct Waiting<T> {
     item: T,
+    client: IpAddr,
     bytes: usize,
     deadline_ms: u64,
+}
+
+/// Questions of one client address that wait or are in flight.
+#[derive(Clone, Copy, Default)]
+struct Share {
+    questions: usize,
+    bytes: usize,
 }
 
 /// All questions wait equally long at most, so the first has the first deadline.
@@ -17,27 +30,50 @@ pub(crate) struct Queue<T> {
     /// Those that may be sent. The others wait for the answer of an equal question.
     ready: BTreeSet<Ticket>,
     next: Ticket,
+    /// Of questions that wait or are in flight.
     bytes: usize,
-    count_max: usize,
     bytes_max: usize,
+    shares: HashMap<IpAddr, Share>,
 }
 
 impl<T> Queue<T> {
-    pub(crate) fn new(count_max: usize, bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize) -> Self {
         let (waiting, ready) = (BTreeMap::new(), BTreeSet::new());
-        Self { waiting, ready, next: 0, bytes: 0, count_max, bytes_max }
+        Self { waiting, ready, next: 0, bytes: 0, bytes_max, shares: HashMap::new() }
     }
 
-    /// Adds a question that is not yet ready. Returns it if the queue is full.
-    pub(crate) fn push(&mut self, item: T, bytes: usize, deadline_ms: u64) -> Result<Ticket, T> {
-        if self.is_full() || bytes > self.bytes_max - self.bytes {
-            return Err(item);
-        }
+    /// Whether one more question may wait where `count_max` may. Once half of the places or bytes
+    /// are taken, an address has no more than a quarter.
+    pub(crate) fn has_place(&self, client: IpAddr, bytes: usize, count_max: usize) -> bool {
+        let own = self.shares.get(&client).copied().unwrap_or_default();
+        let (count, all) = (self.waiting.len(), self.bytes.saturating_add(bytes));
+        let is_scarce = count >= count_max / 2 || all > self.bytes_max / 2;
+        let has_share = own.questions < count_max / 4 && own.bytes + bytes <= self.bytes_max / 4;
+        let has_place = count < count_max && all <= self.bytes_max;
+        has_place && (!is_scarce || has_share || own.questions < SHARE_LEAST)
+    }
+
+    /// Adds a question that is not yet ready.
+    pub(crate) fn push(&mut self, item: T, client: IpAddr, bytes: usize, until_ms: u64) -> Ticket {
         let ticket = self.next;
         self.next += 1;
         self.bytes += bytes;
-        self.waiting.insert(ticket, Waiting { item, bytes, deadline_ms });
-        Ok(ticket)
+        let share = self.shares.entry(client).or_default();
+        share.questions += 1;
+        share.bytes += bytes;
+        self.waiting.insert(ticket, Waiting { item, client, bytes, deadline_ms: until_ms });
+        ticket
+    }
+
+    /// A question of this client and size, which was popped, has its answer.
+    pub(crate) fn release(&mut self, client: IpAddr, bytes: usize) {
+        self.bytes -= bytes;
+        let Some(share) = self.shares.get_mut(&client) else { return };
+        share.questions -= 1;
+        share.bytes -= bytes;
+        if share.questions == 0 {
+            self.shares.remove(&client);
+        }
     }
 
     /// The question may be sent, in its place.
@@ -47,9 +83,10 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes the first question that may be sent.
+    /// Takes the first question that may be sent. It counts until [`Self::release`].
     pub(crate) fn pop(&mut self) -> Option<T> {
-        self.ready.first().copied().and_then(|ticket| self.remove(ticket))
+        let ticket = self.ready.pop_first()?;
+        Some(self.waiting.remove(&ticket)?.item)
     }
 
     /// Takes the first question if its deadline has passed.
@@ -69,7 +106,7 @@ impl<T> Queue<T> {
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<T> {
         let removed = self.waiting.remove(&ticket)?;
         self.ready.remove(&ticket);
-        self.bytes -= removed.bytes;
+        self.release(removed.client, removed.bytes);
         Some(removed.item)
     }
 
@@ -83,11 +120,6 @@ impl<T> Queue<T> {
 
     pub(crate) fn first_deadline_ms(&self) -> Option<u64> {
         self.waiting.first_key_value().map(|(_, first)| first.deadline_ms)
-    }
-
-    /// Whether as many wait as may.
-    pub(crate) fn is_full(&self) -> bool {
-        self.waiting.len() >= self.count_max
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -104,20 +136,24 @@ impl<T> Queue<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use proptest::prelude::*;
 
     use super::*;
 
-    fn push(queue: &mut Queue<u32>, item: u32) -> Option<Ticket> {
-        let ticket = queue.push(item, 10, u64::from(item) + 100).ok()?;
+    const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn push(queue: &mut Queue<u32>, item: u32) -> Ticket {
+        let ticket = queue.push(item, CLIENT, 10, u64::from(item) + 100);
         queue.make_ready(ticket);
-        Some(ticket)
+        ticket
     }
 
     #[test]
     fn questions_leave_in_the_order_of_arrival() {
-        let mut queue = Queue::new(10, 1000);
-        let tickets: Vec<_> = (0..4).filter_map(|item| push(&mut queue, item)).collect();
+        let mut queue = Queue::new(1000);
+        let tickets: Vec<_> = (0..4).map(|item| push(&mut queue, item)).collect();
         assert_eq!(queue.remove(tickets[1]), Some(1));
         assert_eq!(
             [queue.pop(), queue.pop(), queue.pop(), queue.pop()],
@@ -128,21 +164,45 @@ mod tests {
 
     #[test]
     fn count_and_bytes_are_bounded_and_given_back() {
-        let mut queue = Queue::new(3, 25);
-        let first = push(&mut queue, 0).unwrap();
-        push(&mut queue, 1).unwrap();
-        assert_eq!(push(&mut queue, 2), None, "30 bytes");
+        let mut queue = Queue::new(25);
+        let first = push(&mut queue, 0);
+        push(&mut queue, 1);
+        assert!(!queue.has_place(CLIENT, 10, 3), "30 bytes");
         queue.remove(first);
-        assert!(push(&mut queue, 3).is_some());
-        let mut queue = Queue::new(1, 1000);
-        push(&mut queue, 0).unwrap();
-        assert_eq!(push(&mut queue, 1), None);
+        assert!(queue.has_place(CLIENT, 10, 3) && queue.has_place(CLIENT, 10, 2));
+        assert!(!queue.has_place(CLIENT, 10, 1));
+        queue.pop();
+        assert!(queue.has_place(CLIENT, 10, 1) && !queue.has_place(CLIENT, 16, 1), "in flight");
+        queue.release(CLIENT, 10);
+        assert!(queue.has_place(CLIENT, 25, 1) && queue.shares.is_empty());
+    }
+
+    #[test]
+    fn address_has_a_quarter_once_half_of_the_places_or_bytes_are_taken() {
+        let other = IpAddr::V4(Ipv4Addr::BROADCAST);
+        let mut queue = Queue::new(1_000_000);
+        while queue.has_place(CLIENT, 10, 100) {
+            push(&mut queue, 0);
+        }
+        assert_eq!(queue.len(), 50);
+        let mut few = 0;
+        while queue.has_place(other, 10, 100) {
+            queue.push(0, other, 10, 100);
+            few += 1;
+        }
+        assert_eq!(few, 25);
+        let mut queue = Queue::new(10_000);
+        while queue.has_place(CLIENT, 100, 1_000_000) {
+            queue.push(0, CLIENT, 100, 100);
+        }
+        assert_eq!(queue.len(), 50);
+        assert!(queue.has_place(other, 2_500, 1_000_000));
     }
 
     #[test]
     fn question_that_is_not_ready_waits_and_keeps_its_place() {
-        let mut queue = Queue::new(10, 1000);
-        let held = queue.push(0, 1, 100).unwrap();
+        let mut queue = Queue::new(1000);
+        let held = queue.push(0, CLIENT, 1, 100);
         push(&mut queue, 1);
         push(&mut queue, 2);
         assert_eq!(queue.pop(), Some(1));
@@ -154,8 +214,8 @@ mod tests {
 
     #[test]
     fn question_leaves_at_its_deadline() {
-        let mut queue = Queue::new(10, 1000);
-        queue.push(7, 1, 100).unwrap();
+        let mut queue = Queue::new(1000);
+        queue.push(7, CLIENT, 1, 100);
         assert_eq!(queue.first_deadline_ms(), Some(100));
         assert_eq!(queue.pop_late(99), None);
         assert_eq!(queue.pop_late(100), Some(7));
@@ -164,19 +224,31 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_and_count_are_those_of_waiting_questions(
-            steps in prop::collection::vec((0..4_u8, 0..20_u64), 0..200)
+        fn bytes_and_shares_are_those_of_questions_without_an_answer(
+            steps in prop::collection::vec((0..5_u8, 0..20_u64), 0..200)
         ) {
-            let mut queue = Queue::new(8, 100);
+            let mut queue = Queue::new(100);
+            let mut in_flight = Vec::new();
             for (step, number) in steps {
+                let client = IpAddr::from([192, 0, 2, number as u8 % 4]);
                 match step {
-                    0 => drop(queue.push(number, number as usize, number)),
+                    0 if queue.has_place(client, number as usize, 8) => {
+                        queue.push((client, number as usize), client, number as usize, number);
+                    }
                     1 => drop(queue.remove(number)),
                     2 => queue.make_ready(number),
-                    _ => drop(queue.pop()),
+                    3 => in_flight.extend(queue.pop()),
+                    _ => in_flight.pop().into_iter().for_each(|(client, bytes)| {
+                        queue.release(client, bytes);
+                    }),
                 }
-                let bytes: usize = queue.waiting.values().map(|waiting| waiting.bytes).sum();
+                let waiting = queue.waiting.values().map(|waiting| waiting.bytes);
+                let bytes: usize = waiting.chain(in_flight.iter().map(|(_, bytes)| *bytes)).sum();
                 prop_assert_eq!(queue.bytes, bytes);
+                let shared: usize = queue.shares.values().map(|share| share.bytes).sum();
+                prop_assert_eq!(shared, bytes);
+                let questions: usize = queue.shares.values().map(|share| share.questions).sum();
+                prop_assert_eq!(questions, queue.len() + in_flight.len());
                 prop_assert!(queue.len() <= 8 && bytes <= 100);
                 prop_assert!(queue.ready.iter().all(|ticket| queue.waiting.contains_key(ticket)));
             }

@@ -3,16 +3,7 @@
 use std::sync::Arc;
 
 use crate::answer::Answer;
-use crate::hook::Unanswered;
-
-/// The result of [`Hook::ask`](crate::Hook::ask).
-#[derive(Debug)]
-pub enum Asked {
-    /// Known at once: from the cache, or because nothing can be asked now.
-    Now(Verdict),
-    /// The application has to be asked.
-    Later(Unanswered),
-}
+use crate::breaker::Fault;
 
 /// The outcome of a question.
 #[derive(Clone, Debug)]
@@ -54,4 +45,16 @@ pub enum FailureKind {
     Open,
     /// No connection, or an answer that decides nothing.
     Failed,
+    /// The application answers with a status 4xx: [`OnFailure`](crate::OnFailure) allows nothing.
+    Rejected,
+}
+
+impl From<Fault> for FailureKind {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Late => Self::Timeout,
+            Fault::Rejected => Self::Rejected,
+            Fault::Away | Fault::Silent | Fault::Wrong => Self::Failed,
+        }
+    }
 }

@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU64;
 use std::sync::{Mutex, PoisonError};
 
@@ -38,17 +37,6 @@ pub struct PeerLimit {
     most: u32,
     hasher: RandomState,
     stripes: Box<[Mutex<Counts>]>,
-}
-
-/// The part that counts as one address: of IPv6 the first 64 bits, which one household has.
-pub(crate) fn address_key(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => {
-            let network = u128::from(address) >> 64 << 64;
-            IpAddr::V6(Ipv6Addr::from(network))
-        }
-    }
 }
 
 /// The keys are hashes already, which a client cannot choose.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -222,6 +222,19 @@ impl fmt::Debug for Connect {
             ConnectKind::Ok(_) => f.write_str("Connect::ok"),
             ConnectKind::Refuse { status, .. } => write!(f, "Connect::refuse({status})"),
             ConnectKind::Later(_) => f.write_str("Connect::later"),
+        }
+    }
+}
+
+/// The part of a client's address that counts as one address: of IPv6 the first 64 bits, which one
+/// household has.
+#[doc(hidden)]
+pub fn address_key(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => {
+            let network = u128::from(address) >> 64 << 64;
+            IpAddr::V6(Ipv6Addr::from(network))
         }
     }
 }

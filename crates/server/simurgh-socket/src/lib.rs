@@ -26,7 +26,7 @@ pub mod supabase;
 #[cfg(feature = "token")]
 pub mod token;
 
-pub use connect::{Connect, ConnectFn, ConnectInfo, ConnectKind, Transport};
+pub use connect::{Connect, ConnectFn, ConnectInfo, ConnectKind, Transport, address_key};
 #[doc(hidden)]
 pub use identity::{identity_of, user_of, void_grants};
 pub use off_shard::{OffShard, enter_shard};

@@ -1,5 +1,6 @@
 //! `simurgh hook`: makes secrets for back ends, and asks one a question by hand.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -132,7 +133,15 @@ fn question(flags: &Try) -> Result<Question, String> {
         headers.push((name, HeaderValue::try_from(value.trim()).map_err(|_| no_header(text))?));
     }
     let forwarded = Arc::from(headers);
-    Ok(Question { kind, data: data.to_string().into(), forwarded, traceparent: None, cache: None })
+    let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    Ok(Question {
+        kind,
+        client,
+        data: data.to_string().into(),
+        forwarded,
+        traceparent: None,
+        cache: None,
+    })
 }
 
 fn no_header(text: &str) -> String {
@@ -166,16 +175,19 @@ fn unanswered(hook: &Started, failure: &Failure) -> String {
         FailureKind::Open => {
             "the last questions failed, so the server sends no more for now".to_owned()
         }
-        FailureKind::Failed => {
+        FailureKind::Failed | FailureKind::Rejected => {
             "no connection, or an answer that decides nothing: the line above says which".to_owned()
         }
     };
     let effect = match hook.config().on_failure {
+        OnFailure::Allow if failure.kind != FailureKind::Rejected => {
+            "on_failure = \"allow\": as if the hook were not configured"
+        }
+        OnFailure::Allow => "a status 4xx allows nothing, in spite of on_failure = \"allow\"",
         OnFailure::Refuse => {
             "on_failure = \"refuse\": a connect is answered 503, a join or a message \
              {\"reason\":\"unavailable\"}"
         }
-        OnFailure::Allow => "on_failure = \"allow\": as if the hook were not configured",
     };
     format!("failed: {why}\n{effect}")
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::{Grant, grant, read};
+use crate::breaker::Fault;
 use crate::limiter::Signal;
 use crate::question::Kind;
 use crate::verdict::Refusal;
@@ -44,6 +45,7 @@ pub(crate) enum Outcome {
         note: Option<String>,
     },
     Failed {
+        fault: Fault,
         /// The hook sends nothing for this time.
         pause: Option<Duration>,
         signal: Signal,
@@ -64,7 +66,12 @@ pub(crate) fn decide(kind: Kind, response: &Response, now: SystemTime) -> Outcom
             let asked = response.retry_after.as_deref().filter(|_| matches!(status, 429 | 503));
             let pause =
                 asked.and_then(|text| retry_after(text, now)).map(|time| time.min(PAUSE_MAX));
-            Outcome::Failed { pause, signal, note: response.shown() }
+            let fault = match status {
+                400..=499 => Fault::Rejected,
+                502..=504 => Fault::Silent,
+                _ => Fault::Wrong,
+            };
+            Outcome::Failed { fault, pause, signal, note: response.shown() }
         }
     }
 }
@@ -78,7 +85,7 @@ fn allowed(kind: Kind, response: &Response, now: SystemTime) -> Outcome {
         },
     };
     let note = format!("{problem}; {}", response.shown());
-    Outcome::Failed { pause: None, signal: Signal::Answered, note }
+    Outcome::Failed { fault: Fault::Wrong, pause: None, signal: Signal::Answered, note }
 }
 
 fn refused(response: &Response) -> Outcome {
@@ -147,7 +154,7 @@ mod tests {
 
     fn failure(response: &Response) -> (Option<Duration>, Signal, String) {
         match decide(Kind::Join, response, at()) {
-            Outcome::Failed { pause, signal, note } => (pause, signal, note),
+            Outcome::Failed { pause, signal, note, .. } => (pause, signal, note),
             other => panic!("{other:?}"),
         }
     }
@@ -204,6 +211,22 @@ mod tests {
         assert_eq!(note, r#"the body must be empty or a JSON object; status 200, body "oops""#);
         let (_, _, note) = failure(&Response { status: 200, ..Response::default() });
         assert!(note.starts_with("the body is longer than 64 KiB"));
+    }
+
+    #[test]
+    fn faults_tell_wrong_answers_from_missing_ones() {
+        for (status, expected) in [
+            (404, Fault::Rejected),
+            (429, Fault::Rejected),
+            (500, Fault::Wrong),
+            (503, Fault::Silent),
+            (200, Fault::Wrong),
+        ] {
+            match decide(Kind::Message, &response(status, "?"), at()) {
+                Outcome::Failed { fault, .. } => assert_eq!(fault, expected, "{status}"),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     #[test]

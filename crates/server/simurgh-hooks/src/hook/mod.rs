@@ -6,8 +6,9 @@ mod state;
 mod unanswered;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use ring::hmac;
 use tokio::sync::Notify;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 
 use self::record::Record;
 use self::state::{Equal, State};
-pub use self::unanswered::{Place, Unanswered};
+pub use self::unanswered::{Asked, Place, Unanswered};
 use crate::answer::{Answer, grant};
 use crate::breaker::BreakerState;
 use crate::cache::{Granted, Hit};
@@ -25,10 +26,8 @@ use crate::figures::HookFigures;
 use crate::question::{CacheInputs, Kind, Question};
 use crate::request::Template;
 use crate::shared::{Shared, lock, ms, unix_ms};
-use crate::verdict::{Asked, Failure, FailureKind, Verdict};
+use crate::verdict::{Failure, FailureKind, Verdict};
 
-/// Longer timeouts make no sense, and the clock cannot tell all of them.
-const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The shortest time after which it makes sense to ask again.
 const RETRY_MS: u64 = 1_000;
 
@@ -75,14 +74,14 @@ impl Hook {
         let inputs = question.cache.take().filter(|_| self.config.cache_max.is_some());
         let equal = inputs.map(|inputs| self.equal(kind, *inputs));
         if let Some(equal) = &equal {
-            let cached = self.cached(equal, asked);
+            let cached = self.cached(equal, question.client, asked);
             if let Some(verdict) = cached {
                 self.record().of(kind).cache_hits += 1;
                 return Asked::Now(verdict);
             }
             self.record().of(kind).cache_misses += 1;
         }
-        let refused = self.lock().refusal(self.now_ms());
+        let refused = self.lock().refusal(question.client, 0, self.now_ms());
         match refused {
             Some(kind) => Asked::Now(self.fail(question.kind, equal.as_ref(), kind)),
             None => Asked::Later(Unanswered::new(Arc::clone(self), question, equal, asked)),
@@ -140,11 +139,11 @@ impl Hook {
         }
         let key = mac.sign().as_ref().try_into().unwrap_or_default();
         let [user, id] = [inputs.user, inputs.id].map(|name| name.map(String::into_boxed_str));
-        Equal { key, user, id, client: inputs.client, leads: false }
+        Equal { key, user, id, leads: false }
     }
 
-    fn cached(&self, equal: &Equal, now: SystemTime) -> Option<Verdict> {
-        let hit = self.shared.cache(&equal.key).find(equal.key, equal.client, unix_ms(now))?;
+    fn cached(&self, equal: &Equal, client: IpAddr, now: SystemTime) -> Option<Verdict> {
+        let hit = self.shared.cache(&equal.key).find(equal.key, client, unix_ms(now))?;
         match hit {
             Hit::Refused(refusal) => Some(Verdict::Refused(refusal)),
             Hit::Granted(granted) if self.shared.voids().is_void(&granted) => None,
@@ -169,6 +168,10 @@ impl Hook {
         let state = self.lock();
         let pause_ms = state.paused_until_ms.saturating_sub(now_ms);
         let wait_ms = state.breaker.wait_ms(now_ms).max(pause_ms);
+        let kind = match kind {
+            FailureKind::Open if state.breaker.rejects() => FailureKind::Rejected,
+            kind => kind,
+        };
         Verdict::Failed(Failure { kind, retry_after_ms: wait_ms.max(RETRY_MS) })
     }
 }

@@ -43,7 +43,7 @@ impl Record {
     pub(super) fn failed(&mut self, kind: Kind, failure: FailureKind) {
         let figures = self.of(kind);
         match failure {
-            FailureKind::Failed => figures.failed += 1,
+            FailureKind::Failed | FailureKind::Rejected => figures.failed += 1,
             FailureKind::Open => figures.open += 1,
             FailureKind::Overloaded => figures.overloaded += 1,
             FailureKind::Timeout => figures.timeout += 1,

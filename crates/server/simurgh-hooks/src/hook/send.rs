@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 use http::HeaderValue;
 use tokio::time::{Instant, timeout_at};
 
+use super::Hook;
 use super::record::Matter;
 use super::state::{Launch, Pending};
-use super::{Hook, TIMEOUT_MAX};
 use crate::answer::outcome::{Outcome, Response, decide, unix_s};
 use crate::answer::{Answer, Grant};
-use crate::breaker::Change;
+use crate::breaker::{Change, Fault};
 use crate::cache::Granted;
 use crate::client::Error;
 use crate::limiter::Signal;
@@ -28,8 +28,6 @@ const CLOCK_DIFFERENCE_MAX_S: i64 = 60;
 /// The end of a question that was sent.
 struct Back {
     outcome: Outcome,
-    /// How it failed, if it did.
-    failure: FailureKind,
     body: Vec<u8>,
     time: Duration,
     trace: Option<HeaderValue>,
@@ -89,7 +87,6 @@ impl Hook {
     async fn exchange(&self, question: &Question, asked: SystemTime, deadline_ms: u64) -> Back {
         let sent = Instant::now();
         let deadline = self.started + Duration::from_millis(deadline_ms);
-        let deadline = deadline.min(sent + self.config.answer_timeout.min(TIMEOUT_MAX));
         let parent = question.traceparent.as_ref();
         let draft = Draft {
             template: &self.template,
@@ -102,36 +99,43 @@ impl Hook {
         let sending = self.client.send(|| draft.request(unix_s(SystemTime::now())));
         let came = timeout_at(deadline, sending).await;
         let now = SystemTime::now();
-        let (outcome, failure, body) = match came {
+        let (outcome, body) = match came {
             Ok(Ok(response)) => {
                 self.compare_clocks(&response, now);
                 let outcome = decide(question.kind, &response, now);
-                (outcome, FailureKind::Failed, response.body.unwrap_or_default())
+                (outcome, response.body.unwrap_or_default())
             }
-            Ok(Err(error)) => (broken(&error), FailureKind::Failed, Vec::new()),
-            Err(_) => (late(sent.elapsed()), FailureKind::Timeout, Vec::new()),
+            Ok(Err(error)) => (broken(&error), Vec::new()),
+            Err(_) => (late(sent.elapsed()), Vec::new()),
         };
-        Back { outcome, failure, body, time: sent.elapsed(), trace: draft.traceparent }
+        Back { outcome, body, time: sent.elapsed(), trace: draft.traceparent }
     }
 
     /// Caches, counts and answers.
     fn finish(&self, launch: Launch, back: Back) {
         let Launch { pending, number, probe } = launch;
         self.report(&pending, &back);
-        let Back { outcome, failure, body, .. } = back;
-        let (pause, signal) = match &outcome {
-            Outcome::Failed { pause, signal, .. } => (*pause, *signal),
-            Outcome::Allowed(_) | Outcome::Refused { .. } => (None, Signal::Answered),
+        let Back { outcome, body, time, .. } = back;
+        let (mut fault, pause, mut signal) = match &outcome {
+            Outcome::Failed { fault, pause, signal, .. } => (Some(*fault), *pause, *signal),
+            Outcome::Allowed(_) | Outcome::Refused { .. } => (None, None, Signal::Answered),
         };
+        let failure = fault.map_or(FailureKind::Failed, FailureKind::from);
         // Cached before equal questions stop waiting for it, so that later ones find it.
         let verdict = self.decide(&pending, outcome, &body);
-        let now_ms = self.now_ms();
+        let (client, now_ms) = (pending.question.client, self.now_ms());
         let mut state = self.lock();
-        state.limiter.finish(number, signal);
-        let change = state.breaker.record(now_ms, verdict.is_none(), probe);
-        if let Some(pause) = pause {
+        let weighs = fault.is_none_or(|fault| state.breaker.weighs(now_ms, fault, client));
+        if !weighs {
+            // As good as an answer: the application is there.
+            (fault, signal) = (None, Signal::Answered);
+        } else if let Some(pause) = pause {
             state.paused_until_ms = state.paused_until_ms.max(now_ms + ms(pause));
         }
+        state.limiter.finish(number, signal, time);
+        let counts = weighs || probe;
+        let change = counts.then(|| state.breaker.record(now_ms, fault, probe)).flatten();
+        state.queue.release(client, pending.bytes());
         let followers = state.end_lead(&pending);
         drop(state);
         if let Some(change) = change {
@@ -150,8 +154,11 @@ impl Hook {
     /// sent itself.
     fn release(&self, ticket: Ticket) {
         let mut state = self.lock();
-        let equal = state.queue.get_mut(ticket).and_then(|pending| pending.equal.as_ref());
-        let Some(verdict) = equal.and_then(|equal| self.cached(equal, SystemTime::now())) else {
+        let pending = state.queue.get_mut(ticket);
+        let equal =
+            pending.and_then(|it| it.equal.as_ref().map(|equal| (equal, it.question.client)));
+        let cached = |(equal, client)| self.cached(equal, client, SystemTime::now());
+        let Some(verdict) = equal.and_then(cached) else {
             state.queue.make_ready(ticket);
             return;
         };
@@ -180,7 +187,12 @@ impl Hook {
                     let time = max.min(Duration::from_secs(cache_for));
                     let until_ms = unix_ms(SystemTime::now() + time);
                     let mut cache = self.shared.cache(&equal.key);
-                    cache.refuse(equal.key, equal.client, Arc::clone(&refusal), until_ms);
+                    cache.refuse(
+                        equal.key,
+                        pending.question.client,
+                        Arc::clone(&refusal),
+                        until_ms,
+                    );
                 }
                 Some(Verdict::Refused(refusal))
             }
@@ -226,7 +238,8 @@ impl Hook {
         };
         if self.shared.voids().admits(&granted) {
             self.shared.tell(|| News::grant(&equal.key, &granted));
-            self.shared.cache(&equal.key).grant(equal.key, Some(equal.client), granted);
+            let client = pending.question.client;
+            self.shared.cache(&equal.key).grant(equal.key, Some(client), granted);
         }
     }
 
@@ -282,14 +295,14 @@ impl Hook {
 }
 
 fn broken(error: &Error) -> Outcome {
-    let signal = match error {
-        Error::Connect(_) => Signal::Congested,
-        Error::Http(_) => Signal::Neutral,
+    let (fault, signal) = match error {
+        Error::Connect(_) => (Fault::Away, Signal::Congested),
+        Error::Http(_) => (Fault::Silent, Signal::Neutral),
     };
-    Outcome::Failed { pause: None, signal, note: error.to_string() }
+    Outcome::Failed { fault, pause: None, signal, note: error.to_string() }
 }
 
 fn late(time: Duration) -> Outcome {
     let note = format!("no answer within {time:.1?}");
-    Outcome::Failed { pause: None, signal: Signal::Congested, note }
+    Outcome::Failed { fault: Fault::Late, pause: None, signal: Signal::Congested, note }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::breaker::Breaker;
 use crate::cache::Key;
@@ -10,19 +10,20 @@ use crate::config::HookConfig;
 use crate::limiter::Limiter;
 use crate::question::Question;
 use crate::queue::{Queue, Ticket};
+use crate::shared::ms;
 use crate::verdict::{FailureKind, Verdict};
 
 /// So many questions fail at once while shards may wait for the lock.
 const LOST_MAX: usize = 256;
-/// Most memory of waiting questions.
+/// Longer timeouts make no sense, and the clock cannot tell all of them.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Most memory of questions that wait or are in flight.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// A question on its way.
 pub(super) struct Pending {
     pub(super) question: Question,
     pub(super) asked: SystemTime,
-    /// It leaves the queue until then, sent or not.
-    pub(super) sent_by_ms: u64,
     /// It has its answer until then.
     pub(super) deadline_ms: u64,
     pub(super) equal: Option<Equal>,
@@ -34,7 +35,6 @@ pub(super) struct Equal {
     pub(super) key: Key,
     pub(super) user: Option<Box<str>>,
     pub(super) id: Option<Box<str>>,
-    pub(super) client: IpAddr,
     /// It is the first of its kind: later ones wait for its answer.
     pub(super) leads: bool,
 }
@@ -59,45 +59,60 @@ pub(super) struct State {
     pub(super) paused_until_ms: u64,
     /// No question is accepted any more.
     pub(super) closed: bool,
+    queue_max: usize,
+    /// How long at most a question waits, how long it is in flight, and both.
+    wait_ms: u64,
+    answer_ms: u64,
+    total_ms: u64,
 }
 
 impl State {
     pub(super) fn new(config: &HookConfig) -> Self {
+        let [answer_ms, total_ms] = [config.answer_timeout, config.total_timeout]
+            .map(|timeout| ms(timeout.min(TIMEOUT_MAX)));
+        // A question that is sent has its whole time for an answer. Else an application that is a
+        // little too slow for all would answer nobody: each question would be sent too late.
+        let wait_ms = if total_ms > answer_ms { total_ms - answer_ms } else { total_ms };
         Self {
-            queue: Queue::new(config.queue, BYTES_MAX),
+            queue: Queue::new(BYTES_MAX),
             limiter: Limiter::new(config.concurrency),
             breaker: Breaker::new(),
             followers: HashMap::new(),
             paused_until_ms: 0,
             closed: false,
+            queue_max: config.queue,
+            wait_ms,
+            answer_ms,
+            total_ms,
         }
     }
 
-    /// Why no question can wait now.
-    pub(super) fn refusal(&self, now_ms: u64) -> Option<FailureKind> {
+    /// Why no question of this client and size can wait now.
+    pub(super) fn refusal(&self, client: IpAddr, bytes: usize, now_ms: u64) -> Option<FailureKind> {
         if self.closed {
             return Some(FailureKind::Failed);
         }
         if !self.breaker.admits(now_ms) {
             return Some(FailureKind::Open);
         }
-        self.queue.is_full().then_some(FailureKind::Overloaded)
+        // Those behind them would wait in vain, and all fail at the same time.
+        let count_max = self.queue_max.min(self.limiter.sends_within(self.wait_ms));
+        let has_place = self.queue.has_place(client, bytes, count_max);
+        (!has_place).then_some(FailureKind::Overloaded)
     }
 
     /// Lets a question wait, or returns it with the reason why it cannot.
     pub(super) fn admit(&mut self, mut pending: Box<Pending>, now_ms: u64) -> Result<Ticket, Lost> {
-        if let Some(why) = self.refusal(now_ms) {
+        let (client, bytes) = (pending.question.client, pending.bytes());
+        if let Some(why) = self.refusal(client, bytes, now_ms) {
             return Err((pending, why));
         }
+        pending.deadline_ms = now_ms + self.total_ms;
         let equal = pending.equal.as_mut().map(|equal| {
             equal.leads = !self.followers.contains_key(&equal.key);
             (equal.key, equal.leads)
         });
-        let (bytes, sent_by_ms) = (pending.bytes(), pending.sent_by_ms);
-        let ticket = self
-            .queue
-            .push(pending, bytes, sent_by_ms)
-            .map_err(|pending| (pending, FailureKind::Overloaded))?;
+        let ticket = self.queue.push(pending, client, bytes, now_ms + self.wait_ms);
         match equal {
             Some((key, false)) => self.followers.entry(key).or_default().push_back(ticket),
             Some((key, true)) => {
@@ -121,8 +136,9 @@ impl State {
         while self.paused_until_ms <= now_ms
             && self.breaker.admits(now_ms)
             && self.limiter.has_room()
-            && let Some(pending) = self.queue.pop()
+            && let Some(mut pending) = self.queue.pop()
         {
+            pending.deadline_ms = pending.deadline_ms.min(now_ms + self.answer_ms);
             let (number, probe) = (self.limiter.send(), self.breaker.send());
             launches.push(Launch { pending, number, probe });
         }
@@ -176,7 +192,7 @@ impl State {
 
 impl Pending {
     /// An estimate of its memory.
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let headers = self.question.forwarded.iter();
         let forwarded: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
         512 + self.question.data.len() + forwarded
@@ -191,19 +207,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::breaker::Fault;
     use crate::limiter::Signal;
     use crate::question::Kind;
 
-    fn pending(key: u8, now_ms: u64) -> Box<Pending> {
-        let equal = Equal {
-            key: [key; 32],
-            user: None,
-            id: None,
-            client: Ipv4Addr::LOCALHOST.into(),
-            leads: false,
-        };
+    fn pending(key: u8) -> Box<Pending> {
+        let equal = Equal { key: [key; 32], user: None, id: None, leads: false };
         let question = Question {
             kind: Kind::Join,
+            client: Ipv4Addr::LOCALHOST.into(),
             data: Box::default(),
             forwarded: Arc::new([]),
             traceparent: None,
@@ -212,8 +224,7 @@ mod tests {
         Box::new(Pending {
             question,
             asked: SystemTime::UNIX_EPOCH,
-            sent_by_ms: now_ms + 100,
-            deadline_ms: now_ms + 200,
+            deadline_ms: 0,
             // Questions of the first key are not cached.
             equal: (key > 0).then_some(equal),
             reply: Box::new(drop),
@@ -226,8 +237,9 @@ mod tests {
 
     fn end(state: &mut State, now_ms: u64, launch: &Launch, failed: bool) {
         let signal = if failed { Signal::Congested } else { Signal::Answered };
-        state.limiter.finish(launch.number, signal);
-        state.breaker.record(now_ms, failed, launch.probe);
+        state.limiter.finish(launch.number, signal, Duration::ZERO);
+        state.breaker.record(now_ms, failed.then_some(Fault::Silent), launch.probe);
+        state.queue.release(launch.pending.question.client, launch.pending.bytes());
         for ticket in state.end_lead(&launch.pending) {
             state.queue.make_ready(ticket);
         }
@@ -240,13 +252,18 @@ mod tests {
             steps in prop::collection::vec((0..8_u8, 0..3_u8, 0..40_u64), 0..400),
         ) {
             let url = "http://app".parse().unwrap();
-            let mut state = State::new(&HookConfig { queue: 20, ..HookConfig::new("app", url) });
+            let mut state = State::new(&HookConfig {
+                queue: 20,
+                answer_timeout: Duration::from_millis(100),
+                total_timeout: Duration::from_millis(200),
+                ..HookConfig::new("app", url)
+            });
             let (mut now_ms, mut launched) = (0, Vec::<Launch>::new());
             let (mut admitted, mut left) = (0, 0);
             for (step, key, time) in steps {
                 match step {
                     0..=3 => {
-                        let ticket = state.admit(pending(key, now_ms), now_ms);
+                        let ticket = state.admit(pending(key), now_ms);
                         admitted += usize::from(ticket.is_ok());
                     }
                     4 => left += usize::from(state.forget(time).is_some()),

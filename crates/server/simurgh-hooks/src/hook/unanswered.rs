@@ -8,11 +8,19 @@ use std::time::SystemTime;
 use tokio::sync::oneshot;
 
 use super::state::{Equal, Pending};
-use super::{Hook, RETRY_MS, TIMEOUT_MAX};
+use super::{Hook, RETRY_MS};
 use crate::question::Question;
 use crate::queue::Ticket;
-use crate::shared::ms;
 use crate::verdict::{Failure, FailureKind, Verdict};
+
+/// The result of [`Hook::ask`].
+#[derive(Debug)]
+pub enum Asked {
+    /// Known at once: from the cache, or because nothing can be asked now.
+    Now(Verdict),
+    /// The application has to be asked.
+    Later(Unanswered),
+}
 
 /// A question that the application has to answer.
 pub struct Unanswered {
@@ -42,13 +50,7 @@ impl Unanswered {
         let Self { hook, question, equal, asked } = self;
         let (kind, now_ms) = (question.kind, hook.now_ms());
         let reply = Box::new(reply);
-        let [answer, total] = [hook.config.answer_timeout, hook.config.total_timeout]
-            .map(|timeout| ms(timeout.min(TIMEOUT_MAX)));
-        // A question that is sent has its whole time for an answer. Else an application that is a
-        // little too slow for all would answer nobody: each question would be sent too late.
-        let wait_ms = if total > answer { total - answer } else { total };
-        let (sent_by_ms, deadline_ms) = (now_ms + wait_ms, now_ms + total);
-        let pending = Pending { question, asked, sent_by_ms, deadline_ms, equal, reply };
+        let pending = Pending { question, asked, deadline_ms: 0, equal, reply };
         let admitted = hook.lock().admit(Box::new(pending), now_ms);
         match admitted {
             Ok(ticket) => {

@@ -8,14 +8,12 @@ use simurgh_hooks::{Asked, CacheInputs, FailureKind, Hook, Kind, Question, Verdi
 
 use crate::support::app::{App, Reply, ok, status};
 use crate::support::{
-    CLIENT, ask, begin, cacheable, connected, failure, joined, question, reason, start, until,
-    verdict,
+    ask, begin, cacheable, connected, failure, joined, question, reason, start, until, verdict,
 };
 
 fn of_user(user: &str) -> Question {
     let key = vec![user.as_bytes().to_vec(), b"rooms:7".to_vec()];
-    let cache =
-        Some(Box::new(CacheInputs { key, user: Some(user.to_owned()), id: None, client: CLIENT }));
+    let cache = Some(Box::new(CacheInputs { key, user: Some(user.to_owned()), id: None }));
     Question { cache, ..question(Kind::Join) }
 }
 
@@ -81,7 +79,7 @@ async fn refusal_is_cached_for_one_address() {
     }
     assert_eq!(app.asked(), 1);
     let mut other = cacheable(Kind::Join, "a");
-    other.cache.as_mut().unwrap().client = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    other.client = IpAddr::V4(Ipv4Addr::LOCALHOST);
     ask(&hook, other).await;
     assert_eq!(app.asked(), 2);
 }
@@ -153,7 +151,7 @@ async fn refusal_is_shared_with_questions_of_the_same_address_only() {
     let (_hooks, hook) = start(app.listen().await);
     let [leader, same] = [(); 2].map(|()| begin(&hook, cacheable(Kind::Join, "a")));
     let mut other = cacheable(Kind::Join, "a");
-    other.cache.as_mut().unwrap().client = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    other.client = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let other = begin(&hook, other);
     until(|| app.asked() == 1).await;
     app.release();

@@ -7,7 +7,8 @@ use simurgh_hooks::{Asked, BreakerState, FailureKind, HookConfig, Hooks, Kind, V
 
 use crate::support::app::{App, Reply, ok, status};
 use crate::support::{
-    ask, begin, cacheable, failure, id_of, joined, log, question, start, until, verdict,
+    ask, begin, cacheable, failure, id_of, joined, log, question, question_of, start, until,
+    verdict,
 };
 
 async fn held_with(limit: u16, queue: usize) -> (Arc<App>, HookConfig) {
@@ -103,6 +104,77 @@ async fn no_more_questions_are_in_flight_than_the_limit() {
 }
 
 #[tokio::test]
+async fn address_has_a_quarter_of_a_queue_that_is_half_full() {
+    let (app, config) = held_with(1, 100).await;
+    let (_hooks, hook) = start(config);
+    let mut asked = vec![begin(&hook, question_of(1))];
+    until(|| app.asked() == 1).await;
+    asked.extend((0..50).map(|_| begin(&hook, question_of(1))));
+    assert_eq!(failure(&ask(&hook, question_of(1)).await), FailureKind::Overloaded);
+    asked.extend((0..25).map(|_| begin(&hook, question_of(2))));
+    assert_eq!(failure(&ask(&hook, question_of(2)).await), FailureKind::Overloaded);
+    asked.push(begin(&hook, question_of(3)));
+    assert_eq!(hook.figures().waiting, 76);
+    drop(asked);
+    assert_eq!(hook.figures().waiting, 0);
+}
+
+#[tokio::test]
+async fn question_that_cannot_be_sent_in_time_fails_at_once() {
+    let app = App::new(|_, _| Reply::Slow(Duration::from_millis(50), ok("")));
+    let mut config = app.listen().await;
+    config.concurrency = Some(1);
+    config.total_timeout = config.answer_timeout + Duration::from_millis(500);
+    let (_hooks, hook) = start(config);
+    for client in 0..50 {
+        joined(&ask(&hook, question_of(client)).await);
+    }
+    let asked: Vec<_> = (0..200).map(|client| begin(&hook, question_of(client))).collect();
+    // One takes at least 50 ms.
+    let figures = hook.figures();
+    assert!(figures.waiting <= 11, "{figures:?}");
+    assert!(figures.questions[Kind::Join.index()].overloaded >= 188, "{figures:?}");
+    drop(asked);
+}
+
+#[tokio::test]
+async fn status_429_to_one_client_pauses_nobody() {
+    let app = App::new(|_, request| match request.path.as_str() {
+        "/simurgh/message" => Reply::Answer(status(429, "retry-after: 30\r\n", "")),
+        _ => Reply::Answer(ok("")),
+    });
+    let (_hooks, hook) = start(app.listen().await);
+    for _ in 0..40 {
+        let kind = failure(&ask(&hook, question(Kind::Message)).await);
+        assert_eq!(kind, FailureKind::Rejected);
+    }
+    assert_eq!((hook.state(), hook.figures().limit), (BreakerState::Closed, 16));
+    joined(&ask(&hook, question(Kind::Join)).await);
+}
+
+#[tokio::test]
+async fn wrong_answers_to_one_client_leave_the_breaker_closed() {
+    for (wrong, expected) in [(404, FailureKind::Rejected), (500, FailureKind::Open)] {
+        let app = App::new(move |_, _| Reply::Answer(status(wrong, "", "")));
+        let (_hooks, hook) = start(app.listen().await);
+        for _ in 0..100 {
+            failure(&ask(&hook, question_of(1)).await);
+        }
+        assert_eq!((hook.state(), app.asked()), (BreakerState::Closed, 100));
+        // Half of all have to fail where many get wrong answers.
+        for client in 0..200 {
+            failure(&ask(&hook, question_of(client)).await);
+        }
+        until(|| hook.state() == BreakerState::Open).await;
+        match hook.ask(question_of(9)) {
+            Asked::Now(verdict) => assert_eq!(failure(&verdict), expected),
+            // The machine was slow, so one may be tried.
+            Asked::Later(_) => {}
+        }
+    }
+}
+
+#[tokio::test]
 async fn retry_after_pauses_the_hook() {
     let app = App::new(|number, _| match number {
         0 => Reply::Answer(status(503, "retry-after: 1\r\n", "")),
@@ -119,32 +191,33 @@ async fn retry_after_pauses_the_hook() {
 async fn breaker_opens_and_closes_after_one_good_answer() {
     log::collect();
     let app = App::new(|number, _| match number {
-        0..=20 => Reply::Answer(status(500, "", "")),
+        0..=24 => Reply::Answer(status(500, "", "")),
         _ => Reply::Answer(ok("")),
     });
     let mut config = app.listen().await;
     config.name = "breaking".to_owned();
     let (_hooks, hook) = start(config);
     let mut opened = Instant::now();
-    for _ in 0..20 {
+    // The first four addresses may have caused their failures themselves.
+    for client in 0..24 {
         opened = Instant::now();
-        assert_eq!(failure(&ask(&hook, question(Kind::Join)).await), FailureKind::Failed);
+        assert_eq!(failure(&ask(&hook, question_of(client)).await), FailureKind::Failed);
     }
     match hook.ask(question(Kind::Join)) {
         Asked::Now(Verdict::Failed(failure)) => {
-            assert_eq!((failure.kind, app.asked()), (FailureKind::Open, 20));
+            assert_eq!((failure.kind, app.asked()), (FailureKind::Open, 24));
             assert!(failure.retry_after_ms >= 1000);
         }
         other => assert!(opened.elapsed() >= Duration::from_secs(1), "{other:?}"),
     }
     // The first try fails, too.
-    while app.asked() < 22 {
+    while app.asked() < 26 {
         ask(&hook, question(Kind::Join)).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     until(|| hook.state() == BreakerState::Closed).await;
     joined(&ask(&hook, question(Kind::Join)).await);
-    assert_eq!(app.asked(), 23);
+    assert_eq!(app.asked(), 27);
     let changes = log::lines("breaking");
     let opened = changes.iter().filter(|line| line.contains("too often")).count();
     assert_eq!(opened, 2, "{changes:?}");
@@ -152,7 +225,7 @@ async fn breaker_opens_and_closes_after_one_good_answer() {
 
 #[tokio::test]
 async fn open_breaker_fails_those_that_wait() {
-    let app = App::new(|_, _| Reply::Answer(status(500, "", "")));
+    let app = App::new(|_, _| Reply::Answer(status(502, "", "")));
     let mut config = app.listen().await;
     config.concurrency = Some(1);
     let (_hooks, hook) = start(config);

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use simurgh_socket::address_key;
 use tokio::sync::Notify;
 
-use crate::peer_limits::address_key;
 use held::Budget;
 pub use held::{HeldBytes, Side};
 pub use watch::{Overdue, Wait, Watch};

@@ -6,9 +6,10 @@ use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use simurgh_reactor::Key;
+use simurgh_socket::address_key;
 
 use super::Shard;
-use crate::peer_limits::{TOO_MANY_OF_ADDRESS, TOO_MANY_OF_USER, address_key};
+use crate::peer_limits::{TOO_MANY_OF_ADDRESS, TOO_MANY_OF_USER};
 
 /// Connections in a page of keys.
 const PAGE: usize = 1024;

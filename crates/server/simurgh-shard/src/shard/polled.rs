@@ -9,7 +9,7 @@ use simurgh_core::{Phase, Received, nanoseconds};
 use simurgh_proto::ws::handshake::{HeadLimits, Request};
 use simurgh_proto::ws::{CloseCode, Decoder, Event, FrameLimits, Role};
 use simurgh_reactor::{Key, Next, Slice};
-use simurgh_socket::{Connect, ConnectKind, Transport};
+use simurgh_socket::{Connect, ConnectKind, Transport, address_key};
 use tokio::sync::oneshot;
 
 use super::peers::half;
@@ -19,7 +19,6 @@ use crate::mail::POLLED;
 use crate::mail::poll::{
     Delivery, Line, Messages, Nonce, Opener, Opening, PollAnswer, PollCommand, Post, Underway,
 };
-use crate::peer_limits::address_key;
 
 /// When to retry answers that the busy request threads did not accept.
 const AGAIN: Duration = Duration::from_millis(1);

@@ -6,11 +6,11 @@ use simurgh_core::{AbandonReason, Broadcast, Socket, Sockets};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Now, Run, Shared};
+use simurgh_socket::address_key;
 
 use super::Io;
 use super::driven::Driven;
 use super::peers::{CountedPeers, half};
-use crate::peer_limits::address_key;
 use crate::server::Server;
 
 /// The sockets that a core uses during a call.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use simurgh_channel::{Join, ShardContext};
-use simurgh_hooks::{Answer, Asked, JoinAnswer, Publish as Published, Verdict};
+use simurgh_hooks::{Answer, Asked, Failure, JoinAnswer, Publish as Published, Verdict};
 use simurgh_proto::message::Payload;
 
 use super::member::{Declared, Grant, Kept, Publish, Refusal, TOO_LONG};
@@ -38,8 +38,7 @@ pub(super) fn join(
     }
     let params = payload.json().unwrap_or("{}");
     let question = socket.about_join(hook, ctx.socket_id(), ctx.topic(), params);
-    let otherwise =
-        Otherwise { is_allowed: socket.allows_failure(hook), is_refused: by_rule == Some(false) };
+    let otherwise = Otherwise { hook, is_refused: by_rule == Some(false) };
     match socket.ask(hook, question) {
         Asked::Now(verdict) => decided(declared, ctx, payload, &otherwise, verdict),
         Asked::Later(question) => {
@@ -57,8 +56,8 @@ pub(super) fn join(
 
 /// The decision if the application does not answer.
 struct Otherwise {
-    /// The hook allows what it does not answer.
-    is_allowed: bool,
+    /// Its hook, which may allow what is not answered.
+    hook: usize,
     /// The channel has rules, and none of them allows the join.
     is_refused: bool,
 }
@@ -76,7 +75,7 @@ fn decided(
             ctx.count_unauthorized();
             return Join::error(Payload::from_json(refusal.response.clone()));
         }
-        Verdict::Failed(failure) if !otherwise.is_allowed => {
+        Verdict::Failed(failure) if !allows(ctx, otherwise.hook, &failure) => {
             return Join::error(unavailable(&failure));
         }
         Verdict::Failed(_) if otherwise.is_refused => {
@@ -89,6 +88,10 @@ fn decided(
         Answer::Join(answer) => declared.join_allowed(ctx, payload, grant(declared, answer)),
         _ => Join::error(unavailable(&UNANSWERED)),
     }
+}
+
+fn allows(ctx: &ShardContext<'_>, hook: usize, failure: &Failure) -> bool {
+    ctx.assigned().and_then(Asking::of).is_some_and(|socket| socket.allows(hook, failure))
 }
 
 fn grant(declared: &Declared, answer: &JoinAnswer) -> Grant {

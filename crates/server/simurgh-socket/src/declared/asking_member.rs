@@ -58,7 +58,7 @@ impl Channel for AskingMember {
             Verdict::Refused(refusal) => {
                 return Ok(Outcome::error(Payload::from_json(refusal.response.clone())));
             }
-            Verdict::Failed(_) if socket.allows_failure(hook) => {
+            Verdict::Failed(failure) if socket.allows(hook, &failure) => {
                 return Ok(self.unasked(ctx, who, event, payload));
             }
             Verdict::Failed(failure) => return Ok(Outcome::error(unavailable(&failure))),

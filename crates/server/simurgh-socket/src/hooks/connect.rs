@@ -10,7 +10,7 @@ use simurgh_proto::topic::Pattern;
 use super::question::{Data, Headers, Subject, cache_key};
 use super::refresh::Entry;
 use super::{Client, HookSet, HookedSocket};
-use crate::connect::{Connect, ConnectInfo, ConnectKind};
+use crate::connect::{Connect, ConnectInfo, ConnectKind, address_key};
 use crate::token::{Claims, TokenPolicy};
 
 /// The longest token that is a part of a question, bytes.
@@ -98,7 +98,7 @@ impl Connects {
         let answer = match verdict {
             Verdict::Allowed(answer) => answer,
             Verdict::Refused(refusal) => return refuse(&refusal),
-            Verdict::Failed(_) if self.set.allows_failure(hook) => {
+            Verdict::Failed(failure) if self.set.allows(hook, &failure) => {
                 return Self::admit(None, client, Connect::ok());
             }
             Verdict::Failed(_) => return Connect::refuse_with(503, "unavailable\n"),
@@ -204,9 +204,10 @@ fn question(hook: usize, info: &ConnectInfo<'_>, client: &Client) -> Question {
     };
     Question {
         kind: Kind::Connect,
+        client: address_key(client.ip),
         data: data.text(),
         forwarded,
         traceparent: client.traceparent.clone(),
-        cache: Some(Box::new(CacheInputs { key, user: None, id: None, client: client.ip })),
+        cache: Some(Box::new(CacheInputs { key, user: None, id: None })),
     }
 }

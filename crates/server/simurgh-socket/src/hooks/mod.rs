@@ -120,10 +120,11 @@ impl HookSet {
         }
     }
 
-    /// Whether an unanswered question of this hook has no effect.
-    fn allows_failure(&self, index: usize) -> bool {
+    /// Whether an unanswered question of this hook has no effect. An answer that rejects it has.
+    fn allows(&self, index: usize, failure: &Failure) -> bool {
         let spec = self.specs.get(index);
-        spec.is_some_and(|spec| spec.config.on_failure == OnFailure::Allow)
+        failure.kind != FailureKind::Rejected
+            && spec.is_some_and(|spec| spec.config.on_failure == OnFailure::Allow)
     }
 }
 
@@ -184,8 +185,8 @@ impl<'s> Asking<'s> {
     }
 
     /// Whether an unanswered question of this hook has no effect.
-    pub(crate) fn allows_failure(&self, hook: usize) -> bool {
-        self.client.set.allows_failure(hook)
+    pub(crate) fn allows(&self, hook: usize, failure: &Failure) -> bool {
+        self.client.set.allows(hook, failure)
     }
 
     /// Whether the answer to its connect lets it join a topic.

@@ -13,6 +13,7 @@ use simurgh_proto::message::Payload;
 use simurgh_proto::ws::handshake::Request;
 
 use super::{Asking, Client};
+use crate::connect::address_key;
 use crate::token::Claims;
 
 /// Headers of one question.
@@ -217,6 +218,7 @@ impl Asking<'_> {
     fn question(&self, kind: Kind, hook: usize, data: Box<str>) -> Question {
         Question {
             kind,
+            client: address_key(self.client.ip),
             data,
             forwarded: self.client.forwarded.get(hook).cloned().unwrap_or_default(),
             traceparent: self.client.traceparent.clone(),
@@ -248,7 +250,6 @@ impl Asking<'_> {
                 ],
                 user: Some(user.to_owned()),
                 id: id.map(str::to_owned),
-                client: self.client.ip,
             })
         });
         Question { cache, ..question }

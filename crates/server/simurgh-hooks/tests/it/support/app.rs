@@ -17,6 +17,8 @@ pub(crate) enum Reply {
     Answer(String),
     /// Writes this, and closes.
     Last(String),
+    /// Answers after this time.
+    Slow(Duration, String),
     /// Answers after [`App::release`].
     Held(String),
     /// Never answers.
@@ -88,6 +90,10 @@ impl App {
                 Reply::Last(text) => {
                     let _ = stream.write_all(text.as_bytes()).await;
                     return;
+                }
+                Reply::Slow(time, text) => {
+                    tokio::time::sleep(time).await;
+                    stream.write_all(text.as_bytes()).await.is_ok()
                 }
                 Reply::Held(text) => {
                     self.released.acquire().await.unwrap().forget();

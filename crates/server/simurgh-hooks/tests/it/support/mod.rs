@@ -35,13 +35,18 @@ pub(crate) fn id_of() -> IdOf {
 
 pub(crate) fn question(kind: Kind) -> Question {
     let data = r#"{"topic":"rooms:7"}"#.into();
-    Question { kind, data, forwarded: Arc::new([]), traceparent: None, cache: None }
+    Question { kind, client: CLIENT, data, forwarded: Arc::new([]), traceparent: None, cache: None }
+}
+
+/// A question about the client with this number, which has its own address.
+pub(crate) fn question_of(client: u8) -> Question {
+    Question { client: IpAddr::from([192, 0, 2, client]), ..question(Kind::Join) }
 }
 
 /// A question that may be cached, by this input.
 pub(crate) fn cacheable(kind: Kind, input: &str) -> Question {
     let key = vec![input.as_bytes().to_vec()];
-    let cache = Some(Box::new(CacheInputs { key, user: None, id: None, client: CLIENT }));
+    let cache = Some(Box::new(CacheInputs { key, user: None, id: None }));
     Question { cache, ..question(kind) }
 }
 
