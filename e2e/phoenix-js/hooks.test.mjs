@@ -9,7 +9,7 @@ import WebSocket from "ws";
 
 import { Application, browser, refusal, startAsking } from "../support/application.mjs";
 import { Refused, answer } from "../support/clients.mjs";
-import { pause, until } from "../support/wait.mjs";
+import { eventually, pause, until } from "../support/wait.mjs";
 
 const CONNECT = 'questions = ["connect"]';
 const ROOMS = `
@@ -328,6 +328,114 @@ test("application that is down: unavailable, or as if it were not asked, and bac
     const late = await browser(t, lenient, { "x-tenant": "gone" });
     await late.join("rooms:d");
   });
+
+test("message that the application accepted is published although its client has left",
+  async (t) => {
+    const app = await Application.start(t);
+    app.answers.connect = signedIn;
+    const server = await startAsking(t, app, ROOMS, { hook: CONNECT });
+    const ann = await browser(t, server, ANN);
+    const bob = await browser(t, server, { cookie: "session=bob" });
+    const { channel } = await ann.join("rooms:a");
+    const heard = bob.listen((await bob.join("rooms:a")).channel, "say", "note");
+    let release;
+    const held = new Promise((resolve) => { release = resolve; });
+    app.answers.message = async ({ payload }) => {
+      await held;
+      return { payload: { ...payload, seen: true },
+        messages: [{ topic: "rooms:a", event: "note", payload: { n: 1 } }] };
+    };
+    for (const [n, end] of [[1, () => answer(channel.leave())], [2, () => ann.close()]]) {
+      const of = n === 1 ? channel : (await ann.join("rooms:a")).channel;
+      of.push("say", { n });
+      await until(() => app.of("message").length === n, "the question");
+      await end();
+    }
+    release();
+    for (const n of [1, 2]) {
+      const { payload } = await heard.next("say", (it) => it.event === "say" && it.payload.n === n);
+      assert.deepEqual(payload, { n, seen: true });
+    }
+  });
+
+test("question whose client has left is not sent", async (t) => {
+  const app = await Application.start(t);
+  let release;
+  const held = new Promise((resolve) => { release = resolve; });
+  app.answers.connect = async (question) => {
+    if (question.headers["x-tenant"] === "first") await held;
+    return signedIn(question);
+  };
+  const server = await startAsking(t, app, ROOMS, {
+    hook: `${CONNECT}\nload = { concurrency = 1 }\ntimeout = { answer = "50s", total = "99s" }`,
+    top: 'decision_timeout = "200s"\n',
+    env: { SIMURGH_API_TOKEN: "secret" },
+  });
+  const waiting = async () => {
+    const scrape = await fetch(`${server.url}/metrics`, {
+      headers: { authorization: "Bearer secret" },
+    });
+    return Number(/^simurgh_hook_waiting\{.*\} (\d+)$/m.exec(await scrape.text())?.[1]);
+  };
+  const first = browser(t, server, { ...ANN, "x-tenant": "first" });
+  await until(() => app.of("connect").length === 1, "the first question");
+  const url = `${server.wsUrl}/socket/websocket?vsn=2.0.0`;
+  const gone = new WebSocket(url, { headers: { cookie: "session=gone" } });
+  gone.on("error", () => {});
+  await eventually(async () => assert.equal(await waiting(), 1));
+  gone.terminate();
+  await eventually(async () => assert.equal(await waiting(), 0));
+  release();
+  const ann = await first;
+  await ann.join("rooms:a");
+  assert.equal(app.of("connect").length, 1);
+});
+
+test("message of an answer is kept once with the same id", async (t) => {
+  const app = await Application.start(t);
+  app.answers.connect = signedIn;
+  const history = `${ROOMS}
+[[channel]]
+topic = "log:*"
+history = { count = 10 }
+`;
+  const server = await startAsking(t, app, history, {
+    hook: CONNECT, env: { SIMURGH_API_TOKEN: "secret" },
+  });
+  const ann = await browser(t, server, ANN);
+  const { channel } = await ann.join("rooms:a");
+  for (const [n, id] of [[1, "a"], [2, "a"], [3, "b"], [4, "x".repeat(129)]]) {
+    app.answers.message = () => ({
+      messages: [{ topic: "log:1", event: "note", payload: { n }, id }], broadcast: false,
+    });
+    await answer(channel.push("say", {}));
+  }
+  const page = await fetch(`${server.url}/api/history?topic=log:1`, {
+    headers: { authorization: "Bearer secret" },
+  });
+  const { messages } = await page.json();
+  assert.deepEqual(messages.map(({ payload }) => payload.n), [1, 3]);
+});
+
+test("answer with a status 4xx never allows", async (t) => {
+  const app = await Application.start(t);
+  const server = await startAsking(t, app, ROOMS, { hook: `${CONNECT}\non_failure = "allow"` });
+  app.answers.connect = () => [404, {}];
+  assert.equal((await refusal(server, { "x-tenant": "wrong" })).status, 503);
+  app.answers.connect = signedIn;
+  const ann = await browser(t, server, ANN);
+  app.answers.join = () => [400, {}];
+  assert.equal((await refused(ann.join("rooms:a"))).reason, "unavailable");
+  app.answers.join = () => [500, {}];
+  const { channel } = await ann.join("rooms:a");
+  app.answers.message = () => [422, {}];
+  for (let n = 0; n < 25; n += 1) {
+    const why = await refused(answer(channel.push("say", { n })));
+    assert.equal(why.reason, "unavailable");
+  }
+  app.answers.message = () => ({});
+  await answer(channel.push("say", {}));
+});
 
 test("token decides alone; an optional one leaves other clients to the hook", async (t) => {
   const app = await Application.start(t);

@@ -110,6 +110,15 @@ impl Broadcast {
     }
 }
 
+/// A broadcast that topics with a history keep once if it has an id.
+#[derive(Debug)]
+pub struct Publication {
+    /// The broadcast.
+    pub broadcast: Broadcast,
+    /// Its id.
+    pub id: Option<Box<str>>,
+}
+
 /// The longest topic of a broadcast, bytes: longer ones cannot be joined either.
 pub const TOPIC_BYTES_MAX: usize = 16 << 10;
 /// The longest event of a broadcast, bytes: binary frames and other nodes take no longer one.

@@ -10,6 +10,7 @@ use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::topic::subtopic;
 use simurgh_proto::ws::CloseCode;
 
+use crate::broadcast::Publication;
 use crate::clock::Lifetime;
 use crate::id::ChannelId;
 use crate::limit::Limit;
@@ -131,6 +132,9 @@ pub enum Effect {
     Push(Box<str>, Payload<'static>),
     /// An event for the members of this topic, or of another.
     Broadcast(Option<Box<str>>, Box<str>, Payload<'static>, Audience),
+    /// The same, for the members of any topic.
+    #[strum(serialize = "broadcast")]
+    Publish(Publication),
     /// The channel subscribes to a further topic.
     Subscribe(Box<str>),
     /// The channel unsubscribes from it.
@@ -179,6 +183,11 @@ pub fn at_position(mut effects: Vec<Effect>, position: Position) -> Vec<Effect> 
 }
 
 impl Effect {
+    /// Whether it is carried out after the end of its channel.
+    pub fn outlives(&self) -> bool {
+        matches!(self, Self::Broadcast(..) | Self::Publish(_))
+    }
+
     /// The name of the method that made it, for the log.
     pub fn name(&self) -> &'static str {
         self.into()

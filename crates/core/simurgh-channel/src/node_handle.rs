@@ -7,7 +7,7 @@ use core::pin::Pin;
 
 use simurgh_proto::message::Payload;
 
-use crate::broadcast::{Broadcast, BroadcastError};
+use crate::broadcast::{Broadcast, BroadcastError, Publication};
 use crate::id::ChannelId;
 use crate::outcome::{Reply, ReplyRef, Stop};
 use crate::presence::{PresenceCallback, PresenceConfig};
@@ -44,6 +44,9 @@ pub enum ToChannel {
     /// channel's shard.
     #[debug("Broadcast")]
     Broadcast(Box<str>, Payload<'static>, Audience),
+    /// Broadcasts that the channel may send even if it has ended.
+    #[debug("Publish")]
+    Publish(Vec<Publication>),
     /// The channel is to end.
     #[debug("Stop")]
     Stop(Stop),

@@ -3,7 +3,7 @@
 use simurgh_proto::message::Payload;
 use simurgh_proto::message::events::{self, is_reserved};
 
-use crate::broadcast::{Broadcast, BroadcastError, EVENT_BYTES_MAX, TOPIC_BYTES_MAX};
+use crate::broadcast::{Broadcast, BroadcastError, EVENT_BYTES_MAX, Publication, TOPIC_BYTES_MAX};
 use crate::cluster::ToCluster;
 use crate::flow::Posted;
 use crate::history::engine::{self, FromEngine};
@@ -64,6 +64,19 @@ pub trait Publisher: Node {
         self.send_to_cluster(&broadcast);
         self.broadcast_here(broadcast);
         Ok(())
+    }
+
+    /// The same for some of a channel that has ended since they were made.
+    fn publish_late(&self, publications: Vec<Publication>) {
+        for Publication { broadcast, id } in publications {
+            let published = match id {
+                Some(_) if self.keeps(broadcast.topic()) => self.keep(broadcast, id, None),
+                _ => self.broadcast(broadcast),
+            };
+            if let Err(error) = published {
+                tracing::warn!(%error, "dropped a broadcast of a channel that has ended");
+            }
+        }
     }
 
     /// A broadcast from outside of channels, by any thread, for this node alone.

@@ -8,7 +8,7 @@ use simurgh_data::prelude::*;
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
     Callback, ChannelId, Effect, LinkedWork, NO_MEMBERSHIP, Node, NodeHandle, OnShard, Prepared,
-    Reason, ShardChannel, ShardContext, SocketState, ToChannel,
+    Publisher, Reason, ShardChannel, ShardContext, SocketState, ToChannel,
 };
 use simurgh_history::Resume;
 use simurgh_proto::message::Ref;
@@ -150,7 +150,7 @@ impl<N: Node> Application<N> {
         self.ask(|| drop(value));
     }
 
-    /// Drops what a handle sent to a channel that has ended, or to one whose join is not decided.
+    /// Handles what was sent to a channel that has ended, or to one whose join is not decided.
     pub(crate) fn drop_sent(&self, channel: ChannelId, what: ToChannel) {
         if channel.membership == NO_MEMBERSHIP {
             self.metrics.errors_before_join.add(1);
@@ -163,6 +163,7 @@ impl<N: Node> Application<N> {
         match what {
             // An asynchronous handler may have sent something whose drop takes long.
             ToChannel::Message(message) => self.node.spawn(Box::pin(async move { drop(message) })),
+            ToChannel::Publish(publications) => self.node.publish_late(publications),
             what => self.drop_guarded(what),
         }
     }

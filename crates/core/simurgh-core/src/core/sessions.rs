@@ -159,7 +159,7 @@ impl<N: Node> Core<N> {
         let Some(membership) = self.channels.registry.live(channel) else {
             return self.channels.application.drop_sent(channel, what);
         };
-        let effect = match what {
+        let effects = match what {
             ToChannel::Message(message) => {
                 let Ok(message) = message.downcast::<ChannelMessage>() else { return };
                 let current = CurrentMessage::default();
@@ -170,22 +170,23 @@ impl<N: Node> Core<N> {
                     current,
                     |channel, ctx| message.deliver(channel, ctx),
                 );
-                None
+                Vec::new()
             }
             ToChannel::Stop(how) => {
                 self.channels.end_channel(out, membership, Reason::Stopped(how));
-                None
+                Vec::new()
             }
-            ToChannel::Reply(to, reply) => Some(Effect::Reply(to, reply)),
-            ToChannel::Push(event, payload) => Some(Effect::Push(event, payload)),
+            ToChannel::Reply(to, reply) => vec![Effect::Reply(to, reply)],
+            ToChannel::Push(event, payload) => vec![Effect::Push(event, payload)],
             ToChannel::Broadcast(event, payload, audience) => {
-                Some(Effect::Broadcast(None, event, payload, audience))
+                vec![Effect::Broadcast(None, event, payload, audience)]
             }
+            ToChannel::Publish(all) => all.into_iter().map(Effect::Publish).collect(),
         };
-        if let Some(effect) = effect
+        if !effects.is_empty()
             && let Some(speaker) = self.channels.speaker(out, membership)
         {
-            self.channels.apply(out, &speaker, vec![effect]);
+            self.channels.apply(out, &speaker, effects);
         }
         self.channels.end_if_stopped(out, channel);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use simurgh_channel::{ChannelMessage, Effect};
+use simurgh_channel::{ChannelMessage, Effect, Publication};
 use simurgh_data::Key;
 use simurgh_proto::message::Payload;
 
@@ -69,6 +69,25 @@ fn handle_broadcasts_for_its_channel() {
     it.handles_mail();
     assert!(it.receives_all(other).is_empty());
     assert_eq!(it.node.charged(0), 0);
+}
+
+/// An application accepted a message of the member, which has left meanwhile.
+#[test]
+fn publication_of_a_channel_that_has_ended_is_still_broadcast() {
+    let (mut it, key, id) = test_shard();
+    let other = it.joined(&["t"]);
+    let publish = |it: &mut TestShard, n: &'static str| {
+        let broadcast = Broadcast::new("t", "news", Payload::from_json(n)).but_for(id);
+        let made = vec![Publication { broadcast, id: None }];
+        it.core.mail(&mut it.out, Mail::ToChannel(id, ToChannel::Publish(made)));
+        it.handles_mail();
+        it.fans_out();
+    };
+    publish(&mut it, "1");
+    it.sends(key, r#"[1,2,"t","phx_leave",{}]"#);
+    publish(&mut it, "2");
+    let news = |n| format!(r#"[null,null,"t","news",{n}]"#);
+    assert_eq!(it.receives(other), [news(1), news(2)]);
 }
 
 #[test]

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use simurgh_channel::{Broadcast, Outcome, Reply};
-use simurgh_hooks::{Answer, Asked, MessageAnswer, Verdict};
+use simurgh_channel::{Assigns, Broadcast, ChannelHandle, Outcome, Publication, Reply, ToChannel};
+use simurgh_history::Ids;
+use simurgh_hooks::{Answer, Asked, Failure, MessageAnswer, Question, Verdict};
 use simurgh_proto::message::{Payload, events};
+use tokio::sync::oneshot;
 
-use super::member::{Declared, Kept, Refusal, send};
-use super::template::Identity;
+use super::Reach;
+use super::member::{Declared, Kept, Refusal};
 use crate::asynchronous::{Channel, Context, Reject};
 use crate::hooks::{Asking, UNANSWERED, unavailable};
 
@@ -19,7 +21,19 @@ const ASKED_BYTES_MAX: usize = 256 << 10;
 /// the bounds of asynchronous channels.
 pub(super) struct AskingMember {
     pub(super) declared: Arc<Declared>,
-    pub(super) kept: Kept,
+    pub(super) kept: Arc<Kept>,
+}
+
+/// A message of a member. Once the application has accepted it, it is published even if the member
+/// has left.
+struct Sent {
+    declared: Arc<Declared>,
+    kept: Arc<Kept>,
+    assigned: Option<Assigns>,
+    channel: ChannelHandle<()>,
+    topic: Box<str>,
+    event: Box<str>,
+    payload: Payload<'static>,
 }
 
 impl Channel for AskingMember {
@@ -29,44 +43,30 @@ impl Channel for AskingMember {
         event: &str,
         payload: Payload<'static>,
     ) -> Result<Outcome, Reject> {
-        let assigned = ctx.assigned().cloned();
-        let socket = assigned.as_ref().and_then(Asking::of);
-        let who = self.kept.identity(socket.as_ref().and_then(|socket| socket.claims));
-        if !self.declared.may_publish(ctx.topic(), event, &self.kept, who) {
-            return Ok(Outcome::error(Refusal::Because("unauthorized").response()));
-        }
-        // A payload that is not accepted needs no question.
-        if let Err(misfit) = self.declared.check_event(event, &payload) {
-            return Ok(Outcome::error(Refusal::from(misfit).response()));
-        }
-        let hook = self.declared.event(event).and_then(|event| event.hook);
-        let Some((socket, hook)) = socket.zip(hook) else {
-            return Ok(self.unasked(ctx, who, event, payload));
+        let sent = Sent {
+            declared: Arc::clone(&self.declared),
+            kept: Arc::clone(&self.kept),
+            assigned: ctx.assigned().cloned(),
+            channel: ctx.handle::<Self>().retype(),
+            topic: ctx.topic().into(),
+            event: event.into(),
+            payload,
         };
-        if payload.len() > ASKED_BYTES_MAX {
-            let response = json!({"reason": "payload_too_large", "limit": ASKED_BYTES_MAX});
-            return Ok(Outcome::error(response));
-        }
-        let (about, assigns) = ((ctx.topic(), event), self.kept.assigns.as_ref());
-        let question = socket.about_message(hook, ctx.socket_id(), about, &payload, assigns);
-        let verdict = match socket.ask(hook, question) {
-            Asked::Now(verdict) => verdict,
-            Asked::Later(question) => question.verdict().await,
+        let (hook, question) = match sent.question(ctx.socket_id()) {
+            Ok(Some(question)) => question,
+            Ok(None) => return Ok(sent.unasked()),
+            Err(outcome) => return Ok(outcome),
         };
-        let answer = match verdict {
-            Verdict::Allowed(answer) => answer,
-            Verdict::Refused(refusal) => {
-                return Ok(Outcome::error(Payload::from_json(refusal.response.clone())));
-            }
-            Verdict::Failed(failure) if socket.allows(hook, &failure) => {
-                return Ok(self.unasked(ctx, who, event, payload));
-            }
-            Verdict::Failed(failure) => return Ok(Outcome::error(unavailable(&failure))),
+        let asked = sent.asking().map(|socket| socket.ask(hook, question));
+        let question = match asked {
+            Some(Asked::Later(question)) => question,
+            Some(Asked::Now(verdict)) => return Ok(sent.decided(hook, verdict)),
+            None => return Ok(sent.unasked()),
         };
-        match &*answer {
-            Answer::Message(answer) => Ok(self.granted(ctx, who, event, payload, answer)),
-            _ => Ok(Outcome::error(unavailable(&UNANSWERED))),
-        }
+        let (reply, outcome) = oneshot::channel();
+        // The member may have left: then nobody needs the outcome.
+        let _place = question.send(move |verdict| drop(reply.send(sent.decided(hook, verdict))));
+        Ok(outcome.await.unwrap_or_else(|_| Outcome::error(unavailable(&UNANSWERED))))
     }
 
     async fn handle_broadcast(
@@ -79,57 +79,98 @@ impl Channel for AskingMember {
     }
 }
 
-impl AskingMember {
-    /// As the channel declares.
-    fn unasked(
-        &self,
-        ctx: &mut Context,
-        who: Identity<'_>,
-        event: &str,
-        payload: Payload<'static>,
-    ) -> Outcome {
-        match self.declared.answer(who, ctx.topic(), event, payload) {
-            Ok(answer) => {
-                if let Some((reach, payload)) = answer.broadcast {
-                    send(ctx, reach, event, payload);
-                }
-                answer.outcome
+impl Sent {
+    fn asking(&self) -> Option<Asking<'_>> {
+        self.assigned.as_ref().and_then(Asking::of)
+    }
+
+    /// The question about it, with its hook, if it needs one. The error is for the client.
+    fn question(&self, socket_id: Option<&str>) -> Result<Option<(usize, Question)>, Outcome> {
+        let socket = self.asking();
+        let who = self.kept.identity(socket.as_ref().and_then(|socket| socket.claims));
+        if !self.declared.may_publish(&self.topic, &self.event, &self.kept, who) {
+            return Err(Outcome::error(Refusal::Because("unauthorized").response()));
+        }
+        // A payload that is not accepted needs no question.
+        if let Err(misfit) = self.declared.check_event(&self.event, &self.payload) {
+            return Err(Outcome::error(Refusal::from(misfit).response()));
+        }
+        let hook = self.declared.event(&self.event).and_then(|event| event.hook);
+        let Some((socket, hook)) = socket.zip(hook) else { return Ok(None) };
+        if self.payload.len() > ASKED_BYTES_MAX {
+            let response = json!({"reason": "payload_too_large", "limit": ASKED_BYTES_MAX});
+            return Err(Outcome::error(response));
+        }
+        let (about, assigns) = ((&*self.topic, &*self.event), self.kept.assigns.as_ref());
+        let question = socket.about_message(hook, socket_id, about, &self.payload, assigns);
+        Ok(Some((hook, question)))
+    }
+
+    /// Publishes it as the application has decided.
+    fn decided(self, hook: usize, verdict: Verdict) -> Outcome {
+        let answer = match verdict {
+            Verdict::Allowed(answer) => answer,
+            Verdict::Refused(refusal) => {
+                return Outcome::error(Payload::from_json(refusal.response.clone()));
             }
-            Err(refusal) => Outcome::error(refusal.response()),
+            Verdict::Failed(failure) if self.allows(hook, &failure) => return self.unasked(),
+            Verdict::Failed(failure) => return Outcome::error(unavailable(&failure)),
+        };
+        match &*answer {
+            Answer::Message(answer) => self.published(Some(answer)),
+            _ => Outcome::error(unavailable(&UNANSWERED)),
         }
     }
 
-    /// As the channel declares, except for the parts that the answer has.
-    fn granted(
-        &self,
-        ctx: &mut Context,
-        who: Identity<'_>,
-        event: &str,
-        payload: Payload<'static>,
-        answer: &MessageAnswer,
-    ) -> Outcome {
-        for extra in &answer.messages {
-            let payload = Payload::from_json(extra.payload.get().to_owned());
-            if events::is_reserved(&extra.event) {
-                let (topic, event) = (ctx.topic(), &*extra.event);
-                tracing::warn!(topic, event, "an answer publishes a reserved event: dropped");
-            } else if extra.topic == ctx.topic() {
-                ctx.broadcast(&extra.event, payload);
-            } else {
-                ctx.broadcast_to(&extra.topic, &extra.event, payload);
+    fn allows(&self, hook: usize, failure: &Failure) -> bool {
+        self.asking().is_some_and(|socket| socket.allows(hook, failure))
+    }
+
+    /// Publishes it as the channel declares.
+    fn unasked(self) -> Outcome {
+        self.published(None)
+    }
+
+    /// Publishes it as the channel declares, except for the parts that the answer has.
+    fn published(self, answer: Option<&MessageAnswer>) -> Outcome {
+        let extras = answer.iter().flat_map(|answer| &answer.messages);
+        let mut publications = Vec::new();
+        for extra in extras {
+            let (topic, event, id) = (&*extra.topic, &*extra.event, extra.id.as_deref());
+            if events::is_reserved(event) || id.is_some_and(|id| !Ids::is_id(id)) {
+                tracing::warn!(topic, event, "dropped: a reserved event, or an id of a wrong size");
+                continue;
             }
+            let payload = Payload::from_json(extra.payload.get().to_owned());
+            let (broadcast, id) = (Broadcast::new(topic, event, payload), id.map(Into::into));
+            publications.push(Publication { broadcast, id });
         }
-        let declared = match self.declared.answer(who, ctx.topic(), event, payload) {
-            Ok(declared) => declared,
-            Err(refusal) => return Outcome::error(refusal.response()),
+        let socket = self.assigned.as_ref().and_then(Asking::of);
+        let who = self.kept.identity(socket.as_ref().and_then(|socket| socket.claims));
+        let declared = self.declared.answer(who, &self.topic, &self.event, self.payload);
+        let outcome = match declared {
+            Ok(declared) => {
+                let is_wanted = answer.is_none_or(|answer| answer.broadcast);
+                if let Some((reach, payload)) = declared.broadcast.filter(|_| is_wanted) {
+                    let own = answer.and_then(|answer| answer.payload.as_ref());
+                    let payload =
+                        own.map_or(payload, |own| Payload::from_json(own.get().to_owned()));
+                    let own = answer.and_then(|answer| answer.event.as_deref());
+                    let event = own.filter(|name| !events::is_reserved(name));
+                    let event = event.unwrap_or(&self.event);
+                    let broadcast = Broadcast::new(self.topic, event, payload);
+                    let broadcast = match reach {
+                        Reach::Others => broadcast.but_for(self.channel.id()),
+                        Reach::All | Reach::None => broadcast,
+                    };
+                    publications.push(Publication { broadcast, id: None });
+                }
+                answer.and_then(reply).unwrap_or(declared.outcome)
+            }
+            Err(refusal) => Outcome::error(refusal.response()),
         };
-        if let Some((reach, payload)) = declared.broadcast.filter(|_| answer.broadcast) {
-            let own = answer.payload.as_ref();
-            let payload = own.map_or(payload, |own| Payload::from_json(own.get().to_owned()));
-            let own = answer.event.as_deref().filter(|name| !events::is_reserved(name));
-            send(ctx, reach, own.unwrap_or(event), payload);
-        }
-        reply(answer).unwrap_or(declared.outcome)
+        self.channel.node().send(self.channel.id(), ToChannel::Publish(publications));
+        outcome
     }
 }
 

@@ -247,6 +247,7 @@ impl Declared {
         let declared = Arc::clone(self);
         #[cfg(feature = "hooks")]
         if self.asks_about_messages() {
+            let kept = Arc::new(kept);
             let asking = super::asking_member::AskingMember { declared, kept };
             return Join::ok(crate::asynchronous::Async::new(asking))
                 .reply(reply.unwrap_or(welcome.reply));

@@ -150,7 +150,7 @@ impl<N: Node> Channels<N> {
                     channel,
                     Reason::Closed,
                 ));
-                effects.retain(|effect| matches!(effect, Effect::Broadcast(..)));
+                effects.retain(Effect::outlives);
                 self.apply(out, &speaker, effects);
             }
         }

@@ -11,8 +11,8 @@
 //! that message ([`Channels::end_if_stopped`]).
 
 use simurgh_channel::{
-    Broadcast, Callback, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Reason, Reply,
-    ShardChannel, ShardContext, at_position,
+    Audience, Broadcast, Callback, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Publication,
+    Reason, Reply, ShardChannel, ShardContext, at_position,
 };
 use simurgh_data::Key;
 use simurgh_history::Position;
@@ -163,8 +163,11 @@ impl<N: Node> Channels<N> {
                 }
                 Effect::Broadcast(topic, event, payload, audience) => {
                     let topic = topic.unwrap_or_else(|| (&*speaker.topic).into());
-                    waits = self.broadcast(out, speaker, topic, event, payload, audience);
+                    let except = (audience == Audience::Others).then_some(speaker.id);
+                    let broadcast = Broadcast { topic, event, payload, except, kept: None };
+                    waits = self.broadcast(out, speaker, Publication { broadcast, id: None });
                 }
+                Effect::Publish(made) => waits = self.broadcast(out, speaker, made),
                 Effect::At(position, push) => {
                     self.push(out, speaker, kept::pushed(speaker, position, &push))
                 }

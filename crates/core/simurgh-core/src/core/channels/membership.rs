@@ -1,9 +1,8 @@
 //! The identity of a membership, and what its beginning and end change outside of the registry.
 
 use simurgh_channel::{
-    Audience, Broadcast, Effect, Node, PresenceCall, Publisher, Reason, RenewFn, ShardChannel,
+    Effect, Node, PresenceCall, Publication, Publisher, Reason, RenewFn, ShardChannel,
 };
-use simurgh_proto::message::Payload;
 
 use super::Channels;
 use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber, TRACKS};
@@ -135,17 +134,12 @@ impl<N: Node> Channels<N> {
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
-        topic: Box<str>,
-        event: Box<str>,
-        payload: Payload<'static>,
-        audience: Audience,
+        made: Publication,
     ) -> bool {
-        let except = (audience == Audience::Others).then_some(speaker.id);
-        let broadcast = Broadcast { topic, event, payload, except, kept: None };
-        if self.node.keeps(&broadcast.topic) {
-            return self.keep(out, speaker, broadcast);
+        if self.node.keeps(&made.broadcast.topic) {
+            return self.keep(out, speaker, made);
         }
-        self.fanout.publish(&mut self.registry, out, speaker.conn, broadcast);
+        self.fanout.publish(&mut self.registry, out, speaker.conn, made.broadcast);
         false
     }
 

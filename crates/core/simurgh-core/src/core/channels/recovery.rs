@@ -2,7 +2,8 @@
 //! channels that have waited.
 
 use simurgh_channel::{
-    Broadcast, ChannelId, HistoryMail, KeepRequest, KeptFor, KeptMark, Missed, Node, NotKept, Reply,
+    Broadcast, ChannelId, HistoryMail, KeepRequest, KeptFor, KeptMark, Missed, Node, NotKept,
+    Publication, Reply,
 };
 use simurgh_data::{Key, Next};
 use simurgh_proto::message::Payload;
@@ -45,14 +46,16 @@ impl<N: Node> Channels<N> {
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
-        broadcast: Broadcast,
+        Publication { broadcast, id }: Publication,
     ) -> bool {
         let Some(admitted) = self.fanout.admit(&mut self.registry, &broadcast) else {
             return false;
         };
         let topic = broadcast.topic();
         let home = self.node.home(topic);
-        let waits = self.registry.live(speaker.id).is_some() && self.histories.confirms(home);
+        // One with an id may be a repetition, which is not confirmed to its channel.
+        let is_live = self.registry.live(speaker.id).is_some();
+        let waits = id.is_none() && is_live && self.histories.confirms(home);
         let mut kept_for = KeptFor::Nobody;
         if waits {
             let (channel, is_member) = (speaker.id, *topic == *speaker.topic);
@@ -63,7 +66,7 @@ impl<N: Node> Channels<N> {
         let is_counted = self.histories.counts_client(topic, home);
         let client = if is_counted { out.client(speaker.conn) } else { 0 };
         let charge = Some(Arc::clone(&admitted.charge));
-        let keep = KeepRequest { broadcast, charge, sender, client, id: None, kept_for };
+        let keep = KeepRequest { broadcast, charge, sender, client, id, kept_for };
         if let Some(spread) = self.histories.publish(out.now(), keep, home) {
             self.fanout.spread(&mut self.registry, spread);
         }

@@ -143,6 +143,8 @@ impl Ledger {
                 self.replies(chan, next.unwrap_or_default(), b'o', id, from);
             }
             ToChannel::Stop(how) => self.must_end(chan, Reason::Stopped(*how), false),
+            // Only channels that ask a back end do this.
+            ToChannel::Publish(_) => {}
             ToChannel::Broadcast(_, payload, audience) => {
                 self.counts.count("broadcasts by handles", 1);
                 let id = payload::parse(payload).0;
