@@ -79,6 +79,14 @@ impl Variable {
         Ok(())
     }
 
+    /// The name of another variable with a value for the same key, if this one names a file.
+    pub(super) fn rival<'v>(&self, all: &'v [Self]) -> Option<&'v str> {
+        let is_same = |other: &&Self| other.key == self.key && other.tables == self.tables;
+        let mut others = all.iter().filter(is_same).filter(|other| other.name != self.name);
+        let is_file = self.name.to_ascii_lowercase().ends_with(OF_FILE);
+        others.next().filter(|_| is_file).map(|other| &*other.name)
+    }
+
     /// The key of the file itself that it needs: its own, or its outermost table.
     pub(super) fn first(&self) -> &str {
         self.tables.first().unwrap_or(&self.key)
@@ -94,14 +102,13 @@ impl Variable {
         let mut inside = root;
         let mut tables = self.tables.iter();
         while let Some(name) = tables.next() {
-            let inner = match name.as_str() {
+            inside = match name.as_str() {
                 list if LISTS.contains(&list) => {
                     let name = tables.next().ok_or(OF_LIST)?;
-                    member(inside, list, name, &place)
+                    member(inside, list, name, &place)?
                 }
-                name => table_of(inside, name, &place),
+                name => table_of(inside, name, &place).ok_or_else(|| no_table(name))?,
             };
-            inside = inner.ok_or_else(|| format!("{name} is not a table"))?;
         }
         // The key of the file would remain, with its own position.
         inside.remove(self.key.as_str());
@@ -130,32 +137,50 @@ fn table_of<'t, 'i>(
     }
 }
 
-/// The table of this name in a list, made if there is none.
+fn no_table(name: &str) -> String {
+    format!("{name} is not a table")
+}
+
+/// The table of this name in a list, made if the file has none of the list: another name beside
+/// those of the file is more often mistyped than meant.
 fn member<'t, 'i>(
     root: &'t mut DeTable<'i>,
     list: &'i str,
     name: &'i str,
     place: &Range<usize>,
-) -> Option<&'t mut DeTable<'i>> {
+) -> Result<&'t mut DeTable<'i>, String> {
     if root.get(list).is_none() {
         let empty = Spanned::new(place.clone(), DeValue::Array(DeArray::new()));
         root.insert(named(list, place), empty);
     }
-    let DeValue::Array(all) = root.get_mut(list)?.get_mut() else { return None };
-    let is_it = |table: &Value<'_>| {
-        table.get_ref().get("name").is_some_and(|own| own.get_ref().as_str() == Some(name))
+    let Some(DeValue::Array(all)) = root.get_mut(list).map(Spanned::get_mut) else {
+        return Err(no_table(list));
     };
-    let index = all.iter().position(is_it).unwrap_or_else(|| {
+    let place_of = |wanted: &str| all.iter().position(|table| name_of(table) == Some(wanted));
+    let index = if let Some(index) = place_of(name) {
+        index
+    } else {
+        // The tables of the environment have a place, and those of the file a length.
+        let of_file = all.iter().filter(|table| !table.span().is_empty());
+        let known: Vec<_> = of_file.filter_map(name_of).collect();
+        if !known.is_empty() {
+            let known = known.join(", ");
+            return Err(format!("no [[{list}]] has the name {name:?}; the names are {known}"));
+        }
         let mut table = DeTable::new();
         let own = Spanned::new(place.clone(), DeValue::String(name.into()));
         table.insert(named("name", place), own);
         all.push(Spanned::new(place.clone(), DeValue::Table(table)));
         all.len() - 1
-    });
-    match all.get_mut(index)?.get_mut() {
-        DeValue::Table(table) => Some(table),
-        _ => None,
+    };
+    match all.get_mut(index).map(Spanned::get_mut) {
+        Some(DeValue::Table(table)) => Ok(table),
+        _ => Err(no_table(list)),
     }
+}
+
+fn name_of<'t>(table: &'t Value<'_>) -> Option<&'t str> {
+    table.get_ref().get("name")?.get_ref().as_str()
 }
 
 /// A value as TOML, else as a text; all its parts at one position.

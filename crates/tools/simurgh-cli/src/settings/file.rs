@@ -81,6 +81,12 @@ impl File {
                 file.complaints.push((text.len() + 1 + index, why));
             }
         }
+        for (index, variable) in variables.iter().enumerate() {
+            if let Some(rival) = variable.rival(&variables) {
+                let why = format!("{rival} is set, too: remove one of them");
+                file.complaints.push((text.len() + 1 + index, why));
+            }
+        }
         let (mut root, errors) = DeTable::parse_recoverable(&text);
         let mut last = 0;
         for error in &errors {
@@ -486,7 +492,6 @@ mod tests {
             ("TOKEN__KEY_FILE", "key.pem"),
             ("HOOK__APP__URL", "http://127.0.0.1:1/a"),
             ("HOOK__APP__TIMEOUT__TOTAL", "5s"),
-            ("HOOK__OTHER__URL", "http://127.0.0.1:2/b"),
             ("SECRET_OF_APP", "named by secret_env"),
             ("LOAD_TOKEN", "of another command"),
         ];
@@ -500,12 +505,34 @@ mod tests {
         assert_eq!(file.settings.observer, Some(true));
         assert_eq!(file.settings.api_token.as_deref(), Some("from a file"));
         let hooks = format!("{:?}", file.hooks);
-        assert_eq!(file.hooks.len(), 2, "{hooks}");
-        for part in ["127.0.0.1:1/a", "total: Some(\"5s\")", "name: \"other\"", "127.0.0.1:2/b"] {
+        assert_eq!(file.hooks.len(), 1, "{hooks}");
+        for part in ["127.0.0.1:1/a", "total: Some(\"5s\")"] {
             assert!(hooks.contains(part), "{part} is not in {hooks}");
         }
         assert!(format!("{:?}", file.token).contains("key.pem"), "{:?}", file.token);
         assert_eq!(file.complaints(), [""; 0]);
+    }
+
+    #[test]
+    fn second_value_of_a_key_and_a_mistyped_hook_are_errors() {
+        let hook = "[[hook]]\nname = \"app\"\nurl = \"http://a\"\n";
+        for (variables, text, expected) in [
+            (&[("HOOK__APPP__URL", "http://b")][..], "", ""),
+            (
+                &[("HOOK__APPP__URL", "x")],
+                hook,
+                "HOOK__APPP__URL: no [[hook]] has the name \"appp\"",
+            ),
+            (
+                &[("API_TOKEN", "y"), ("API_TOKEN_FILE", "/dev/null")],
+                "",
+                "API_TOKEN_FILE: SIMURGH_API_TOKEN is set, too: remove one of them",
+            ),
+        ] {
+            let complaints = below(variables, text).complaints().join("\n");
+            assert_eq!(complaints.is_empty(), expected.is_empty(), "{complaints}");
+            assert!(complaints.contains(expected), "{complaints}");
+        }
     }
 
     #[test]
