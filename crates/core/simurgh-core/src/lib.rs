@@ -69,21 +69,7 @@ pub use presence::PresenceCounts;
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;
-#[cfg(feature = "std")]
-pub use simurgh_channel::guarded;
-pub use simurgh_channel::{
-    Assigns, Audience, Broadcast, BroadcastError, Bucket, Callback, CallbackWatch, ChannelHandle,
-    ChannelId, ChannelLimits, Cluster, Config, Decision, Effect, Effects, FanoutPermits,
-    FromEngine, HistoryConfig, HistoryMail, HistoryPage, HistoryRequest, HistoryRule, HistoryTopic,
-    HistoryTopics, Identity, Join, JoinDecision, JoinFn, KeepRequest, KeptAt, KeptCallback,
-    KeptItem, KeptMessage, Kind, Lifetime, Limit, LimitPolicy, LinkedWork, Listener, Mail,
-    Mailboxes, Node, NodeHandle, NotKept, OnBroadcast, Outcome, PageCallback, Posted, PrepareFn,
-    Prepared, PresenceCall, PresenceCallback, PresenceConfig, PresenceError, PresenceList,
-    PresenceMail, Presences, Publisher, Range, Rate, RateError, RateLimit, Reason, Reply, ReplyRef,
-    Route, ShardChannel, ShardContext, ShardHandleInfo, SharedPush, Signer, SizeLimit,
-    SocketLimits, SocketState, Stop, StoreRequest, TICK, ToChannel, ToCluster, TooFewTokens,
-    UserSocket, WallClock, Work, metrics, nanoseconds, until,
-};
+pub use simurgh_channel::*;
 pub use simurgh_history::{
     GapReason, Ids, Position, ReplayLimits, Resume, Retention, Since, StoredAt,
 };
