@@ -257,7 +257,7 @@ impl Handler for Shard {
             Mail::Connected(key, ticket, connect) => self.connected(io, key, ticket, connect),
             Mail::Regrant(key, value, lifetime) => {
                 let (core, mut out) = self.parts(io);
-                core.grant(&mut out, key, value, lifetime);
+                core.keep(&mut out, key, value, lifetime);
             }
             Mail::Read(key, ticket, received) => self.was_read(io, key, ticket, received),
             Mail::Drive(command) => self.take_driver_command(*command),
