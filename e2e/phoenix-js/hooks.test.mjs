@@ -512,3 +512,32 @@ test("refresh is asked before a grant ends: it goes on, ends, or waits for the a
     assert.equal(await ask(ann.socket, "rooms:a", "phx_join"), "ok");
     assert.equal(await ask(ann.socket, "staff", "phx_join"), "error");
   });
+
+test("answer to a connect names the socket's limits (B22)", async (t) => {
+  const app = await Application.start(t);
+  const named = { ann: "few", bob: undefined, eve: "none" };
+  app.answers.connect = (question) => {
+    const { user } = signedIn(question);
+    return { user, limits: named[user] };
+  };
+  const limits = `
+[limits]
+joins = "100/s"
+[limits.few]
+messages = { rate = "3/h", burst = 3 }
+`;
+  const server = await startAsking(t, app, ROOMS + limits, { hook: CONNECT });
+  const says = async (user) => {
+    const client = await browser(t, server, { cookie: `session=${user}` });
+    const { channel } = await client.join("rooms:a");
+    const said = [];
+    for (let n = 0; n < 3; n += 1) {
+      said.push(await answer(channel.push("plain", {})).then(() => "ok", (why) => why.response));
+    }
+    return said;
+  };
+  const few = await says("ann");
+  assert.deepEqual([few[0], few[1], few[2].reason], ["ok", "ok", "rate_limited"]);
+  assert.deepEqual(await says("bob"), ["ok", "ok", "ok"]);
+  assert.equal((await refusal(server, { cookie: "session=eve" })).status, 503);
+});

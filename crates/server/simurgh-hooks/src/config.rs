@@ -64,6 +64,8 @@ pub struct HookConfig {
     pub on_failure: OnFailure,
     /// Longest time an answer is cached; `None` caches nothing. Default: 1 h.
     pub cache_max: Option<Duration>,
+    /// The names of limits that an answer to a connect may choose.
+    pub limits: Vec<String>,
     /// Certificates.
     pub tls: TlsConfig,
 }
@@ -84,6 +86,7 @@ impl HookConfig {
             queue: 10_000,
             on_failure: OnFailure::Refuse,
             cache_max: Some(Duration::from_secs(3600)),
+            limits: Vec::new(),
             tls: TlsConfig::default(),
         }
     }

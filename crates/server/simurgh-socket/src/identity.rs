@@ -49,6 +49,9 @@ pub(crate) struct HookedSocket {
 pub(crate) trait Asker: Any + Send + Sync {
     /// Voids the cached answers about a user.
     fn void_grants(&self, user: &str);
+
+    /// The place of the limits that the answer to its connect has chosen.
+    fn limits(&self) -> Option<u8>;
 }
 
 /// The claims of a socket.
@@ -87,6 +90,16 @@ pub(crate) fn identity(claims: &OwnClaims) -> Identity<'_> {
 /// Why the client may not join this topic, if its user is blocked there.
 pub(crate) fn denial(ctx: &ShardContext<'_>) -> Option<&'static str> {
     ctx.node.denial(&identity(claims(ctx)?), Some(ctx.topic()))
+}
+
+/// The place of the limits that a hook has chosen for a socket.
+pub fn limits_of(state: &SocketState) -> Option<u8> {
+    #[cfg(feature = "hooks")]
+    return state.assigns.as_ref()?.downcast_ref::<HookedSocket>()?.asker.limits();
+    #[cfg(not(feature = "hooks"))]
+    let _ = state;
+    #[cfg(not(feature = "hooks"))]
+    None
 }
 
 /// Voids the cached answers about the user of a socket: the next question is sent.

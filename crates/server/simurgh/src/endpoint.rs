@@ -319,9 +319,6 @@ impl Builder {
             return Err(Error::WrongAddress(address));
         }
         let Self { mut config, mut user_sockets, mut router, front, cluster, .. } = self;
-        if user_sockets.len() > USER_SOCKETS_MAX {
-            return Err(Error::TooManyUserSockets(user_sockets.len()));
-        }
         fit_into_descriptors(&mut config);
         let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
             .map_err(Error::Prepare)?;
@@ -338,6 +335,7 @@ impl Builder {
         let inbox = prepared.as_ref().map(|_| Arc::new(ClusterInbox::default()));
         let interest = inbox.clone().map(interest);
         user_sockets.iter_mut().for_each(|user_socket| user_socket.serve(interest.as_ref()));
+        let user_sockets = with_limited_copies(user_sockets)?;
         let history_key = secret::key(secret, b"simurgh history");
         let keys = (signer.node, history_key.map_err(Error::Prepare)?);
         let server =
@@ -432,6 +430,19 @@ fn fit_into_descriptors(config: &mut Config) {
         config.shards = config.shards.max(reactor::shards_for(most, descriptors));
     }
     config.shards = config.shards.clamp(1, usize::from(u16::MAX));
+}
+
+/// All user sockets, then their copies with named limits.
+fn with_limited_copies(mut all: Vec<UserSocket>) -> Result<Vec<UserSocket>, Error> {
+    for at in 0..all.len() {
+        let first = all.len();
+        let copies = all.get_mut(at).map(|user_socket| user_socket.limited_copies(first));
+        all.extend(copies.unwrap_or_default());
+    }
+    match all.len() {
+        count if count > USER_SOCKETS_MAX => Err(Error::TooManyUserSockets(count)),
+        _ => Ok(all),
+    }
 }
 
 /// Waits until this node is subscribed to a topic.

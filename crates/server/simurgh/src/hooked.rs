@@ -101,32 +101,32 @@ fn regrant(server: Weak<Server>) -> RegrantFn {
     })
 }
 
+/// The sets of hooks, each once: user sockets may share one.
 fn sets(server: &Server) -> impl Iterator<Item = &Arc<HookSet>> {
-    server.user_sockets.iter().filter_map(|user_socket| user_socket.parts().hooks.as_ref())
-}
-
-/// All hooks that are started, each once.
-pub(crate) fn hooks(server: &Server) -> Vec<&Arc<Hook>> {
-    let mut hooks: Vec<&Arc<Hook>> = Vec::new();
-    let all = sets(server).filter_map(|set| set.started()).flat_map(|started| started.all());
-    for hook in all {
-        if !hooks.iter().any(|known| Arc::ptr_eq(known, hook)) {
-            hooks.push(hook);
+    let mut sets: Vec<&Arc<HookSet>> = Vec::new();
+    for set in server.user_sockets.iter().filter_map(|own| own.parts().hooks.as_ref()) {
+        if !sets.iter().any(|known| Arc::ptr_eq(known, set)) {
+            sets.push(set);
         }
     }
-    hooks
+    sets.into_iter()
+}
+
+/// All hooks that are started.
+fn hooks(server: &Server) -> impl Iterator<Item = &Arc<Hook>> {
+    let started = sets(server).filter_map(|set| set.started());
+    started.flat_map(|started| started.all())
 }
 
 /// The names of hooks whose breaker is not closed.
 pub(crate) fn degraded(server: &Server) -> Vec<String> {
-    let hooks = hooks(server).into_iter();
-    let failing = hooks.filter(|hook| hook.state() != BreakerState::Closed);
+    let failing = hooks(server).filter(|hook| hook.state() != BreakerState::Closed);
     failing.map(|hook| hook.name().to_owned()).collect()
 }
 
 /// The figures of all hooks, for the observer.
 pub(crate) fn rows(server: &Server) -> Vec<HookRow> {
-    hooks(server).into_iter().map(|hook| row(hook.name(), &hook.figures())).collect()
+    hooks(server).map(|hook| row(hook.name(), &hook.figures())).collect()
 }
 
 fn row(name: &str, figures: &HookFigures) -> HookRow {
@@ -185,8 +185,7 @@ fn key_reads(out: &mut String, server: &Server) {
 pub(crate) fn render(out: &mut String, server: &Server) {
     key_reads(out, server);
     // Read once, so that all metrics of a hook are of one moment.
-    let hooks: Vec<Read<'_>> =
-        hooks(server).into_iter().map(|hook| (hook.name(), hook.figures())).collect();
+    let hooks: Vec<Read<'_>> = hooks(server).map(|hook| (hook.name(), hook.figures())).collect();
     if hooks.is_empty() {
         return;
     }

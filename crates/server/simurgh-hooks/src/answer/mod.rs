@@ -42,6 +42,8 @@ pub struct ConnectAnswer {
     pub id: Option<String>,
     /// Patterns of topics whose joins need no question.
     pub topics: Vec<String>,
+    /// The name of the socket's limits, in place of those of all sockets.
+    pub limits: Option<String>,
     /// Seconds that the grant lasts beyond its end while questions fail.
     pub stale_for: u64,
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::{Grant, grant, read};
+use super::{Answer, Grant, grant, read};
 use crate::breaker::Fault;
 use crate::limiter::Signal;
 use crate::question::Kind;
@@ -52,6 +52,22 @@ pub(crate) enum Outcome {
         /// The reason, for the log.
         note: String,
     },
+}
+
+impl Outcome {
+    /// An answer that names unknown limits decides nothing.
+    pub(crate) fn with_limits(self, known: &[String]) -> Self {
+        match self {
+            Self::Allowed(Grant { answer: Answer::Connect(answer), .. })
+                if answer.limits.as_ref().is_some_and(|name| !known.contains(name)) =>
+            {
+                let name = answer.limits.unwrap_or_default();
+                let note = format!("`limits`: the server has no [limits.{name:.100}]");
+                Self::Failed { fault: Fault::Wrong, pause: None, signal: Signal::Answered, note }
+            }
+            outcome => outcome,
+        }
+    }
 }
 
 /// Decides about a response that came at `now`.
@@ -233,6 +249,18 @@ mod tests {
     fn log_shows_200_bytes_of_a_body() {
         let (_, _, note) = failure(&response(500, &"ü".repeat(1000)));
         assert!(note.contains(&"ü".repeat(100)) && note.len() < 250, "{note}");
+    }
+
+    #[test]
+    fn answer_with_unknown_limits_fails() {
+        let known = ["gold".to_owned()];
+        let decided = |kind, body: &str| {
+            let outcome = decide(kind, &response(200, body), at()).with_limits(&known);
+            matches!(outcome, Outcome::Allowed(_))
+        };
+        assert!(decided(Kind::Connect, r#"{"limits":"gold"}"#) && decided(Kind::Connect, "{}"));
+        assert!(!decided(Kind::Connect, r#"{"limits":"silver"}"#));
+        assert!(!decided(Kind::Refresh, r#"{"limits":"silver"}"#));
     }
 
     #[test]

@@ -85,6 +85,7 @@ fn connect(fields: &mut Fields<'_>, now_s: u64, stale_for: u64) -> Result<Connec
         expires_at,
         id: fields.take("id", "text")?,
         topics: fields.take("topics", "a list of texts")?.unwrap_or_default(),
+        limits: fields.take("limits", "text")?,
         stale_for,
     })
 }

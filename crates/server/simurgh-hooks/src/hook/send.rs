@@ -103,7 +103,7 @@ impl Hook {
             Ok(Ok(response)) => {
                 self.compare_clocks(&response, now);
                 let outcome = decide(question.kind, &response, now);
-                (outcome, response.body.unwrap_or_default())
+                (outcome.with_limits(&self.config.limits), response.body.unwrap_or_default())
             }
             Ok(Err(error)) => (broken(&error), Vec::new()),
             Err(_) => (late(sent.elapsed()), Vec::new()),

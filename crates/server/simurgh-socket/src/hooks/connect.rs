@@ -52,6 +52,7 @@ impl Connects {
             set: Arc::clone(&self.set),
             connection: info.connection.as_deref().map(Into::into),
             ip: info.peer.ip().to_canonical(),
+            limits: None,
             topics: Box::default(),
             forwarded: specs.map(|spec| spec.forward.of(info.request)).collect(),
             traceparent: traceparent.and_then(|value| http::HeaderValue::try_from(value).ok()),
@@ -108,7 +109,11 @@ impl Connects {
         };
         let claims = claims_of(answer);
         let id = id_of(answer, self.tokens.as_deref());
-        let client = Client { topics: patterns(answer), ..client };
+        let names = self.set.specs.get(hook).map(|spec| &spec.config.limits);
+        let limits = answer.limits.as_ref().zip(names);
+        let limits = limits.and_then(|(name, names)| names.iter().position(|own| own == name));
+        let limits = limits.and_then(|place| u8::try_from(place).ok());
+        let client = Client { limits, topics: patterns(answer), ..client };
         let socket = HookedSocket { claims: claims.map(Arc::new), asker: Arc::new(client) };
         let mut state = SocketState { id: id.map(Into::into), ..SocketState::default() };
         let socket = Arc::new(socket);

@@ -141,6 +141,8 @@ pub(crate) struct Client {
     /// Unique over all nodes for the life of the socket; a driver's socket has none.
     connection: Option<Box<str>>,
     ip: IpAddr,
+    /// The place of its limits in [`HookConfig::limits`].
+    limits: Option<u8>,
     /// Patterns of topics that its answer lets it join.
     topics: Box<[Pattern]>,
     /// For each hook the cookies and headers that it receives.
@@ -153,6 +155,10 @@ impl Asker for Client {
         if let Some(started) = self.set.started() {
             started.void_everywhere(user, until_now_ms());
         }
+    }
+
+    fn limits(&self) -> Option<u8> {
+        self.limits
     }
 }
 

@@ -71,6 +71,10 @@ pub struct Parts {
     pub limits: Option<FrameLimits>,
     /// Longer texts are decoded outside the shard.
     pub text_bytes_max: usize,
+    /// Limits that an answer of a hook chooses by their place, in place of its own.
+    pub named_limits: Vec<SocketLimits>,
+    /// The index of the first copy of this user socket that has one of them.
+    pub limited_copies: usize,
     /// The applications that decide over HTTP.
     #[cfg(feature = "hooks")]
     pub hooks: Option<Arc<crate::hooks::HookSet>>,
@@ -127,6 +131,8 @@ impl UserSocket {
             subprotocols: Vec::new(),
             limits: None,
             text_bytes_max: TEXT_BYTES_MAX,
+            named_limits: Vec::new(),
+            limited_copies: 0,
             #[cfg(feature = "hooks")]
             hooks: None,
         };
@@ -329,6 +335,30 @@ impl UserSocket {
     pub fn socket_limits(mut self, limits: SocketLimits) -> Self {
         self.parts.channels.limits = limits;
         self
+    }
+
+    /// Sets limits that an answer of a hook chooses by their place, in place of
+    /// [`socket_limits`](Self::socket_limits).
+    pub fn named_limits(mut self, limits: Vec<SocketLimits>) -> Self {
+        self.parts.named_limits = limits;
+        self
+    }
+
+    /// Copies of this user socket with its named limits; the first has this index. An opened socket
+    /// moves to one of them, so no socket stores which limits it has.
+    #[doc(hidden)]
+    pub fn limited_copies(&mut self, first: usize) -> Vec<Self> {
+        self.parts.limited_copies = first;
+        let limits = std::mem::take(&mut self.parts.named_limits).into_iter();
+        limits
+            .map(|limits| {
+                let copy = self.clone().socket_limits(limits);
+                #[cfg(feature = "hooks")]
+                let copy =
+                    Self { tokens: None, parts: Parts { hooks: None, ..copy.parts }, ..copy };
+                copy
+            })
+            .collect()
     }
 
     /// Most channels of one socket, 100 by default (PROTOCOL §5.2).

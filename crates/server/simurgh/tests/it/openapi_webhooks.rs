@@ -51,6 +51,7 @@ fn application(answers: impl Fn(&str) -> Value + Send + 'static) -> (SocketAddr,
 fn user_socket(application: SocketAddr) -> UserSocket {
     let url = format!("http://{application}/").parse().unwrap();
     let mut config = HookConfig::new("app", url);
+    config.limits = vec!["gold".to_owned()];
     (config.answer_timeout, config.total_timeout) = (WAIT_MAX, WAIT_MAX);
     let forward = Forward::default();
     let spec = HookSpec { config, asks_connect: true, asks_refresh: true, forward };

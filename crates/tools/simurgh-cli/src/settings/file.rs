@@ -33,6 +33,8 @@ pub(crate) struct File {
     pub(crate) channels: Option<Vec<ChannelSpec>>,
     /// The readable part of `[limits]`.
     pub(crate) limits: SocketLimitsSpec,
+    /// The tables `[limits.NAME]`.
+    pub(crate) named_limits: Vec<(String, SocketLimitsSpec)>,
     /// The table `[token]`, if there is one; `Some(None)` if any part cannot be read.
     pub(crate) token: Option<Option<TokenSpec>>,
     /// The readable `[[hook]]` tables.
@@ -192,7 +194,7 @@ impl File {
             match name {
                 "channel" if is_declared => self.read_channels(value),
                 "hook" if is_declared => self.read_hooks(value),
-                "limits" if is_declared => self.limits = self.table(LIMITS, name, value),
+                "limits" if is_declared => self.read_limits(value),
                 "token" if is_declared => self.token = Some(self.whole_table(TOKEN, name, value)),
                 "api" => self.read_api(value),
                 #[cfg(feature = "nats")]
@@ -288,6 +290,28 @@ impl File {
         self.channels = Some(specs);
     }
 
+    /// A table in `[limits]` that is no key of it has a name of its own.
+    fn read_limits(&mut self, value: &Value<'_>) {
+        let mut own = value.clone();
+        if let DeValue::Table(table) = own.get_mut() {
+            let keys = fields_of::<SocketLimitsSpec>();
+            for (name, value) in table.iter() {
+                let key = name.get_ref().as_ref();
+                if matches!(value.get_ref(), DeValue::Table(_)) && !keys.contains(&key) {
+                    let limits = self.table(LIMITS, &format!("limits.{key}"), value);
+                    self.named_limits.push((key.to_owned(), limits));
+                }
+            }
+            for (name, _) in &self.named_limits {
+                table.remove(name.as_str());
+            }
+        }
+        self.limits = self.table(LIMITS, "limits", &own);
+        if self.named_limits.len() > NAMED_LIMITS_MAX {
+            self.complain("limits", format!("{LIMITS}: at most {NAMED_LIMITS_MAX} names"));
+        }
+    }
+
     fn read_hooks(&mut self, value: &Value<'_>) {
         let why = "hook: write each hook as its own table, ";
         for (index, table) in self.tables(value, why, HOOK).iter().enumerate() {
@@ -343,6 +367,8 @@ impl File {
     }
 }
 
+/// Each is a copy of the user socket, and of Supabase's; a server has at most 256.
+const NAMED_LIMITS_MAX: usize = 100;
 const CHANNEL: &str = "[[channel]]";
 const EVENT: &str = "[[channel.event]]";
 const HOOK: &str = "[[hook]]";

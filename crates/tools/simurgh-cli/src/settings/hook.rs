@@ -105,7 +105,10 @@ pub(super) fn hooks(file: &mut File, settings: &PartialSettings) -> Option<Arc<H
     let mut specs = Vec::with_capacity(tables.len());
     for (index, table) in tables.iter().enumerate() {
         let mut wrong = Mistakes::default();
-        let spec = table.spec(&mut wrong);
+        let mut spec = table.spec(&mut wrong);
+        if let Some(spec) = &mut spec {
+            spec.config.limits = file.named_limits.iter().map(|(name, _)| name.clone()).collect();
+        }
         if !names.insert(&*table.name) {
             wrong.add("name", format!("{:?} is used twice", table.name));
         }
@@ -304,11 +307,9 @@ pub(super) fn tls(wrong: &mut Mistakes, [ca, cert, key]: [Option<&Path>; 3]) -> 
     if cert.is_some() != key.is_some() {
         wrong.add("tls_cert", "needs tls_key, and tls_key needs tls_cert: set both or none");
     }
-    let mut tls = TlsConfig::default();
-    tls.ca = pem(wrong, "tls_ca", ca);
-    tls.cert = pem(wrong, "tls_cert", cert);
-    tls.key = pem(wrong, "tls_key", key);
-    tls
+    let ca = pem(wrong, "tls_ca", ca);
+    let (cert, key) = (pem(wrong, "tls_cert", cert), pem(wrong, "tls_key", key));
+    TlsConfig { ca, cert, key }
 }
 
 fn pem(wrong: &mut Mistakes, key: &'static str, path: Option<&Path>) -> Option<Vec<u8>> {

@@ -306,6 +306,7 @@ fn user_socket(
         Ok(user_socket) => {
             let user_socket = user_socket
                 .socket_limits(file.limits.into())
+                .named_limits(file.named_limits.iter().map(|(_, it)| (*it).into()).collect())
                 .channels_max(settings.max_channels.unwrap_or(100))
                 .auth_token(settings.auth_token.unwrap_or(by_token));
             Some(match longpoll(settings, is_chat) {
@@ -411,6 +412,11 @@ mod tests {
             (hook("tls_cert = \"no/such\""), "cannot read no/such"),
             (hook("name = 5"), "not TOML"),
             (
+                "[limits]\njoins = 5\n[limits.gold]\nmesages = 5\n".to_owned(),
+                "f.toml:4: [limits] mesages: no such key; did you mean messages?",
+            ),
+            ("[limits]\njions = 5\n".to_owned(), "f.toml:2: [limits] jions: no such key"),
+            (
                 format!("check_origin = \"off\"\n{}", hook(cookies)),
                 "a page of any site could connect as its visitor",
             ),
@@ -428,6 +434,7 @@ mod tests {
             format!("{}{}", connect, channel.replace("ap\"", "app\"")),
             hook(&format!("{cookies}\ninsecure = true")).replace("127.0.0.1:3000", "app.example"),
             hook(cookies).replace("http://127.0.0.1:3000", "https://app.example"),
+            "[limits.gold]\njoins = 5\n[limits]\nmessages = { rate = \"5/s\" }\n".to_owned(),
         ] {
             merged(PartialSettings::default(), &right).unwrap();
         }

@@ -59,19 +59,8 @@ impl<N: Node> Channels<N> {
 }
 
 impl<N: Node> Core<N> {
-<<<<<<< ours
-    /// Sets how long a socket stays open from now, and its application's value if there is one.
-    pub fn grant(
-        &mut self,
-        out: &mut impl Sockets,
-        key: Key,
-        new: Option<Assigns>,
-        time: Lifetime,
-    ) {
-=======
     /// Keeps a socket open for this time, and sets its application's value if there is one.
     pub fn keep(&mut self, out: &mut impl Sockets, key: Key, new: Option<Assigns>, time: Lifetime) {
->>>>>>> theirs
         self.channels.application.drop_guarded(new.map(|value| assign(out, key, value)));
         expire_in(out, &mut self.channels.expiry, key, Some(time));
     }

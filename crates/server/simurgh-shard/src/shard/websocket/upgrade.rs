@@ -13,7 +13,9 @@ use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::handshake::{self, Framing, Request};
 use simurgh_reactor::Key;
-use simurgh_socket::{Connect, ConnectInfo, ConnectKind, Transport, UserSocket, identity_of};
+use simurgh_socket::{
+    Connect, ConnectInfo, ConnectKind, Transport, UserSocket, identity_of, limits_of,
+};
 
 use crate::connection_id::ConnectionId;
 use crate::connections::is_reserved;
@@ -269,6 +271,14 @@ impl Shard {
 
     pub(crate) fn open(&mut self, io: &mut Io, key: Key, response: &[u8], state: SocketState) {
         io.send(key, response);
+        if let Some(place) = limits_of(&state)
+            && let Some(user_socket) = self.user_socket(io, key)
+            && let Ok(copy) = u8::try_from(user_socket.parts().limited_copies + usize::from(place))
+            && let Some(conn) = io.conn(key)
+        {
+            let wire = conn.socket.wire();
+            conn.socket.lead_to(copy, wire);
+        }
         let (core, mut out) = self.parts(io);
         core.opened(&mut out, key, state);
     }
