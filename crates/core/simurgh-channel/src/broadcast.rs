@@ -110,13 +110,36 @@ impl Broadcast {
     }
 }
 
+/// The receivers of a channel's broadcast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// All members.
+    All,
+    /// All except the channel that broadcasts.
+    Others,
+}
+
 /// A broadcast that topics with a history keep once if it has an id.
 #[derive(Debug)]
 pub struct Publication {
     /// The broadcast.
     pub broadcast: Broadcast,
-    /// Its id.
+    /// Its id. With one it may be a repetition, so no channel waits until it is kept.
     pub id: Option<Box<str>>,
+}
+
+impl Publication {
+    /// A broadcast of this channel, without an id.
+    pub fn by(
+        channel: ChannelId,
+        audience: Audience,
+        topic: Box<str>,
+        event: Box<str>,
+        payload: Payload<'static>,
+    ) -> Self {
+        let except = (audience == Audience::Others).then_some(channel);
+        Self { broadcast: Broadcast { topic, event, payload, except, kept: None }, id: None }
+    }
 }
 
 /// The longest topic of a broadcast, bytes: longer ones cannot be joined either.

@@ -10,12 +10,12 @@ use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::topic::subtopic;
 use simurgh_proto::ws::CloseCode;
 
-use crate::broadcast::Publication;
+use crate::broadcast::{Audience, Publication};
 use crate::clock::Lifetime;
 use crate::id::ChannelId;
 use crate::limit::Limit;
 use crate::metrics::ShardMetrics;
-use crate::node_handle::{Audience, LinkedWork, NodeHandle};
+use crate::node_handle::{LinkedWork, NodeHandle};
 use crate::outcome::{Reply, ReplyRef};
 use crate::presence::PresenceCall;
 use simurgh_data::prelude::*;

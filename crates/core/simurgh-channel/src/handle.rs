@@ -4,11 +4,11 @@ use core::marker::PhantomData;
 
 use simurgh_proto::message::Payload;
 
-use crate::broadcast::BroadcastError;
+use crate::broadcast::{Audience, BroadcastError};
 use crate::channel::{ChannelMessage, ShardChannel, ShardHandleInfo};
 use crate::context::{OnShard, ShardContext};
 use crate::id::ChannelId;
-use crate::node_handle::{Audience, NodeHandle, ToChannel};
+use crate::node_handle::{NodeHandle, ToChannel};
 use crate::outcome::{Outcome, Reply, ReplyRef, Stop};
 use simurgh_data::prelude::*;
 

@@ -7,7 +7,7 @@ use core::pin::Pin;
 
 use simurgh_proto::message::Payload;
 
-use crate::broadcast::{Broadcast, BroadcastError, Publication};
+use crate::broadcast::{Audience, Broadcast, BroadcastError, Publication};
 use crate::id::ChannelId;
 use crate::outcome::{Reply, ReplyRef, Stop};
 use crate::presence::{PresenceCallback, PresenceConfig};
@@ -50,15 +50,6 @@ pub enum ToChannel {
     /// The channel is to end.
     #[debug("Stop")]
     Stop(Stop),
-}
-
-/// The receivers of a channel's broadcast.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Audience {
-    /// All members.
-    All,
-    /// All except the channel that broadcasts.
-    Others,
 }
 
 impl ToChannel {

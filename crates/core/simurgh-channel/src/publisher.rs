@@ -3,7 +3,9 @@
 use simurgh_proto::message::Payload;
 use simurgh_proto::message::events::{self, is_reserved};
 
-use crate::broadcast::{Broadcast, BroadcastError, EVENT_BYTES_MAX, Publication, TOPIC_BYTES_MAX};
+use crate::broadcast::{
+    Audience, Broadcast, BroadcastError, EVENT_BYTES_MAX, Publication, TOPIC_BYTES_MAX,
+};
 use crate::cluster::ToCluster;
 use crate::flow::Posted;
 use crate::history::engine::{self, FromEngine};
@@ -11,7 +13,7 @@ use crate::history::{HistoryMail, KeepRequest, KeptCallback, KeptFor};
 use crate::id::ChannelId;
 use crate::mail::Mail;
 use crate::node::Node;
-use crate::node_handle::{Audience, ToChannel};
+use crate::node_handle::ToChannel;
 use simurgh_data::prelude::*;
 
 /// What publishers need of a node.

@@ -15,7 +15,7 @@ use crate::core::{Core, Received};
 use crate::frames::send;
 use crate::history::{Recovery, Resumption};
 use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
-use crate::socket::{Granted, Resuming, Socket};
+use crate::socket::{AwaitedJoin, Granted, Resuming, Socket};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 use simurgh_data::prelude::*;
@@ -187,9 +187,8 @@ impl<N: Node> Core<N> {
                 self.let_in_resumed(out, joining, granted, Some(resumption));
             }
             Recovery::Later { is_new } => {
-                let mut awaited = joining.awaited(ticket, Some(granted));
-                awaited.is_new = is_new;
-                await_answer(out, key, awaited);
+                let granted = Some(granted);
+                await_answer(out, key, AwaitedJoin { is_new, ..joining.awaited(ticket, granted) });
             }
         }
     }

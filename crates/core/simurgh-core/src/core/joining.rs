@@ -42,18 +42,8 @@ impl Joining<'_> {
     pub(super) fn awaited(self, ticket: u32, granted: Option<Granted>) -> AwaitedJoin {
         let Self { topic, join_ref, message, replaced, resume, .. } = self;
         let (join_ref, message) = (OwnedRef::from(join_ref), OwnedRef::from(message));
-        let topic = topic.into();
-        AwaitedJoin {
-            topic,
-            join_ref,
-            message,
-            replaced,
-            ticket,
-            resume,
-            is_new: false,
-            granted,
-            _waits: None,
-        }
+        let (topic, is_new, _waits) = (topic.into(), false, None);
+        AwaitedJoin { topic, join_ref, message, replaced, ticket, resume, is_new, granted, _waits }
     }
 }
 
@@ -189,11 +179,10 @@ impl<N: Node> Core<N> {
         self.tickets = self.tickets.wrapping_add(1);
         let (key, ticket) = (joining.key, self.tickets);
         if !out.socket(key).is_some_and(Socket::is_open) {
-            self.channels.application.drop_guarded(granted);
-            return self.channels.application.drop_guarded(decision);
+            return self.channels.application.drop_guarded((granted, decision));
         }
-        let waits = self.node.begin(usize::from(self.shard), (key, ticket), decision);
-        await_answer(out, key, AwaitedJoin { _waits: waits, ..joining.awaited(ticket, granted) });
+        let _waits = self.node.begin(usize::from(self.shard), (key, ticket), decision);
+        await_answer(out, key, AwaitedJoin { _waits, ..joining.awaited(ticket, granted) });
     }
 
     pub(super) fn no_longer_awaited(

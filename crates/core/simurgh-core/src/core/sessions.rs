@@ -162,12 +162,11 @@ impl<N: Node> Core<N> {
         let effects = match what {
             ToChannel::Message(message) => {
                 let Ok(message) = message.downcast::<ChannelMessage>() else { return };
-                let current = CurrentMessage::default();
                 self.channels.call(
                     out,
                     membership,
                     Callback::HandleInfo,
-                    current,
+                    CurrentMessage::default(),
                     |channel, ctx| message.deliver(channel, ctx),
                 );
                 Vec::new()

@@ -11,8 +11,8 @@
 //! that message ([`Channels::end_if_stopped`]).
 
 use simurgh_channel::{
-    Audience, Broadcast, Callback, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Publication,
-    Reason, Reply, ShardChannel, ShardContext, at_position,
+    Broadcast, Callback, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Publication, Reason, Reply,
+    ShardChannel, ShardContext, at_position,
 };
 use simurgh_data::Key;
 use simurgh_history::Position;
@@ -163,9 +163,8 @@ impl<N: Node> Channels<N> {
                 }
                 Effect::Broadcast(topic, event, payload, audience) => {
                     let topic = topic.unwrap_or_else(|| (&*speaker.topic).into());
-                    let except = (audience == Audience::Others).then_some(speaker.id);
-                    let broadcast = Broadcast { topic, event, payload, except, kept: None };
-                    waits = self.broadcast(out, speaker, Publication { broadcast, id: None });
+                    let made = Publication::by(speaker.id, audience, topic, event, payload);
+                    waits = self.broadcast(out, speaker, made);
                 }
                 Effect::Publish(made) => waits = self.broadcast(out, speaker, made),
                 Effect::At(position, push) => {

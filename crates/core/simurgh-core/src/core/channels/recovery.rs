@@ -53,9 +53,8 @@ impl<N: Node> Channels<N> {
         };
         let topic = broadcast.topic();
         let home = self.node.home(topic);
-        // One with an id may be a repetition, which is not confirmed to its channel.
-        let is_live = self.registry.live(speaker.id).is_some();
-        let waits = id.is_none() && is_live && self.histories.confirms(home);
+        let confirms = id.is_none() && self.histories.confirms(home);
+        let waits = confirms && self.registry.live(speaker.id).is_some();
         let mut kept_for = KeptFor::Nobody;
         if waits {
             let (channel, is_member) = (speaker.id, *topic == *speaker.topic);
