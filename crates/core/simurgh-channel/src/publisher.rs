@@ -26,6 +26,7 @@ pub trait Publisher: Node {
 
     /// Sends a broadcast of this node to the other nodes.
     fn send_to_cluster(&self, broadcast: &Arc<Broadcast>) {
+        self.void_grants_by(broadcast);
         if let Some(cluster) = self.cluster() {
             cluster.send(ToCluster::Broadcast(Arc::clone(broadcast)));
         }

@@ -42,7 +42,6 @@ impl<N: Node> Fanout<N> {
     ) {
         let Some(admitted) = self.admit(registry, &broadcast) else { return };
         let broadcast = Arc::new(broadcast);
-        self.node.void_grants_by(&broadcast);
         self.node.send_to_cluster(&broadcast);
         let charge = Some(Arc::clone(&admitted.charge));
         self.spread(registry, Spread { broadcast, charge, apart: None });
