@@ -349,16 +349,24 @@ impl UserSocket {
     #[doc(hidden)]
     pub fn limited_copies(&mut self, first: usize) -> Vec<Self> {
         self.parts.limited_copies = first;
-        let limits = std::mem::take(&mut self.parts.named_limits).into_iter();
+        let limits = self.parts.named_limits.iter();
         limits
             .map(|limits| {
-                let copy = self.clone().socket_limits(limits);
+                let copy = self.clone().socket_limits(*limits);
                 #[cfg(feature = "hooks")]
                 let copy =
                     Self { tokens: None, parts: Parts { hooks: None, ..copy.parts }, ..copy };
                 copy
             })
             .collect()
+    }
+
+    /// The index of the copy with the limits at this place, if there is one.
+    #[doc(hidden)]
+    pub fn limited_copy(&self, place: u8) -> Option<u8> {
+        let place = usize::from(place);
+        let is_named = place < self.parts.named_limits.len();
+        is_named.then(|| u8::try_from(self.parts.limited_copies + place).ok())?
     }
 
     /// Most channels of one socket, 100 by default (PROTOCOL §5.2).

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use simurgh::declared::{ChannelSpec, Defaults, user_socket_with_hooks};
 use simurgh::hooks::{Forward, HookConfig, HookSet, HookSpec};
-use simurgh::{Endpoint, UserSocket};
+use simurgh::{Endpoint, SocketLimits, UserSocket};
 use tungstenite::client::IntoClientRequest;
 
 use crate::openapi::Document;
@@ -60,7 +60,7 @@ fn user_socket(application: SocketAddr) -> UserSocket {
     let channels: Vec<ChannelSpec> = serde_json::from_value(channels).unwrap();
     let hooks = Arc::new(HookSet::new(vec![spec]));
     let socket = user_socket_with_hooks("/socket", &channels, Defaults::default(), None, hooks);
-    socket.unwrap().auth_token(true)
+    socket.unwrap().auth_token(true).named_limits(vec![SocketLimits::default()])
 }
 
 fn answer(document: &Value, kind: &str) -> Value {
@@ -77,7 +77,7 @@ fn questions_and_answers_are_as_documented() {
         let mut answer = answer(&examples, kind);
         if kind == "connect" {
             answer.as_object_mut().unwrap().remove("expires_at");
-            answer["expires_in"] = 1.into();
+            answer["expires_in"] = 3.into();
         }
         answer
     });

@@ -272,8 +272,7 @@ impl Shard {
     pub(crate) fn open(&mut self, io: &mut Io, key: Key, response: &[u8], state: SocketState) {
         io.send(key, response);
         if let Some(place) = limits_of(&state)
-            && let Some(user_socket) = self.user_socket(io, key)
-            && let Ok(copy) = u8::try_from(user_socket.parts().limited_copies + usize::from(place))
+            && let Some(copy) = self.user_socket(io, key).and_then(|own| own.limited_copy(place))
             && let Some(conn) = io.conn(key)
         {
             let wire = conn.socket.wire();
