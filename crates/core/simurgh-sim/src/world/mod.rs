@@ -1,6 +1,6 @@
 //! The simulated world: nodes, each with the cores of its shards and its part in a cluster by the
-//! loopback adapter; or one node without a broker, with histories ([`alone`]) or without. Links,
-//! the broker and nodes fail and return. What members receive, which presences they see, and which
+//! loopback adapter; or one node without a broker, with histories or without. Links, the
+//! broker and nodes fail and return. What members receive, which presences they see, and which
 //! sockets are closed is compared with what was sent on all nodes.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Shards and the cluster reach each other as they do in the server, by
-//! [`NodeThread`](simurgh_cluster::NodeThread). All files of the world share the imports below.
+//! [`NodeThread`]. All files of the world share the imports below.
 
 mod app;
 mod ledger;

@@ -1,7 +1,7 @@
 //! What the engine has stored of topics that are kept: the reference for all other checks.
 //!
 //! What the handlers of each client that opts in receive, over all its connections and on any node
-//! ([`TopicView`](crate::world::view::TopicView)), must be the stored order without holes and
+//! ([`TopicView`]), must be the stored order without holes and
 //! without repeats, or a gap must precede anything newer. A reply `ok` means that what its channel
 //! broadcast is in the log, and no broadcast is there twice.
 
