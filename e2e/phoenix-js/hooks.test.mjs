@@ -425,7 +425,8 @@ test("answer with a status 4xx never allows", async (t) => {
   app.answers.connect = signedIn;
   const ann = await browser(t, server, ANN);
   app.answers.join = () => [400, {}];
-  assert.equal((await refused(ann.join("rooms:a"))).reason, "unavailable");
+  // This channel joins again later, and must not replace the other.
+  assert.equal((await refused(ann.join("rooms:b"))).reason, "unavailable");
   app.answers.join = () => [500, {}];
   const { channel } = await ann.join("rooms:a");
   app.answers.message = () => [422, {}];

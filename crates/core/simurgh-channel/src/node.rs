@@ -48,7 +48,7 @@ pub trait Node:
         None
     }
 
-    /// Has a join decided on another thread: [`Mail::Joined`](crate::Mail::Joined) is sent back,
+    /// Has a join decided on another thread: [`Mail::Joined`] is sent back,
     /// unless it takes far too long.
     fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision);
 

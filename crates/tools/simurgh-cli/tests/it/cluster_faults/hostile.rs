@@ -103,7 +103,7 @@ fn no_envelopes(captured: &[(String, Vec<u8>)]) -> Vec<(String, Vec<u8>)> {
             other
         };
         let versions = (0..=255).filter(|it| *it != 1).map(|version| with(0, version));
-        let kinds = [0].into_iter().chain(13..=255).map(|kind| with(1, kind));
+        let kinds = [0, 13].into_iter().chain(15..=255).map(|kind| with(1, kind));
         let longer = [[&envelope[..], &[0]].concat()];
         let zeros = [vec![0; 900_000]];
         let strange = cuts.chain(versions).chain(kinds).chain(longer).chain(zeros);
