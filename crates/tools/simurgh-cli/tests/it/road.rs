@@ -37,9 +37,11 @@ fn capacity_test_counts_all_of_sixty_thousand_clients() {
                 came + u64::from(milestone["members"] == 10_000)
             })
         );
-        for bytes in ["server_bytes", "kernel_bytes", "client_bytes"] {
+        // The kernel's are counted on the whole machine, where others may free more.
+        for bytes in ["server_bytes", "client_bytes"] {
             assert!(milestone[bytes].as_f64().unwrap() > 0.0, "{bytes}: {milestone}");
         }
+        assert!(milestone["kernel_bytes"].is_number(), "{milestone}");
     }
     // Measured before the broadcast; a record of each join made it 600 and more.
     let client_bytes = milestones[1]["client_bytes"].as_f64().unwrap();
