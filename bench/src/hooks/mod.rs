@@ -44,7 +44,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// The rate of the application that was away.
 const RATE: u32 = 200;
 /// Keys of a hook that never times out.
-const PATIENT: &str = "timeout = { answer = \"150s\", total = \"160s\" }";
+const PATIENT: &str = "timeout = { answer = \"90s\", total = \"180s\" }";
 
 /// Signs every question.
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
