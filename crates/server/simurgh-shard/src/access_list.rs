@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use simurgh_core::Identity;
+use simurgh_proto::topic::Pattern;
 use tokio::sync::Mutex;
 
 use crate::mail::order::{Rule, SocketRef};
@@ -26,10 +27,9 @@ impl Rule {
         let is_about = match (self.issued_before, &self.topic) {
             (Some(before), _) => issued_at.is_none_or(|at| at < before),
             (None, None) => true,
-            (None, Some(pattern)) => topic.is_some_and(|topic| match pattern.strip_suffix('*') {
-                Some(prefix) => topic.starts_with(prefix),
-                None => topic == pattern,
-            }),
+            (None, Some(pattern)) => topic
+                .zip(Pattern::parse(pattern).ok())
+                .is_some_and(|(topic, pattern)| pattern.matches(topic)),
         };
         is_about && !self.is_lifted && self.until > now_s
     }

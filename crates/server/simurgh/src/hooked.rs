@@ -13,7 +13,8 @@ use simurgh_shard::state_dir;
 use simurgh_shard::view::{HookRow, QuestionRow};
 use simurgh_socket::UserSocket;
 use simurgh_socket::hooks::{
-    BUCKETS_US, BreakerState, Cluster, Hook, HookFigures, HookSet, Kind, QuestionFigures, RegrantFn,
+    BUCKETS_US, BreakerState, Cluster, Hook, HookFigures, HookSet, Hooks, Kind, QuestionFigures,
+    RegrantFn,
 };
 use tokio::runtime::Handle;
 
@@ -40,7 +41,7 @@ fn load(server: &Server, directory: &Path) {
     let lines = state_dir::read(directory, FILE);
     match std::fs::remove_file(state_dir::path(directory, FILE)) {
         Ok(()) if server.cluster.is_none() => {
-            sets(server).filter_map(|set| set.started()).for_each(|it| it.load(&lines));
+            started(server).for_each(|it| it.load(&lines));
         }
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -55,8 +56,7 @@ pub(crate) fn save(server: &Server) {
     else {
         return;
     };
-    let each = sets(server).filter_map(|set| set.started());
-    let lines = each.flat_map(|started| started.save()).collect::<Vec<u8>>();
+    let lines = started(server).flat_map(|it| it.save()).collect::<Vec<u8>>();
     if !lines.is_empty()
         && let Err(error) = state_dir::write(directory, FILE, &lines)
     {
@@ -77,7 +77,7 @@ fn cluster(server: &Server) -> Option<Cluster> {
 
 /// Takes over cached answers of another node.
 pub(crate) fn receive(server: &Server, grants: &[u8]) {
-    sets(server).filter_map(|set| set.started()).for_each(|started| started.receive(grants));
+    started(server).for_each(|it| it.receive(grants));
 }
 
 /// Starts what goes on as long as the server runs: keys of tokens at URLs are read, and grants that
@@ -112,10 +112,14 @@ fn sets(server: &Server) -> impl Iterator<Item = &Arc<HookSet>> {
     sets.into_iter()
 }
 
+/// What asks for each set, once it is started.
+fn started(server: &Server) -> impl Iterator<Item = &Arc<Hooks>> {
+    sets(server).filter_map(|set| set.started())
+}
+
 /// All hooks that are started.
 fn hooks(server: &Server) -> impl Iterator<Item = &Arc<Hook>> {
-    let started = sets(server).filter_map(|set| set.started());
-    started.flat_map(|started| started.all())
+    started(server).flat_map(|it| it.all())
 }
 
 /// The names of hooks whose breaker is not closed.

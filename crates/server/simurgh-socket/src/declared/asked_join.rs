@@ -20,10 +20,8 @@ pub(super) fn join(
     payload: &Payload<'_>,
 ) -> Join {
     let is_long = declared.has_schema() && payload.len() > SHORT_TEXT_BYTES;
-    let checked = match is_long {
-        true => Err(Refusal::Because(TOO_LONG)),
-        false => declared.may_ask(ctx.topic()),
-    };
+    let checked =
+        if is_long { Err(Refusal::Because(TOO_LONG)) } else { declared.may_ask(ctx.topic()) };
     let checked = checked.and_then(|()| declared.check_join(payload).map_err(Refusal::from));
     if let Err(refusal) = checked {
         return Join::error(refusal.counted(ctx));

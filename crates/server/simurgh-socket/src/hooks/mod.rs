@@ -20,9 +20,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use http;
 use simurgh_channel::Assigns;
-use simurgh_hooks::{Asked, Failure, FailureKind, Hooks, IdOf, Question, Verdict};
+use simurgh_hooks::{Asked, Failure, FailureKind, IdOf, Question, Verdict};
 #[doc(hidden)]
-pub use simurgh_hooks::{BUCKETS_US, BreakerState, Hook, HookFigures, Kind, QuestionFigures};
+pub use simurgh_hooks::{
+    BUCKETS_US, BreakerState, Hook, HookFigures, Hooks, Kind, QuestionFigures,
+};
 pub use simurgh_hooks::{
     Cluster, HookConfig, OnFailure, Secret, SecretError, StartError, TlsConfig,
 };
