@@ -112,7 +112,7 @@ fn sets(server: &Server) -> impl Iterator<Item = &Arc<HookSet>> {
     sets.into_iter()
 }
 
-/// What asks for each set, once it is started.
+/// The threads that ask, of all sets.
 fn started(server: &Server) -> impl Iterator<Item = &Arc<Hooks>> {
     sets(server).filter_map(|set| set.started())
 }
