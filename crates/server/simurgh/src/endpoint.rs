@@ -209,13 +209,16 @@ impl Endpoint {
                 result = Err(Error::Broken(error));
             }
         }
-        if self.server.drain_began.get().is_some() && !std::mem::replace(&mut self.is_saved, true) {
-            if let Some(path) = &self.server.config.history_save
-                && let Err(error) = self.server.saved.write(path)
-            {
-                result = result.and(Err(Error::HistorySave(path.clone(), error)));
-            }
-            #[cfg(feature = "hooks")]
+        let has_drained = self.server.drain_began.get().is_some();
+        let saves = has_drained && !std::mem::replace(&mut self.is_saved, true);
+        if saves
+            && let Some(path) = &self.server.config.history_save
+            && let Err(error) = self.server.saved.write(path)
+        {
+            result = result.and(Err(Error::HistorySave(path.clone(), error)));
+        }
+        #[cfg(feature = "hooks")]
+        if saves {
             crate::hooked::save(&self.server);
         }
         if let Some(began) = self.server.drain_began.get() {
