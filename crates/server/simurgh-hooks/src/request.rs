@@ -54,7 +54,8 @@ impl Template {
         if authority.as_str().contains('@') {
             return Err("user and password belong into set_headers.authorization");
         }
-        let mut headers = HeaderMap::new();
+        // With room for what a request adds.
+        let mut headers = HeaderMap::with_capacity(24);
         let host = HeaderValue::from_str(authority.as_str());
         headers.insert(HOST, host.map_err(|_| "the host is wrong")?);
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));

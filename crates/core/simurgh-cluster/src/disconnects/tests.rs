@@ -155,6 +155,16 @@ fn full_disconnect_queue_drops_reported_entries_and_rejects_otherwise() {
     assert_eq!(all.len(), 3);
 }
 
+#[test]
+fn what_can_never_fit_is_rejected_and_drops_nothing() {
+    let (mut all, number) = started(&[A]);
+    all.answered(A, number);
+    let too_many = (0..=NODES_MAX as u64).map(NodeId);
+    assert_eq!(all.start("2", too_many, [], 0), Err(TooManyDisconnects));
+    assert_eq!(all.order(&vec![0; BYTES_MAX + 1], [A], [], 0), Err(TooManyDisconnects));
+    assert_eq!(all.len(), 1);
+}
+
 #[derive(Clone, Debug)]
 enum Call {
     Start(Vec<u64>),

@@ -12,14 +12,18 @@ mod address;
 mod stream;
 mod tls;
 
+use std::future::{Future as _, poll_fn};
 use std::io;
 use std::path::PathBuf;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{DATE, HeaderName, LOCATION, RETRY_AFTER};
+use http::response::Parts;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -64,13 +68,21 @@ enum Target {
     Unix(PathBuf),
 }
 
+type Driver = http1::Connection<TokioIo<Watched>, Full<Bytes>>;
+
+/// It does its work only while a question is in flight on it, in the task of that question.
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
+    /// `None`: it has ended.
+    driver: Option<Pin<Box<Driver>>>,
     /// Whether a byte of an answer has come.
     answered: Arc<AtomicBool>,
     opened: Instant,
     used: Instant,
 }
+
+/// The head of an answer, and its body unless that is too long.
+type Answered = (Parts, Option<Vec<u8>>);
 
 impl Client {
     /// A client without connections, or the mistake in its settings.
@@ -101,17 +113,17 @@ impl Client {
         &self,
         request: impl Fn() -> http::Request<Full<Bytes>>,
     ) -> Result<Response, Error> {
-        if let Some(mut reused) = self.reuse().await {
+        if let Some(mut reused) = self.reuse() {
             match reused.exchange(request()).await {
-                Ok(response) => return self.finish(reused, response).await,
+                Ok(answered) => return Ok(self.finish(reused, answered)),
                 Err(error) if reused.answered.load(Relaxed) => return Err(error.into()),
                 Err(error) => tracing::debug!(%error, "a reused connection broke"),
             }
         }
         // In a box, because most questions find a connection, and each has room for this.
         let mut fresh = Box::pin(self.connect()).await?;
-        let response = fresh.exchange(request()).await?;
-        self.finish(fresh, response).await
+        let answered = fresh.exchange(request()).await?;
+        Ok(self.finish(fresh, answered))
     }
 
     /// Closes connections that were idle for too long. Returns when the next one will have been.
@@ -122,12 +134,12 @@ impl Client {
         idle.first().map(|oldest| oldest.used + self.idle_timeout)
     }
 
-    async fn finish(
-        &self,
-        mut connection: Connection,
-        response: http::Response<Incoming>,
-    ) -> Result<Response, Error> {
-        let (head, body) = response.into_parts();
+    /// Whether [`Self::close_idle`] may have found none.
+    pub(crate) fn has_one_idle(&self) -> bool {
+        self.idle().len() == 1
+    }
+
+    fn finish(&self, mut connection: Connection, (head, body): Answered) -> Response {
         let text = |name: HeaderName| {
             let value = head.headers.get(name)?;
             Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
@@ -135,21 +147,16 @@ impl Client {
         let (location, retry_after) = (text(LOCATION), text(RETRY_AFTER));
         let date = head.headers.get(DATE).and_then(|date| date.to_str().ok());
         let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
-        let body = read(body).await?;
-        if body.is_some() && !connection.sender.is_closed() {
+        if body.is_some() && connection.driver.is_some() {
             connection.used = Instant::now();
             self.idle().push(connection);
         }
-        Ok(Response { status: head.status.as_u16(), location, retry_after, date, body })
+        Response { status: head.status.as_u16(), location, retry_after, date, body }
     }
 
-    async fn reuse(&self) -> Option<Connection> {
-        loop {
-            let mut newest = self.idle().pop()?;
-            if self.is_usable(&newest, Instant::now()) && newest.sender.ready().await.is_ok() {
-                return Some(newest);
-            }
-        }
+    fn reuse(&self) -> Option<Connection> {
+        let newest = self.idle().pop()?;
+        self.is_usable(&newest, Instant::now()).then_some(newest)
     }
 
     async fn connect(&self) -> Result<Connection, Error> {
@@ -165,18 +172,13 @@ impl Client {
         let answered = Arc::new(AtomicBool::new(false));
         let io = TokioIo::new(Watched::new(io, Arc::clone(&answered)));
         let (sender, driver) = http1::Builder::new().max_buf_size(HEAD_MAX).handshake(io).await?;
-        tokio::spawn(async move {
-            if let Err(error) = driver.await {
-                tracing::debug!(%error, "a connection to an application ended");
-            }
-        });
-        let now = Instant::now();
-        Ok(Connection { sender, answered, opened: now, used: now })
+        let (driver, now) = (Some(Box::pin(driver)), Instant::now());
+        Ok(Connection { sender, driver, answered, opened: now, used: now })
     }
 
     fn is_usable(&self, connection: &Connection, now: Instant) -> bool {
         let (idle, age) = (now - connection.used, now - connection.opened);
-        idle < self.idle_timeout && age < AGE_MAX && !connection.sender.is_closed()
+        idle < self.idle_timeout && age < AGE_MAX
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
@@ -185,12 +187,36 @@ impl Client {
 }
 
 impl Connection {
+    /// Sends a request and reads its whole answer.
     async fn exchange(
         &mut self,
         request: http::Request<Full<Bytes>>,
-    ) -> Result<http::Response<Incoming>, hyper::Error> {
-        self.answered.store(false, Relaxed);
-        self.sender.send_request(request).await
+    ) -> Result<Answered, hyper::Error> {
+        let Self { sender, driver, answered, .. } = self;
+        answered.store(false, Relaxed);
+        let mut exchange = pin!(async {
+            sender.ready().await?;
+            let (head, body) = sender.send_request(request).await?.into_parts();
+            Ok((head, read(body).await?))
+        });
+        poll_fn(|context| {
+            if let Poll::Ready(done) = exchange.as_mut().poll(context) {
+                return Poll::Ready(done);
+            }
+            drive(driver, context);
+            exchange.as_mut().poll(context)
+        })
+        .await
+    }
+}
+
+fn drive(driver: &mut Option<Pin<Box<Driver>>>, context: &mut Context<'_>) {
+    let polled = driver.as_mut().map(|driver| driver.as_mut().poll(context));
+    if let Some(Poll::Ready(ended)) = polled {
+        *driver = None;
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection to an application ended");
+        }
     }
 }
 

@@ -36,12 +36,17 @@ struct Back {
 impl Hook {
     /// Sends questions until [`Hook::close`], and then those that still wait.
     pub(crate) async fn serve(self: Arc<Self>) {
+        let mut idle_ends: Option<Instant> = None;
         loop {
             let next = self.send_waiting();
             if self.is_done() {
                 return;
             }
-            let idle_ends = self.client.close_idle(Instant::now());
+            // Each question wakes this loop, and there may be hundreds of connections.
+            let now = Instant::now();
+            if idle_ends.is_none_or(|ends| ends <= now) {
+                idle_ends = self.client.close_idle(now);
+            }
             let woken = self.wake.notified();
             match [next, idle_ends].into_iter().flatten().min() {
                 Some(until) => drop(timeout_at(until, woken).await),
@@ -78,10 +83,14 @@ impl Hook {
         next_ms.map(|next_ms| self.started + Duration::from_millis(next_ms))
     }
 
+    /// Sends a question, and then those that wait for its end.
     async fn run(self: Arc<Self>, launch: Launch) {
-        let Pending { question, asked, deadline_ms, .. } = &*launch.pending;
-        let back = self.exchange(question, *asked, *deadline_ms).await;
-        self.finish(launch, back);
+        let mut next = Some(launch);
+        while let Some(launch) = next {
+            let Pending { question, asked, deadline_ms, .. } = &*launch.pending;
+            let back = self.exchange(question, *asked, *deadline_ms).await;
+            next = self.finish(launch, back);
+        }
     }
 
     async fn exchange(&self, question: &Question, asked: SystemTime, deadline_ms: u64) -> Back {
@@ -111,8 +120,8 @@ impl Hook {
         Back { outcome, body, time: sent.elapsed(), trace: draft.traceparent }
     }
 
-    /// Caches, counts and answers.
-    fn finish(&self, launch: Launch, back: Back) {
+    /// Caches, counts and answers. Returns the question to be sent next.
+    fn finish(&self, launch: Launch, back: Back) -> Option<Launch> {
         let Launch { pending, number, probe } = launch;
         self.report(&pending, &back);
         let Back { outcome, body, time, .. } = back;
@@ -147,7 +156,14 @@ impl Hook {
         for ticket in followers {
             self.release(ticket);
         }
-        self.wake.notify_one();
+        let mut state = self.lock();
+        let next = state.launch(now_ms);
+        let is_due = state.closed || state.next_ms(now_ms).is_some_and(|next_ms| next_ms <= now_ms);
+        drop(state);
+        if is_due || self.client.has_one_idle() {
+            self.wake.notify_one();
+        }
+        next
     }
 
     /// Ends the wait of a question for an equal one: it takes the answer from the cache, else it is

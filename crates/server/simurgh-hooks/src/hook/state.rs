@@ -133,14 +133,8 @@ impl State {
             self.leave(&late);
             lost.push((late, FailureKind::Timeout));
         }
-        while self.paused_until_ms <= now_ms
-            && self.breaker.admits(now_ms)
-            && self.limiter.has_room()
-            && let Some(mut pending) = self.queue.pop()
-        {
-            pending.deadline_ms = pending.deadline_ms.min(now_ms + self.answer_ms);
-            let (number, probe) = (self.limiter.send(), self.breaker.send());
-            launches.push(Launch { pending, number, probe });
+        while let Some(launch) = self.launch(now_ms) {
+            launches.push(launch);
         }
         while lost.len() < LOST_MAX
             && !self.breaker.admits(now_ms)
@@ -150,6 +144,18 @@ impl State {
             lost.push((pending, FailureKind::Open));
         }
         (launches, lost)
+    }
+
+    /// Takes the next question, if it may be sent now.
+    pub(super) fn launch(&mut self, now_ms: u64) -> Option<Launch> {
+        let may_send = self.paused_until_ms <= now_ms && self.breaker.admits(now_ms);
+        if !may_send || !self.limiter.has_room() {
+            return None;
+        }
+        let mut pending = self.queue.pop()?;
+        pending.deadline_ms = pending.deadline_ms.min(now_ms + self.answer_ms);
+        let (number, probe) = (self.limiter.send(), self.breaker.send());
+        Some(Launch { pending, number, probe })
     }
 
     /// Removes a question whose client is gone, if it waits.
