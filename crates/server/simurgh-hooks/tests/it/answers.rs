@@ -53,6 +53,21 @@ async fn redirect_refuses_and_its_location_is_logged_once() {
     assert!(!lines[0].contains("secret"));
 }
 
+/// B21.
+#[tokio::test]
+async fn failed_answer_is_logged_once_with_its_status_and_200_bytes() {
+    log::collect();
+    let body = format!("Traceback:{}", "x".repeat(300));
+    let app = App::new(move |_, _| Reply::Answer(status(500, "", &body)));
+    let (_hooks, hook) = start(app.listen().await);
+    for _ in 0..3 {
+        assert_eq!(failure(&ask(&hook, question(Kind::Join)).await), FailureKind::Failed);
+    }
+    let lines = log::lines("Traceback:");
+    let shown = format!("status 500, body \"Traceback:{}\"", "x".repeat(190));
+    assert!(lines.len() == 1 && lines[0].contains(&shown), "{lines:?}");
+}
+
 #[tokio::test]
 async fn garbage_and_wrong_types_fail() {
     for answer in [
