@@ -145,6 +145,9 @@ fn row_109_valid_token_opens_the_socket_and_its_topics() {
         let mut reader = connect(&server, vsn, &claims(60));
         reader.join("news", json!({}));
         reader.ask("news", "say", json!({}), "error", unauthorized());
+        // The payload comes before the rule (docs/BACKENDS.md).
+        let found = json!({"reason": "wrong_payload", "expected": "object", "found": "number"});
+        reader.ask("news", "say", json!(7), "error", found);
     });
 }
 

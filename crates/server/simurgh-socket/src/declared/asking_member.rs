@@ -88,12 +88,12 @@ impl Sent {
     fn question(&self, socket_id: Option<&str>) -> Result<Option<(usize, Question)>, Outcome> {
         let socket = self.asking();
         let who = self.kept.identity(socket.as_ref().and_then(|socket| socket.claims));
-        if !self.declared.may_publish(&self.topic, &self.event, &self.kept, who) {
-            return Err(Outcome::error(Refusal::Because("unauthorized").response()));
-        }
         // A payload that is not accepted needs no question.
         if let Err(misfit) = self.declared.check_event(&self.event, &self.payload) {
             return Err(Outcome::error(Refusal::from(misfit).response()));
+        }
+        if !self.declared.may_publish(&self.topic, &self.event, &self.kept, who) {
+            return Err(Outcome::error(Refusal::Because("unauthorized").response()));
         }
         let hook = self.declared.event(&self.event).and_then(|event| event.hook);
         let Some((socket, hook)) = socket.zip(hook) else { return Ok(None) };

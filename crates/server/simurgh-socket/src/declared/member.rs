@@ -366,21 +366,20 @@ impl Declared {
         payload: Payload<'_>,
         kept: &Kept,
     ) -> Outcome {
-        let prepared = ctx.take_prepared();
-        let who = kept.identity(identity::claims(ctx));
-        if !self.may_publish(ctx.topic(), event, kept, who) {
-            ctx.count_unauthorized();
-            return Outcome::error(Refusal::Because("unauthorized").response());
-        }
-        let answer = match prepared {
-            Some(Prepared::Event(answer)) => answer,
+        let accepted = match ctx.take_prepared() {
+            Some(Prepared::Event(answer)) => answer.map(Some),
             Some(Prepared::Refused(refusal)) => Err(refusal),
-            Some(Prepared::Checked) => self.answer(who, ctx.topic(), event, payload),
-            _ => match self.check_event(event, &payload) {
-                Ok(()) => self.answer(who, ctx.topic(), event, payload),
-                Err(misfit) => Err(misfit.into()),
-            },
+            Some(Prepared::Checked) => Ok(None),
+            _ => self.check_event(event, &payload).map(|()| None).map_err(Refusal::from),
         };
+        let who = kept.identity(identity::claims(ctx));
+        let answer = accepted.and_then(|prepared| {
+            if !self.may_publish(ctx.topic(), event, kept, who) {
+                ctx.count_unauthorized();
+                return Err(Refusal::Because("unauthorized"));
+            }
+            prepared.map_or_else(|| self.answer(who, ctx.topic(), event, payload), Ok)
+        });
         let Answer { broadcast, outcome } = match answer {
             Ok(answer) => answer,
             Err(refusal) => return Outcome::error(refusal.counted(ctx)),
