@@ -12,7 +12,7 @@ pub enum Verdict {
     Allowed(Arc<Answer>),
     /// The application refuses it.
     Refused(Arc<Refusal>),
-    /// There is no answer: [`OnFailure`](crate::OnFailure) decides.
+    /// There is no answer.
     Failed(Failure),
 }
 
@@ -32,7 +32,18 @@ pub struct Failure {
     pub kind: FailureKind,
     /// Milliseconds until it makes sense to ask again.
     pub retry_after_ms: u64,
+    /// As if the hook were not configured ([`OnFailure`](crate::OnFailure)).
+    pub allows: bool,
 }
+
+impl Failure {
+    /// There is nobody who could answer.
+    pub const NOBODY: Self =
+        Self { kind: FailureKind::Failed, retry_after_ms: RETRY_MS, allows: false };
+}
+
+/// The shortest time after which it makes sense to ask again.
+pub(crate) const RETRY_MS: u64 = 1_000;
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 mod cluster;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use cluster::{
@@ -163,13 +165,8 @@ pub struct HookRow {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct QuestionRow {
     pub question: String,
-    pub allowed: u64,
-    pub refused: u64,
-    pub failed: u64,
-    pub timeout: u64,
-    pub overloaded: u64,
-    pub open: u64,
-    pub stale: u64,
+    #[serde(flatten)]
+    pub outcomes: BTreeMap<String, u64>,
     pub cache_hits: u64,
     /// Mean time from sending to the answer.
     pub mean_us: u64,

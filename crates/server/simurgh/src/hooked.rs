@@ -136,13 +136,7 @@ pub(crate) fn rows(server: &Server) -> Vec<HookRow> {
 fn row(name: &str, figures: &HookFigures) -> HookRow {
     let questions = Kind::ALL.iter().zip(&figures.questions).map(|(kind, of)| QuestionRow {
         question: kind.word().to_owned(),
-        allowed: of.allowed,
-        refused: of.refused,
-        failed: of.failed,
-        timeout: of.timeout,
-        overloaded: of.overloaded,
-        open: of.open,
-        stale: of.stale,
+        outcomes: OUTCOMES.iter().map(|(word, read)| ((*word).to_owned(), read(of))).collect(),
         cache_hits: of.cache_hits,
         mean_us: of.sum_us / of.buckets.iter().sum::<u64>().max(1),
     });

@@ -21,15 +21,12 @@ use crate::answer::{Answer, grant};
 use crate::breaker::BreakerState;
 use crate::cache::{Granted, Hit};
 use crate::client::Client;
-use crate::config::HookConfig;
+use crate::config::{HookConfig, OnFailure};
 use crate::figures::HookFigures;
 use crate::question::{CacheInputs, Kind, Question};
 use crate::request::Template;
 use crate::shared::{Shared, lock, ms, unix_ms};
-use crate::verdict::{Failure, FailureKind, Verdict};
-
-/// The shortest time after which it makes sense to ask again.
-const RETRY_MS: u64 = 1_000;
+use crate::verdict::{Failure, FailureKind, RETRY_MS, Verdict};
 
 /// One hook. Obtained by [`Hooks::hook`](crate::Hooks::hook).
 pub struct Hook {
@@ -172,7 +169,8 @@ impl Hook {
             FailureKind::Open if state.breaker.rejects() => FailureKind::Rejected,
             kind => kind,
         };
-        Verdict::Failed(Failure { kind, retry_after_ms: wait_ms.max(RETRY_MS) })
+        let allows = self.config.on_failure == OnFailure::Allow && kind != FailureKind::Rejected;
+        Verdict::Failed(Failure { kind, retry_after_ms: wait_ms.max(RETRY_MS), allows })
     }
 }
 

@@ -7,11 +7,11 @@ use std::time::SystemTime;
 
 use tokio::sync::oneshot;
 
+use super::Hook;
 use super::state::{Equal, Pending};
-use super::{Hook, RETRY_MS};
 use crate::question::Question;
 use crate::queue::Ticket;
-use crate::verdict::{Failure, FailureKind, Verdict};
+use crate::verdict::{Failure, Verdict};
 
 /// The result of [`Hook::ask`].
 #[derive(Debug)]
@@ -71,8 +71,7 @@ impl Unanswered {
         // The receiver is gone only with the place.
         let place = self.send(move |verdict| drop(reply.send(verdict)));
         async move {
-            let failure = Failure { kind: FailureKind::Failed, retry_after_ms: RETRY_MS };
-            let verdict = verdict.await.unwrap_or(Verdict::Failed(failure));
+            let verdict = verdict.await.unwrap_or(Verdict::Failed(Failure::NOBODY));
             drop(place);
             verdict
         }

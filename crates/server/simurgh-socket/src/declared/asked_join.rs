@@ -9,7 +9,7 @@ use simurgh_proto::message::Payload;
 
 use super::member::{Declared, Grant, Kept, Publish, Refusal, TOO_LONG};
 use super::presence::Present;
-use crate::hooks::{Asking, UNANSWERED, unavailable};
+use crate::hooks::{Asking, unavailable};
 use crate::socket::SHORT_TEXT_BYTES;
 
 /// Decides a join of a channel that has a hook for them.
@@ -36,15 +36,16 @@ pub(super) fn join(
     }
     let params = payload.json().unwrap_or("{}");
     let question = socket.about_join(hook, ctx.socket_id(), ctx.topic(), params);
-    let otherwise = Otherwise { hook, is_refused: by_rule == Some(false) };
+    // The channel has rules, and none of them allows the join.
+    let is_refused = by_rule == Some(false);
     match socket.ask(hook, question) {
-        Asked::Now(verdict) => decided(declared, ctx, payload, &otherwise, verdict),
+        Asked::Now(verdict) => decided(declared, ctx, payload, is_refused, verdict),
         Asked::Later(question) => {
             let (declared, payload) = (Arc::clone(declared), payload.borrow().into_owned());
             Join::asked(move |done| {
                 Box::new(question.send(move |verdict| {
                     done(Join::on_shard(move |ctx| {
-                        decided(&declared, ctx, &payload, &otherwise, verdict)
+                        decided(&declared, ctx, &payload, is_refused, verdict)
                     }));
                 }))
             })
@@ -52,19 +53,11 @@ pub(super) fn join(
     }
 }
 
-/// The decision if the application does not answer.
-struct Otherwise {
-    /// Its hook, which may allow what is not answered.
-    hook: usize,
-    /// The channel has rules, and none of them allows the join.
-    is_refused: bool,
-}
-
 fn decided(
     declared: &Arc<Declared>,
     ctx: &mut ShardContext<'_>,
     payload: &Payload<'_>,
-    otherwise: &Otherwise,
+    is_refused: bool,
     verdict: Verdict,
 ) -> Join {
     let answer = match verdict {
@@ -73,10 +66,10 @@ fn decided(
             ctx.count_unauthorized();
             return Join::error(Payload::from_json(refusal.response.clone()));
         }
-        Verdict::Failed(failure) if !allows(ctx, otherwise.hook, &failure) => {
+        Verdict::Failed(failure) if !failure.allows => {
             return Join::error(unavailable(&failure));
         }
-        Verdict::Failed(_) if otherwise.is_refused => {
+        Verdict::Failed(_) if is_refused => {
             ctx.count_unauthorized();
             return Join::error(Refusal::Because("unauthorized").response());
         }
@@ -84,12 +77,8 @@ fn decided(
     };
     match &*answer {
         Answer::Join(answer) => declared.join_allowed(ctx, payload, grant(declared, answer)),
-        _ => Join::error(unavailable(&UNANSWERED)),
+        _ => Join::error(unavailable(&Failure::NOBODY)),
     }
-}
-
-fn allows(ctx: &ShardContext<'_>, hook: usize, failure: &Failure) -> bool {
-    ctx.assigned().and_then(Asking::of).is_some_and(|socket| socket.allows(hook, failure))
 }
 
 fn grant(declared: &Declared, answer: &JoinAnswer) -> Grant {

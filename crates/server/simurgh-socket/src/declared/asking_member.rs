@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::Reach;
 use super::member::{Declared, Kept, Refusal};
 use crate::asynchronous::{Channel, Context, Reject};
-use crate::hooks::{Asking, UNANSWERED, unavailable};
+use crate::hooks::{Asking, unavailable};
 
 /// The largest payload of a question, bytes: many may wait for their answers.
 const ASKED_BYTES_MAX: usize = 256 << 10;
@@ -60,13 +60,13 @@ impl Channel for AskingMember {
         let asked = sent.asking().map(|socket| socket.ask(hook, question));
         let question = match asked {
             Some(Asked::Later(question)) => question,
-            Some(Asked::Now(verdict)) => return Ok(sent.decided(hook, verdict)),
+            Some(Asked::Now(verdict)) => return Ok(sent.decided(verdict)),
             None => return Ok(sent.unasked()),
         };
         let (reply, outcome) = oneshot::channel();
         // The member may have left: then nobody needs the outcome.
-        let _place = question.send(move |verdict| drop(reply.send(sent.decided(hook, verdict))));
-        Ok(outcome.await.unwrap_or_else(|_| Outcome::error(unavailable(&UNANSWERED))))
+        let _place = question.send(move |verdict| drop(reply.send(sent.decided(verdict))));
+        Ok(outcome.await.unwrap_or_else(|_| Outcome::error(unavailable(&Failure::NOBODY))))
     }
 
     async fn handle_broadcast(
@@ -107,23 +107,19 @@ impl Sent {
     }
 
     /// Publishes it as the application has decided.
-    fn decided(self, hook: usize, verdict: Verdict) -> Outcome {
+    fn decided(self, verdict: Verdict) -> Outcome {
         let answer = match verdict {
             Verdict::Allowed(answer) => answer,
             Verdict::Refused(refusal) => {
                 return Outcome::error(Payload::from_json(refusal.response.clone()));
             }
-            Verdict::Failed(failure) if self.allows(hook, &failure) => return self.unasked(),
+            Verdict::Failed(failure) if failure.allows => return self.unasked(),
             Verdict::Failed(failure) => return Outcome::error(unavailable(&failure)),
         };
         match &*answer {
             Answer::Message(answer) => self.published(Some(answer)),
-            _ => Outcome::error(unavailable(&UNANSWERED)),
+            _ => Outcome::error(unavailable(&Failure::NOBODY)),
         }
-    }
-
-    fn allows(&self, hook: usize, failure: &Failure) -> bool {
-        self.asking().is_some_and(|socket| socket.allows(hook, failure))
     }
 
     /// Publishes it as the channel declares.

@@ -99,7 +99,7 @@ impl Connects {
         let answer = match verdict {
             Verdict::Allowed(answer) => answer,
             Verdict::Refused(refusal) => return refuse(&refusal),
-            Verdict::Failed(failure) if self.set.allows(hook, &failure) => {
+            Verdict::Failed(failure) if failure.allows => {
                 return Self::admit(None, client, Connect::ok());
             }
             Verdict::Failed(_) => return Connect::refuse_with(503, "unavailable\n"),

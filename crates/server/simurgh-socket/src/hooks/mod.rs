@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use http;
 use simurgh_channel::Assigns;
-use simurgh_hooks::{Asked, Failure, FailureKind, IdOf, Question, Verdict};
+use simurgh_hooks::{Asked, Failure, IdOf, Question, Verdict};
 #[doc(hidden)]
 pub use simurgh_hooks::{
     BUCKETS_US, BreakerState, Hook, HookFigures, Hooks, Kind, QuestionFigures,
@@ -118,15 +118,8 @@ impl HookSet {
     fn ask(&self, index: usize, question: Question) -> Asked {
         match self.hook(index) {
             Some(hook) => hook.ask(question),
-            None => Asked::Now(Verdict::Failed(UNANSWERED)),
+            None => Asked::Now(Verdict::Failed(Failure::NOBODY)),
         }
-    }
-
-    /// Whether an unanswered question of this hook has no effect. An answer that rejects it has.
-    fn allows(&self, index: usize, failure: &Failure) -> bool {
-        let spec = self.specs.get(index);
-        failure.kind != FailureKind::Rejected
-            && spec.is_some_and(|spec| spec.config.on_failure == OnFailure::Allow)
     }
 }
 
@@ -192,19 +185,11 @@ impl<'s> Asking<'s> {
         self.client.set.ask(hook, question)
     }
 
-    /// Whether an unanswered question of this hook has no effect.
-    pub(crate) fn allows(&self, hook: usize, failure: &Failure) -> bool {
-        self.client.set.allows(hook, failure)
-    }
-
     /// Whether the answer to its connect lets it join a topic.
     pub(crate) fn may_join(&self, topic: &str) -> bool {
         self.client.topics.iter().any(|pattern| pattern.matches(topic))
     }
 }
-
-/// An answer that decides nothing.
-pub(crate) const UNANSWERED: Failure = Failure { kind: FailureKind::Failed, retry_after_ms: 1_000 };
 
 /// The error reply to a join or a message whose question was not answered.
 pub(crate) fn unavailable(failure: &Failure) -> Payload<'static> {
