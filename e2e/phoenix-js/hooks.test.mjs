@@ -514,31 +514,42 @@ test("refresh is asked before a grant ends: it goes on, ends, or waits for the a
     assert.equal(await ask(ann.socket, "staff", "phx_join"), "error");
   });
 
-test("answer to a connect names the socket's limits (B22)", async (t) => {
+test("answers to a connect, a join and a refresh name the socket's limits (B22)", async (t) => {
   const app = await Application.start(t);
-  const named = { ann: "few", bob: undefined, eve: "none" };
+  const named = { ann: "few", eve: "none" };
   app.answers.connect = (question) => {
     const { user } = signedIn(question);
-    return { user, limits: named[user] };
+    return { user, limits: named[user], expires_in: user === "dan" ? 3 : 600 };
   };
+  app.answers.join = ({ topic }) => ({ limits: topic === "rooms:few" ? "few" : undefined });
+  app.answers.refresh = () => ({ limits: "few", expires_in: 600 });
   const limits = `
 [limits]
 joins = "100/s"
 [limits.few]
 messages = { rate = "3/h", burst = 3 }
 `;
-  const server = await startAsking(t, app, ROOMS + limits, { hook: CONNECT });
-  const says = async (user) => {
+  const hook = 'questions = ["connect", "refresh"]';
+  const server = await startAsking(t, app, ROOMS + limits, { hook });
+  const join = async (user, topic) => {
     const client = await browser(t, server, { cookie: `session=${user}` });
-    const { channel } = await client.join("rooms:a");
+    return (await client.join(topic)).channel;
+  };
+  const says = async (channel, count) => {
     const said = [];
-    for (let n = 0; n < 3; n += 1) {
-      said.push(await answer(channel.push("plain", {})).then(() => "ok", (why) => why.response));
+    for (let n = 0; n < count; n += 1) {
+      const why = await answer(channel.push("plain", {})).then(() => null, (it) => it.response);
+      said.push(why?.reason ?? "ok");
     }
     return said;
   };
-  const few = await says("ann");
-  assert.deepEqual([few[0], few[1], few[2].reason], ["ok", "ok", "rate_limited"]);
-  assert.deepEqual(await says("bob"), ["ok", "ok", "ok"]);
+  const dan = await join("dan", "rooms:a");
+  assert.deepEqual(await says(await join("ann", "rooms:a"), 3), ["ok", "ok", "rate_limited"]);
+  assert.deepEqual(await says(await join("bob", "rooms:a"), 3), ["ok", "ok", "ok"]);
+  assert.ok((await says(await join("bob", "rooms:few"), 9)).includes("rate_limited"));
   assert.equal((await refusal(server, { cookie: "session=eve" })).status, 503);
+  while (!(await says(dan, 9)).includes("rate_limited")) {
+    await pause(50);
+  }
+  assert.equal(app.of("refresh").length, 1);
 });

@@ -64,7 +64,7 @@ pub struct HookConfig {
     pub on_failure: OnFailure,
     /// Longest time an answer is cached; `None` caches nothing. Default: 1 h.
     pub cache_max: Option<Duration>,
-    /// The names of limits that an answer to a connect may choose.
+    /// The names of limits that an answer may choose.
     pub limits: Vec<String>,
     /// Certificates.
     pub tls: TlsConfig,

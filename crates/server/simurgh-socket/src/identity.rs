@@ -6,7 +6,7 @@ use std::any::Any;
 #[cfg(feature = "hooks")]
 use std::sync::Arc;
 
-use simurgh_channel::{Assigns, Identity, ShardContext, SocketState};
+use simurgh_channel::{Assigns, Identity, Lifetime, ShardContext, SocketState};
 
 /// The claims of a verified token.
 #[cfg(feature = "token")]
@@ -50,8 +50,19 @@ pub(crate) trait Asker: Any + Send + Sync {
     /// Voids the cached answers about a user.
     fn void_grants(&self, user: &str);
 
-    /// The place of the limits that the answer to its connect has chosen.
-    fn limits(&self) -> Option<u8>;
+    /// The name of the limits that the answer to its connect has chosen.
+    fn limits(&self) -> Option<&str>;
+}
+
+/// The changes of a connection's grant.
+#[derive(Default)]
+pub struct Regrant {
+    /// Its assigned value.
+    pub value: Option<Assigns>,
+    /// How long it stays open.
+    pub lifetime: Option<Lifetime>,
+    /// The name of its limits.
+    pub limits: Option<Box<str>>,
 }
 
 /// The claims of a socket.
@@ -92,8 +103,8 @@ pub(crate) fn denial(ctx: &ShardContext<'_>) -> Option<&'static str> {
     ctx.node.denial(&identity(claims(ctx)?), Some(ctx.topic()))
 }
 
-/// The place of the limits that a hook has chosen for a socket.
-pub fn limits_of(state: &SocketState) -> Option<u8> {
+/// The name of the limits that a hook has chosen for a socket.
+pub fn limits_of(state: &SocketState) -> Option<&str> {
     #[cfg(feature = "hooks")]
     return state.assigns.as_ref()?.downcast_ref::<HookedSocket>()?.asker.limits();
     #[cfg(not(feature = "hooks"))]

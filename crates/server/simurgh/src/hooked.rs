@@ -92,11 +92,11 @@ pub(crate) fn go_on(server: &Arc<Server>, runtime: &Handle) {
 }
 
 fn regrant(server: Weak<Server>) -> RegrantFn {
-    Box::new(move |connection, value, lifetime| {
+    Box::new(move |connection, grant| {
         if let (Some(server), Ok(ConnectionId { shard, key, .. })) =
             (server.upgrade(), connection.parse())
         {
-            server.post_to(shard, Mail::Regrant(key, value, lifetime));
+            server.post_to(shard, Mail::Regrant(key, grant));
         }
     })
 }

@@ -28,8 +28,8 @@ pub fn run(data: &[u8]) {
         body: (body.len() <= BODY_MAX).then(|| body.to_vec()),
     };
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_773_600);
-    let outcome = decide(kind, &response, now);
-    assert_eq!(format!("{outcome:?}"), format!("{:?}", decide(kind, &response, now)));
+    let outcome = decide(kind, &response, now, &[]);
+    assert_eq!(format!("{outcome:?}"), format!("{:?}", decide(kind, &response, now, &[])));
     match outcome {
         Outcome::Allowed(grant) => {
             assert!(matches!(status, 200 | 204) && response.body.is_some());

@@ -42,7 +42,7 @@ pub struct ConnectAnswer {
     pub id: Option<String>,
     /// Patterns of topics whose joins need no question.
     pub topics: Vec<String>,
-    /// The name of the socket's limits, in place of those of all sockets.
+    /// The name of the socket's limits, one of [`HookConfig::limits`](crate::HookConfig::limits).
     pub limits: Option<String>,
     /// Seconds that the grant lasts beyond its end while questions fail.
     pub stale_for: u64,
@@ -64,15 +64,16 @@ pub struct JoinAnswer {
     pub presence: Option<Value>,
     /// Topics whose broadcasts are pushed on this one; at most 16.
     pub subscribe: Vec<String>,
+    /// As [`ConnectAnswer::limits`].
+    pub limits: Option<String>,
 }
 
 /// The events that a member may publish.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
 pub enum Publish {
-    /// Every event.
-    All,
-    /// Nothing.
-    None,
+    /// Every event, or nothing.
+    All(bool),
     /// These events.
     Events(Vec<String>),
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::{Answer, Grant, grant, read};
+use super::{Grant, grant, read};
 use crate::breaker::Fault;
 use crate::limiter::Signal;
 use crate::question::Kind;
@@ -54,26 +54,15 @@ pub(crate) enum Outcome {
     },
 }
 
-impl Outcome {
-    /// An answer that names unknown limits decides nothing.
-    pub(crate) fn with_limits(self, known: &[String]) -> Self {
-        match self {
-            Self::Allowed(Grant { answer: Answer::Connect(answer), .. })
-                if answer.limits.as_ref().is_some_and(|name| !known.contains(name)) =>
-            {
-                let name = answer.limits.unwrap_or_default();
-                let note = format!("`limits`: the server has no [limits.{name:.100}]");
-                Self::Failed { fault: Fault::Wrong, pause: None, signal: Signal::Answered, note }
-            }
-            outcome => outcome,
-        }
-    }
-}
-
-/// Decides about a response that came at `now`.
-pub(crate) fn decide(kind: Kind, response: &Response, now: SystemTime) -> Outcome {
+/// Decides about a response that came at `now`; answers may name these limits.
+pub(crate) fn decide(
+    kind: Kind,
+    response: &Response,
+    now: SystemTime,
+    limits: &[String],
+) -> Outcome {
     match response.status {
-        200..=299 => allowed(kind, response, now),
+        200..=299 => allowed(kind, response, now, limits),
         401 | 403 => refused(response),
         302 | 303 | 307 => redirected(response),
         status => {
@@ -92,10 +81,10 @@ pub(crate) fn decide(kind: Kind, response: &Response, now: SystemTime) -> Outcom
     }
 }
 
-fn allowed(kind: Kind, response: &Response, now: SystemTime) -> Outcome {
+fn allowed(kind: Kind, response: &Response, now: SystemTime, limits: &[String]) -> Outcome {
     let problem = match &response.body {
         None => "the body is longer than 64 KiB".to_owned(),
-        Some(body) => match grant(kind, body, unix_s(now)) {
+        Some(body) => match grant(kind, body, unix_s(now), limits) {
             Ok(grant) => return Outcome::Allowed(grant),
             Err(wrong) => wrong.to_string(),
         },
@@ -162,14 +151,14 @@ mod tests {
     }
 
     fn refusal(response: &Response) -> (Refusal, u64, Option<String>) {
-        match decide(Kind::Join, response, at()) {
+        match decide(Kind::Join, response, at(), &[]) {
             Outcome::Refused { refusal, cache_for, note } => (refusal, cache_for, note),
             other => panic!("{other:?}"),
         }
     }
 
     fn failure(response: &Response) -> (Option<Duration>, Signal, String) {
-        match decide(Kind::Join, response, at()) {
+        match decide(Kind::Join, response, at(), &[]) {
             Outcome::Failed { pause, signal, note, .. } => (pause, signal, note),
             other => panic!("{other:?}"),
         }
@@ -178,7 +167,7 @@ mod tests {
     #[test]
     fn status_2xx_allows() {
         for status in [200, 201, 204, 299] {
-            let outcome = decide(Kind::Connect, &response(status, ""), at());
+            let outcome = decide(Kind::Connect, &response(status, ""), at(), &[]);
             assert!(matches!(outcome, Outcome::Allowed(_)), "{status}");
         }
     }
@@ -238,7 +227,7 @@ mod tests {
             (503, Fault::Silent),
             (200, Fault::Wrong),
         ] {
-            match decide(Kind::Message, &response(status, "?"), at()) {
+            match decide(Kind::Message, &response(status, "?"), at(), &[]) {
                 Outcome::Failed { fault, .. } => assert_eq!(fault, expected, "{status}"),
                 other => panic!("{other:?}"),
             }
@@ -249,18 +238,6 @@ mod tests {
     fn log_shows_200_bytes_of_a_body() {
         let (_, _, note) = failure(&response(500, &"ü".repeat(1000)));
         assert!(note.contains(&"ü".repeat(100)) && note.len() < 250, "{note}");
-    }
-
-    #[test]
-    fn answer_with_unknown_limits_fails() {
-        let known = ["gold".to_owned()];
-        let decided = |kind, body: &str| {
-            let outcome = decide(kind, &response(200, body), at()).with_limits(&known);
-            matches!(outcome, Outcome::Allowed(_))
-        };
-        assert!(decided(Kind::Connect, r#"{"limits":"gold"}"#) && decided(Kind::Connect, "{}"));
-        assert!(!decided(Kind::Connect, r#"{"limits":"silver"}"#));
-        assert!(!decided(Kind::Refresh, r#"{"limits":"silver"}"#));
     }
 
     #[test]

@@ -8,13 +8,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
-use super::{Answer, ConnectAnswer, Extra, JoinAnswer, MessageAnswer, Publish};
+use super::{Answer, ConnectAnswer, JoinAnswer, MessageAnswer};
 use crate::question::Kind;
 
 const CLAIMS_MAX: usize = 2048;
 const ASSIGNS_MAX: usize = 1024;
-const TOPICS_MAX: usize = 16;
-const MESSAGES_MAX: usize = 16;
+/// Most topics of `subscribe`, and `messages`.
+const LIST_MAX: usize = 16;
 
 /// An answer that allows.
 #[derive(Debug)]
@@ -46,21 +46,23 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Reads the body of an answer that allows, given at `now_s` (Unix time).
-pub(crate) fn grant(kind: Kind, body: &[u8], now_s: u64) -> Result<Grant, Wrong> {
+/// Reads the body of an answer that allows, given at `now_s` (Unix time). It may name these limits.
+pub(crate) fn grant(kind: Kind, body: &[u8], now_s: u64, known: &[String]) -> Result<Grant, Wrong> {
     let mut fields = Fields::read(body)?;
-    let times = match kind {
-        Kind::Message => [0, 0],
-        Kind::Connect | Kind::Join | Kind::Refresh => {
-            fields.seconds("retry_after")?;
-            [fields.seconds("cache_for")?, fields.seconds("stale_for")?]
-                .map(Option::unwrap_or_default)
-        }
-    };
-    let [cache_for, stale_for] = times;
+    let ([mut cache_for, mut stale_for], mut limits) = ([0, 0], None);
+    if kind != Kind::Message {
+        fields.seconds("retry_after")?;
+        cache_for = fields.seconds("cache_for")?.unwrap_or_default();
+        stale_for = fields.seconds("stale_for")?.unwrap_or_default();
+        let expected = "the name of a table [limits.NAME] of the server";
+        limits = fields.take_if("limits", expected, |name| known.contains(name))?;
+    }
     let answer = match kind {
-        Kind::Connect | Kind::Refresh => Answer::Connect(connect(&mut fields, now_s, stale_for)?),
-        Kind::Join => Answer::Join(join(&mut fields)?),
+        Kind::Connect | Kind::Refresh => {
+            let answer = connect(&mut fields, now_s)?;
+            Answer::Connect(ConnectAnswer { limits, stale_for, ..answer })
+        }
+        Kind::Join => Answer::Join(JoinAnswer { limits, ..join(&mut fields)? }),
         Kind::Message => Answer::Message(message(&mut fields)?),
     };
     let unknown = fields.0.into_keys().collect();
@@ -74,7 +76,7 @@ pub(super) fn refusal(body: &str) -> Option<(Option<String>, Option<u64>)> {
     Some((reason, fields.seconds("retry_after").ok().flatten()))
 }
 
-fn connect(fields: &mut Fields<'_>, now_s: u64, stale_for: u64) -> Result<ConnectAnswer, Wrong> {
+fn connect(fields: &mut Fields<'_>, now_s: u64) -> Result<ConnectAnswer, Wrong> {
     let ends = fields.seconds("expires_in")?.map(|seconds| now_s.saturating_add(seconds));
     let expires_at = [ends, fields.seconds("expires_at")?].into_iter().flatten().min();
     Ok(ConnectAnswer {
@@ -85,48 +87,39 @@ fn connect(fields: &mut Fields<'_>, now_s: u64, stale_for: u64) -> Result<Connec
         expires_at,
         id: fields.take("id", "text")?,
         topics: fields.take("topics", "a list of texts")?.unwrap_or_default(),
-        limits: fields.take("limits", "text")?,
-        stale_for,
+        ..ConnectAnswer::default()
     })
 }
 
 fn join(fields: &mut Fields<'_>) -> Result<JoinAnswer, Wrong> {
-    let expected = "an object with a text `key`";
-    let presence: Option<Map<String, Value>> = fields.take("presence", expected)?;
-    if presence
-        .as_ref()
-        .and_then(|presence| presence.get("key"))
-        .is_some_and(|key| !key.is_string())
-    {
-        return Err(Wrong::Key("presence", expected));
-    }
+    let presence = fields.take_if("presence", "an object with a text `key`", has_text_key)?;
     let expected = "a list of at most 16 texts";
-    let subscribe: Vec<String> = fields.take("subscribe", expected)?.unwrap_or_default();
-    if subscribe.len() > TOPICS_MAX {
-        return Err(Wrong::Key("subscribe", expected));
-    }
+    let subscribe =
+        fields.take_if("subscribe", expected, |list: &Vec<_>| list.len() <= LIST_MAX)?;
     Ok(JoinAnswer {
         reply: fields.any("reply"),
         assigns: fields.object("assigns", ASSIGNS_MAX, "an object of at most 1,024 bytes")?,
-        publish: fields.publish()?,
+        publish: fields.take("publish", "true, false or a list of events")?,
         presence: presence.map(Value::Object),
-        subscribe,
+        subscribe: subscribe.unwrap_or_default(),
+        limits: None,
     })
+}
+
+fn has_text_key(presence: &Map<String, Value>) -> bool {
+    presence.get("key").is_none_or(Value::is_string)
 }
 
 fn message(fields: &mut Fields<'_>) -> Result<MessageAnswer, Wrong> {
     let expected = "a list of at most 16 objects with `topic`, `event` and `payload`";
-    let messages: Vec<Extra> = fields.take("messages", expected)?.unwrap_or_default();
-    if messages.len() > MESSAGES_MAX {
-        return Err(Wrong::Key("messages", expected));
-    }
+    let messages = fields.take_if("messages", expected, |list: &Vec<_>| list.len() <= LIST_MAX)?;
     Ok(MessageAnswer {
         reply: fields.any("reply"),
         status: fields.take("status", "text")?,
         payload: fields.any("payload"),
         event: fields.take("event", "text")?,
         broadcast: fields.take("broadcast", "true or false")?.unwrap_or(true),
-        messages,
+        messages: messages.unwrap_or_default(),
     })
 }
 
@@ -149,6 +142,19 @@ impl<'a> Fields<'a> {
         match self.0.remove(key) {
             None => Ok(None),
             Some(raw) => serde_json::from_str(raw.get()).map_err(|_| Wrong::Key(key, expected)),
+        }
+    }
+
+    /// The same for a value that is right in itself.
+    fn take_if<T: Deserialize<'a>>(
+        &mut self,
+        key: &'static str,
+        expected: &'static str,
+        is_right: impl FnOnce(&T) -> bool,
+    ) -> Result<Option<T>, Wrong> {
+        match self.take(key, expected)? {
+            Some(value) if !is_right(&value) => Err(Wrong::Key(key, expected)),
+            value => Ok(value),
         }
     }
 
@@ -188,19 +194,6 @@ impl<'a> Fields<'a> {
             _ => Err(Wrong::Key("user", "a text that is not empty, or a whole number")),
         }
     }
-
-    fn publish(&mut self) -> Result<Option<Publish>, Wrong> {
-        let expected = "true, false or a list of events";
-        Ok(match self.take::<Value>("publish", expected)? {
-            None => None,
-            Some(Value::Bool(true)) => Some(Publish::All),
-            Some(Value::Bool(false)) => Some(Publish::None),
-            Some(events) => {
-                let events = serde_json::from_value(events);
-                Some(Publish::Events(events.map_err(|_| Wrong::Key("publish", expected))?))
-            }
-        })
-    }
 }
 
 #[cfg(test)]
@@ -208,9 +201,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::answer::Publish;
 
     fn read(kind: Kind, body: &str) -> Grant {
-        grant(kind, body.as_bytes(), 1000).unwrap()
+        grant(kind, body.as_bytes(), 1000, &["gold".to_owned()]).unwrap()
     }
 
     fn connected(body: &str) -> ConnectAnswer {
@@ -235,7 +229,7 @@ mod tests {
     }
 
     fn wrong(kind: Kind, body: &str) -> String {
-        grant(kind, body.as_bytes(), 1000).unwrap_err().to_string()
+        grant(kind, body.as_bytes(), 1000, &["gold".to_owned()]).unwrap_err().to_string()
     }
 
     #[test]
@@ -278,8 +272,8 @@ mod tests {
         assert_eq!(answer.publish, Some(Publish::Events(vec!["new:msg".to_owned()])));
         assert!(answer.assigns.is_some() && answer.presence.is_some());
         assert_eq!(answer.subscribe, ["news:1"]);
-        assert_eq!(joined(r#"{"publish":true}"#).publish, Some(Publish::All));
-        assert_eq!(joined(r#"{"publish":false}"#).publish, Some(Publish::None));
+        assert_eq!(joined(r#"{"publish":true}"#).publish, Some(Publish::All(true)));
+        assert_eq!(joined(r#"{"publish":false}"#).publish, Some(Publish::All(false)));
         assert_eq!(joined(r#"{"publish":null}"#).publish, None);
     }
 
@@ -320,12 +314,23 @@ mod tests {
         }
     }
 
+    /// B22.
+    #[test]
+    fn only_limits_of_the_server_may_be_named() {
+        assert_eq!(connected(r#"{"limits":"gold"}"#).limits.as_deref(), Some("gold"));
+        assert_eq!(joined(r#"{"limits":"gold"}"#).limits.as_deref(), Some("gold"));
+        for kind in [Kind::Connect, Kind::Join, Kind::Refresh] {
+            let error = wrong(kind, r#"{"limits":"silver"}"#);
+            assert_eq!(error, "`limits` must be the name of a table [limits.NAME] of the server");
+        }
+    }
+
     #[test]
     fn bodies_that_are_not_objects_are_wrong() {
         for body in ["[]", "null", "true", "{", "<html>", "{} {}", "\"\u{0}\""] {
             assert_eq!(wrong(Kind::Join, body), Wrong::Object.to_string(), "{body}");
         }
-        assert_eq!(grant(Kind::Join, b"{\"reply\":\"\xff\"}", 0).unwrap_err(), Wrong::Object);
+        assert_eq!(grant(Kind::Join, b"{\"reply\":\"\xff\"}", 0, &[]).unwrap_err(), Wrong::Object);
     }
 
     #[test]
@@ -352,7 +357,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_wrong(body in prop::collection::vec(any::<u8>(), 0..200)) {
             for kind in Kind::ALL {
-                let _ = grant(kind, &body, 0);
+                let _ = grant(kind, &body, 0, &[]);
             }
         }
 
@@ -362,7 +367,7 @@ mod tests {
             value in r#"[-0-9.eE]{1,8}|"[a-z]{0,3}"|\[("a",?){0,3}\]|\{("key":1)?\}|true|null"#,
         ) {
             for kind in Kind::ALL {
-                let _ = grant(kind, format!(r#"{{"{key}":{value}}}"#).as_bytes(), u64::MAX);
+                let _ = grant(kind, format!(r#"{{"{key}":{value}}}"#).as_bytes(), u64::MAX, &[]);
             }
         }
     }

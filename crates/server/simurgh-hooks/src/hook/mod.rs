@@ -145,9 +145,26 @@ impl Hook {
             Hit::Refused(refusal) => Some(Verdict::Refused(refusal)),
             Hit::Granted(granted) if self.shared.voids().is_void(&granted) => None,
             Hit::Granted(granted) => {
-                answer(&granted).map(|answer| Verdict::Allowed(Arc::new(answer)))
+                self.answer(&granted).map(|answer| Verdict::Allowed(Arc::new(answer)))
             }
         }
+    }
+
+    fn answer(&self, Granted { kind, body, answered_ms, .. }: &Granted) -> Option<Answer> {
+        let grant = grant(*kind, body.as_bytes(), answered_ms / 1000, &self.config.limits);
+        Some(grant.ok()?.answer)
+    }
+
+    /// The answer of an expired grant. Its own end, if past, moves to the end of `stale_for`.
+    fn stale_answer(&self, granted: &Granted, now_ms: u64) -> Option<Answer> {
+        let mut answer = self.answer(granted)?;
+        if let Answer::Connect(connect) = &mut answer
+            && let Some(expires_at) = &mut connect.expires_at
+            && *expires_at <= now_ms / 1000
+        {
+            *expires_at = granted.stale_until_ms.div_ceil(1000);
+        }
+        Some(answer)
     }
 
     /// The verdict about a question without an answer: an expired grant counts.
@@ -156,7 +173,7 @@ impl Hook {
         let key = equal.map(|equal| equal.key);
         let stale = key.and_then(|key| self.shared.cache(&key).find_stale(key, now_ms));
         let stale = stale.filter(|granted| !self.shared.voids().is_void(granted));
-        if let Some(answer) = stale.and_then(|granted| stale_answer(&granted, now_ms)) {
+        if let Some(answer) = stale.and_then(|granted| self.stale_answer(&granted, now_ms)) {
             self.record().of(asked).stale += 1;
             return Verdict::Allowed(Arc::new(answer));
         }
@@ -178,20 +195,4 @@ impl fmt::Debug for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hook").field("config", &self.config).finish_non_exhaustive()
     }
-}
-
-fn answer(granted: &Granted) -> Option<Answer> {
-    Some(grant(granted.kind, granted.body.as_bytes(), granted.answered_ms / 1000).ok()?.answer)
-}
-
-/// The answer of an expired grant. Its own end, if past, moves to the end of `stale_for`.
-fn stale_answer(granted: &Granted, now_ms: u64) -> Option<Answer> {
-    let mut answer = answer(granted)?;
-    if let Answer::Connect(connect) = &mut answer
-        && let Some(expires_at) = &mut connect.expires_at
-        && *expires_at <= now_ms / 1000
-    {
-        *expires_at = granted.stale_until_ms.div_ceil(1000);
-    }
-    Some(answer)
 }

@@ -111,8 +111,8 @@ impl Hook {
         let (outcome, body) = match came {
             Ok(Ok(response)) => {
                 self.compare_clocks(&response, now);
-                let outcome = decide(question.kind, &response, now);
-                (outcome.with_limits(&self.config.limits), response.body.unwrap_or_default())
+                let outcome = decide(question.kind, &response, now, &self.config.limits);
+                (outcome, response.body.unwrap_or_default())
             }
             Ok(Err(error)) => (broken(&error), Vec::new()),
             Err(_) => (late(sent.elapsed()), Vec::new()),

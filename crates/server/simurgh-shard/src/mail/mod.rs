@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use simurgh_core::{Assigns, ChannelId, Lifetime, NETWORK, Received, ToChannel};
+use simurgh_core::{ChannelId, NETWORK, Received, ToChannel};
 use simurgh_reactor::Key;
-use simurgh_socket::{Connect, OffShard};
+use simurgh_socket::{Connect, OffShard, Regrant};
 
 pub mod driver;
 pub mod driver_event;
@@ -33,7 +33,7 @@ pub enum Mail {
     /// of the same connection.
     Connected(Key, u32, Option<Connect>),
     /// The grant of a socket was decided again.
-    Regrant(Key, Option<Assigns>, Lifetime),
+    Regrant(Key, Regrant),
     /// A long message was decoded; `None` if it is malformed.
     Read(Key, u32, Option<Received<'static>>),
     Drive(Box<DriverCommand>),

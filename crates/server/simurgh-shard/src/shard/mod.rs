@@ -25,6 +25,7 @@ use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, NETWORK, Phase, guarded};
 use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
+use simurgh_socket::Regrant;
 
 use crate::mail::{Mail, POLLED};
 use crate::server::Server;
@@ -255,9 +256,14 @@ impl Handler for Shard {
                 core.mail(&mut out, simurgh_core::Mail::ToChannel(channel, what));
             }
             Mail::Connected(key, ticket, connect) => self.connected(io, key, ticket, connect),
-            Mail::Regrant(key, value, lifetime) => {
-                let (core, mut out) = self.parts(io);
-                core.keep(&mut out, key, value, lifetime);
+            Mail::Regrant(key, Regrant { value, lifetime, limits }) => {
+                if let Some(name) = limits {
+                    self.limit(io, key, &name);
+                }
+                if let Some(lifetime) = lifetime {
+                    let (core, mut out) = self.parts(io);
+                    core.keep(&mut out, key, value, lifetime);
+                }
             }
             Mail::Read(key, ticket, received) => self.was_read(io, key, ticket, received),
             Mail::Drive(command) => self.take_driver_command(*command),

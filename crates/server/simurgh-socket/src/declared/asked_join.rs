@@ -75,16 +75,19 @@ fn decided(
         }
         Verdict::Failed(_) => return declared.join_allowed(ctx, payload, Grant::default()),
     };
-    match &*answer {
-        Answer::Join(answer) => declared.join_allowed(ctx, payload, grant(declared, answer)),
-        _ => Join::error(unavailable(&Failure::NOBODY)),
+    let Answer::Join(answer) = &*answer else {
+        return Join::error(unavailable(&Failure::NOBODY));
+    };
+    if let (Some(limits), Some(socket)) = (&answer.limits, ctx.assigned().and_then(Asking::of)) {
+        socket.limit(limits);
     }
+    declared.join_allowed(ctx, payload, grant(declared, answer))
 }
 
 fn grant(declared: &Declared, answer: &JoinAnswer) -> Grant {
     let publish = match &answer.publish {
-        None | Some(Published::All) => Publish::All,
-        Some(Published::None) => Publish::Only(Vec::new()),
+        None | Some(Published::All(true)) => Publish::All,
+        Some(Published::All(false)) => Publish::Only(Vec::new()),
         Some(Published::Events(events)) => Publish::Only(events.clone()),
     };
     let present = answer.presence.as_ref().filter(|_| declared.presence.is_some());

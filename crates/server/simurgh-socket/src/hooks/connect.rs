@@ -109,10 +109,7 @@ impl Connects {
         };
         let claims = claims_of(answer);
         let id = id_of(answer, self.tokens.as_deref());
-        let names = self.set.specs.get(hook).map(|spec| &spec.config.limits);
-        let limits = answer.limits.as_ref().zip(names);
-        let limits = limits.and_then(|(name, names)| names.iter().position(|own| own == name));
-        let limits = limits.and_then(|place| u8::try_from(place).ok());
+        let limits = answer.limits.as_deref().map(Into::into);
         let client = Client { limits, topics: patterns(answer), ..client };
         let socket = HookedSocket { claims: claims.map(Arc::new), asker: Arc::new(client) };
         let mut state = SocketState { id: id.map(Into::into), ..SocketState::default() };

@@ -31,7 +31,7 @@ pub use simurgh_hooks::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
-use crate::identity::{Asker, HookedSocket};
+use crate::identity::{Asker, HookedSocket, Regrant};
 use crate::token::Claims;
 pub(crate) use connect::Connects;
 pub use question::{Forward, ForwardError, Headers};
@@ -136,8 +136,8 @@ pub(crate) struct Client {
     /// Unique over all nodes for the life of the socket; a driver's socket has none.
     connection: Option<Box<str>>,
     ip: IpAddr,
-    /// The place of its limits in [`HookConfig::limits`].
-    limits: Option<u8>,
+    /// The name of its limits, as the answer to its connect chose it.
+    limits: Option<Box<str>>,
     /// Patterns of topics that its answer lets it join.
     topics: Box<[Pattern]>,
     /// For each hook the cookies and headers that it receives.
@@ -152,8 +152,8 @@ impl Asker for Client {
         }
     }
 
-    fn limits(&self) -> Option<u8> {
-        self.limits
+    fn limits(&self) -> Option<&str> {
+        self.limits.as_deref()
     }
 }
 
@@ -183,6 +183,14 @@ impl<'s> Asking<'s> {
     /// Asks a hook.
     pub(crate) fn ask(&self, hook: usize, question: Question) -> Asked {
         self.client.set.ask(hook, question)
+    }
+
+    /// Gives the socket other limits.
+    pub(crate) fn limit(&self, name: &str) {
+        let Client { set, connection, .. } = self.client;
+        if let (Some(regrant), Some(connection)) = (set.refreshes.regrant.get(), connection) {
+            regrant(connection, Regrant { limits: Some(name.into()), ..Regrant::default() });
+        }
     }
 
     /// Whether the answer to its connect lets it join a topic.

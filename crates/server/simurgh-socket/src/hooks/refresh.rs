@@ -5,29 +5,29 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use simurgh_channel::{Assigns, Lifetime};
 use simurgh_hooks::{Answer, Asked, ConnectAnswer, Verdict};
 use tokio::sync::Notify;
 
 use super::connect::{patterns, time_until, unix_s};
 use super::{Asking, Client, HookSet};
-use crate::identity::HookedSocket;
+use crate::identity::{HookedSocket, Regrant};
 use crate::token::Claims;
 
 /// The time after which a failed question is repeated.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// The new grant of a connection: its assigned value, if that changes, and how long it stays open.
-pub type RegrantFn = Box<dyn Fn(&str, Option<Assigns>, Lifetime) + Send + Sync>;
+/// Brings changes to a connection.
+pub type RegrantFn = Box<dyn Fn(&str, Regrant) + Send + Sync>;
 
 /// The sockets whose grants expire, in the order of their questions.
 #[derive(Default)]
 pub(super) struct Refreshes {
     due: Mutex<Due>,
     wake: Notify,
+    pub(super) regrant: OnceLock<RegrantFn>,
 }
 
 #[derive(Default)]
@@ -86,12 +86,13 @@ impl HookSet {
     /// Asks for sockets whose grants end, for as long as the server runs; `regrant` brings the
     /// answers to their shards.
     pub async fn refresh(self: Arc<Self>, regrant: RegrantFn) {
-        let regrant = Arc::new(regrant);
+        // It runs once.
+        let _ = self.refreshes.regrant.set(regrant);
         loop {
             let (due, next) = self.refreshes.take(Instant::now());
             for entry in due {
-                let (set, regrant) = (Arc::clone(&self), Arc::clone(&regrant));
-                tokio::spawn(async move { set.refresh_one(entry, &regrant).await });
+                let set = Arc::clone(&self);
+                tokio::spawn(async move { set.refresh_one(entry).await });
             }
             let woken = self.refreshes.wake.notified();
             match next {
@@ -101,7 +102,7 @@ impl HookSet {
         }
     }
 
-    async fn refresh_one(&self, entry: Entry, regrant: &RegrantFn) {
+    async fn refresh_one(&self, entry: Entry) {
         let Some(socket) = entry.socket.upgrade() else { return };
         let Some(asking) = Asking::of_socket(&socket) else { return };
         let Some(connection) = asking.client.connection.as_deref() else { return };
@@ -110,32 +111,38 @@ impl HookSet {
             Asked::Now(verdict) => verdict,
             Asked::Later(question) => question.verdict().await,
         };
-        match &verdict {
+        let grant = match &verdict {
             Verdict::Allowed(answer) => match &**answer {
                 Answer::Connect(answer) if is_same_user(answer, &asking) => {
                     let (socket, entry) = granted_again(&socket, asking.client, answer, entry);
-                    let lifetime = time_until(entry.expires_at).into();
-                    regrant(connection, Some(Arc::clone(&socket) as Assigns), lifetime);
+                    let limits = answer.limits.as_deref().map(Into::into);
+                    let grant = lasting(time_until(entry.expires_at));
                     self.refreshes.add(entry);
+                    Regrant { value: Some(socket), limits, ..grant }
                 }
                 _ => {
                     tracing::warn!("an answer to a refresh names another user: the socket closes");
-                    regrant(connection, None, Duration::ZERO.into());
+                    lasting(Duration::ZERO)
                 }
             },
-            Verdict::Refused(_) => regrant(connection, None, Duration::ZERO.into()),
+            Verdict::Refused(_) => lasting(Duration::ZERO),
             Verdict::Failed(_) => {
                 let ends = entry.expires_at.saturating_add(entry.stale_for);
-                if entry.stale_for > 0 {
-                    regrant(connection, None, time_until(ends).into());
-                }
                 if unix_s() < ends {
                     let entry = Entry { expires_at: ends, stale_for: 0, ..entry };
                     self.refreshes.add_at(Instant::now() + AGAIN, entry);
                 }
+                lasting(time_until(ends))
             }
+        };
+        if let Some(regrant) = self.refreshes.regrant.get() {
+            regrant(connection, grant);
         }
     }
+}
+
+fn lasting(time: Duration) -> Regrant {
+    Regrant { lifetime: Some(time.into()), ..Regrant::default() }
 }
 
 /// An answer without a user means the same one.

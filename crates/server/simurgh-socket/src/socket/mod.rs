@@ -72,7 +72,7 @@ pub struct Parts {
     /// Longer texts are decoded outside the shard.
     pub text_bytes_max: usize,
     /// Limits that an answer of a hook chooses by their place, in place of its own.
-    pub named_limits: Vec<SocketLimits>,
+    pub named_limits: Vec<(String, SocketLimits)>,
     /// The index of the first copy of this user socket that has one of them.
     pub limited_copies: usize,
     /// The applications that decide over HTTP.
@@ -291,10 +291,13 @@ impl UserSocket {
     /// text.
     #[doc(hidden)]
     pub fn settings(&self) -> impl Iterator<Item = (Box<str>, String)> {
-        self.routes().iter().zip(&self.own).map(|(route, own)| {
+        let Parts { path, named_limits, .. } = &self.parts;
+        let limits = (format!("{path} [limits.NAME]").into(), format!("{named_limits:?}"));
+        let channels = self.routes().iter().zip(&self.own).map(move |(route, own)| {
             let text = format!("{:?} {}", route.history, own.alike);
-            (format!("{} {}", self.parts.path, route.pattern).into(), text)
-        })
+            (format!("{path} {}", route.pattern).into(), text)
+        });
+        channels.chain([limits])
     }
 
     /// The supported subprotocols, in order of preference. None: the header is ignored.
@@ -337,9 +340,9 @@ impl UserSocket {
         self
     }
 
-    /// Sets limits that an answer of a hook chooses by their place, in place of
+    /// Sets limits that an answer of a hook chooses by their name, in place of
     /// [`socket_limits`](Self::socket_limits).
-    pub fn named_limits(mut self, limits: Vec<SocketLimits>) -> Self {
+    pub fn named_limits(mut self, limits: Vec<(String, SocketLimits)>) -> Self {
         self.parts.named_limits = limits;
         self
     }
@@ -351,7 +354,7 @@ impl UserSocket {
         self.parts.limited_copies = first;
         let limits = self.parts.named_limits.iter();
         limits
-            .map(|limits| {
+            .map(|(_, limits)| {
                 let copy = self.clone().socket_limits(*limits);
                 #[cfg(feature = "hooks")]
                 let copy =
@@ -361,12 +364,11 @@ impl UserSocket {
             .collect()
     }
 
-    /// The index of the copy with the limits at this place, if there is one.
+    /// The index of the copy with the limits of this name, if there is one.
     #[doc(hidden)]
-    pub fn limited_copy(&self, place: u8) -> Option<u8> {
-        let place = usize::from(place);
-        let is_named = place < self.parts.named_limits.len();
-        is_named.then(|| u8::try_from(self.parts.limited_copies + place).ok())?
+    pub fn limited_copy(&self, name: &str) -> Option<u8> {
+        let place = self.parts.named_limits.iter().position(|(own, _)| own == name)?;
+        u8::try_from(self.parts.limited_copies + place).ok()
     }
 
     /// Most channels of one socket, 100 by default (PROTOCOL §5.2).
@@ -529,6 +531,8 @@ mod tests {
         for other in others {
             assert_ne!(of(of_route(other)), usual);
         }
+        let limits = vec![("gold".to_owned(), SocketLimits::default())];
+        assert_ne!(of(user_socket().named_limits(limits)), usual);
     }
 
     #[test]

@@ -60,7 +60,10 @@ fn user_socket(application: SocketAddr) -> UserSocket {
     let channels: Vec<ChannelSpec> = serde_json::from_value(channels).unwrap();
     let hooks = Arc::new(HookSet::new(vec![spec]));
     let socket = user_socket_with_hooks("/socket", &channels, Defaults::default(), None, hooks);
-    socket.unwrap().auth_token(true).named_limits(vec![SocketLimits::default()])
+    socket
+        .unwrap()
+        .auth_token(true)
+        .named_limits(vec![("gold".to_owned(), SocketLimits::default())])
 }
 
 fn answer(document: &Value, kind: &str) -> Value {

@@ -304,9 +304,10 @@ fn user_socket(
     };
     match user_socket {
         Ok(user_socket) => {
+            let limits = file.named_limits.iter();
             let user_socket = user_socket
                 .socket_limits(file.limits.into())
-                .named_limits(file.named_limits.iter().map(|(_, it)| (*it).into()).collect())
+                .named_limits(limits.map(|(name, it)| (name.clone(), (*it).into())).collect())
                 .channels_max(settings.max_channels.unwrap_or(100))
                 .auth_token(settings.auth_token.unwrap_or(by_token));
             Some(match longpoll(settings, is_chat) {

@@ -271,15 +271,21 @@ impl Shard {
 
     pub(crate) fn open(&mut self, io: &mut Io, key: Key, response: &[u8], state: SocketState) {
         io.send(key, response);
-        if let Some(place) = limits_of(&state)
-            && let Some(copy) = self.user_socket(io, key).and_then(|own| own.limited_copy(place))
+        if let Some(name) = limits_of(&state) {
+            self.limit(io, key, name);
+        }
+        let (core, mut out) = self.parts(io);
+        core.opened(&mut out, key, state);
+    }
+
+    /// Gives a socket the limits of this name.
+    pub(crate) fn limit(&mut self, io: &mut Io, key: Key, name: &str) {
+        if let Some(copy) = self.user_socket(io, key).and_then(|own| own.limited_copy(name))
             && let Some(conn) = io.conn(key)
         {
             let wire = conn.socket.wire();
             conn.socket.lead_to(copy, wire);
         }
-        let (core, mut out) = self.parts(io);
-        core.opened(&mut out, key, state);
     }
 
     pub(super) fn refuse_full(&mut self, io: &mut Io, key: Key) {
