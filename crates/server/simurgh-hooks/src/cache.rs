@@ -74,8 +74,11 @@ impl Cache {
         Self { entries: HashMap::new(), ends: BTreeSet::new(), bytes: 0, bytes_max }
     }
 
-    /// `client` is the address of the one who asked, if it did so here.
+    /// `client` is the address of the one who asked, if it did so here. A newer grant stays.
     pub(crate) fn grant(&mut self, key: Key, client: Option<IpAddr>, granted: Granted) {
+        if self.granted(key).is_some_and(|own| own.asked_ms > granted.asked_ms) {
+            return;
+        }
         if client.is_some() {
             self.remove(Slot { key, client });
         }

@@ -111,7 +111,18 @@ impl Hooks {
 
     /// The cached answers that count, as lines for [`load`](Self::load).
     pub fn save(&self) -> Vec<u8> {
-        self.shared.save()
+        (0..=u8::MAX).flat_map(|first| self.shared.lines(first)).collect()
+    }
+
+    /// Whether this is the first call: a starting node takes over the answers of one other.
+    pub fn asks_first(&self) -> bool {
+        self.shared.asks_first()
+    }
+
+    /// The cached answers with this first byte of their keys, for [`receive`](Self::receive) of
+    /// another node.
+    pub fn part(&self, first: u8) -> Vec<u8> {
+        self.shared.part(first)
     }
 
     /// Takes over cached answers of the last start.
@@ -119,7 +130,7 @@ impl Hooks {
         self.shared.load(lines);
     }
 
-    /// Takes over what another node has [sent](Cluster::send).
+    /// Takes over what another node has [sent](Cluster::send), or a [part](Self::part).
     pub fn receive(&self, bytes: &[u8]) {
         self.shared.receive(bytes);
     }

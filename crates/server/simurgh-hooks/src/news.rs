@@ -69,8 +69,13 @@ impl Gathered {
     /// Takes all, each with its signature in front.
     pub(crate) fn take(&mut self, key: &hmac::Key) -> Vec<Vec<u8>> {
         let all = std::mem::take(&mut self.0).into_iter();
-        all.map(|(_, text)| [hmac::sign(key, &text).as_ref(), &text].concat()).collect()
+        all.map(|(_, text)| signed(key, &text)).collect()
     }
+}
+
+/// The lines for [`read`].
+pub(crate) fn signed(key: &hmac::Key, lines: &[u8]) -> Vec<u8> {
+    [hmac::sign(key, lines).as_ref(), lines].concat()
 }
 
 /// Reads what another node has gathered; nothing if the signature is wrong. Lines of a newer

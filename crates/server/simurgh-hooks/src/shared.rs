@@ -1,7 +1,7 @@
 //! Parts that all hooks of a server share: the cache, and ids of requests.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::Notify;
 
 use crate::answer::IdOf;
-use crate::cache::{Cache, Key, Voids};
+use crate::cache::{Cache, Granted, Key, Voids};
 use crate::config::HookConfig;
 use crate::news::{self, Gathered, News};
 
@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     /// secret.
     key: hmac::Key,
     is_alone: bool,
+    /// Another node was asked for its cached answers.
+    has_asked: AtomicBool,
     news: Mutex<Gathered>,
     pub(crate) told: Notify,
     caches: [Mutex<Cache>; CACHES],
@@ -51,6 +53,7 @@ impl Shared {
                 None => hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(no_random)?,
             },
             is_alone: secret.is_none(),
+            has_asked: AtomicBool::new(secret.is_none()),
             news: Mutex::default(),
             told: Notify::new(),
             random,
@@ -111,19 +114,27 @@ impl Shared {
         news::read_lines(lines).into_iter().for_each(|news| self.take_over(news));
     }
 
-    /// All grants that count, as lines.
-    pub(crate) fn save(&self) -> Vec<u8> {
-        let mut lines = Vec::new();
-        for cache in &self.caches {
-            for (key, granted) in lock(cache).grants() {
-                if granted.stale_until_ms > unix_ms(SystemTime::now())
-                    && !self.voids().is_void(granted)
-                {
-                    lines.extend(News::grant(key, granted).line());
-                }
-            }
-        }
-        lines
+    /// Whether this is the first call.
+    pub(crate) fn asks_first(&self) -> bool {
+        !self.has_asked.swap(true, Ordering::Relaxed)
+    }
+
+    /// The grants that count and whose keys begin with this byte, signed for another node.
+    pub(crate) fn part(&self, first: u8) -> Vec<u8> {
+        news::signed(&self.key, &self.lines(first))
+    }
+
+    /// The same as lines.
+    pub(crate) fn lines(&self, first: u8) -> Vec<u8> {
+        let now_ms = unix_ms(SystemTime::now());
+        let counts = |(key, granted): &(&Key, &Granted)| {
+            key.first() == Some(&first)
+                && granted.stale_until_ms > now_ms
+                && !self.voids().is_void(granted)
+        };
+        let cache = lock(&self.caches[usize::from(first) % CACHES]);
+        let grants = cache.grants().filter(counts);
+        grants.flat_map(|(key, granted)| News::grant(key, granted).line()).collect()
     }
 
     fn take_over(&self, news: News) {

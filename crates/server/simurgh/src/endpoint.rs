@@ -529,6 +529,10 @@ fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Se
                 Service::Look => observe::serve(&observer, &body).await,
                 Service::Ask => questions::serve(&longpolls.server, &body).await,
                 Service::Blocks => blocks::serve(&longpolls.server, &body),
+                #[cfg(feature = "hooks")]
+                Service::Grants => crate::hooked::serve(&longpolls.server, &body),
+                #[cfg(not(feature = "hooks"))]
+                Service::Grants => (404, Vec::new()),
             }
         })
     })

@@ -5,7 +5,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use simurgh_shard::cluster_inbox;
+use simurgh_cluster::NodeId;
+use simurgh_shard::cluster_inbox::{self, Service};
 use simurgh_shard::connection_id::ConnectionId;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::server::Server;
@@ -19,6 +20,7 @@ use simurgh_socket::hooks::{
 use tokio::runtime::Handle;
 
 use crate::Error;
+use crate::cluster::blocks::ask;
 use crate::metrics::family;
 use crate::secret;
 
@@ -78,6 +80,25 @@ fn cluster(server: &Server) -> Option<Cluster> {
 /// Takes over cached answers of another node.
 pub(crate) fn receive(server: &Server, grants: &[u8]) {
     started(server).for_each(|it| it.receive(grants));
+}
+
+/// Takes over the cached answers of another node, if it is the first that this one meets.
+pub(crate) async fn take_over(server: &Server, node: NodeId) {
+    for (set, hooks) in (0..).zip(started(server)).filter(|(_, hooks)| hooks.asks_first()) {
+        for first in 0..=u8::MAX {
+            let Some(part) = ask(server, node, Service::Grants, vec![set, first]).await else {
+                break;
+            };
+            hooks.receive(&part);
+        }
+    }
+}
+
+/// Answers another node.
+pub(crate) fn serve(server: &Server, part: &[u8]) -> (u16, Vec<u8>) {
+    let &[set, first] = part else { return (400, Vec::new()) };
+    let hooks = started(server).nth(set.into());
+    hooks.map_or((404, Vec::new()), |hooks| (200, hooks.part(first)))
 }
 
 /// Starts what goes on as long as the server runs: keys of tokens at URLs are read, and grants that

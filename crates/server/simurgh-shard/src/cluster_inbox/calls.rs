@@ -24,18 +24,20 @@ pub enum Service {
     Ask = 3,
     /// The list of blocks and revocations.
     Blocks = 4,
+    /// A part of the cached answers of applications.
+    Grants = 5,
 }
 
 impl Service {
     pub const fn answer_bytes_max(self) -> usize {
         match self {
-            Self::LongPoll | Self::Ask | Self::Blocks => CALL_BYTES_MAX,
+            Self::LongPoll | Self::Ask | Self::Blocks | Self::Grants => CALL_BYTES_MAX,
             Self::Look => LOOK_ANSWER_BYTES_MAX,
         }
     }
 
     pub fn of(number: u16) -> Option<Self> {
-        [Self::LongPoll, Self::Look, Self::Ask, Self::Blocks]
+        [Self::LongPoll, Self::Look, Self::Ask, Self::Blocks, Self::Grants]
             .into_iter()
             .find(|it| *it as u16 == number)
     }

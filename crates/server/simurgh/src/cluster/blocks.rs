@@ -1,5 +1,5 @@
 //! A node takes over the list of blocks of every node that it meets, so that the list survives
-//! restarts and broken links.
+//! restarts and broken links, and the cached answers of the first one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,6 +28,8 @@ pub(crate) async fn take_over(server: Arc<Server>, node: NodeId) {
     let mut rules = list_of(&server, node).await;
     let list = &server.access_list;
     rules.retain(|rule| list.set(rule.clone(), now_s(&server)) == Ok(true));
+    #[cfg(feature = "hooks")]
+    crate::hooked::take_over(&server, node).await;
     list.note_other();
     for some in rules.chunks(TOGETHER) {
         let orders = some.iter().map(|rule| carry_out(&server, Order::Access(rule.clone())));
@@ -36,23 +38,33 @@ pub(crate) async fn take_over(server: Arc<Server>, node: NodeId) {
 }
 
 async fn list_of(server: &Server, node: NodeId) -> Vec<Rule> {
-    if let Some(rules) = ask(server, node, Part { number: 0, of: 1 }).await {
+    if let Some(rules) = ask_part(server, node, Part { number: 0, of: 1 }).await {
         return rules;
     }
     let mut all = Vec::new();
     for number in 0..PARTS {
-        let Some(mut rules) = ask(server, node, Part { number, of: PARTS }).await else { break };
+        let part = Part { number, of: PARTS };
+        let Some(mut rules) = ask_part(server, node, part).await else { break };
         all.append(&mut rules);
     }
     all
 }
 
-async fn ask(server: &Server, node: NodeId, part: Part) -> Option<Vec<Rule>> {
-    let body = serde_json::to_vec(&part).ok()?;
-    let call = server.cluster.as_ref()?.call(node, Service::Blocks, body);
+async fn ask_part(server: &Server, node: NodeId, part: Part) -> Option<Vec<Rule>> {
+    let part = serde_json::to_vec(&part).ok()?;
+    rules(&ask(server, node, Service::Blocks, part).await?)
+}
+
+/// Asks another node; `None` if it does not answer with status 200.
+pub(crate) async fn ask(
+    server: &Server,
+    node: NodeId,
+    service: Service,
+    body: Vec<u8>,
+) -> Option<Vec<u8>> {
+    let call = server.cluster.as_ref()?.call(node, service, body);
     let answer = tokio::time::timeout(CALL_TIMEOUT, call).await.ok().flatten();
-    let Answer { body, .. } = answer.filter(|it| it.status == 200)?;
-    rules(&body)
+    answer.filter(|it| it.status == 200).map(|Answer { body, .. }| body)
 }
 
 /// Waits until another node has told its list, if there is one: this node does not listen before.

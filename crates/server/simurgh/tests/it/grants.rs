@@ -183,6 +183,20 @@ fn reconnects_to_another_node_ask_nothing() {
     assert_eq!(app.asked(), asked);
 }
 
+/// B32.
+#[test]
+fn starting_node_takes_over_the_cached_answers_of_another() {
+    const CLIENTS: usize = 200;
+    let (app, engine) = (App::start(), Engine::start());
+    let users = || (0..CLIENTS).map(|user| format!("user={user}"));
+    let one = start(engine.node(app.server(), "one"));
+    users().for_each(|params| drop(client(&one, &params)));
+    let two = start(engine.node(app.server(), "two"));
+    share(&one, &two);
+    users().for_each(|params| drop(client(&two, &params)));
+    assert_eq!(app.asked(), CLIENTS);
+}
+
 #[test]
 fn answer_that_one_node_voids_is_void_on_the_other() {
     let (app, engine) = (App::start(), Engine::start());
