@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Uri};
+use serde::Deserialize;
 
 use crate::secret::Secret;
 
 /// The meaning of an unanswered question.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum OnFailure {
     /// The client is refused.
     #[default]

@@ -9,11 +9,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::answer::IdOf;
-use crate::client::Client;
 use crate::config::HookConfig;
 use crate::hook::Hook;
-use crate::news::News;
-use crate::request::Template;
 use crate::shared::Shared;
 
 /// How long news for other nodes are gathered.
@@ -42,7 +39,7 @@ pub enum StartError {
 pub struct Cluster {
     /// The same on all nodes, and known to them alone.
     pub secret: [u8; 32],
-    /// Sends bytes to all other nodes, whose [`Hooks::receive`] gets them.
+    /// Sends bytes to all other nodes, whose [`Shared::receive`] gets them.
     pub send: Box<dyn Fn(Vec<u8>) + Send + Sync>,
 }
 
@@ -69,7 +66,7 @@ impl Hooks {
         for config in configs {
             let name = config.name.clone();
             let made = if names.insert(name.clone()) {
-                make(config, node, &shared)
+                Hook::new(config, node, &shared).map(Arc::new)
             } else {
                 Err("two hooks have this name".to_owned())
             };
@@ -98,41 +95,9 @@ impl Hooks {
         &self.hooks
     }
 
-    /// Makes grants of a user or socket id, or of all, from before `before_ms` (Unix time) void.
-    pub fn void(&self, of: Option<&str>, before_ms: u64) {
-        self.shared.void(of, before_ms);
-    }
-
-    /// The same on all nodes, for a user or socket id.
-    pub fn void_everywhere(&self, of: &str, before_ms: u64) {
-        self.void(Some(of), before_ms);
-        self.shared.tell(|| News::Void { of: of.to_owned(), before_ms });
-    }
-
-    /// The cached answers that count, as lines for [`load`](Self::load).
-    pub fn save(&self) -> Vec<u8> {
-        (0..=u8::MAX).flat_map(|first| self.shared.lines(first)).collect()
-    }
-
-    /// Whether this is the first call: a starting node takes over the answers of one other.
-    pub fn asks_first(&self) -> bool {
-        self.shared.asks_first()
-    }
-
-    /// The cached answers with this first byte of their keys, for [`receive`](Self::receive) of
-    /// another node.
-    pub fn part(&self, first: u8) -> Vec<u8> {
-        self.shared.part(first)
-    }
-
-    /// Takes over cached answers of the last start.
-    pub fn load(&self, lines: &[u8]) {
-        self.shared.load(lines);
-    }
-
-    /// Takes over what another node has [sent](Cluster::send), or a [part](Self::part).
-    pub fn receive(&self, bytes: &[u8]) {
-        self.shared.receive(bytes);
+    /// The cached answers, which they share.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
     }
 }
 
@@ -148,12 +113,6 @@ impl std::fmt::Debug for Hooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Hooks").field("hooks", &self.hooks).finish_non_exhaustive()
     }
-}
-
-fn make(config: HookConfig, node: &str, shared: &Arc<Shared>) -> Result<Arc<Hook>, String> {
-    let template = Template::new(&config, node).map_err(|problem| format!("url: {problem}"))?;
-    let client = Client::new(&config)?;
-    Ok(Arc::new(Hook::new(config, template, client, Arc::clone(shared))))
 }
 
 /// Tells the other nodes what is new, a little later, because much comes together.

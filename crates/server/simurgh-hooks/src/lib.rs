@@ -49,4 +49,5 @@ pub use hook::{Asked, Hook, Place, Unanswered};
 pub use hooks::{Cluster, Hooks, StartError};
 pub use question::{CacheInputs, Kind, Question};
 pub use secret::{Secret, SecretError};
+pub use shared::Shared;
 pub use verdict::{Failure, FailureKind, Refusal, Verdict};

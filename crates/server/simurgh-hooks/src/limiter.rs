@@ -17,6 +17,7 @@ pub(crate) enum Signal {
     Neutral,
 }
 
+#[derive(Default)]
 pub(crate) struct Limiter {
     limit: u16,
     adapts: bool,
@@ -36,17 +37,7 @@ impl Limiter {
     /// Adapts, or is fixed at `concurrency`.
     pub(crate) fn new(concurrency: Option<u16>) -> Self {
         let limit = concurrency.unwrap_or(START).max(1);
-        let adapts = concurrency.is_none();
-        Self {
-            limit,
-            adapts,
-            in_flight: 0,
-            answered: 0,
-            sent: 0,
-            full_at: 0,
-            decreased_at: 0,
-            answer_us: 0,
-        }
+        Self { limit, adapts: concurrency.is_none(), ..Self::default() }
     }
 
     /// A question is sent. Returns its number.

@@ -89,18 +89,10 @@ impl<T> Queue<T> {
         Some(self.waiting.remove(&ticket)?.item)
     }
 
-    /// Takes the first question if its deadline has passed.
+    /// Takes the first question, ready or not, if its deadline is not later.
     pub(crate) fn pop_late(&mut self, now_ms: u64) -> Option<T> {
         let (&ticket, first) = self.waiting.first_key_value()?;
         if first.deadline_ms > now_ms { None } else { self.remove(ticket) }
-    }
-
-    /// Takes the first question, ready or not.
-    pub(crate) fn pop_any(&mut self) -> Option<T> {
-        self.waiting
-            .first_key_value()
-            .map(|(&ticket, _)| ticket)
-            .and_then(|first| self.remove(first))
     }
 
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<T> {

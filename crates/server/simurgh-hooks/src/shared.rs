@@ -13,14 +13,15 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::Notify;
 
 use crate::answer::IdOf;
-use crate::cache::{Cache, Granted, Key, Voids};
+use crate::cache::{Cache, Key, Voids};
 use crate::config::HookConfig;
 use crate::news::{self, Gathered, News};
 
 const CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 const CACHES: usize = 16;
 
-pub(crate) struct Shared {
+/// Parts that all hooks of a server share.
+pub struct Shared {
     /// Makes ids unique over all nodes and starts.
     start: String,
     next_id: AtomicU64,
@@ -31,7 +32,7 @@ pub(crate) struct Shared {
     /// secret.
     key: hmac::Key,
     is_alone: bool,
-    /// Another node was asked for its cached answers.
+    /// This node has requested the cached answers of another.
     has_asked: AtomicBool,
     news: Mutex<Gathered>,
     pub(crate) told: Notify,
@@ -105,35 +106,39 @@ impl Shared {
         lock(&self.news).take(&self.key)
     }
 
-    /// Takes over the news of another node.
-    pub(crate) fn receive(&self, bytes: &[u8]) {
+    /// Takes over what another node has [sent](crate::Cluster::send), or a [part](Self::part).
+    pub fn receive(&self, bytes: &[u8]) {
         news::read(&self.key, bytes).into_iter().for_each(|news| self.take_over(news));
     }
 
-    pub(crate) fn load(&self, lines: &[u8]) {
+    /// Takes over cached answers of the last start.
+    pub fn load(&self, lines: &[u8]) {
         news::read_lines(lines).into_iter().for_each(|news| self.take_over(news));
     }
 
-    /// Whether this is the first call.
-    pub(crate) fn asks_first(&self) -> bool {
+    /// The cached answers that count, as lines for [`load`](Self::load).
+    pub fn save(&self) -> Vec<u8> {
+        (0..=u8::MAX).flat_map(|first| self.lines(first)).collect()
+    }
+
+    /// Whether this is the first call: a starting node takes over the answers of one other.
+    pub fn asks_first(&self) -> bool {
         !self.has_asked.swap(true, Ordering::Relaxed)
     }
 
-    /// The grants that count and whose keys begin with this byte, signed for another node.
-    pub(crate) fn part(&self, first: u8) -> Vec<u8> {
+    /// The cached answers whose keys begin with this byte, signed for another node.
+    pub fn part(&self, first: u8) -> Vec<u8> {
         news::signed(&self.key, &self.lines(first))
     }
 
-    /// The same as lines.
-    pub(crate) fn lines(&self, first: u8) -> Vec<u8> {
+    fn lines(&self, first: u8) -> Vec<u8> {
         let now_ms = unix_ms(SystemTime::now());
-        let counts = |(key, granted): &(&Key, &Granted)| {
+        let cache = lock(&self.caches[usize::from(first) % CACHES]);
+        let grants = cache.grants().filter(|(key, granted)| {
             key.first() == Some(&first)
                 && granted.stale_until_ms > now_ms
                 && !self.voids().is_void(granted)
-        };
-        let cache = lock(&self.caches[usize::from(first) % CACHES]);
-        let grants = cache.grants().filter(counts);
+        });
         grants.flat_map(|(key, granted)| News::grant(key, granted).line()).collect()
     }
 
@@ -151,8 +156,15 @@ impl Shared {
         }
     }
 
-    pub(crate) fn void(&self, of: Option<&str>, before_ms: u64) {
+    /// Makes grants of a user or socket id, or of all, from before `before_ms` (Unix time) void.
+    pub fn void(&self, of: Option<&str>, before_ms: u64) {
         self.voids().void(of, before_ms, unix_ms(SystemTime::now()));
+    }
+
+    /// The same on all nodes, for a user or socket id.
+    pub fn void_everywhere(&self, of: &str, before_ms: u64) {
+        self.void(Some(of), before_ms);
+        self.tell(|| News::Void { of: of.to_owned(), before_ms });
     }
 
     pub(crate) fn voids(&self) -> MutexGuard<'_, Voids> {

@@ -78,7 +78,7 @@ pub struct AccessList {
     /// How many changes are in the file; locked while it is written.
     pub saved: Mutex<u64>,
     /// Another node has told its list.
-    knows_other: AtomicBool,
+    pub knows_other: AtomicBool,
     /// Refused connects and joins.
     blocked: AtomicU64,
     revoked: AtomicU64,
@@ -157,14 +157,6 @@ impl AccessList {
     /// How often it has changed.
     pub fn changes(&self) -> u64 {
         self.changes.load(Relaxed)
-    }
-
-    pub fn note_other(&self) {
-        self.knows_other.store(true, Relaxed);
-    }
-
-    pub fn knows_other(&self) -> bool {
-        self.knows_other.load(Relaxed)
     }
 
     /// All rules that have not ended.

@@ -4,22 +4,12 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use crate::saved::write_whole;
 
 const VERSION: u32 = 1;
 
-#[derive(PartialEq, Eq, Serialize, Deserialize)]
-struct Head {
-    simurgh: String,
-    version: u32,
-}
-
-impl Head {
-    fn of(name: &str) -> Self {
-        Self { simurgh: name.to_owned(), version: VERSION }
-    }
+fn head(name: &str) -> String {
+    format!(r#"{{"simurgh":"{name}","version":{VERSION}}}"#)
 }
 
 /// Where a file of this name is.
@@ -33,8 +23,7 @@ pub fn path(directory: &Path, name: &str) -> PathBuf {
 /// It cannot be written; the old file stays.
 pub fn write(directory: &Path, name: &str, lines: &[u8]) -> io::Result<()> {
     write_whole(&path(directory, name), |file| {
-        serde_json::to_writer(&mut *file, &Head::of(name))?;
-        file.write_all(b"\n")?;
+        writeln!(file, "{}", head(name))?;
         file.write_all(lines)
     })
 }
@@ -52,13 +41,10 @@ pub fn read(directory: &Path, name: &str) -> Vec<u8> {
         }
     };
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
-    let (head, lines) = bytes.split_at(end);
-    if serde_json::from_slice(head).ok() != Some(Head::of(name)) {
-        tracing::error!(
-            ?path,
-            "a file of state_dir is damaged or of another version: starting \
-            without it"
-        );
+    let (first, lines) = bytes.split_at(end);
+    if first != head(name).as_bytes() {
+        let why = "is damaged or of another version: starting without it";
+        tracing::error!(?path, "a file of state_dir {why}");
         return Vec::new();
     }
     lines.to_vec()

@@ -150,14 +150,9 @@ pub struct HookRow {
     pub name: String,
     /// State of the breaker: `closed`, `open` or `half_open`.
     pub breaker: String,
-    /// Questions that were sent, that wait, and how many may be in flight.
-    pub in_flight: u64,
-    pub waiting: u64,
-    pub limit: u64,
-    /// Questions that took the answer of an equal one in flight.
-    pub shared: u64,
-    /// Clock of the application less the server's.
-    pub clock_difference_s: i64,
+    /// As in the metrics.
+    #[serde(flatten)]
+    pub gauges: BTreeMap<String, i64>,
     pub questions: Vec<QuestionRow>,
 }
 

@@ -1,9 +1,7 @@
 //! The verified identity of a socket: the claims of its token, or of the application's answer to
 //! its connect. All code reads and replaces it here.
 
-#[cfg(feature = "hooks")]
 use std::any::Any;
-#[cfg(feature = "hooks")]
 use std::sync::Arc;
 
 use simurgh_channel::{Assigns, Identity, Lifetime, ShardContext, SocketState};
@@ -36,7 +34,7 @@ impl OwnClaims {
 }
 
 /// The assigned value of a socket with hooks, in place of its claims alone.
-#[cfg(feature = "hooks")]
+#[cfg_attr(not(feature = "hooks"), allow(dead_code, reason = "no socket has hooks"))]
 #[derive(Clone)]
 pub(crate) struct HookedSocket {
     pub(crate) claims: Option<Arc<OwnClaims>>,
@@ -45,7 +43,6 @@ pub(crate) struct HookedSocket {
 }
 
 /// Asks an application about one socket.
-#[cfg(feature = "hooks")]
 pub(crate) trait Asker: Any + Send + Sync {
     /// Voids the cached answers about a user.
     fn void_grants(&self, user: &str);
@@ -72,11 +69,14 @@ pub(crate) fn claims<'c>(ctx: &'c ShardContext<'_>) -> Option<&'c OwnClaims> {
 
 /// The claims in a socket's assigned value.
 pub(crate) fn claims_of(assigns: &Assigns) -> Option<&OwnClaims> {
-    #[cfg(feature = "hooks")]
-    if let Some(socket) = assigns.downcast_ref::<HookedSocket>() {
-        return socket.claims.as_deref();
+    match assigns.downcast_ref::<HookedSocket>() {
+        Some(socket) => socket.claims.as_deref(),
+        None => assigns.downcast_ref(),
     }
-    assigns.downcast_ref()
+}
+
+fn asker_of(state: &SocketState) -> Option<&dyn Asker> {
+    Some(&*state.assigns.as_ref()?.downcast_ref::<HookedSocket>()?.asker)
 }
 
 /// The user of a socket: the subject of its claims.
@@ -105,31 +105,19 @@ pub(crate) fn denial(ctx: &ShardContext<'_>) -> Option<&'static str> {
 
 /// The name of the limits that a hook has chosen for a socket.
 pub fn limits_of(state: &SocketState) -> Option<&str> {
-    #[cfg(feature = "hooks")]
-    return state.assigns.as_ref()?.downcast_ref::<HookedSocket>()?.asker.limits();
-    #[cfg(not(feature = "hooks"))]
-    let _ = state;
-    #[cfg(not(feature = "hooks"))]
-    None
+    asker_of(state)?.limits()
 }
 
 /// Voids the cached answers about the user of a socket: the next question is sent.
 pub fn void_grants(state: &SocketState) {
-    #[cfg(feature = "hooks")]
-    if let Some(user) = user_of(state)
-        && let Some(assigns) = &state.assigns
-        && let Some(socket) = assigns.downcast_ref::<HookedSocket>()
-    {
-        socket.asker.void_grants(user);
+    if let (Some(user), Some(asker)) = (user_of(state), asker_of(state)) {
+        asker.void_grants(user);
     }
-    #[cfg(not(feature = "hooks"))]
-    let _ = state;
 }
 
 /// Replaces the claims of a socket.
 #[cfg(feature = "token")]
 pub(crate) fn assign(ctx: &mut ShardContext<'_>, claims: OwnClaims) {
-    #[cfg(feature = "hooks")]
     if let Some(socket) = ctx.assigns::<HookedSocket>() {
         let socket = HookedSocket { claims: Some(Arc::new(claims)), ..socket.clone() };
         return ctx.assign(socket);

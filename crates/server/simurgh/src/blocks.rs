@@ -30,14 +30,8 @@ impl Part {
 }
 
 fn lines<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Vec<u8> {
-    let mut lines = Vec::new();
-    for rule in rules {
-        if let Ok(mut line) = serde_json::to_vec(rule) {
-            lines.append(&mut line);
-            lines.push(b'\n');
-        }
-    }
-    lines
+    let lines = rules.into_iter().filter_map(|rule| serde_json::to_vec(rule).ok());
+    lines.flat_map(|line| [line, b"\n".to_vec()]).flatten().collect()
 }
 
 /// `None` if one of them is no rule.

@@ -20,8 +20,8 @@ use simurgh_socket::hooks::{
 use tokio::runtime::Handle;
 
 use crate::Error;
-use crate::cluster::blocks::ask;
 use crate::metrics::family;
+use crate::questions::body_of;
 use crate::secret;
 
 /// The file of cached answers in `state_dir`.
@@ -43,7 +43,7 @@ fn load(server: &Server, directory: &Path) {
     let lines = state_dir::read(directory, FILE);
     match std::fs::remove_file(state_dir::path(directory, FILE)) {
         Ok(()) if server.cluster.is_none() => {
-            started(server).for_each(|it| it.load(&lines));
+            started(server).for_each(|hooks| hooks.shared().load(&lines));
         }
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -58,7 +58,7 @@ pub(crate) fn save(server: &Server) {
     else {
         return;
     };
-    let lines = started(server).flat_map(|it| it.save()).collect::<Vec<u8>>();
+    let lines = started(server).flat_map(|hooks| hooks.shared().save()).collect::<Vec<u8>>();
     if !lines.is_empty()
         && let Err(error) = state_dir::write(directory, FILE, &lines)
     {
@@ -79,17 +79,17 @@ fn cluster(server: &Server) -> Option<Cluster> {
 
 /// Takes over cached answers of another node.
 pub(crate) fn receive(server: &Server, grants: &[u8]) {
-    started(server).for_each(|it| it.receive(grants));
+    started(server).for_each(|hooks| hooks.shared().receive(grants));
 }
 
 /// Takes over the cached answers of another node, if it is the first that this one meets.
 pub(crate) async fn take_over(server: &Server, node: NodeId) {
-    for (set, hooks) in (0..).zip(started(server)).filter(|(_, hooks)| hooks.asks_first()) {
+    let Some(inbox) = &server.cluster else { return };
+    for (set, hooks) in (0..).zip(started(server)).filter(|it| it.1.shared().asks_first()) {
         for first in 0..=u8::MAX {
-            let Some(part) = ask(server, node, Service::Grants, vec![set, first]).await else {
-                break;
-            };
-            hooks.receive(&part);
+            let call = inbox.call(node, Service::Grants, vec![set, first]);
+            let Some(part) = body_of(call).await else { break };
+            hooks.shared().receive(&part);
         }
     }
 }
@@ -98,7 +98,7 @@ pub(crate) async fn take_over(server: &Server, node: NodeId) {
 pub(crate) fn serve(server: &Server, part: &[u8]) -> (u16, Vec<u8>) {
     let &[set, first] = part else { return (400, Vec::new()) };
     let hooks = started(server).nth(set.into());
-    hooks.map_or((404, Vec::new()), |hooks| (200, hooks.part(first)))
+    hooks.map_or((404, Vec::new()), |hooks| (200, hooks.shared().part(first)))
 }
 
 /// Starts what goes on as long as the server runs: keys of tokens at URLs are read, and grants that
@@ -165,11 +165,7 @@ fn row(name: &str, figures: &HookFigures) -> HookRow {
     HookRow {
         name: name.to_owned(),
         breaker: breaker.map_or("", |(_, word)| word).to_owned(),
-        in_flight: figures.in_flight as u64,
-        waiting: figures.waiting as u64,
-        limit: figures.limit as u64,
-        shared: figures.shared,
-        clock_difference_s: figures.clock_difference_s,
+        gauges: GAUGES.map(|(word, _, read)| (word.to_owned(), read(figures))).into(),
         questions: questions.collect(),
     }
 }
@@ -213,7 +209,9 @@ pub(crate) fn render(out: &mut String, server: &Server) {
     let help = "Questions whose answer may be cached, by whether it was.";
     counts(out, &hooks, ("simurgh_hook_cache_total", "result", help), &RESULTS);
     seconds(out, &hooks);
-    for Gauge { name, kind, help, read } in GAUGES {
+    for (name, help, read) in GAUGES {
+        let name = &format!("simurgh_hook_{name}");
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
         family(out, name, kind, help);
         for (hook, figures) in &hooks {
             sample(out, name, &format!("hook=\"{hook}\""), read(figures));
@@ -235,56 +233,18 @@ const STATES: [(BreakerState, &str); 3] = [
     (BreakerState::HalfOpen, "half_open"),
 ];
 
-/// One figure of each hook.
-struct Gauge {
-    name: &'static str,
-    kind: &'static str,
-    help: &'static str,
-    read: fn(&HookFigures) -> i64,
-}
+type Gauge = fn(&HookFigures) -> i64;
 
-const GAUGES: [Gauge; 6] = [
-    Gauge {
-        name: "simurgh_hook_in_flight",
-        kind: "gauge",
-        help: "Questions that were sent and are not answered.",
-        read: |it| count(it.in_flight),
-    },
-    Gauge {
-        name: "simurgh_hook_waiting",
-        kind: "gauge",
-        help: "Questions that wait to be sent.",
-        read: |it| count(it.waiting),
-    },
-    Gauge {
-        name: "simurgh_hook_limit",
-        kind: "gauge",
-        help: "How many questions may be in flight.",
-        read: |it| count(it.limit),
-    },
-    Gauge {
-        name: "simurgh_hook_shared_total",
-        kind: "counter",
-        help: "Questions that took the answer of an equal one in flight.",
-        read: |it| i64::try_from(it.shared).unwrap_or(i64::MAX),
-    },
-    Gauge {
-        name: "simurgh_hook_cache_bytes",
-        kind: "gauge",
-        help: "Memory of the cached answers of all hooks.",
-        read: |it| count(it.cache_bytes),
-    },
-    Gauge {
-        name: "simurgh_hook_clock_difference_seconds",
-        kind: "gauge",
-        help: "Clock of the application less the server's, by its last answer.",
-        read: |it| it.clock_difference_s,
-    },
+/// One figure of each hook; those that end in `_total` are counters.
+const GAUGES: [(&str, &str, Gauge); 6] = [
+    ("in_flight", "Questions that were sent and are not answered.", |it| it.in_flight as i64),
+    ("waiting", "Questions that wait to be sent.", |it| it.waiting as i64),
+    ("limit", "How many questions may be in flight.", |it| it.limit as i64),
+    ("shared_total", "Questions that took the answer of an equal one.", |it| it.shared as i64),
+    ("cache_bytes", "Memory of the cached answers of all hooks.", |it| it.cache_bytes as i64),
+    ("clock_difference_seconds", CLOCK_HELP, |it| it.clock_difference_s),
 ];
-
-fn count(value: usize) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
+const CLOCK_HELP: &str = "Clock of the application less the server's, by its last answer.";
 
 /// Counters by hook, kind of question and one more label.
 fn counts(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use simurgh_cluster::{Answer, LinkState};
-use simurgh_shard::cluster_inbox::{ClusterInbox, NodeName, Service};
+use simurgh_shard::cluster_inbox::{Calling, ClusterInbox, NodeName, Service};
 use simurgh_shard::mail::Mail;
 use simurgh_shard::mail::question::{Found, Question};
 use simurgh_shard::server::Server;
@@ -85,10 +85,14 @@ fn ask_others(
         let call = call.then(|| inbox.call(node, Service::Ask, body.clone()));
         async move {
             let Some(call) = call else { return (name, None) };
-            let answer = timeout(NODE_TIMEOUT, call).await.ok().flatten();
-            let body = answer.filter(|it| it.status == 200).map(|Answer { body, .. }| body);
-            (name, body.and_then(|body| serde_json::from_slice(&body).ok()))
+            (name, body_of(call).await.and_then(|body| serde_json::from_slice(&body).ok()))
         }
     });
     join_all(calls.collect::<Vec<_>>())
+}
+
+/// The body of another node's answer, if that comes in time and its status is 200.
+pub(crate) async fn body_of(call: Calling) -> Option<Vec<u8>> {
+    let answer = timeout(NODE_TIMEOUT, call).await.ok().flatten();
+    answer.filter(|it| it.status == 200).map(|Answer { body, .. }| body)
 }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use simurgh::hooks::http::{HeaderName, HeaderValue, header};
 use simurgh_hooks::{
-    Answer, Asked, Failure, FailureKind, Hook as Started, Kind, OnFailure, Question, Secret,
-    Verdict,
+    Asked, Failure, FailureKind, Hook as Started, Kind, OnFailure, Question, Secret, Verdict,
 };
 use simurgh_text::output::{WRONG_SETTINGS, complain, print};
 use tracing_subscriber::filter::LevelFilter;
@@ -38,7 +38,8 @@ struct Try {
     /// Name of the hook, as in simurgh.toml.
     hook: String,
     /// The question.
-    question: QuestionKind,
+    #[arg(value_parser = kinds())]
+    question: Kind,
     /// Settings file. Default: ./simurgh.toml.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -53,12 +54,9 @@ struct Try {
     data: String,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum QuestionKind {
-    Connect,
-    Join,
-    Message,
-    Refresh,
+fn kinds() -> impl TypedValueParser<Value = Kind> {
+    let words = PossibleValuesParser::new(Kind::ALL.map(Kind::word));
+    words.try_map(|word| serde_json::from_value::<Kind>(word.into()))
 }
 
 pub(crate) fn hook(flags: &Hook) -> ExitCode {
@@ -105,12 +103,7 @@ fn ask(flags: &Try) -> Result<ExitCode, String> {
 }
 
 fn question(flags: &Try) -> Result<Question, String> {
-    let kind = match flags.question {
-        QuestionKind::Connect => Kind::Connect,
-        QuestionKind::Join => Kind::Join,
-        QuestionKind::Message => Kind::Message,
-        QuestionKind::Refresh => Kind::Refresh,
-    };
+    let kind = flags.question;
     let more: Map<String, Value> = serde_json::from_str(&flags.data)
         .map_err(|error| format!("--data {:?} is not a JSON object: {error}", flags.data))?;
     let mut data = json!({"connection": "try", "ip": "127.0.0.1"});
@@ -151,14 +144,7 @@ fn no_header(text: &str) -> String {
 /// Whether it is allowed, and the outcome in words.
 fn explained(hook: &Started, verdict: &Verdict) -> (bool, String) {
     match verdict {
-        Verdict::Allowed(answer) => {
-            let answer = match &**answer {
-                Answer::Connect(answer) => format!("{answer:#?}"),
-                Answer::Join(answer) => format!("{answer:#?}"),
-                Answer::Message(answer) => format!("{answer:#?}"),
-            };
-            (true, format!("allowed, and granted:\n{answer}"))
-        }
+        Verdict::Allowed(answer) => (true, format!("allowed, and granted:\n{answer:#?}")),
         Verdict::Refused(refusal) => {
             let (reason, response) = (&refusal.reason, &refusal.response);
             let text = "a connect is answered 403 with this reason, a join or a message with";
@@ -180,7 +166,7 @@ fn unanswered(hook: &Started, failure: &Failure) -> String {
         }
     };
     let effect = match hook.config().on_failure {
-        OnFailure::Allow if failure.kind != FailureKind::Rejected => {
+        OnFailure::Allow if failure.allows => {
             "on_failure = \"allow\": as if the hook were not configured"
         }
         OnFailure::Allow => "a status 4xx allows nothing, in spite of on_failure = \"allow\"",

@@ -9,7 +9,6 @@
 )]
 
 mod address;
-mod stream;
 mod tls;
 
 use std::future::{Future as _, poll_fn};
@@ -29,12 +28,13 @@ use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
+use tokio_util::io::InspectReader;
 
 use self::address::Addresses;
-use self::stream::{Io, Watched};
 use crate::answer::outcome::{BODY_MAX, Response};
 use crate::config::HookConfig;
 use crate::shared::lock;
@@ -54,6 +54,11 @@ pub(crate) enum Error {
     #[error("{0}")]
     Http(#[from] hyper::Error),
 }
+
+/// TCP, TLS or a Unix socket.
+trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
 /// Connections to one application.
 pub(crate) struct Client {
@@ -170,7 +175,12 @@ impl Client {
             },
         };
         let answered = Arc::new(AtomicBool::new(false));
-        let io = TokioIo::new(Watched::new(io, Arc::clone(&answered)));
+        let noted = Arc::clone(&answered);
+        // Under TLS only bytes of the application count.
+        let io = InspectReader::new(io, move |bytes| {
+            noted.fetch_or(!bytes.is_empty(), Relaxed);
+        });
+        let io = TokioIo::new(io);
         let (sender, driver) = http1::Builder::new().max_buf_size(HEAD_MAX).handshake(io).await?;
         let (driver, now) = (Some(Box::pin(driver)), Instant::now());
         Ok(Connection { sender, driver, answered, opened: now, used: now })

@@ -43,24 +43,23 @@ pub struct Hook {
 }
 
 impl Hook {
-    /// A hook that is served by [`Hook::serve`].
+    /// A hook that is served by [`Hook::serve`], or the mistake in its settings.
     pub(crate) fn new(
         config: HookConfig,
-        template: Template,
-        client: Client,
-        shared: Arc<Shared>,
-    ) -> Self {
-        Self {
+        node: &str,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            template: Template::new(&config, node).map_err(|problem| format!("url: {problem}"))?,
+            client: Client::new(&config)?,
             cache_key: shared.cache_key(&config),
             state: Mutex::new(State::new(&config)),
             record: Mutex::default(),
             wake: Notify::new(),
             started: Instant::now(),
+            shared: Arc::clone(shared),
             config,
-            template,
-            client,
-            shared,
-        }
+        })
     }
 
     /// Answers from the cache, or because nothing can be asked now. Never blocks; any thread may
@@ -81,7 +80,7 @@ impl Hook {
         let refused = self.lock().refusal(question.client, 0, self.now_ms());
         match refused {
             Some(kind) => Asked::Now(self.fail(question.kind, equal.as_ref(), kind)),
-            None => Asked::Later(Unanswered::new(Arc::clone(self), question, equal, asked)),
+            None => Asked::Later(Unanswered { hook: Arc::clone(self), question, equal, asked }),
         }
     }
 

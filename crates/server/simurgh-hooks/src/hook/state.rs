@@ -138,7 +138,7 @@ impl State {
         }
         while lost.len() < LOST_MAX
             && !self.breaker.admits(now_ms)
-            && let Some(pending) = self.queue.pop_any()
+            && let Some(pending) = self.queue.pop_late(u64::MAX)
         {
             self.leave(&pending);
             lost.push((pending, FailureKind::Open));

@@ -24,10 +24,10 @@ pub enum Asked {
 
 /// A question that the application has to answer.
 pub struct Unanswered {
-    hook: Arc<Hook>,
-    question: Question,
-    equal: Option<Equal>,
-    asked: SystemTime,
+    pub(super) hook: Arc<Hook>,
+    pub(super) question: Question,
+    pub(super) equal: Option<Equal>,
+    pub(super) asked: SystemTime,
 }
 
 /// The place of a question in the queue. If it is dropped while the question waits, that is never
@@ -35,15 +35,6 @@ pub struct Unanswered {
 pub struct Place(Option<(Arc<Hook>, Ticket)>);
 
 impl Unanswered {
-    pub(super) fn new(
-        hook: Arc<Hook>,
-        question: Question,
-        equal: Option<Equal>,
-        asked: SystemTime,
-    ) -> Self {
-        Self { hook, question, equal, asked }
-    }
-
     /// Has the question wait until it is sent. `reply` runs on the thread `simurgh-hooks`, or at
     /// once if the queue is full.
     pub fn send(self, reply: impl FnOnce(Verdict) + Send + 'static) -> Place {

@@ -91,10 +91,10 @@ async fn void_grants_of_a_user_are_asked_again() {
     for user in ["1", "2"] {
         joined(&ask(&hook, of_user(user)).await);
     }
-    hooks.void(Some("1"), now_ms() + 1);
+    hooks.shared().void(Some("1"), now_ms() + 1);
     assert!(is_cached(&hook, of_user("2")));
     assert!(!is_cached(&hook, of_user("1")));
-    hooks.void(None, now_ms() + 1);
+    hooks.shared().void(None, now_ms() + 1);
     assert!(!is_cached(&hook, of_user("2")));
 }
 
@@ -104,7 +104,7 @@ async fn answer_to_a_question_from_before_a_revocation_lets_nobody_in() {
     let (hooks, hook) = start(app.listen().await);
     let asked = begin(&hook, cacheable(Kind::Connect, "a"));
     until(|| app.asked() == 1).await;
-    hooks.void(Some("1"), now_ms() + 1);
+    hooks.shared().void(Some("1"), now_ms() + 1);
     app.release();
     assert!(matches!(verdict(asked).await, Verdict::Failed(_)));
     assert!(!is_cached(&hook, cacheable(Kind::Connect, "a")));

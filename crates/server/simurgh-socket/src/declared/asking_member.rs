@@ -54,14 +54,14 @@ impl Channel for AskingMember {
         };
         let (hook, question) = match sent.question(ctx.socket_id()) {
             Ok(Some(question)) => question,
-            Ok(None) => return Ok(sent.unasked()),
+            Ok(None) => return Ok(sent.published(None)),
             Err(outcome) => return Ok(outcome),
         };
         let asked = sent.asking().map(|socket| socket.ask(hook, question));
         let question = match asked {
             Some(Asked::Later(question)) => question,
             Some(Asked::Now(verdict)) => return Ok(sent.decided(verdict)),
-            None => return Ok(sent.unasked()),
+            None => return Ok(sent.published(None)),
         };
         let (reply, outcome) = oneshot::channel();
         // The member may have left: then nobody needs the outcome.
@@ -113,18 +113,13 @@ impl Sent {
             Verdict::Refused(refusal) => {
                 return Outcome::error(Payload::from_json(refusal.response.clone()));
             }
-            Verdict::Failed(failure) if failure.allows => return self.unasked(),
+            Verdict::Failed(failure) if failure.allows => return self.published(None),
             Verdict::Failed(failure) => return Outcome::error(unavailable(&failure)),
         };
         match &*answer {
             Answer::Message(answer) => self.published(Some(answer)),
             _ => Outcome::error(unavailable(&Failure::NOBODY)),
         }
-    }
-
-    /// Publishes it as the channel declares.
-    fn unasked(self) -> Outcome {
-        self.published(None)
     }
 
     /// Publishes it as the channel declares, except for the parts that the answer has.

@@ -119,13 +119,9 @@ impl Presence {
 impl Present {
     /// The presence `{"key", "meta"}` of an application's answer, in place of the declared one.
     pub(super) fn granted(value: &Value) -> Self {
-        let key = match value.get("key") {
-            Some(Value::String(key)) => Some(key.clone()),
-            Some(Value::Number(key)) => Some(key.to_string()),
-            _ => None,
-        };
+        let key = value.get("key").and_then(Value::as_str).map(str::to_owned);
         let meta = value.get("meta").cloned().filter(Value::is_object);
-        let meta = meta.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+        let meta = meta.unwrap_or_else(|| serde_json::json!({}));
         let has_online_at = meta.get("online_at").is_some();
         let meta = Payload::from(meta);
         Self { key, meta: if has_online_at { meta } else { with_online_at(meta) } }

@@ -167,7 +167,7 @@ pub(super) fn time_until(expires_at: u64) -> Duration {
     Duration::from_secs(expires_at.saturating_add(1)).saturating_sub(since_epoch())
 }
 
-fn since_epoch() -> Duration {
+pub(super) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 

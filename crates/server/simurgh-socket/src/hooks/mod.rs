@@ -16,7 +16,6 @@ use std::any::Any;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use http;
 use simurgh_channel::Assigns;
@@ -107,16 +106,12 @@ impl HookSet {
     /// Voids the answers about a user or a socket id that are cached until now.
     pub fn void(&self, of: &str) {
         if let Some(started) = self.started.get() {
-            started.void(Some(of), until_now_ms());
+            started.shared().void(Some(of), until_now_ms());
         }
     }
 
-    fn hook(&self, index: usize) -> Option<&Arc<Hook>> {
-        self.started.get()?.all().get(index)
-    }
-
     fn ask(&self, index: usize, question: Question) -> Asked {
-        match self.hook(index) {
+        match self.started.get().and_then(|hooks| hooks.all().get(index)) {
             Some(hook) => hook.ask(question),
             None => Asked::Now(Verdict::Failed(Failure::NOBODY)),
         }
@@ -148,7 +143,7 @@ pub(crate) struct Client {
 impl Asker for Client {
     fn void_grants(&self, user: &str) {
         if let Some(started) = self.set.started() {
-            started.void_everywhere(user, until_now_ms());
+            started.shared().void_everywhere(user, until_now_ms());
         }
     }
 
@@ -159,8 +154,7 @@ impl Asker for Client {
 
 /// A grant of this millisecond may be older than this call.
 fn until_now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+    u64::try_from(connect::since_epoch().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
 }
 
 /// A socket, as its questions show it.

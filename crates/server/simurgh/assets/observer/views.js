@@ -231,8 +231,8 @@ class Hooks {
         { key: "in_flight", label: "In flight", kind: "count" },
         { key: "limit", label: "At most", kind: "count" },
         { key: "waiting", label: "Waiting", kind: "count" },
-        { key: "shared", label: "Shared answers", kind: "count" },
-        { key: "clock_difference_s", label: "Clock ahead, s" },
+        { key: "shared_total", label: "Shared answers", kind: "count" },
+        { key: "clock_difference_seconds", label: "Clock ahead, s" },
       ],
     });
     this.questions = new SortTable("questions", {

@@ -2,22 +2,23 @@
 //! restarts and broken links, and the cached answers of the first one.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use simurgh_cluster::{Answer, NodeId};
+use simurgh_cluster::NodeId;
 use simurgh_shard::cluster_inbox::Service;
 use simurgh_shard::mail::order::{Order, Rule};
 use simurgh_shard::server::Server;
 
 use crate::blocks::{Part, now_s, rules};
 use crate::pubsub::carry_out;
+use crate::questions::body_of;
 
 /// How long a starting node waits for the list of another: by then the others have announced
 /// themselves.
 const PEERS_WAIT: Duration = Duration::from_millis(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-const CALL_TIMEOUT: Duration = Duration::from_secs(9);
 /// A list that is too long for one answer comes in so many parts.
 const PARTS: u64 = 64;
 /// Rules that are carried out at once.
@@ -30,7 +31,7 @@ pub(crate) async fn take_over(server: Arc<Server>, node: NodeId) {
     rules.retain(|rule| list.set(rule.clone(), now_s(&server)) == Ok(true));
     #[cfg(feature = "hooks")]
     crate::hooked::take_over(&server, node).await;
-    list.note_other();
+    list.knows_other.store(true, Relaxed);
     for some in rules.chunks(TOGETHER) {
         let orders = some.iter().map(|rule| carry_out(&server, Order::Access(rule.clone())));
         join_all(orders).await;
@@ -38,33 +39,21 @@ pub(crate) async fn take_over(server: Arc<Server>, node: NodeId) {
 }
 
 async fn list_of(server: &Server, node: NodeId) -> Vec<Rule> {
-    if let Some(rules) = ask_part(server, node, Part { number: 0, of: 1 }).await {
+    if let Some(rules) = ask(server, node, Part { number: 0, of: 1 }).await {
         return rules;
     }
     let mut all = Vec::new();
     for number in 0..PARTS {
-        let part = Part { number, of: PARTS };
-        let Some(mut rules) = ask_part(server, node, part).await else { break };
+        let Some(mut rules) = ask(server, node, Part { number, of: PARTS }).await else { break };
         all.append(&mut rules);
     }
     all
 }
 
-async fn ask_part(server: &Server, node: NodeId, part: Part) -> Option<Vec<Rule>> {
-    let part = serde_json::to_vec(&part).ok()?;
-    rules(&ask(server, node, Service::Blocks, part).await?)
-}
-
-/// Asks another node; `None` if it does not answer with status 200.
-pub(crate) async fn ask(
-    server: &Server,
-    node: NodeId,
-    service: Service,
-    body: Vec<u8>,
-) -> Option<Vec<u8>> {
-    let call = server.cluster.as_ref()?.call(node, service, body);
-    let answer = tokio::time::timeout(CALL_TIMEOUT, call).await.ok().flatten();
-    answer.filter(|it| it.status == 200).map(|Answer { body, .. }| body)
+async fn ask(server: &Server, node: NodeId, part: Part) -> Option<Vec<Rule>> {
+    let call =
+        server.cluster.as_ref()?.call(node, Service::Blocks, serde_json::to_vec(&part).ok()?);
+    rules(&body_of(call).await?)
 }
 
 /// Waits until another node has told its list, if there is one: this node does not listen before.
@@ -75,7 +64,7 @@ pub(crate) fn await_others(server: &Server) {
         return;
     }
     let began = Instant::now();
-    while !server.access_list.knows_other() && began.elapsed() < PEERS_WAIT {
+    while !server.access_list.knows_other.load(Relaxed) && began.elapsed() < PEERS_WAIT {
         std::thread::sleep(POLL_INTERVAL);
     }
 }

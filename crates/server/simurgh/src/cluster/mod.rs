@@ -4,7 +4,7 @@
 //! and the adapter to the broker. Shards and applications send to it through its `ClusterInbox`,
 //! which never blocks; it sends to shards through their mailboxes.
 
-pub(crate) mod blocks;
+mod blocks;
 mod local;
 mod run;
 mod served;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{DefaultBodyLimit, Query};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -20,56 +20,35 @@ use super::error::ApiError;
 use super::history;
 use super::lists;
 use super::publish::broadcast;
-use super::verbs::{Authorized, Verb};
+use super::verbs::{Authorized, router_of, verb};
 use crate::presence::Presence;
 
-const BROADCAST: Verb = Verb::new("broadcast", "/api/broadcast", Scope::Publish);
-const DISCONNECT: Verb = Verb::new("disconnect", "/api/disconnect", Scope::Control);
-const KICK: Verb = Verb::new("kick", "/api/kick", Scope::Control);
-const PUSH: Verb = Verb::new("push", "/api/push", Scope::Publish);
-const BLOCK: Verb = Verb::new("block", "/api/block", Scope::Access);
-const UNBLOCK: Verb = Verb::new("unblock", "/api/unblock", Scope::Access);
-const REVOKE: Verb = Verb::new("revoke", "/api/revoke", Scope::Access);
-const PRESENCE: Verb = Verb::new("presence", "/api/presence", Scope::Read);
-const ONLINE: Verb = Verb::new("online", "/api/users/online", Scope::Read);
-const TOPICS: Verb = Verb::new("topics", "/api/topics", Scope::Read);
-const COUNTS: Verb = Verb::new("counts", "/api/counts", Scope::Read);
-const CONNECTIONS: Verb = Verb::new("connections", "/api/connections", Scope::Read);
-const HISTORY: Verb = Verb::new("history", "/api/history", Scope::Read);
-const FORGET: Verb = Verb::new("forget", "/api/history", Scope::History);
-const HISTORY_TOPICS: Verb = Verb::new("history_topics", "/api/history/topics", Scope::Read);
-
 pub(super) fn router(server: &Arc<Server>) -> Router {
-    Router::new()
-        .merge(BROADCAST.route(server, post(broadcast)))
-        .merge(DISCONNECT.route(server, post(disconnect)))
-        .merge(KICK.route(server, post(kick)))
-        .merge(PUSH.route(server, post(push)))
-        .merge(BLOCK.route(server, post(block)))
-        .merge(UNBLOCK.route(server, post(unblock)))
-        .merge(REVOKE.route(server, post(revoke)))
-        .merge(PRESENCE.route(server, get(presence)))
-        .merge(ONLINE.route(server, post(lists::online)))
-        .merge(TOPICS.route(server, get(lists::topics)))
-        .merge(COUNTS.route(server, get(lists::counts)))
-        .merge(CONNECTIONS.route(server, get(lists::connections)))
-        .merge(HISTORY.route(server, get(history::read)))
-        .merge(FORGET.route(server, delete(history::forget)))
-        .merge(HISTORY_TOPICS.route(server, get(history::topics)))
+    let verbs = [
+        verb("broadcast", "/api/broadcast", Scope::Publish, post(broadcast)),
+        verb("disconnect", "/api/disconnect", Scope::Control, post(disconnect)),
+        verb("kick", "/api/kick", Scope::Control, post(kick)),
+        verb("push", "/api/push", Scope::Publish, post(push)),
+        verb("block", "/api/block", Scope::Access, post(block)),
+        verb("unblock", "/api/unblock", Scope::Access, post(unblock)),
+        verb("revoke", "/api/revoke", Scope::Access, post(revoke)),
+        verb("presence", "/api/presence", Scope::Read, get(presence)),
+        verb("online", "/api/users/online", Scope::Read, post(lists::online)),
+        verb("topics", "/api/topics", Scope::Read, get(lists::topics)),
+        verb("counts", "/api/counts", Scope::Read, get(lists::counts)),
+        verb("connections", "/api/connections", Scope::Read, get(lists::connections)),
+        verb("history", "/api/history", Scope::Read, get(history::read)),
+        verb("forget", "/api/history", Scope::History, delete(history::forget)),
+        verb("history_topics", "/api/history/topics", Scope::Read, get(history::topics)),
+    ];
+    router_of(server, verbs)
         .method_not_allowed_fallback(wrong_method)
-        .layer(body_limit(server))
         .with_state(Arc::clone(server))
 }
 
 /// The header `allow` lists the methods.
 async fn wrong_method() -> ApiError {
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method", "wrong method: see the header allow")
-}
-
-/// As many bytes as any body may have (`http_body_bytes_max`), in place of axum's 2 MB.
-pub(super) fn body_limit(server: &Server) -> DefaultBodyLimit {
-    let most = server.config.http.body_bytes_max;
-    DefaultBodyLimit::max(usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 #[derive(Deserialize)]

@@ -4,13 +4,13 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use simurgh_core::Publisher;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
-use simurgh_shard::cluster_inbox::{Disconnected, NodeName};
+use simurgh_shard::cluster_inbox::Disconnected;
 use simurgh_shard::connection_id::ConnectionId;
 use simurgh_shard::mail::order::{Order, SocketRef};
 
@@ -97,32 +97,20 @@ pub(super) async fn push(caller: Authorized, body: Bytes) -> Result<Response, Ap
         return Err(ApiError::wrong("event: must not be empty"));
     }
     let payload = RawValue::from_string(payload).map_err(ApiError::wrong)?;
-    let Disconnected { confirmed, missing, closed } =
-        order(caller, Order::Push { of, topic, event, payload }).await?;
-    Ok(answer(Done { confirmed, missing, closed: None, delivered: Some(closed) }))
-}
-
-#[derive(Serialize)]
-struct Done {
-    confirmed: Vec<NodeName>,
-    missing: Vec<NodeName>,
-    /// Sockets, or channels.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    closed: Option<u64>,
-    /// Channels.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delivered: Option<u64>,
+    Ok(answer(order(caller, Order::Push { of, topic, event, payload }).await?, "delivered"))
 }
 
 /// The answer to an order that closes sockets or channels.
 pub(super) fn closed(done: Disconnected) -> Response {
-    let Disconnected { confirmed, missing, closed } = done;
-    answer(Done { confirmed, missing, closed: Some(closed), delivered: None })
+    answer(done, "closed")
 }
 
-fn answer(done: Done) -> Response {
-    let status = if done.missing.is_empty() { StatusCode::OK } else { StatusCode::ACCEPTED };
-    (status, Json(done)).into_response()
+/// The answer to an order, with the number of sockets or channels by this name.
+fn answer(done: Disconnected, count: &str) -> Response {
+    let Disconnected { confirmed, missing, closed } = done;
+    let status = if missing.is_empty() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let body = json!({"confirmed": confirmed, "missing": missing, count: closed});
+    (status, Json(body)).into_response()
 }
 
 pub(super) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, ApiError> {

@@ -9,10 +9,12 @@ use axum::body::Bytes;
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use simurgh_shard::cluster_inbox::NodeName;
-use simurgh_shard::mail::question::{ConnectionInfo, ConnectionsOf, Found, Question, ROWS_MAX};
+use simurgh_shard::mail::question::{
+    ConnectionInfo, ConnectionsOf, Counts, Found, Question, ROWS_MAX,
+};
 
 use super::control::{read, to_user};
 use super::error::ApiError;
@@ -26,12 +28,6 @@ const LIMIT: usize = 100;
 #[serde(deny_unknown_fields)]
 struct Users {
     users: Vec<Value>,
-}
-
-#[derive(Serialize)]
-struct OnlineRow {
-    connections: u64,
-    since: String,
 }
 
 /// For each user the number of connections and the beginning of the oldest; null for a user who has
@@ -51,7 +47,7 @@ pub(super) async fn online(caller: Authorized, body: Bytes) -> Result<Response, 
     let rows = users.into_iter().map(|user| {
         let online = found.users.get(&user).filter(|it| it.connections > 0);
         let row =
-            online.map(|it| OnlineRow { connections: it.connections, since: to_time(it.since) });
+            online.map(|it| json!({"connections": it.connections, "since": to_time(it.since)}));
         (user, row)
     });
     Ok(Json(rows.collect::<BTreeMap<_, _>>()).into_response())
@@ -65,19 +61,6 @@ pub(super) struct TopicsQuery {
     #[serde(default)]
     after: String,
     limit: Option<String>,
-}
-
-#[derive(Serialize)]
-struct TopicRow {
-    topic: String,
-    members: u64,
-}
-
-#[derive(Serialize)]
-struct Topics {
-    topics: Vec<TopicRow>,
-    next: Option<String>,
-    missing: Vec<NodeName>,
 }
 
 /// Topics with members, in the order of their names.
@@ -94,15 +77,16 @@ pub(super) async fn topics(
     let (found, missing) = ask(&caller, Question::Topics { prefix, after, limit }).await?;
     let next = found.next().map(str::to_owned);
     let usable = found.topics.into_iter().filter(|it| caller.check_topic(&it.0).is_ok());
-    let topics = usable.map(|(topic, members)| TopicRow { topic, members }).collect();
-    Ok(Json(Topics { topics, next, missing }).into_response())
+    let topics: Vec<_> =
+        usable.map(|(topic, members)| json!({"topic": topic, "members": members})).collect();
+    let body = json!({"topics": topics, "next": next, "missing": missing});
+    Ok(Json(body).into_response())
 }
 
 /// The numbers of connections and channels.
 pub(super) async fn counts(caller: Authorized) -> Result<Response, ApiError> {
     let (found, missing) = ask(&caller, Question::Counts).await?;
-    let (counts, missing) = (found.counts, json!(missing));
-    let (connections, channels) = (counts.connections, counts.channels);
+    let Counts { connections, channels } = found.counts;
     let body = json!({"connections": connections, "channels": channels, "missing": missing});
     Ok(Json(body).into_response())
 }
@@ -115,25 +99,6 @@ pub(super) struct ConnectionsQuery {
     #[serde(default)]
     after: String,
     limit: Option<String>,
-}
-
-#[derive(Serialize)]
-struct ConnectionRow {
-    connection: String,
-    node: String,
-    user: Option<String>,
-    id: Option<String>,
-    peer: Option<String>,
-    path: String,
-    since: String,
-    topics: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct Connections {
-    connections: Vec<ConnectionRow>,
-    next: Option<String>,
-    missing: Vec<NodeName>,
 }
 
 /// The connections of a user or of a topic's members, in the order of their ids.
@@ -155,17 +120,19 @@ pub(super) async fn connections(
     let limit = to_limit(limit.as_deref())?;
     let (found, missing) = ask(&caller, Question::Connections { of, after, limit }).await?;
     let next = found.next().map(str::to_owned);
-    let mut connections: Vec<_> = found.connections.into_iter().map(to_row).collect();
-    for row in &mut connections {
-        row.topics.retain(|topic| caller.check_topic(topic).is_ok());
-    }
-    Ok(Json(Connections { connections, next, missing }).into_response())
+    let connections: Vec<_> =
+        found.connections.into_iter().map(|row| to_row(&caller, row)).collect();
+    let body = json!({"connections": connections, "next": next, "missing": missing});
+    Ok(Json(body).into_response())
 }
 
-fn to_row((connection, info): (String, ConnectionInfo)) -> ConnectionRow {
-    let ConnectionInfo { node, user, id, peer, path, since, topics } = info;
-    let since = to_time(since);
-    ConnectionRow { connection, node, user, id, peer, path, since, topics }
+fn to_row(caller: &Authorized, (connection, info): (String, ConnectionInfo)) -> Value {
+    let ConnectionInfo { node, user, id, peer, path, since, mut topics } = info;
+    topics.retain(|topic| caller.check_topic(topic).is_ok());
+    json!({
+        "connection": connection, "node": node, "user": user, "id": id, "peer": peer, "path": path,
+        "since": to_time(since), "topics": topics,
+    })
 }
 
 async fn ask(caller: &Authorized, question: Question) -> Result<(Found, Vec<NodeName>), ApiError> {

@@ -21,25 +21,19 @@ use simurgh_shard::server::Server;
 use simurgh_socket::supabase::TOPIC_PREFIX;
 use simurgh_socket::{PayloadShape, UserSocket};
 
-use super::api::body_limit;
 use super::error::ApiError;
 use super::publish::{Published, publish};
-use super::verbs::{Authorized, Verb};
+use super::verbs::{Authorized, router_of, verb};
 use crate::{Broadcast, BroadcastError};
 
-const MANY: Verb = Verb::new("broadcast", "/realtime/v1/api/broadcast", Scope::Publish);
-const ONE: Verb =
-    Verb::new("broadcast", "/realtime/v1/api/broadcast/{topic}/events/{event}", Scope::Publish);
-const ONE_BELOW: Verb =
-    Verb::new("broadcast", "/api/broadcast/{topic}/events/{event}", Scope::Publish);
+const MANY: &str = "/realtime/v1/api/broadcast";
+const ONE: &str = "/realtime/v1/api/broadcast/{topic}/events/{event}";
+const ONE_BELOW: &str = "/api/broadcast/{topic}/events/{event}";
 
 pub(super) fn router(server: &Arc<Server>) -> axum::Router {
-    axum::Router::new()
-        .merge(MANY.route(server, post(many)))
-        .merge(ONE.route(server, post(one)))
-        .merge(ONE_BELOW.route(server, post(one)))
-        .layer(body_limit(server))
-        .with_state(Arc::clone(server))
+    let verbs = [(MANY, post(many)), (ONE, post(one)), (ONE_BELOW, post(one))];
+    let verbs = verbs.map(|(path, route)| verb("broadcast", path, Scope::Publish, route));
+    router_of(server, verbs).with_state(Arc::clone(server))
 }
 
 /// Whether a back end's message for a topic goes to Supabase channels: no channel accepts the topic

@@ -1,9 +1,10 @@
 //! The verbs of the server API, and which token may use each.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::middleware::{Next, from_fn_with_state};
@@ -15,34 +16,43 @@ use simurgh_shard::server::Server;
 use super::error::ApiError;
 use crate::access::{Caller, caller};
 
-/// A route of the server API.
-#[derive(Debug)]
+/// A verb of the server API.
+#[derive(Clone, Copy)]
 pub(super) struct Verb {
     /// In metrics.
-    pub(super) name: &'static str,
-    pub(super) path: &'static str,
-    pub(super) scope: Scope,
+    name: &'static str,
+    path: &'static str,
+    scope: Scope,
 }
 
-impl Verb {
-    pub(super) const fn new(name: &'static str, path: &'static str, scope: Scope) -> Self {
-        Self { name, path, scope }
-    }
+type Route = MethodRouter<Arc<Server>>;
 
-    /// Its route, for callers with a token of its scope. The token is checked before the body is
-    /// read, so that no other client makes the server buffer one.
-    pub(super) fn route(
-        &'static self,
-        server: &Arc<Server>,
-        route: MethodRouter<Arc<Server>>,
-    ) -> Router<Arc<Server>> {
-        let check = from_fn_with_state((Arc::clone(server), self), check);
-        Router::new().route(self.path, route.route_layer(check))
-    }
+pub(super) fn verb(
+    name: &'static str,
+    path: &'static str,
+    scope: Scope,
+    route: Route,
+) -> (Verb, Route) {
+    (Verb { name, path, scope }, route)
+}
+
+/// The routes of verbs, for callers with a token of their scope. The token is checked before the
+/// body is read, so that no other client makes the server buffer one. A body may have as many bytes
+/// as any other (`http_body_bytes_max`), in place of axum's 2 MB.
+pub(super) fn router_of<const N: usize>(
+    server: &Arc<Server>,
+    verbs: [(Verb, Route); N],
+) -> Router<Arc<Server>> {
+    let bytes_max = usize::try_from(server.config.http.body_bytes_max).unwrap_or(usize::MAX);
+    let router = verbs.into_iter().fold(Router::new(), |router, (verb, route)| {
+        let check = from_fn_with_state((Arc::clone(server), verb), check);
+        router.route(verb.path, route.route_layer(check))
+    });
+    router.layer(DefaultBodyLimit::max(bytes_max))
 }
 
 async fn check(
-    State((server, verb)): State<(Arc<Server>, &'static Verb)>,
+    State((server, verb)): State<(Arc<Server>, Verb)>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -83,26 +93,23 @@ pub(super) struct Authorized {
 impl Authorized {
     /// Whether the caller may use a topic.
     pub(super) fn check_topic(&self, topic: &str) -> Result<(), ApiError> {
-        let config = &self.server.config;
-        if self.caller.may_use(config, topic) {
-            return Ok(());
-        }
-        let token = self.caller.name(config);
-        let error = format!("the token {token:?} may not use the topic {topic:?}");
-        Err(ApiError::new(StatusCode::FORBIDDEN, "topic", error))
+        let may_use = self.caller.may_use(&self.server.config, topic);
+        self.check_use(may_use, format_args!("use the topic {topic:?}"))
     }
 
     /// Whether the caller may use all topics that begin so.
     pub(super) fn check_topic_prefix(&self, prefix: &str) -> Result<(), ApiError> {
-        let config = &self.server.config;
-        if self.caller.may_use_all(config, prefix) {
+        let what = "add the prefix of its topics";
+        let may_use = self.caller.may_use_all(&self.server.config, prefix);
+        self.check_use(may_use, format_args!("list all topics with the prefix {prefix:?}: {what}"))
+    }
+
+    fn check_use(&self, may_use: bool, what: impl Display) -> Result<(), ApiError> {
+        if may_use {
             return Ok(());
         }
-        let token = self.caller.name(config);
-        let error = format!(
-            "the token {token:?} may not list all topics with the prefix {prefix:?}: add the \
-             prefix of its topics"
-        );
+        let token = self.caller.name(&self.server.config);
+        let error = format!("the token {token:?} may not {what}");
         Err(ApiError::new(StatusCode::FORBIDDEN, "topic", error))
     }
 

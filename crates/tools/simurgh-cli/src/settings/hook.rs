@@ -42,7 +42,7 @@ pub(crate) struct HookTable {
     secret_env: Option<String>,
     timeout: Timeouts,
     load: Load,
-    on_failure: Policy,
+    on_failure: OnFailure,
     cache_max: Option<String>,
     tls_ca: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
@@ -84,14 +84,6 @@ struct Load {
 enum Concurrency {
     Number(u16),
     Word(String),
-}
-
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Policy {
-    #[default]
-    Refuse,
-    Allow,
 }
 
 /// The hooks of a file, if there are any and none has a mistake; the file takes the mistakes.
@@ -152,10 +144,7 @@ impl HookTable {
         config.secrets = self.secrets(wrong);
         self.times(wrong, &mut config);
         self.load(wrong, &mut config);
-        config.on_failure = match self.on_failure {
-            Policy::Refuse => OnFailure::Refuse,
-            Policy::Allow => OnFailure::Allow,
-        };
+        config.on_failure = self.on_failure;
         let files = [&self.tls_ca, &self.tls_cert, &self.tls_key];
         config.tls = tls(wrong, files.map(Option::as_deref));
         let forward = forward?;
