@@ -11,7 +11,7 @@
 mod address;
 mod tls;
 
-use std::future::{Future as _, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
@@ -73,7 +73,7 @@ enum Target {
     Unix(PathBuf),
 }
 
-type Driver = http1::Connection<TokioIo<Watched>, Full<Bytes>>;
+type Driver = dyn Future<Output = hyper::Result<()>> + Send;
 
 /// It does its work only while a question is in flight on it, in the task of that question.
 struct Connection {
@@ -182,8 +182,9 @@ impl Client {
         });
         let io = TokioIo::new(io);
         let (sender, driver) = http1::Builder::new().max_buf_size(HEAD_MAX).handshake(io).await?;
-        let (driver, now) = (Some(Box::pin(driver)), Instant::now());
-        Ok(Connection { sender, driver, answered, opened: now, used: now })
+        let driver: Pin<Box<Driver>> = Box::pin(driver);
+        let now = Instant::now();
+        Ok(Connection { sender, driver: Some(driver), answered, opened: now, used: now })
     }
 
     fn is_usable(&self, connection: &Connection, now: Instant) -> bool {
