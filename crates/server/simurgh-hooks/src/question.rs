@@ -47,8 +47,6 @@ pub struct Question {
     pub kind: Kind,
     /// The part of the client's address that counts as one client.
     pub client: IpAddr,
-    /// `data` of the body: a JSON object without `hook` and `node`, which are added.
-    pub data: Box<str>,
     /// Headers of the client's upgrade that the application sees.
     pub forwarded: Arc<[(HeaderName, HeaderValue)]>,
     /// `traceparent` of the client; the question gets a span of its own in that trace.

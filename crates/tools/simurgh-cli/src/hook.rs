@@ -88,13 +88,13 @@ fn ask(flags: &Try) -> Result<ExitCode, String> {
     let started = set.started().and_then(|hooks| hooks.hook(&flags.hook));
     let known = set.names().join(", ");
     let hook = started.ok_or_else(|| format!("no hook {:?}; the hooks are {known}", flags.hook))?;
-    let question = question(flags)?;
-    print(&format!("{}/{}\n{}\n", hook.config().url, question.kind.word(), question.data));
+    let (question, data) = (question(flags)?, data(flags)?);
+    print(&format!("{}/{}\n{data}\n", hook.config().url, question.kind.word()));
     let verdict = match hook.ask(question) {
         Asked::Now(verdict) => verdict,
         Asked::Later(question) => {
             let runtime = tokio::runtime::Builder::new_current_thread().build();
-            runtime.map_err(|error| error.to_string())?.block_on(question.verdict())
+            runtime.map_err(|error| error.to_string())?.block_on(question.verdict(data.into()))
         }
     };
     let (is_allowed, text) = explained(&hook, &verdict);
@@ -102,12 +102,11 @@ fn ask(flags: &Try) -> Result<ExitCode, String> {
     Ok(if is_allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn question(flags: &Try) -> Result<Question, String> {
-    let kind = flags.question;
+fn data(flags: &Try) -> Result<String, String> {
     let more: Map<String, Value> = serde_json::from_str(&flags.data)
         .map_err(|error| format!("--data {:?} is not a JSON object: {error}", flags.data))?;
     let mut data = json!({"connection": "try", "ip": "127.0.0.1"});
-    if let (Kind::Connect, Some(data)) = (kind, data.as_object_mut()) {
+    if let (Kind::Connect, Some(data)) = (flags.question, data.as_object_mut()) {
         data.insert("path".to_owned(), "/socket/websocket".into());
         data.insert("params".to_owned(), json!({}));
         data.insert("transport".to_owned(), "websocket".into());
@@ -115,6 +114,10 @@ fn question(flags: &Try) -> Result<Question, String> {
     if let Some(data) = data.as_object_mut() {
         data.extend(more);
     }
+    Ok(data.to_string())
+}
+
+fn question(flags: &Try) -> Result<Question, String> {
     let mut headers = Vec::new();
     if !flags.cookie.is_empty() {
         let value = HeaderValue::try_from(flags.cookie.join("; "));
@@ -127,14 +130,7 @@ fn question(flags: &Try) -> Result<Question, String> {
     }
     let forwarded = Arc::from(headers);
     let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    Ok(Question {
-        kind,
-        client,
-        data: data.to_string().into(),
-        forwarded,
-        traceparent: None,
-        cache: None,
-    })
+    Ok(Question { kind: flags.question, client, forwarded, traceparent: None, cache: None })
 }
 
 fn no_header(text: &str) -> String {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use http::HeaderValue;
 use tokio::time::{Instant, timeout_at};
 
@@ -87,13 +88,14 @@ impl Hook {
     async fn run(self: Arc<Self>, launch: Launch) {
         let mut next = Some(launch);
         while let Some(launch) = next {
-            let Pending { question, asked, deadline_ms, .. } = &*launch.pending;
-            let back = self.exchange(question, *asked, *deadline_ms).await;
+            let Pending { question, data, asked, deadline_ms, .. } = &*launch.pending;
+            let body = self.template.body(question.kind, data, *asked);
+            let back = self.exchange(question, body, *deadline_ms).await;
             next = self.finish(launch, back);
         }
     }
 
-    async fn exchange(&self, question: &Question, asked: SystemTime, deadline_ms: u64) -> Back {
+    async fn exchange(&self, question: &Question, body: Bytes, deadline_ms: u64) -> Back {
         let sent = Instant::now();
         let deadline = self.started + Duration::from_millis(deadline_ms);
         let parent = question.traceparent.as_ref();
@@ -101,7 +103,7 @@ impl Hook {
             template: &self.template,
             kind: question.kind,
             id: &self.shared.next_id(),
-            body: self.template.body(question.kind, &question.data, asked),
+            body,
             forwarded: &question.forwarded,
             traceparent: parent.and_then(|parent| child_of(parent, self.shared.span())),
         };

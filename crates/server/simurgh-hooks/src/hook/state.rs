@@ -23,6 +23,7 @@ const BYTES_MAX: usize = 32 * 1024 * 1024;
 /// A question on its way.
 pub(super) struct Pending {
     pub(super) question: Question,
+    pub(super) data: Box<str>,
     pub(super) asked: SystemTime,
     /// It has its answer until then.
     pub(super) deadline_ms: u64,
@@ -201,7 +202,7 @@ impl Pending {
     pub(super) fn bytes(&self) -> usize {
         let headers = self.question.forwarded.iter();
         let forwarded: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
-        512 + self.question.data.len() + forwarded
+        512 + self.data.len() + forwarded
     }
 }
 
@@ -222,13 +223,13 @@ mod tests {
         let question = Question {
             kind: Kind::Join,
             client: Ipv4Addr::LOCALHOST.into(),
-            data: Box::default(),
             forwarded: Arc::new([]),
             traceparent: None,
             cache: None,
         };
         Box::new(Pending {
             question,
+            data: Box::default(),
             asked: SystemTime::UNIX_EPOCH,
             deadline_ms: 0,
             // Questions of the first key are not cached.

@@ -35,13 +35,14 @@ pub struct Unanswered {
 pub struct Place(Option<(Arc<Hook>, Ticket)>);
 
 impl Unanswered {
-    /// Has the question wait until it is sent. `reply` runs on the thread `simurgh-hooks`, or at
-    /// once if the queue is full.
-    pub fn send(self, reply: impl FnOnce(Verdict) + Send + 'static) -> Place {
+    /// Has the question wait until it is sent. `data` of its body is a JSON object without `hook`
+    /// and `node`, which are added. `reply` runs on the thread `simurgh-hooks`, or at once if the
+    /// queue is full.
+    pub fn send(self, data: Box<str>, reply: impl FnOnce(Verdict) + Send + 'static) -> Place {
         let Self { hook, question, equal, asked } = self;
         let (kind, now_ms) = (question.kind, hook.now_ms());
         let reply = Box::new(reply);
-        let pending = Pending { question, asked, deadline_ms: 0, equal, reply };
+        let pending = Pending { question, data, asked, deadline_ms: 0, equal, reply };
         let admitted = hook.lock().admit(Box::new(pending), now_ms);
         match admitted {
             Ok(ticket) => {
@@ -57,10 +58,10 @@ impl Unanswered {
     }
 
     /// As [`send`](Self::send), with the verdict as a future for any runtime.
-    pub fn verdict(self) -> impl Future<Output = Verdict> + Send {
+    pub fn verdict(self, data: Box<str>) -> impl Future<Output = Verdict> + Send {
         let (reply, verdict) = oneshot::channel();
         // The receiver is gone only with the place.
-        let place = self.send(move |verdict| drop(reply.send(verdict)));
+        let place = self.send(data, move |verdict| drop(reply.send(verdict)));
         async move {
             let verdict = verdict.await.unwrap_or(Verdict::Failed(Failure::NOBODY));
             drop(place);

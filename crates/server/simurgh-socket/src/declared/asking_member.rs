@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use simurgh_channel::{Assigns, Broadcast, ChannelHandle, Outcome, Publication, Reply, ToChannel};
 use simurgh_history::Ids;
-use simurgh_hooks::{Answer, Asked, Failure, MessageAnswer, Question, Verdict};
+use simurgh_hooks::{Answer, Asked, Failure, Kind, MessageAnswer, Verdict};
 use simurgh_proto::message::{Payload, events};
 use tokio::sync::oneshot;
 
@@ -52,12 +52,15 @@ impl Channel for AskingMember {
             event: event.into(),
             payload,
         };
-        let (hook, question) = match sent.question(ctx.socket_id()) {
+        let (hook, data) = match sent.question(ctx.socket_id()) {
             Ok(Some(question)) => question,
             Ok(None) => return Ok(sent.published(None)),
             Err(outcome) => return Ok(outcome),
         };
-        let asked = sent.asking().map(|socket| socket.ask(hook, question));
+        let asked = sent.asking().map(|socket| {
+            let question = socket.question(Kind::Message, hook);
+            socket.ask(hook, question)
+        });
         let question = match asked {
             Some(Asked::Later(question)) => question,
             Some(Asked::Now(verdict)) => return Ok(sent.decided(verdict)),
@@ -65,7 +68,7 @@ impl Channel for AskingMember {
         };
         let (reply, outcome) = oneshot::channel();
         // The member may have left: then nobody needs the outcome.
-        let _place = question.send(move |verdict| drop(reply.send(sent.decided(verdict))));
+        let _place = question.send(data, move |verdict| drop(reply.send(sent.decided(verdict))));
         Ok(outcome.await.unwrap_or_else(|_| Outcome::error(unavailable(&Failure::NOBODY))))
     }
 
@@ -84,8 +87,9 @@ impl Sent {
         self.assigned.as_ref().and_then(Asking::of)
     }
 
-    /// The question about it, with its hook, if it needs one. The error is for the client.
-    fn question(&self, socket_id: Option<&str>) -> Result<Option<(usize, Question)>, Outcome> {
+    /// The data of the question about it, with its hook, if it needs one. The error is for the
+    /// client.
+    fn question(&self, socket_id: Option<&str>) -> Result<Option<(usize, Box<str>)>, Outcome> {
         let socket = self.asking();
         let who = self.kept.identity(socket.as_ref().and_then(|socket| socket.claims));
         // A payload that is not accepted needs no question.
@@ -102,8 +106,7 @@ impl Sent {
             return Err(Outcome::error(response));
         }
         let (about, assigns) = ((&*self.topic, &*self.event), self.kept.assigns.as_ref());
-        let question = socket.about_message(hook, socket_id, about, &self.payload, assigns);
-        Ok(Some((hook, question)))
+        Ok(Some((hook, socket.message_data(socket_id, about, &self.payload, assigns))))
     }
 
     /// Publishes it as the application has decided.

@@ -7,10 +7,10 @@ use simurgh_channel::{AskFn, Decision, SocketState};
 use simurgh_hooks::{Answer, Asked, CacheInputs, ConnectAnswer, Kind, Question, Refusal, Verdict};
 use simurgh_proto::topic::Pattern;
 
-use super::question::{Data, Headers, Subject, cache_key};
+use super::question::{Subject, cache_key};
 use super::refresh::Entry;
-use super::{Client, HookSet, HookedSocket};
-use crate::connect::{Connect, ConnectInfo, ConnectKind, address_key};
+use super::{Asking, Client, HookSet, HookedSocket};
+use crate::connect::{Connect, ConnectInfo, ConnectKind};
 use crate::token::{Claims, TokenPolicy};
 
 /// The longest token that is a part of a question, bytes.
@@ -81,14 +81,14 @@ impl Connects {
     }
 
     fn ask(self: &Arc<Self>, hook: usize, info: &ConnectInfo<'_>, client: Client) -> Connect {
-        let question = question(hook, info, &client);
-        match self.set.ask(hook, question) {
+        let asking = Asking { claims: None, client: &client };
+        match self.set.ask(hook, question(hook, info, &asking)) {
             Asked::Now(verdict) => self.decided(hook, verdict, client),
             Asked::Later(question) => {
-                let this = Arc::clone(self);
+                let (this, data) = (Arc::clone(self), data(info, &asking));
                 let ask: AskFn<Connect> = Box::new(move |done| {
                     let reply = move |verdict| done(this.decided(hook, verdict, client));
-                    Box::new(question.send(reply))
+                    Box::new(question.send(data, reply))
                 });
                 Connect(ConnectKind::Later(Decision::Call(ask)))
             }
@@ -175,41 +175,38 @@ fn refuse(refusal: &Refusal) -> Connect {
     Connect::refuse_with(403, format!("{}\n", refusal.reason))
 }
 
-fn question(hook: usize, info: &ConnectInfo<'_>, client: &Client) -> Question {
-    let params = info.params();
+/// A question about a connect with these inputs, whose answer is cached.
+fn question(hook: usize, info: &ConnectInfo<'_>, asking: &Asking<'_>) -> Question {
+    let question = asking.question(Kind::Connect, hook);
     // The answer does not depend on these, and a trace is new in each connect.
-    let mut asked = params.clone();
-    if let Some(asked) = asked.as_object_mut() {
-        asked.retain(|name, _| name != "vsn" && name != "traceparent");
+    let mut params = info.params();
+    if let Some(params) = params.as_object_mut() {
+        params.retain(|name, _| name != "vsn" && name != "traceparent");
     }
-    let origin = info.request.header("origin").and_then(|value| std::str::from_utf8(value).ok());
-    let token = info.auth_token.filter(|token| token.len() <= TOKEN_BYTES_MAX);
     let path = info.request.path();
-    let forwarded: Headers = client.forwarded.get(hook).cloned().unwrap_or_default();
-    let key = [path, origin.unwrap_or_default(), token.unwrap_or_default()];
+    let key = [path, origin(info).unwrap_or_default(), token(info).unwrap_or_default()];
     let mut key: Vec<Vec<u8>> = key.into_iter().map(|part| part.as_bytes().to_vec()).collect();
-    key.push(asked.to_string().into_bytes());
-    key.push(cache_key(&forwarded));
-    let data = Data {
-        connection: client.connection.as_deref(),
-        ip: client.ip,
-        user: None,
-        id: None,
-        claims: None,
-        subject: Subject::Connect {
-            path,
-            params: &params,
-            origin,
-            transport: info.transport.name(),
-            token,
-        },
+    key.push(params.to_string().into_bytes());
+    key.push(cache_key(&question.forwarded));
+    let cache = Some(Box::new(CacheInputs { key, user: None, id: None }));
+    Question { cache, ..question }
+}
+
+fn data(info: &ConnectInfo<'_>, asking: &Asking<'_>) -> Box<str> {
+    let subject = Subject::Connect {
+        path: info.request.path(),
+        params: &info.params(),
+        origin: origin(info),
+        transport: info.transport.name(),
+        token: token(info),
     };
-    Question {
-        kind: Kind::Connect,
-        client: address_key(client.ip),
-        data: data.text(),
-        forwarded,
-        traceparent: client.traceparent.clone(),
-        cache: Some(Box::new(CacheInputs { key, user: None, id: None })),
-    }
+    asking.data(None, subject).text()
+}
+
+fn origin<'a>(info: &ConnectInfo<'a>) -> Option<&'a str> {
+    info.request.header("origin").and_then(|value| std::str::from_utf8(value).ok())
+}
+
+fn token<'a>(info: &ConnectInfo<'a>) -> Option<&'a str> {
+    info.auth_token.filter(|token| token.len() <= TOKEN_BYTES_MAX)
 }

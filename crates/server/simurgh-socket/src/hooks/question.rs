@@ -208,25 +208,25 @@ impl Data<'_> {
 }
 
 impl Asking<'_> {
-    fn data<'d>(&'d self, id: Option<&'d str>, subject: Subject<'d>) -> Data<'d> {
+    pub(super) fn data<'d>(&'d self, id: Option<&'d str>, subject: Subject<'d>) -> Data<'d> {
         let Client { connection, ip, .. } = self.client;
         let user = self.claims.and_then(Claims::subject);
         let claims = self.claims.map(Claims::claims);
         Data { connection: connection.as_deref(), ip: *ip, user, id, claims, subject }
     }
 
-    fn question(&self, kind: Kind, hook: usize, data: Box<str>) -> Question {
+    /// A question whose answer is not cached.
+    pub(crate) fn question(&self, kind: Kind, hook: usize) -> Question {
         Question {
             kind,
             client: address_key(self.client.ip),
-            data,
             forwarded: self.client.forwarded.get(hook).cloned().unwrap_or_default(),
             traceparent: self.client.traceparent.clone(),
             cache: None,
         }
     }
 
-    /// A question about a join with these params, whose answer is cached by user.
+    /// A question about a join, whose answer is cached by user.
     pub(crate) fn about_join(
         &self,
         hook: usize,
@@ -234,46 +234,45 @@ impl Asking<'_> {
         topic: &str,
         params: &str,
     ) -> Question {
-        let data = self.data(id, Subject::Join { topic });
-        let question = self.question(Kind::Join, hook, data.text_with("params", params));
-        let cache = data.user.map(|user| {
-            Box::new(CacheInputs {
+        let question = self.question(Kind::Join, hook);
+        let cache = self.claims.and_then(|claims| {
+            let user = claims.subject()?;
+            Some(Box::new(CacheInputs {
                 key: vec![
                     user.as_bytes().to_vec(),
                     id.unwrap_or_default().as_bytes().to_vec(),
                     cache_key(&question.forwarded),
-                    data.claims
-                        .and_then(|claims| serde_json::to_vec(claims).ok())
-                        .unwrap_or_default(),
+                    serde_json::to_vec(claims.claims()).unwrap_or_default(),
                     topic.as_bytes().to_vec(),
                     without_position(params),
                 ],
                 user: Some(user.to_owned()),
                 id: id.map(str::to_owned),
-            })
+            }))
         });
         Question { cache, ..question }
     }
 
-    /// A question about a grant that ends at this Unix time, in seconds.
-    pub(super) fn about_refresh(&self, hook: usize, id: Option<&str>, expires_at: u64) -> Question {
-        self.question(Kind::Refresh, hook, self.data(id, Subject::Refresh { expires_at }).text())
+    pub(crate) fn join_data(&self, id: Option<&str>, topic: &str, params: &str) -> Box<str> {
+        self.data(id, Subject::Join { topic }).text_with("params", params)
     }
 
-    /// A question about a message.
-    pub(crate) fn about_message(
+    /// The grant ends at this Unix time, in seconds.
+    pub(super) fn refresh_data(&self, id: Option<&str>, expires_at: u64) -> Box<str> {
+        self.data(id, Subject::Refresh { expires_at }).text()
+    }
+
+    pub(crate) fn message_data(
         &self,
-        hook: usize,
         id: Option<&str>,
         (topic, event): (&str, &str),
         payload: &Payload<'_>,
         assigns: Option<&Map<String, Value>>,
-    ) -> Question {
+    ) -> Box<str> {
         let json = payload.json();
         let payload_base64 = json.is_none().then(|| STANDARD.encode(payload.data()));
         let data = self.data(id, Subject::Message { topic, event, assigns, payload_base64 });
-        let text = json.map_or_else(|| data.text(), |json| data.text_with("payload", json));
-        self.question(Kind::Message, hook, text)
+        json.map_or_else(|| data.text(), |json| data.text_with("payload", json))
     }
 }
 

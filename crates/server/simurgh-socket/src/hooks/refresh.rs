@@ -8,7 +8,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use simurgh_hooks::{Answer, Asked, ConnectAnswer, Verdict};
+use simurgh_hooks::{Answer, Asked, ConnectAnswer, Kind, Verdict};
 use tokio::sync::Notify;
 
 use super::connect::{patterns, time_until, unix_s};
@@ -106,10 +106,11 @@ impl HookSet {
         let Some(socket) = entry.socket.upgrade() else { return };
         let Some(asking) = Asking::of_socket(&socket) else { return };
         let Some(connection) = asking.client.connection.as_deref() else { return };
-        let question = asking.about_refresh(entry.hook, entry.id.as_deref(), entry.expires_at);
+        let question = asking.question(Kind::Refresh, entry.hook);
+        let data = asking.refresh_data(entry.id.as_deref(), entry.expires_at);
         let verdict = match self.ask(entry.hook, question) {
             Asked::Now(verdict) => verdict,
-            Asked::Later(question) => question.verdict().await,
+            Asked::Later(question) => question.verdict(data).await,
         };
         let grant = match &verdict {
             Verdict::Allowed(answer) => match &**answer {

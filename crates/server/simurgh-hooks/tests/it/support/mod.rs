@@ -33,9 +33,11 @@ pub(crate) fn id_of() -> IdOf {
     Arc::new(|answer| answer.id.clone())
 }
 
+/// The data of all questions.
+pub(crate) const DATA: &str = r#"{"topic":"rooms:7","payload":"payload-in-log"}"#;
+
 pub(crate) fn question(kind: Kind) -> Question {
-    let data = r#"{"topic":"rooms:7"}"#.into();
-    Question { kind, client: CLIENT, data, forwarded: Arc::new([]), traceparent: None, cache: None }
+    Question { kind, client: CLIENT, forwarded: Arc::new([]), traceparent: None, cache: None }
 }
 
 /// A question about the client with this number, which has its own address.
@@ -56,7 +58,7 @@ pub(crate) type Begun = Pin<Box<dyn Future<Output = Verdict> + Send>>;
 pub(crate) fn begin(hook: &Arc<Hook>, question: Question) -> Begun {
     match hook.ask(question) {
         Asked::Now(verdict) => Box::pin(ready(verdict)),
-        Asked::Later(question) => Box::pin(question.verdict()),
+        Asked::Later(question) => Box::pin(question.verdict(DATA.into())),
     }
 }
 
