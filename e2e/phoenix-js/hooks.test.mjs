@@ -543,9 +543,9 @@ messages = { rate = "3/h", burst = 3 }
     }
     return said;
   };
-  const dan = await join("dan", "rooms:a");
+  const dan = await join("dan", "rooms:d");
   assert.deepEqual(await says(await join("ann", "rooms:a"), 3), ["ok", "ok", "rate_limited"]);
-  assert.deepEqual(await says(await join("bob", "rooms:a"), 3), ["ok", "ok", "ok"]);
+  assert.deepEqual(await says(await join("bob", "rooms:b"), 3), ["ok", "ok", "ok"]);
   assert.ok((await says(await join("bob", "rooms:few"), 9)).includes("rate_limited"));
   assert.equal((await refusal(server, { cookie: "session=eve" })).status, 503);
   while (!(await says(dan, 9)).includes("rate_limited")) {
