@@ -139,7 +139,10 @@ impl Shared {
                 && granted.stale_until_ms > now_ms
                 && !self.voids().is_void(granted)
         });
-        grants.flat_map(|(key, granted)| News::grant(key, granted).line()).collect()
+        let news: Vec<News> = grants.map(|(key, granted)| News::grant(key, granted)).collect();
+        // Shards may wait for it.
+        drop(cache);
+        news.iter().flat_map(News::line).collect()
     }
 
     fn take_over(&self, news: News) {

@@ -204,13 +204,8 @@ impl Hook {
                 if let (Some(equal), Some(max)) = (&pending.equal, self.config.cache_max) {
                     let time = max.min(Duration::from_secs(cache_for));
                     let until_ms = unix_ms(SystemTime::now() + time);
-                    let mut cache = self.shared.cache(&equal.key);
-                    cache.refuse(
-                        equal.key,
-                        pending.question.client,
-                        Arc::clone(&refusal),
-                        until_ms,
-                    );
+                    let (key, client) = (equal.key, pending.question.client);
+                    self.shared.cache(&key).refuse(key, client, Arc::clone(&refusal), until_ms);
                 }
                 Some(Verdict::Refused(refusal))
             }
