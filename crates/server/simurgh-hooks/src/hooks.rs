@@ -22,14 +22,9 @@ const RESOLVERS: usize = 2;
 /// Why hooks cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Settings that cannot be used.
-    #[error("hook \"{hook}\": {problem}")]
-    Settings {
-        /// Name of the hook.
-        hook: String,
-        /// The mistake.
-        problem: String,
-    },
+    /// Settings that cannot be used: the name of the hook, and the mistake.
+    #[error("hook \"{0}\": {1}")]
+    Settings(String, String),
     /// The system refuses a thread, an event loop or random numbers.
     #[error("the thread of hooks cannot start: {0}")]
     System(#[from] io::Error),
@@ -70,7 +65,7 @@ impl Hooks {
             } else {
                 Err("two hooks have this name".to_owned())
             };
-            hooks.push(made.map_err(|problem| StartError::Settings { hook: name, problem })?);
+            hooks.push(made.map_err(|problem| StartError::Settings(name, problem))?);
         }
         let runtime = Builder::new_current_thread()
             .enable_all()

@@ -90,7 +90,8 @@ pub(crate) fn caller(config: &Config, headers: &HeaderMap) -> Option<Caller> {
 }
 
 impl Caller {
-    fn token(self, config: &Config) -> Option<&ApiToken> {
+    /// `None`: it may do everything.
+    pub(crate) fn token(self, config: &Config) -> Option<&ApiToken> {
         match self {
             Self::Whole => None,
             Self::Token(index) => config.api_tokens.get(index),
@@ -103,14 +104,6 @@ impl Caller {
 
     pub(crate) fn has(self, config: &Config, scope: Scope) -> bool {
         self.token(config).is_none_or(|token| token.scopes.contains(&scope))
-    }
-
-    pub(crate) fn may_use(self, config: &Config, topic: &str) -> bool {
-        self.token(config).is_none_or(|token| token.may_use(topic))
-    }
-
-    pub(crate) fn may_use_all(self, config: &Config, prefix: &str) -> bool {
-        self.token(config).is_none_or(|token| token.may_use_all(prefix))
     }
 }
 

@@ -32,6 +32,7 @@ pub struct Unanswered {
 
 /// The place of a question in the queue. If it is dropped while the question waits, that is never
 /// sent.
+#[derive(Debug)]
 pub struct Place(Option<(Arc<Hook>, Ticket)>);
 
 impl Unanswered {
@@ -84,11 +85,5 @@ impl Drop for Place {
         if forgotten.is_some() {
             hook.wake.notify_one();
         }
-    }
-}
-
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Place")
     }
 }

@@ -93,14 +93,18 @@ pub(super) struct Authorized {
 impl Authorized {
     /// Whether the caller may use a topic.
     pub(super) fn check_topic(&self, topic: &str) -> Result<(), ApiError> {
-        let may_use = self.caller.may_use(&self.server.config, topic);
-        self.check_use(may_use, format_args!("use the topic {topic:?}"))
+        let token = self.caller.token(&self.server.config);
+        self.check_use(
+            token.is_none_or(|token| token.may_use(topic)),
+            format_args!("use the topic {topic:?}"),
+        )
     }
 
     /// Whether the caller may use all topics that begin so.
     pub(super) fn check_topic_prefix(&self, prefix: &str) -> Result<(), ApiError> {
         let what = "add the prefix of its topics";
-        let may_use = self.caller.may_use_all(&self.server.config, prefix);
+        let token = self.caller.token(&self.server.config);
+        let may_use = token.is_none_or(|token| token.may_use_all(prefix));
         self.check_use(may_use, format_args!("list all topics with the prefix {prefix:?}: {what}"))
     }
 
