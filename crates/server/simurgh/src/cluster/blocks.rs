@@ -29,13 +29,13 @@ pub(crate) async fn take_over(server: Arc<Server>, node: NodeId) {
     let mut rules = list_of(&server, node).await;
     let list = &server.access_list;
     rules.retain(|rule| list.set(rule.clone(), now_s(&server)) == Ok(true));
-    #[cfg(feature = "hooks")]
-    crate::hooked::take_over(&server, node).await;
-    list.knows_other.store(true, Relaxed);
     for some in rules.chunks(TOGETHER) {
         let orders = some.iter().map(|rule| carry_out(&server, Order::Access(rule.clone())));
         join_all(orders).await;
     }
+    #[cfg(feature = "hooks")]
+    crate::hooked::take_over(&server, node).await;
+    list.knows_other.store(true, Relaxed);
 }
 
 async fn list_of(server: &Server, node: NodeId) -> Vec<Rule> {
