@@ -205,6 +205,29 @@ fn two_living_nodes_with_one_name_conflict_without_replacement() {
 }
 
 #[test]
+fn two_heartbeats_of_a_namesake_are_enough_for_a_conflict() {
+    let (a, b) = (beat_of(A, "web"), beat_of(B, "web"));
+    let mut node = Node::knowing(&a);
+    node.note_beat(&b);
+    node.wait(2 * SECOND);
+    assert_eq!(node.note_beat(&b), []);
+    node.wait(SECOND);
+    let conflict = PeerEvent::NameConflict { name: "web".into(), nodes: [A, B] };
+    assert_eq!(node.note_beat(&a), [conflict]);
+}
+
+#[test]
+fn without_a_check_the_next_work_is_the_own_heartbeat() {
+    let mut node = Node::new();
+    node.peers.tick(node.now_ns);
+    let due_ns = node.peers.next_beat_ns().unwrap();
+    assert!(due_ns > node.now_ns);
+    assert!(!node.peers.beat_due(due_ns - 1) && node.peers.beat_due(due_ns));
+    node.peers.link_down(due_ns);
+    assert_eq!(node.peers.next_beat_ns(), None);
+}
+
+#[test]
 fn third_node_with_the_same_name_conflicts_too() {
     let mut node = Node::new();
     let c = NodeId(3);
