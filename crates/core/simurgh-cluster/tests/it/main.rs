@@ -37,6 +37,7 @@ struct NodeRecord {
     /// What it received of followed topics: payloads, and names of other events.
     kept: BTreeMap<String, Vec<String>>,
     stored: BTreeMap<u64, Result<StoredAt, NotKept>>,
+    time: Time,
 }
 
 impl LocalNode for NodeRecord {

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use simurgh_cluster::{BroadcastParts, DisconnectReply, DisconnectsConfig, NodeThread, ThreadNode};
+use simurgh_cluster::{
+    BroadcastParts, DisconnectReply, DisconnectsConfig, FLUSH_NS, NodeThread, ThreadNode,
+};
 use simurgh_proto::message::Payload;
 
 use super::*;
@@ -13,7 +15,7 @@ impl ThreadNode for NodeRecord {
     type Awaiting = ();
 
     fn time(&self) -> Time {
-        Time::default()
+        self.time
     }
 
     fn take_mail(&mut self, empty: Vec<()>) -> Vec<()> {
@@ -60,5 +62,17 @@ fn broadcast_to_be_stored_reaches_local_members_only_if_configured() {
         assert_eq!(thread.local.broadcasts.len(), usize::from(is_local));
         let outcome = thread.local.stored.get(&7);
         assert_eq!(outcome.is_some_and(|it| *it == Err(NotKept::LocalOnly)), is_local);
+    }
+}
+
+#[test]
+fn node_that_ends_waits_five_seconds_for_what_is_not_stored() {
+    let mut thread = thread(false);
+    thread.store(Payload::from_json("1".to_owned()), 7, 0, None, None, Time::default());
+    thread.bye(Time::default());
+    let mut context = Context::from_waker(Waker::noop());
+    for (ns, has_ended) in [(0, false), (FLUSH_NS - 1, false), (FLUSH_NS, true)] {
+        thread.local.time.ns = ns;
+        assert_eq!(thread.turn(&mut context).is_ready(), has_ended, "at {ns}");
     }
 }
