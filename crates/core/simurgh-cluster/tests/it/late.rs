@@ -143,3 +143,14 @@ fn new_node_and_old_ones_all_report_different_settings_once() {
     of_new.sort_unstable();
     assert_eq!(of_new, of(&[1, 2]));
 }
+
+#[test]
+fn node_with_too_many_patterns_is_known_by_its_heartbeats() {
+    let mut it = Simulation::new(1, 1);
+    it.settings = (0..=1_000).map(|at| (format!("topic-{at}:*").into(), at)).collect();
+    let late = it.starts("a");
+    it.advance(5 * SECOND);
+    assert_eq!(it.node(late).cluster.counts().refused_large, 1);
+    let peers = [0, late].map(|at| it.node(at).cluster.peers().live().count());
+    assert_eq!(peers, [1, 1]);
+}
