@@ -25,7 +25,7 @@ use crate::node_id::NodeId;
 use crate::wire::Reader;
 
 pub use draft::{Draft, EncodeError, resent, stamped};
-pub use item::{Except, Item, ItemPayload};
+pub use item::{Item, ItemPayload};
 
 pub use crate::wire::{ENVELOPE_BYTES_MAX, ENVELOPE_VERSION, EnvelopeError};
 

@@ -46,8 +46,8 @@ pub use disconnects::{
 pub use duplicate_filter::DuplicateFilter;
 pub use durations::{DURATION_BOUNDS_NS, Durations};
 pub use envelope::{
-    Draft, ENVELOPE_BYTES_MAX, ENVELOPE_VERSION, EncodeError, Envelope, EnvelopeError, Except,
-    Flags, Header, Item, ItemPayload, Items, Kind, resent, stamped,
+    Draft, ENVELOPE_BYTES_MAX, ENVELOPE_VERSION, EncodeError, Envelope, EnvelopeError, Flags,
+    Header, Item, ItemPayload, Items, Kind, resent, stamped,
 };
 pub use history::{
     HistoryConfig, HistoryCounts, HistoryEvent, HistoryItem, HistoryNotice, StoreItem,
@@ -67,7 +67,5 @@ pub use subject::{
     BUCKETS, Bucket, Interest, PREFIX_BYTES_MAX, Prefix, PrefixError, Space, Subject,
     TOKEN_BYTES_MAX, TOPIC_BYTES_MAX,
 };
-pub use thread::{
-    BroadcastParts, DisconnectReply, FLUSH_NS, NodeThread, TURN_INTERVAL_NS, ThreadNode,
-};
+pub use thread::{DisconnectReply, FLUSH_NS, NodeThread, TURN_INTERVAL_NS, ThreadNode};
 pub use time::Time;

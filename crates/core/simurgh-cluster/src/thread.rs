@@ -2,16 +2,17 @@
 //! broker sends, and time, in turns. The server and the simulator drive the same.
 
 use alloc::collections::BTreeMap;
+use core::fmt::Display;
 use core::task::{Context, Poll};
-use core::time::Duration;
 
+use simurgh_channel::{Broadcast, StoreRequest, ToCluster};
 use simurgh_history::NotKept;
-use simurgh_proto::message::Payload;
+use simurgh_proto::message::events;
 
 use crate::adapter::Adapter;
 use crate::cluster::{Cluster, LinkState, LocalNode};
 use crate::disconnects::{DisconnectNumber, DisconnectOutcome, TooManyDisconnects};
-use crate::envelope::{EncodeError, Except, Item, ItemPayload};
+use crate::envelope::{Item, ItemPayload};
 use crate::history::StoreItem;
 use crate::node_id::NodeId;
 use crate::peers::Peers;
@@ -29,25 +30,10 @@ pub const FLUSH_NS: u64 = 5_000_000_000;
 /// disconnects are open.
 pub type DisconnectReply = Box<dyn FnOnce(&Peers, Option<DisconnectOutcome>) + Send>;
 
-/// The parts of a broadcast of this node.
-#[derive(Clone, Copy, Debug)]
-pub struct BroadcastParts<'a> {
-    /// Its topic.
-    pub topic: &'a str,
-    /// Its event.
-    pub event: &'a str,
-    /// Its payload.
-    pub payload: &'a Payload<'static>,
-    /// The member that does not get it.
-    pub except: Option<Except>,
-}
-
-/// The node of a [`NodeThread`]: its shards and applications, with their own types, and its clock.
+/// The node of a [`NodeThread`]: its shards and applications, and its clock.
 pub trait ThreadNode: LocalNode + Sized {
     /// A message of the node's shards or applications.
     type Mail;
-    /// A broadcast, as shards have it.
-    type Broadcast;
     /// Learns that a topic is subscribed to.
     type Awaiting;
 
@@ -60,14 +46,14 @@ pub trait ThreadNode: LocalNode + Sized {
     /// Handles one mail.
     fn handle<A: Adapter + ?Sized>(thread: &mut NodeThread<A, Self>, mail: Self::Mail, time: Time);
 
-    /// The parts of a broadcast.
-    fn parts(broadcast: &Self::Broadcast) -> BroadcastParts<'_>;
-
     /// A topic is subscribed to.
     fn subscribed(&mut self, awaiting: Self::Awaiting);
 
     /// Delivers a broadcast to the members on this node only.
-    fn broadcast_here(&mut self, broadcast: Self::Broadcast);
+    fn broadcast_here(&mut self, broadcast: Broadcast);
+
+    /// A broadcast does not reach the other nodes, for this reason.
+    fn undelivered(&mut self, broadcast: &Broadcast, error: &dyn Display);
 }
 
 /// The cluster thread of a node.
@@ -158,45 +144,55 @@ impl<A: Adapter + ?Sized, N: ThreadNode> NodeThread<A, N> {
         self.cluster.next_ns().map_or(soon, |next_ns| next_ns.min(soon))
     }
 
-    /// Publishes a broadcast on all other nodes, or on one of them.
-    ///
-    /// # Errors
-    /// It is too large.
-    pub fn publish(
-        &mut self,
-        broadcast: &N::Broadcast,
-        node: Option<NodeId>,
-        time: Time,
-    ) -> Result<(), EncodeError> {
-        let BroadcastParts { topic, event, payload, .. } = N::parts(broadcast);
-        let item = Item::new(event, ItemPayload::of(payload, &mut self.frame));
-        match node {
-            Some(node) => self.cluster.direct(node, topic, &item, time),
-            None => self.cluster.broadcast(topic, &item, time),
+    /// Handles a message of one of the node's cores.
+    pub fn handle_core(&mut self, what: ToCluster, time: Time) {
+        let Self { cluster, local, .. } = self;
+        match what {
+            ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
+                if let Err(error) = self.disconnect(it.topic(), None, time) {
+                    self.local.undelivered(&it, &error);
+                }
+            }
+            ToCluster::Broadcast(broadcast) => self.publish(&broadcast, None, time),
+            ToCluster::TopicBegins(topic, shard, wanted) => {
+                cluster.topic_begins(&topic, shard, wanted, time);
+            }
+            ToCluster::TopicEnds(topic, shard) => cluster.topic_ends(&topic, shard, time),
+            ToCluster::Presence(topic, what) => cluster.presence(&topic, what, time, local),
+            ToCluster::Store(request) => self.store(*request, time),
+            ToCluster::Follow(topic, wanted) => cluster.follow(&topic, wanted, time, local),
+            ToCluster::CheckTopic(topic) => cluster.check_topic(&topic),
+            ToCluster::Forget(topic, number) => cluster.forget(&topic, number, time, local),
         }
     }
 
-    /// Has the broker keep a broadcast, under this number; `sender` is the excluded client's hash,
-    /// 0 for none. [`LocalNode::stored`] gets the outcome.
-    pub fn store(
-        &mut self,
-        broadcast: N::Broadcast,
-        number: u64,
-        sender: u64,
-        id: Option<&str>,
-        age: Option<Duration>,
-        time: Time,
-    ) {
+    /// Publishes a broadcast on all other nodes, or on one of them.
+    pub fn publish(&mut self, broadcast: &Broadcast, node: Option<NodeId>, time: Time) {
+        let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
+        let (topic, item) = (broadcast.topic(), Item::new(broadcast.event(), payload));
+        let published = match node {
+            Some(node) => self.cluster.direct(node, topic, &item, time),
+            None => self.cluster.broadcast(topic, &item, time),
+        };
+        if let Err(error) = published {
+            self.local.undelivered(broadcast, &error);
+        }
+    }
+
+    /// Has the broker keep a broadcast. [`LocalNode::stored`] gets the outcome.
+    fn store(&mut self, request: StoreRequest, time: Time) {
+        let StoreRequest { number, broadcast, sender, id, age } = request;
         if self.is_local_when_away && self.cluster.state().0 == LinkState::Away {
-            let topic: Box<str> = N::parts(&broadcast).topic.into();
+            let topic: Box<str> = broadcast.topic().into();
             self.local.broadcast_here(broadcast);
             return self.local.stored(&topic, number, Err(NotKept::LocalOnly));
         }
-        let BroadcastParts { topic, event, payload, except } = N::parts(&broadcast);
-        let mut item = Item::new(event, ItemPayload::of(payload, &mut self.frame));
-        item.except = except;
-        item.exclusion = (sender != 0).then_some(sender);
-        self.cluster.store(topic, StoreItem { number, item, id, age }, time, &mut self.local);
+        let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
+        let exclusion = (sender != 0).then_some(sender);
+        let except = broadcast.except();
+        let item = Item { except, exclusion, ..Item::new(broadcast.event(), payload) };
+        let stored = StoreItem { number, item, id: id.as_deref(), age };
+        self.cluster.store(broadcast.topic(), stored, time, &mut self.local);
     }
 
     /// Closes all sockets with an id on all other nodes.

@@ -4,12 +4,13 @@ use simurgh_proto::serializer::{Kind, Serializer};
 use simurgh_proto::ws::OpCode;
 
 /// The wire of a socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Wire {
     /// Channels, in the older of their serializers.
     V1,
     /// Channels, in the newer.
+    #[default]
     V2,
     /// Bare messages without Channels.
     Plain,

@@ -53,8 +53,6 @@ pub struct NetworkConfig {
     pub reorder_per_million: u32,
     /// Nanoseconds until a node notices that nothing comes through its link.
     pub dead_after_ns: RangeInclusive<u64>,
-    /// The most messages in flight to a node; beyond that the broker ends the link.
-    pub pending_max: usize,
     /// The most envelopes that a node has received and not polled; further ones are lost, with
     /// [`Event::Lost`].
     pub inbox_max: usize,
@@ -78,7 +76,6 @@ impl Default for NetworkConfig {
             loss_per_million: 0,
             reorder_per_million: 0,
             dead_after_ns: 4_000_000_000..=6_000_000_000,
-            pending_max: 1 << 20,
             inbox_max: 1 << 16,
             kept: Some(StreamLimits::default()),
             lag_ns: 0..=0,
@@ -275,6 +272,30 @@ impl Network {
     /// entry has the epoch.
     pub fn take_log(&self) -> Vec<LogEntry> {
         self.with(|state| std::mem::take(&mut state.log))
+    }
+
+    /// Whether the broker has not ended.
+    pub fn is_alive(&self) -> bool {
+        self.with(|state| state.is_alive)
+    }
+
+    /// Whether the broker is frozen.
+    pub fn is_frozen(&self) -> bool {
+        self.with(|state| state.is_frozen)
+    }
+
+    /// Whether a node's link is cut, and whether it loses more than all links do.
+    pub fn link_faults(&self, node: usize) -> (bool, bool) {
+        self.with(|state| {
+            let client = &state.clients[node];
+            let is_lossy = client.lossy_per_million > state.config.loss_per_million;
+            (client.cannot_send || client.cannot_receive, is_lossy)
+        })
+    }
+
+    /// The group of a node while the broker is partitioned.
+    pub fn group(&self, node: usize) -> usize {
+        self.with(|state| state.clients[node].group)
     }
 
     /// Whether the broker has confirmed all changes of a node's interests.

@@ -383,13 +383,6 @@ impl State {
             if Some(node) == from || client.group != group {
                 continue;
             }
-            if client.to_node.len() >= config.pending_max {
-                // A node that is too slow loses its link.
-                if client.is_linked() {
-                    client.dead_at_ns = Some(*now_ns);
-                }
-                continue;
-            }
             let is_stored = received.stored.is_some();
             if is_stored && rng.happens(config.vanish_per_million) {
                 continue;

@@ -1,5 +1,6 @@
 //! The program: its flags, runs of seeds on several threads, and reports of those that fail.
 
+use std::cell::RefCell;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -99,12 +100,12 @@ const RUNS_MAX: usize = 6_000;
 pub(crate) fn run(plan: &Plan, ops: &[Op], is_told: bool) -> Findings {
     let run = || {
         let mut it = Simulation::new(plan);
-        it.findings(|it| it.log = is_told.then(Vec::new));
+        it.findings(|it| it.log = is_told.then(RefCell::default));
         for op in ops {
             let now_ms = it.clock_ns / 1_000_000;
             let is_over = it.findings(|it| {
                 it.note(|| format!("{now_ms} ms: {op:?}"));
-                it.failure.is_some() || it.step as usize >= plan.steps
+                it.failure.get().is_some() || it.step as usize >= plan.steps
             });
             if is_over {
                 break;
@@ -114,13 +115,14 @@ pub(crate) fn run(plan: &Plan, ops: &[Op], is_told: bool) -> Findings {
         it.end();
         it.findings(std::mem::take)
     };
-    guarded(run).unwrap_or_else(|it| Findings { failure: Some(it), ..Findings::default() })
+    guarded(run).unwrap_or_else(|it| Findings { failure: it.into(), ..Findings::default() })
 }
 
 /// Shrinks a run that fails by this rule: the fewest operations, of the simplest plan.
 pub(crate) fn shrink(mut plan: Plan, mut ops: Vec<Op>, rule: &str) -> (Plan, Vec<Op>) {
-    let fails =
-        |plan: &Plan, ops: &[Op]| run(plan, ops, false).failure.is_some_and(|it| it.rule == rule);
+    let fails = |plan: &Plan, ops: &[Op]| {
+        run(plan, ops, false).failure.get().is_some_and(|it| it.rule == rule)
+    };
     let mut runs_left = RUNS_MAX;
     loop {
         ops = fewest(ops, &mut runs_left, |ops| fails(&plan, ops));
@@ -168,8 +170,8 @@ pub(crate) fn run_seeds(
             let Findings { failure, counts, .. } = run(&plan, &ops, false);
             let mut all = locked(&all);
             all.0 += 1;
-            all.1.add(&counts);
-            if let Some(failure) = failure {
+            all.1.add(&counts.borrow());
+            if let Some(failure) = failure.into_inner() {
                 all.2.get_or_insert((seed, steps, plan, ops, failure));
             }
         }
@@ -183,7 +185,7 @@ pub(crate) fn run_seeds(
     let (plan, ops) = shrink(plan, ops, rule);
     println!("shrunk to {} operations, of {plan:?}", ops.len());
     let Findings { failure, log, .. } = run(&plan, &ops, true);
-    log.iter().flatten().for_each(|line| println!("  {line}"));
-    println!("{failure:?}");
+    log.into_iter().flat_map(RefCell::into_inner).for_each(|line| println!("  {line}"));
+    println!("{:?}", failure.into_inner());
     false
 }

@@ -1,6 +1,7 @@
 //! Findings of a run: the first failure, and counts of what happened; and the faults that tests
 //! plant, to see that a simulation finds them.
 
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +22,7 @@ pub(crate) struct Failure {
 pub(crate) struct Counts(BTreeMap<String, u64>);
 
 impl Counts {
-    pub(crate) fn count(&mut self, what: &str, more: u64) {
+    fn count(&mut self, what: &str, more: u64) {
         match self.0.get_mut(what) {
             Some(count) => *count += more,
             None => drop(self.0.insert(what.to_owned(), more)),
@@ -46,31 +47,34 @@ impl fmt::Display for Counts {
     }
 }
 
-/// The findings of a run so far.
+/// The findings of a run so far. Checks add to them while they look at what they judge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: OnceCell<Failure>,
     pub(crate) step: u32,
-    pub(crate) counts: Counts,
+    pub(crate) counts: RefCell<Counts>,
     /// A hash of everything that was sent.
     pub(crate) hash: u64,
     /// The log, if there is one.
-    pub(crate) log: Option<Vec<String>>,
+    pub(crate) log: Option<RefCell<Vec<String>>>,
 }
 
 impl Findings {
     /// Notes a failure; only the first counts.
     #[cold]
-    pub(crate) fn fail(&mut self, rule: &'static str, text: impl Into<String>) {
-        let step = self.step;
-        self.failure.get_or_insert_with(|| Failure { rule, text: text.into(), step });
+    pub(crate) fn fail(&self, rule: &'static str, text: impl Into<String>) {
+        self.failure.get_or_init(|| Failure { rule, text: text.into(), step: self.step });
+    }
+
+    pub(crate) fn count(&self, what: &str, more: u64) {
+        self.counts.borrow_mut().count(what, more);
     }
 
     /// Adds a line to the log, if there is one.
     #[inline]
-    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
-        if let Some(log) = &mut self.log {
-            log.push(text());
+    pub(crate) fn note(&self, text: impl FnOnce() -> String) {
+        if let Some(log) = &self.log {
+            log.borrow_mut().push(text());
         }
     }
 }

@@ -20,7 +20,7 @@ pub fn fuzz(data: &[u8]) {
     plan.app.panics = 0;
     let (ops, _) = data.as_chunks::<OP_BYTES>();
     let ops: Vec<_> = ops.iter().take(OPS_MAX).map(operation).collect();
-    if let Some(failure) = run(&plan, &ops, false).failure {
+    if let Some(failure) = run(&plan, &ops, false).failure.into_inner() {
         panic!("{}: {}", failure.rule, failure.text);
     }
 }

@@ -6,28 +6,11 @@ use simurgh_proto::message::Payload;
 
 /// The response of a bare `ok`.
 pub(crate) const EMPTY: u32 = u32::MAX;
-/// A payload that cannot have been made here.
-pub(crate) const STRANGE: u32 = u32::MAX - 1;
-/// `{"reason":…}`, by the word.
-pub(crate) const UNMATCHED: u32 = u32::MAX - 2;
-/// The reason of a join beyond the most channels of a socket.
-pub(crate) const TOO_MANY: u32 = u32::MAX - 3;
-pub(crate) const JOIN_CRASHED: u32 = u32::MAX - 4;
-pub(crate) const JOIN_TIMED_OUT: u32 = u32::MAX - 5;
-pub(crate) const CHANNEL_CRASH: u32 = u32::MAX - 6;
-pub(crate) const TOO_LONG: u32 = u32::MAX - 8;
-pub(crate) const TOO_LARGE: u32 = u32::MAX - 9;
 /// The reason of a message whose broadcast cannot be sent.
-pub(crate) const REFUSED: u32 = u32::MAX - 10;
-
-pub(crate) const UNCONFIRMED: u32 = u32::MAX - 11;
-pub(crate) const NOT_STORED: u32 = u32::MAX - 12;
-pub(crate) const BAD_RESUME: u32 = u32::MAX - 13;
-
-/// Payloads of presence are numbered from their content, above all numbers of the application.
-const PRESENCE: u32 = 1 << 30;
-/// The same for payloads of exceeded rates.
-const LIMITED: u32 = 1 << 29;
+pub(crate) const REFUSED: u32 = u32::MAX - 1;
+/// All other payloads without a number have a hash of their text, above all numbers of the
+/// application.
+const HASHED: u32 = 1 << 30;
 
 /// A running hash: eight bytes at a time.
 pub(crate) fn hashed(hash: u64, bytes: &[u8]) -> u64 {
@@ -70,35 +53,18 @@ pub(crate) fn sum(payload: &Payload<'_>) -> u32 {
 
 /// The number of a payload that has none of its own.
 pub(crate) fn said(bytes: &[u8]) -> u32 {
+    const REFUSALS: [&[u8]; 2] =
+        [b"{\"reason\":\"payload_too_large\",\"limit\":", b"{\"reason\":\"broadcast_refused\""];
     match bytes {
         b"{}" => EMPTY,
-        b"{\"reason\":\"unmatched topic\"}" => UNMATCHED,
-        b"{\"reason\":\"too many channels joined\"}" => TOO_MANY,
-        b"{\"reason\":\"join crashed\"}" => JOIN_CRASHED,
-        b"{\"reason\":\"join timed out\"}" => JOIN_TIMED_OUT,
-        b"{\"reason\":\"channel_crash\"}" => CHANNEL_CRASH,
-        b"{\"reason\":\"topic or join_ref too long\"}" => TOO_LONG,
-        b"{\"reason\":\"payload_too_large\"}" => TOO_LARGE,
-        b"{\"reason\":\"unconfirmed\"}" => UNCONFIRMED,
-        b"{\"reason\":\"not stored\"}" => NOT_STORED,
-        b"{\"reason\":\"bad resume\"}" => BAD_RESUME,
-        _ if bytes.starts_with(b"{\"reason\":\"payload_too_large\",\"limit\":")
-            || bytes.starts_with(b"{\"reason\":\"broadcast_refused\"") =>
-        {
-            REFUSED
-        }
-        _ if bytes.starts_with(b"{\"reason\":\"rate_limited\"") => {
-            LIMITED | (hashed(0, bytes) >> 35) as u32
-        }
-        _ if is_of_presence(bytes) => PRESENCE | (hashed(0, bytes) >> 34) as u32,
-        _ => STRANGE,
+        _ if REFUSALS.iter().any(|text| bytes.starts_with(text)) => REFUSED,
+        _ => HASHED | (hashed(0, bytes) >> 34) as u32,
     }
 }
 
-fn is_of_presence(bytes: &[u8]) -> bool {
-    const BEGINS: [&[u8]; 2] = [b"{\"joins\":", b"{\"count\":"];
-    let metas = || bytes.windows(10).take(64).any(|it| it == b":{\"metas\":");
-    BEGINS.iter().any(|it| bytes.starts_with(it)) || metas()
+/// The number of `{"reason":…}`.
+pub(crate) fn reason(text: &str) -> u32 {
+    said(format!(r#"{{"reason":"{text}"}}"#).as_bytes())
 }
 
 /// The value behind a name in JSON text, without quotes.

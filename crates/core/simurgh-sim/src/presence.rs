@@ -204,7 +204,6 @@ pub(crate) struct Entry {
     key: u8,
     /// Of its meta's text.
     pub(crate) bytes: usize,
-    pub(crate) is_live: bool,
     /// It was tracked: another state is never sent.
     may_be_sent: bool,
     phx_ref: Option<PhxRef>,
@@ -240,41 +239,38 @@ impl Presences {
         }
         self.held.insert((chan, key), number);
         self.changes += 1;
-        self.end(held);
-        let it = &mut self.entries[number as usize];
-        (it.is_live, it.may_be_sent) = (true, true);
+        self.entries[number as usize].may_be_sent = true;
     }
 
     pub(crate) fn untrack(&mut self, chan: u32, key: u8) {
         let held = self.held.remove(&(chan, key));
         self.refused += u64::from(held.is_none());
-        self.end(held);
-    }
-
-    fn end(&mut self, number: Option<u32>) {
         self.changes += 1;
-        number.into_iter().for_each(|it| self.entries[it as usize].is_live = false);
     }
 
     pub(crate) fn channel_ended(&mut self, chan: u32) {
-        for (_, number) in self.held.extract_if((chan, 0)..=(chan, u8::MAX), |_, _| true) {
-            self.changes += 1;
-            self.entries[number as usize].is_live = false;
-        }
+        let ended = self.held.extract_if((chan, 0)..=(chan, u8::MAX), |_, _| true);
+        self.changes += ended.count() as u64;
     }
 
     pub(crate) fn node_ended(&mut self, node: usize) {
-        for it in self.entries.iter_mut().filter(|it| it.node == node) {
-            it.is_live = false;
-        }
         self.held.retain(|_, number| self.entries[*number as usize].node != node);
     }
 
     /// The numbers of the presences in a topic, and the bytes of their metas.
     pub(crate) fn of(&self, topic: usize) -> (Vec<u32>, usize) {
-        let there = (0..).zip(&self.entries).filter(|(_, it)| it.is_live && it.topic == topic);
-        let there: Vec<_> = there.map(|(number, it)| (number, it.bytes)).collect();
-        (there.iter().map(|it| it.0).collect(), there.iter().map(|it| it.1).sum())
+        let entry = |number: &u32| &self.entries[*number as usize];
+        let is_there = |number: &u32| entry(number).topic == topic;
+        let mut numbers: Vec<u32> = self.held.values().copied().filter(is_there).collect();
+        numbers.sort_unstable();
+        let bytes = numbers.iter().map(|number| entry(number).bytes).sum();
+        (numbers, bytes)
+    }
+
+    /// Whether the state of this number is present; then the start of its node.
+    pub(crate) fn node_of(&self, number: u32) -> Option<usize> {
+        let it = self.entries.get(number as usize)?;
+        Some(it.node).filter(|_| self.held.get(&(it.chan, it.key)) == Some(&number))
     }
 
     pub(crate) fn is_of(&self, number: u32, node: usize) -> bool {

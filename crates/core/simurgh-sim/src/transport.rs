@@ -9,24 +9,15 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use simurgh_core::{AbandonReason, Broadcast, Config, NETWORK, Socket, Sockets, Wire};
+use simurgh_core::{AbandonReason, Broadcast, NETWORK, Socket, Sockets, Wire};
 use simurgh_data::{Key, Now, Run, Shared, Slab};
 use simurgh_proto::serializer::{Kind, ServerMessage};
 use simurgh_proto::ws::CloseCode;
 
-use crate::findings::{Fault, Faults};
+use crate::findings::Fault;
 use crate::payload::{self, hashed};
-use crate::wire::{Delivery, DeliveryKind, Request, Topics, letter};
-
-/// What the transports of a run share.
-#[derive(Debug, Default)]
-pub(crate) struct Setup {
-    pub(crate) config: Config,
-    /// Most nanoseconds between two readings of the clock.
-    pub(crate) jump_ns: u32,
-    pub(crate) topics: Topics,
-    pub(crate) faults: Arc<Faults>,
-}
+use crate::wire::{Delivery, DeliveryKind, Request, letter};
+use crate::world;
 
 /// The number of the transport of long-poll sessions, as sockets have it.
 pub(crate) const POLLED: u8 = 1;
@@ -36,7 +27,7 @@ const SLICE_NS: u64 = 400_000;
 /// The simulated transport of one shard.
 #[derive(Default)]
 pub(crate) struct Transport {
-    setup: Arc<Setup>,
+    world: Arc<world::Shared>,
     /// When the current turn began.
     pub(crate) now: Now,
     /// The last reading of its clock, in nanoseconds.
@@ -87,8 +78,8 @@ impl<B> Drop for Counted<B> {
 }
 
 impl Transport {
-    pub(crate) fn new(setup: Arc<Setup>) -> Self {
-        Self { setup, jumps: Cell::new(1), ..Self::default() }
+    pub(crate) fn new(world: Arc<world::Shared>) -> Self {
+        Self { world, jumps: Cell::new(1), ..Self::default() }
     }
 
     /// A turn begins or continues at this time; `jumps` seeds the steps of the clock.
@@ -129,7 +120,6 @@ impl Transport {
             reading: 0,
             is_closing: false,
             is_mute: false,
-            is_listed: false,
             has_shut: false,
             heard_tick: self.now.tick,
             stands_since_ns: 0,
@@ -161,10 +151,9 @@ impl Transport {
     /// Writes what this turn has sent, cuts slow peers, and removes those that are to end.
     pub(crate) fn flush(&mut self) {
         let now_ns = self.now.ns;
-        let max = self.setup.config.outbound_bytes_max;
+        let max = self.world.plan.config.outbound_bytes_max;
         for key in std::mem::take(&mut self.dirty) {
             let Some(peer) = self.peer_mut(key) else { continue };
-            peer.is_listed = false;
             if peer.flush(now_ns) > max {
                 self.slow(key);
             }
@@ -184,7 +173,7 @@ impl Transport {
 
     /// Finds peers whose output does not move.
     pub(crate) fn judge(&mut self) {
-        let after_ns = self.setup.config.slow_after.as_nanos() as u64;
+        let after_ns = self.world.plan.config.slow_after.as_nanos() as u64;
         let now_ns = self.now.ns;
         let stands = |it: &Peer| !it.queue.is_empty() && it.stands_since_ns + after_ns < now_ns;
         let slow = self.peers().filter(|it| stands(it) && !it.is_mute).map(|it| it.key);
@@ -222,35 +211,35 @@ impl Transport {
     fn put(&mut self, key: Key, bytes: &[u8]) {
         self.hash = hashed(self.hash, bytes);
         self.count_sent();
-        let setup = Arc::clone(&self.setup);
+        let faults = Arc::clone(&self.world.faults);
         let Some(peer) = self.peer_mut(key) else { return };
-        if setup.faults.happens(Fault::Lose) {
+        if faults.happens(Fault::Lose) {
             return;
         }
-        if setup.faults.happens(Fault::Swap) && peer.held_back.is_empty() {
+        if faults.happens(Fault::Swap) && peer.held_back.is_empty() {
             peer.held_back = bytes.to_vec();
             return;
         }
+        let was_empty = peer.span.is_empty();
         peer.span.extend_from_slice(bytes);
-        if setup.faults.happens(Fault::Garble) {
+        if faults.happens(Fault::Garble) {
             garble(&mut peer.span);
         }
-        if setup.faults.happens(Fault::Double) {
+        if faults.happens(Fault::Double) {
             peer.span.extend_from_slice(bytes);
         }
         if !peer.held_back.is_empty() {
             let late = std::mem::take(&mut peer.held_back);
             peer.span.extend_from_slice(&late);
         }
-        if !peer.is_listed {
-            peer.is_listed = true;
+        if was_empty {
             self.dirty.push(key);
         }
     }
 
     /// Sends now, if nothing is before it; returns whether something waits.
     fn put_now(&mut self, key: Key, bytes: &[u8]) -> bool {
-        let (now_ns, max) = (self.now.ns, self.setup.config.outbound_bytes_max);
+        let (now_ns, max) = (self.now.ns, self.world.plan.config.outbound_bytes_max);
         let Some(peer) = self.peer(key) else { return false };
         if peer.is_over() {
             return !peer.queue.is_empty();
@@ -269,7 +258,7 @@ impl Transport {
         let word = [line.word, line.kind as u8, topic.unwrap_or(255)];
         let refs = u64::from(line.id) << 32 | u64::from(line.msg_ref ^ line.join_ref << 16);
         self.hash = hashed(hashed(self.hash, &word), &refs.to_le_bytes());
-        let faults = Arc::clone(&self.setup.faults);
+        let faults = Arc::clone(&self.world.faults);
         if faults.happens(Fault::Lose) {
             return;
         }
@@ -299,11 +288,11 @@ impl Sockets for Transport {
         bits ^= bits >> 7;
         bits ^= bits << 17;
         self.jumps.set(bits);
-        let most = u64::from(self.setup.jump_ns).max(1);
+        let most = u64::from(self.world.plan.jump_ns).max(1);
         let clock = self.clock.get() + 1 + bits % most;
         self.clock.set(clock);
         self.slice_ns.set(self.slice_ns.get().min(clock));
-        if self.setup.faults.happens(Fault::Freeze) {
+        if self.world.faults.happens(Fault::Freeze) {
             self.is_frozen.set(true);
         }
         if self.is_frozen.get() { self.slice_ns.get() } else { clock }
@@ -390,7 +379,7 @@ impl Sockets for Transport {
 
     fn deliver(&mut self, key: Key, message: &ServerMessage<'_>) {
         self.count_sent();
-        let (topic, line, sum) = Delivery::of(&self.setup.topics, message);
+        let (topic, line, sum) = Delivery::of(&self.world.plan.topics, message);
         self.hear_line(key, topic, line, sum);
     }
 
@@ -404,7 +393,7 @@ impl Sockets for Transport {
         for broadcast in broadcasts {
             let id = payload::parse(broadcast.payload()).0;
             let line = Delivery::event(letter(broadcast.event()), 0, id);
-            let topic = self.setup.topics.number(broadcast.topic());
+            let topic = self.world.plan.topics.number(broadcast.topic());
             self.hear_line(key, topic, line, payload::sum(broadcast.payload()));
             heard += 1;
         }
@@ -412,7 +401,7 @@ impl Sockets for Transport {
     }
 
     fn deliver_close(&mut self, key: Key, code: Option<CloseCode>) {
-        let recodes = self.setup.faults.happens(Fault::Recode);
+        let recodes = self.world.faults.happens(Fault::Recode);
         let code = code.map(|code| if recodes { 4_000 } else { code.0 });
         self.peer_mut(key).into_iter().for_each(|it| it.heard.push(Value::Close(code)));
     }
@@ -532,8 +521,6 @@ pub(crate) struct Peer {
     pub(crate) is_closing: bool,
     /// Whether nothing more is sent.
     pub(crate) is_mute: bool,
-    /// Whether it has sent something in this turn.
-    pub(crate) is_listed: bool,
     /// Whether the client has closed its sending half.
     pub(crate) has_shut: bool,
     /// When it last sent something.

@@ -1,11 +1,11 @@
-//! What travels between clients and servers: topics, refs, messages in short forms, and the bytes
-//! that clients read. Numbers stand for topics, refs and payloads.
+//! What travels between clients and servers: topics, refs, and messages in short forms. Numbers
+//! stand for topics, refs and payloads.
 
 use simurgh_core::Wire;
 use simurgh_data::Key;
-use simurgh_proto::message::{Payload, Ref, events};
-use simurgh_proto::serializer::{Frame, ServerMessage};
-use simurgh_proto::ws::{CloseFrame, Decoder, Event, FrameLimits, Role};
+use simurgh_proto::message::{Ref, events};
+use simurgh_proto::serializer::ServerMessage;
+use simurgh_proto::ws::Decoder;
 
 use crate::payload;
 use crate::presence::letter_of;
@@ -274,48 +274,4 @@ pub(crate) struct Connection {
     pub(crate) odd: u32,
     /// When its long-poll session was last polled; `None` for other connections.
     pub(crate) polled_ns: Option<u64>,
-}
-
-/// What a client reads.
-#[derive(Debug)]
-pub(crate) enum Read<'a> {
-    Message(ServerMessage<'a>),
-    /// A message without a serializer.
-    Plain(Payload<'a>),
-    Close(Option<CloseFrame<'a>>),
-    Wrong(String),
-}
-
-/// Reads all messages in bytes of a server.
-pub(crate) fn read(
-    decoder: &mut Decoder,
-    wire: Wire,
-    mut bytes: &mut [u8],
-    mut with: impl FnMut(Read<'_>),
-) {
-    loop {
-        let event = match decoder.next(Role::Client, &FrameLimits::default(), &mut bytes) {
-            Ok(Some(event)) => event,
-            Ok(None) => return,
-            Err(error) => return with(Read::Wrong(format!("{error:?}"))),
-        };
-        let frame = match &event {
-            Event::Text(text) => Frame::Text(text),
-            Event::Binary(data) => Frame::Binary(data),
-            _ => {
-                if let Event::Close(frame) = event {
-                    with(Read::Close(frame));
-                }
-                continue;
-            }
-        };
-        with(match (wire.serializer(), frame) {
-            (None, Frame::Text(text)) => Read::Plain(Payload::Json(text.into())),
-            (None, Frame::Binary(data)) => Read::Plain(Payload::Binary(data.into())),
-            (Some(serializer), frame) => match serializer.decode_server(frame) {
-                Ok(message) => Read::Message(message),
-                Err(error) => Read::Wrong(format!("{error:?}")),
-            },
-        });
-    }
 }

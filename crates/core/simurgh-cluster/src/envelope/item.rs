@@ -2,6 +2,7 @@
 
 use alloc::borrow::Cow;
 
+use simurgh_channel::{Broadcast, ChannelId};
 use simurgh_proto::message::{Message, Payload, events, events::is_reserved};
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage, json};
 
@@ -25,20 +26,9 @@ pub struct Item<'a> {
     /// The payload.
     pub payload: ItemPayload<'a>,
     /// A member of the origin that does not get it; only the origin can read this.
-    pub except: Option<Except>,
+    pub except: Option<ChannelId>,
     /// The hash of the resume id of a client that does not get it, on any node.
     pub exclusion: Option<u64>,
-}
-
-/// A member on the origin, by its `ChannelId` there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Except {
-    /// The shard of its socket.
-    pub shard: u16,
-    /// Its slot there.
-    pub membership: u32,
-    /// How often the slot was used before.
-    pub generation: u32,
 }
 
 /// The payload of a broadcast.
@@ -137,6 +127,11 @@ impl<'a> Item<'a> {
     }
 
     /// Appends it. Returns `false` and leaves half an item if its event or payload is too long.
+    /// The broadcast on its topic, for all members.
+    pub fn to_broadcast(&self, topic: &str) -> Broadcast {
+        Broadcast::new(topic, self.event, self.payload.to_payload().into_owned())
+    }
+
     #[must_use]
     pub(super) fn put(&self, out: &mut Vec<u8>) -> bool {
         let except = if self.except.is_some() { EXCEPT } else { 0 };
@@ -145,7 +140,7 @@ impl<'a> Item<'a> {
         if !wire::put_text8(out, self.event, u8::MAX) {
             return false;
         }
-        if let Some(Except { shard, membership, generation }) = self.except {
+        if let Some(ChannelId { shard, membership, generation }) = self.except {
             out.extend_from_slice(&shard.to_le_bytes());
             out.extend_from_slice(&membership.to_le_bytes());
             out.extend_from_slice(&generation.to_le_bytes());
@@ -164,7 +159,7 @@ impl<'a> Item<'a> {
             0 => None,
             _ => {
                 let (shard, membership) = (reader.u16()?, reader.u32()?);
-                Some(Except { shard, membership, generation: reader.u32()? })
+                Some(ChannelId { shard, membership, generation: reader.u32()? })
             }
         };
         let exclusion = if flags & EXCLUSION == 0 { None } else { Some(reader.u64()?) };

@@ -6,6 +6,8 @@ use simurgh_proto::message::{Payload, UserBroadcast, events};
 
 use simurgh_proto::serializer::json;
 
+use simurgh_channel::ChannelId;
+
 use super::*;
 use simurgh_proto::message::events::is_reserved;
 
@@ -88,7 +90,7 @@ impl Sample {
         Item {
             event: &self.event,
             payload: ItemPayload::of(&self.payload, frame),
-            except: except.map(|(shard, membership, generation)| Except {
+            except: except.map(|(shard, membership, generation)| ChannelId {
                 shard,
                 membership,
                 generation,
@@ -148,7 +150,7 @@ proptest! {
 #[test]
 fn envelope_layout_matches_the_documented_table() {
     let mut draft = Draft::broadcast(ORIGIN, "é", &json("e", "[1]")).unwrap();
-    let except = Except { shard: 0x0b0a, membership: 3, generation: 4 };
+    let except = ChannelId { shard: 0x0b0a, membership: 3, generation: 4 };
     let left_out = Item { except: Some(except), exclusion: Some(5), ..json("ab", "7") };
     draft.push(&left_out).unwrap();
     draft.push(&Item::new("", ItemPayload::Binary(&[255]))).unwrap();

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use simurgh_channel::KeptItem;
 use simurgh_history::{EngineEvent, NotKept, StoredAt};
 
 use crate::envelope::Item;
@@ -34,6 +35,19 @@ pub struct HistoryItem<'a> {
     pub mine: Option<u64>,
     /// The broadcast; with the excepted member only if this node published it.
     pub item: Item<'a>,
+}
+
+impl HistoryItem<'_> {
+    /// The same for the home of its topic.
+    pub fn to_kept(&self, topic: &str) -> KeptItem {
+        let Self { seq, index, at_ms, mine, item } = *self;
+        let mut broadcast = item.to_broadcast(topic);
+        if let Some((_, except)) = mine.zip(item.except) {
+            broadcast = broadcast.but_for(except);
+        }
+        let sender = item.exclusion.unwrap_or(0);
+        KeptItem { seq, index, at_ms, mine, sender, broadcast }
+    }
 }
 
 /// An event of a followed topic.

@@ -1,17 +1,16 @@
 //! The cluster thread of a node, without a link.
 
+use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 
-use simurgh_cluster::{
-    BroadcastParts, DisconnectReply, DisconnectsConfig, FLUSH_NS, NodeThread, ThreadNode,
-};
+use simurgh_channel::{Broadcast, StoreRequest, ToCluster};
+use simurgh_cluster::{DisconnectReply, DisconnectsConfig, FLUSH_NS, NodeThread, ThreadNode};
 use simurgh_proto::message::Payload;
 
 use super::*;
 
 impl ThreadNode for NodeRecord {
     type Mail = ();
-    type Broadcast = Payload<'static>;
     type Awaiting = ();
 
     fn time(&self) -> Time {
@@ -24,14 +23,14 @@ impl ThreadNode for NodeRecord {
 
     fn handle<A: Adapter + ?Sized>(_: &mut NodeThread<A, Self>, (): (), _: Time) {}
 
-    fn parts<'a>(payload: &'a Payload<'static>) -> BroadcastParts<'a> {
-        BroadcastParts { topic: "t", event: "e", payload, except: None }
-    }
-
     fn subscribed(&mut self, (): ()) {}
 
-    fn broadcast_here(&mut self, _: Payload<'static>) {
+    fn broadcast_here(&mut self, _: Broadcast) {
         self.broadcasts.push(("t".into(), String::new(), Vec::new()));
+    }
+
+    fn undelivered(&mut self, broadcast: &Broadcast, error: &dyn Display) {
+        panic!("{broadcast:?}: {error}");
     }
 }
 
@@ -43,6 +42,12 @@ fn thread(is_local_when_away: bool) -> NodeThread<Loopback, NodeRecord> {
     config.disconnects = DisconnectsConfig { queue_max: 0, ..DisconnectsConfig::default() };
     let cluster = Cluster::new(config, Box::new(adapter), NodeId(1), 1, Time::default());
     NodeThread::new(cluster, NodeRecord::default(), is_local_when_away)
+}
+
+fn to_be_stored() -> ToCluster {
+    let broadcast = Broadcast::new("t", "e", Payload::from_json("1".to_owned()));
+    let request = StoreRequest { number: 7, broadcast, sender: 0, id: None, age: None };
+    ToCluster::Store(Box::new(request))
 }
 
 #[test]
@@ -58,7 +63,7 @@ fn disconnect_beyond_the_maximum_is_reported_as_none() {
 fn broadcast_to_be_stored_reaches_local_members_only_if_configured() {
     for is_local in [false, true] {
         let mut thread = thread(is_local);
-        thread.store(Payload::from_json("1".to_owned()), 7, 0, None, None, Time::default());
+        thread.handle_core(to_be_stored(), Time::default());
         assert_eq!(thread.local.broadcasts.len(), usize::from(is_local));
         let outcome = thread.local.stored.get(&7);
         assert_eq!(outcome.is_some_and(|it| *it == Err(NotKept::LocalOnly)), is_local);
@@ -68,7 +73,7 @@ fn broadcast_to_be_stored_reaches_local_members_only_if_configured() {
 #[test]
 fn node_that_ends_waits_five_seconds_for_what_is_not_stored() {
     let mut thread = thread(false);
-    thread.store(Payload::from_json("1".to_owned()), 7, 0, None, None, Time::default());
+    thread.handle_core(to_be_stored(), Time::default());
     thread.bye(Time::default());
     let mut context = Context::from_waker(Waker::noop());
     for (ns, has_ended) in [(0, false), (FLUSH_NS - 1, false), (FLUSH_NS, true)] {

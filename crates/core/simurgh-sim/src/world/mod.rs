@@ -12,6 +12,20 @@
 //! Shards and the cluster reach each other as they do in the server, by
 //! [`NodeThread`]. All files of the world share the imports below.
 
+/// Kinds of something with weights: an enum, and a table of its variants in their order.
+macro_rules! weighted {
+    ($(#[$doc:meta])* $name:ident, $table:ident: $weight:ty;
+     $($(#[$of:meta])* $kind:ident $value:expr,)+) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $name {
+            $($(#[$of])* $kind,)+
+        }
+
+        pub(crate) const $table: &[($name, $weight)] = &[$(($name::$kind, $value)),+];
+    };
+}
+
 mod app;
 mod ledger;
 mod node;
@@ -20,12 +34,12 @@ mod simulation;
 mod thread;
 mod view;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::mem;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
@@ -34,10 +48,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use simurgh_cluster::{
-    Adapter, BroadcastParts, CallNumber, Class, Cluster, ClusterConfig, DisconnectOutcome,
-    DisconnectReply, ENVELOPE_BYTES_MAX, Envelope, Except, GoneReason, HistoryEvent, HistoryItem,
-    Item, LinkState, LocalNode, NodeId, NodeThread, Notice, PeerEvent, Prefix, Shards, Space,
-    StoredAt, ThreadNode,
+    Adapter, CallNumber, Class, Cluster, ClusterConfig, DisconnectOutcome, DisconnectReply,
+    ENVELOPE_BYTES_MAX, Envelope, GoneReason, HistoryEvent, Item, LinkState, LocalNode, NodeId,
+    NodeThread, Notice, PeerEvent, Prefix, Shards, Space, StoredAt, ThreadNode,
 };
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{
@@ -48,11 +61,11 @@ use simurgh_core::{
     Outcome, Phase, Posted, PrepareFn, Prepared, PresenceCall, PresenceCallback, PresenceConfig,
     PresenceError, PresenceList, PresenceMail, Publisher, Rate, RateLimit, Reason, Received,
     ReplayLimits, Reply, ReplyRef, Route, SavedHistory, ShardChannel, ShardContext,
-    ShardHandleInfo, Signer, SizeLimit, SocketLimits, SocketState, Stop, StoreRequest, TICK,
-    ToChannel, ToCluster, UserSocket, WallClock, Wire, Work, guarded, nanoseconds,
+    ShardHandleInfo, Signer, SizeLimit, SocketLimits, SocketState, Stop, TICK, ToChannel,
+    ToCluster, UserSocket, WallClock, Wire, Work, guarded, nanoseconds,
 };
-use simurgh_data::{Key, Next};
-use simurgh_history::{Epoch, Place};
+use simurgh_data::{Key, Next, Now};
+use simurgh_history::{Epoch, Place, Position};
 use simurgh_loopback::{
     Direction, LogEntry, Loopback, Network, NetworkConfig, RestartData, StreamLimits,
 };
@@ -63,29 +76,27 @@ use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::{CloseCode, Decoder};
 
 use crate::findings::{Fault, Faults, Findings};
-use crate::payload::{
-    BAD_RESUME, EMPTY, JOIN_CRASHED, JOIN_TIMED_OUT, TOO_LONG, TOO_MANY, UNMATCHED, field, hashed,
-    parse,
-};
-use crate::presence::{Meta, PresenceEvent, Presences, View, letter_of};
-use crate::transport::{ClientMessage, Content, POLLED, Peer, Setup, Transport, Value};
+use crate::payload::{EMPTY, field, hashed, parse};
+use crate::presence::{KEYS, Meta, PresenceEvent, Presences, View, letter_of};
+use crate::transport::{ClientMessage, Content, POLLED, Peer, Transport, Value};
 use crate::wire::{
-    Connection, Delivery, DeliveryKind, EVENTS, FIELD_BYTES_MAX, IDS, NONE, Read, Request,
-    RequestKind, TOPIC_BYTES_MAX, Topics, letter,
+    Connection, Delivery, DeliveryKind, EVENTS, FIELD_BYTES_MAX, IDS, NONE, Request, RequestKind,
+    TOPIC_BYTES_MAX, Topics, letter,
 };
-use crate::world::app::{AppPlan, Limits, Quota, lifetime};
+use crate::world::app::{Actor, AppPlan, Limits, Quota, Ready, lifetime, new_assigned, speech};
 pub(crate) use crate::world::ledger::Ledger;
 use crate::world::ledger::sessions::{
-    Chan, DISCONNECT, INTERCEPTS_DIFF, INTERCEPTS_STATE, JOINER, Life, code_bit, number_of,
+    Act, Answer, Call, CallEnd, Called, Chan, DISCONNECT, INTERCEPTS_DIFF, INTERCEPTS_STATE, Input,
+    JOINER, Joining, Life, ListenerGuard, Size, code_bit, number_of, ticks,
 };
-use crate::world::ledger::{BroadcastInfo, Disconnect};
-use crate::world::node::{NodeFaults, RunningNode, SimNode};
-use crate::world::plan::{Habits, HistoryPlan, MILLISECOND, SECOND, SWALLOWED};
+use crate::world::ledger::{BroadcastInfo, Disconnect, Entry, join_payload};
+use crate::world::node::{RunningNode, SimNode};
+use crate::world::plan::{Habits, HistoryPlan, Kind, MILLISECOND, SECOND, SWALLOWED};
 pub(crate) use crate::world::plan::{KINDS, OF_ONE_NODE, Op, Plan, World};
 pub(crate) use crate::world::simulation::{Shard, Simulation};
 use crate::world::thread::{ClusterThread, Command, Mailbox};
 use crate::world::view::{Resume, TopicView};
-use crate::{locked, payload};
+use crate::{locked, payload, wire};
 
 /// What the nodes, applications and clients of a run share: the plan, and a ledger of what has
 /// happened, by which the outcome is checked.
@@ -94,7 +105,6 @@ pub(crate) struct Shared {
     ledger: Mutex<Ledger>,
     pub(crate) plan: Arc<Plan>,
     pub(crate) faults: Arc<Faults>,
-    pub(crate) setup: Arc<Setup>,
     /// The next work that is linked to a channel.
     pub(crate) linking: Mutex<Option<Box<dyn LinkedWork>>>,
     /// Values kept with sockets, and values prepared from long messages, that are not dropped.
@@ -108,7 +118,6 @@ impl Shared {
         let faults = Arc::new(Faults::new(plan.fault));
         Self {
             ledger: Mutex::new(Ledger::new(Arc::clone(&plan))),
-            setup: Arc::new(plan.setup(&faults)),
             faults,
             plan,
             linking: Mutex::default(),
@@ -126,7 +135,11 @@ impl Shared {
         self.ledger().note(text);
     }
 
+    pub(crate) fn fail(&self, rule: &'static str, text: impl Into<String>) {
+        self.ledger().fail(rule, text);
+    }
+
     pub(crate) fn has_failed(&self) -> bool {
-        self.ledger().failure.is_some()
+        self.ledger().failure.get().is_some()
     }
 }

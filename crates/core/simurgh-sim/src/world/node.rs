@@ -7,16 +7,12 @@ use simurgh_cluster::Time;
 use simurgh_core::Kind;
 
 use super::*;
-use crate::world::Shard;
-use crate::world::ledger::sessions::Answer;
 
 /// A join that waits for its decision.
 pub(crate) struct Decision {
     shard: usize,
     key: Key,
     ticket: u32,
-    /// Its socket.
-    conn: u32,
     work: JoinDecision,
 }
 
@@ -28,8 +24,6 @@ pub(crate) struct State {
     pub(crate) charged: Vec<usize>,
     pub(crate) ended: Vec<bool>,
     pub(crate) deciding: VecDeque<Decision>,
-    /// Decisions on their way to their shards: socket, ticket, and answer.
-    decided: Vec<(u32, u32, Answer)>,
     pub(crate) member_counts: Vec<i64>,
     /// Something was charged that no callback broadcast.
     pub(crate) has_spoken: bool,
@@ -128,19 +122,10 @@ impl SimNode {
             Some(Poll::Ready(join)) => Some(join),
             None => None,
         };
-        let Decision { shard, key, ticket, conn, .. } = decision;
-        let answer = self.shared.ledger().decided.take().unwrap_or(Answer::Panic);
-        self.state().decided.push((conn, ticket, answer));
+        let Decision { shard, key, ticket, .. } = decision;
+        self.shared.ledger().has_decided(self.first + shard, ticket);
         self.post(shard, Mail::Joined(key, ticket, join));
         true
-    }
-
-    /// The socket and the answer of a decision that reaches its shard.
-    pub(crate) fn take_decided(&self, conn: u32, ticket: u32) -> Option<Answer> {
-        let mut state = self.state();
-        let is_it = |it: &(u32, u32, Answer)| (it.0, it.1) == (conn, ticket);
-        let at = state.decided.iter().position(is_it)?;
-        Some(state.decided.swap_remove(at).2)
     }
 
     /// The result that broadcasting a payload of this many bytes on a topic must have.
@@ -260,8 +245,8 @@ impl Node for SimNode {
     }
 
     fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
-        let conn = self.shared.ledger().decides(ticket);
-        let decision = Decision { shard, key, ticket, conn, work };
+        self.shared.ledger().decides(ticket);
+        let decision = Decision { shard, key, ticket, work };
         self.state().deciding.push_back(decision);
     }
 
@@ -350,7 +335,7 @@ impl Mailboxes for SimNode {
         drop(state);
         if left.is_none() {
             let text = format!("shard {shard} gives back {bytes} bytes that are not charged");
-            self.shared.ledger().fail("bytes", text);
+            self.shared.fail("bytes", text);
         }
     }
 
@@ -426,15 +411,6 @@ fn mistaken(shared: &Shared, mut limits: Limits) -> Limits {
     limits
 }
 
-/// The faults of a node and its link.
-#[derive(Default)]
-pub(crate) struct NodeFaults {
-    pub(crate) is_frozen: bool,
-    pub(crate) cannot_send: bool,
-    pub(crate) cannot_hear: bool,
-    pub(crate) is_lossy: bool,
-}
-
 pub(crate) struct RunningNode {
     pub(crate) slot: usize,
     pub(crate) start: usize,
@@ -447,7 +423,7 @@ pub(crate) struct RunningNode {
     /// The simulation's time at which its clock showed 0.
     born_ns: u64,
     pub(crate) is_draining: bool,
-    pub(crate) faults: NodeFaults,
+    pub(crate) is_frozen: bool,
     /// When it last did not run, or was not linked as it should be.
     pub(crate) unlinked_ns: u64,
 }
@@ -492,7 +468,7 @@ impl RunningNode {
             link,
             born_ns: clock_ns,
             is_draining: false,
-            faults: NodeFaults::default(),
+            is_frozen: false,
             unlinked_ns: clock_ns,
         })
     }
@@ -519,7 +495,7 @@ impl RunningNode {
 
     /// The simulation's time of its next turn; never, while it is frozen.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        if self.faults.is_frozen {
+        if self.is_frozen {
             return None;
         }
         let state = self.node.state();
@@ -532,13 +508,12 @@ impl RunningNode {
         Some(self.clock_ns(local_ns))
     }
 
-    pub(crate) fn is_linked(&self) -> bool {
-        let NodeFaults { is_frozen, cannot_send, cannot_hear, is_lossy } = self.faults;
-        let is_broken = is_frozen || cannot_send || cannot_hear || is_lossy;
+    pub(crate) fn is_linked(&self, network: &Network) -> bool {
+        let is_broken = self.is_frozen || network.link_faults(self.link) != (false, false);
         !is_broken && self.thread.node.cluster.state().0 != LinkState::Away
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        !self.is_draining && !self.faults.is_frozen
+        !self.is_draining && !self.is_frozen
     }
 }

@@ -3,7 +3,6 @@
 use simurgh_cluster::Bucket;
 
 use super::*;
-use crate::findings::Faults;
 
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1000 * MILLISECOND;
@@ -114,20 +113,49 @@ impl Plan {
         }
     }
 
+    /// Several nodes whose broker stores the histories.
     fn with_history(seed: u64) -> Self {
         let mut plan = Self::of_several(seed);
-        // Clocks step within a stage's margin, so that ages are those of the engine.
-        let has_faults =
-            plan.weights.len() > weights(2).count() || plan.network.loss_per_million > 0;
-        let history = HistoryPlan::of(seed, &mut plan.network, has_faults);
+        let mut rng = Rng::with_seed(seed ^ 0x4b_43_4c_55);
+        let network = &mut plan.network;
+        let has_faults = plan.weights.len() > weights(2).count() || network.loss_per_million > 0;
+        let rule = HistoryRule {
+            count: [3, 30, 1000, 1000][rng.usize(..4)],
+            bytes: [3_000, 1 << 20, 1 << 20][rng.usize(..3)],
+            age: Duration::from_secs([20, 300, 3_000][rng.usize(..3)]),
+            ..HistoryRule::default()
+        };
+        let purges = rng.u8(..) < 90;
+        let some = |rng: &mut Rng, values: [u32; 2]| match rng.u8(..) {
+            _ if !has_faults => 0,
+            0..150 => 0,
+            150..210 => values[0],
+            _ => values[1],
+        };
+        network.vanish_per_million = some(&mut rng, [5_000, 100_000]);
+        network.double_per_million = some(&mut rng, [5_000, 200_000]);
+        let age_ns = rule.age.as_nanos() as u64;
+        network.kept = Some(StreamLimits { count: rule.count, age_ns });
+        let lag_ms = if has_faults { [0, 0, 300, 3_000][rng.usize(..4)] } else { 0 };
+        network.lag_ns = 0..=lag_ms * MILLISECOND;
+        network.has_log = true;
+        let keeps_all = rule.count == 1000 && rule.bytes == 1 << 20 && rule.age.as_secs() == 3_000;
+        plan.history = Some(HistoryPlan {
+            rule,
+            opts_in: 210,
+            has_id: [0, 200, 255][rng.usize(..3)],
+            is_local_when_away: Rng::with_seed(seed ^ 0x4c_4f_43).u8(..) < 80,
+            is_whole: keeps_all && !has_faults && !purges,
+            ..HistoryPlan::default()
+        });
+        let has_leaders = has_faults && rng.u8(..) < 90;
         plan.weights.extend(KEEPS);
-        plan.weights.extend(PURGES.iter().filter(|_| history.purges));
-        plan.weights.extend(LEADERS.iter().filter(|_| history.has_leaders));
-        plan.history = Some(history);
+        plan.weights.extend(PURGES.iter().filter(|_| purges));
+        plan.weights.extend(LEADERS.iter().filter(|_| has_leaders));
         plan.app = AppPlan::plain(&mut Rng::with_seed(seed ^ 0x41_50_50), true, 700);
         // A topic is followed for longer than the lag of a copy, as by default, so that no copy
         // repeats what a client without a position has received.
-        if *plan.network.lag_ns.end() > 0 {
+        if lag_ms > 0 {
             plan.linger_ns = 5 * SECOND;
         }
         plan
@@ -164,7 +192,6 @@ impl Plan {
             rule,
             opts_in: 200,
             has_id,
-            purges,
             intercepts: [0, 0, 90][rng.usize(..3)],
             waits_long: rng.u8(..) < 60,
             says_seen: rng.bool(),
@@ -210,11 +237,6 @@ impl Plan {
             Some(_) => UNIX_MS + skew_ms % 5_000,
             None => skew_ms,
         }
-    }
-
-    pub(crate) fn setup(&self, faults: &Arc<Faults>) -> Setup {
-        let (config, topics) = (self.config.clone(), self.topics.clone());
-        Setup { config, jump_ns: self.jump_ns, topics, faults: Arc::clone(faults) }
     }
 
     pub(crate) fn cluster(&self, name: &str) -> Option<ClusterConfig> {
@@ -298,8 +320,6 @@ pub(crate) struct HistoryPlan {
     pub(crate) is_local_when_away: bool,
     /// There are no faults and everything is kept: nothing justifies a gap.
     pub(crate) is_whole: bool,
-    pub(crate) has_leaders: bool,
-    pub(crate) purges: bool,
     // Of one node without an engine, which stores the histories itself.
     /// How many of 256 clients have channels that intercept.
     pub(crate) intercepts: u8,
@@ -311,44 +331,6 @@ pub(crate) struct HistoryPlan {
     pub(crate) says_bad: bool,
     /// Clients send a wrong key, or none.
     pub(crate) forges: bool,
-}
-
-impl HistoryPlan {
-    /// Draws a plan, and what it changes in the network.
-    pub(crate) fn of(seed: u64, network: &mut NetworkConfig, has_faults: bool) -> Self {
-        let mut rng = Rng::with_seed(seed ^ 0x4b_43_4c_55);
-        let rule = HistoryRule {
-            count: [3, 30, 1000, 1000][rng.usize(..4)],
-            bytes: [3_000, 1 << 20, 1 << 20][rng.usize(..3)],
-            age: Duration::from_secs([20, 300, 3_000][rng.usize(..3)]),
-            ..HistoryRule::default()
-        };
-        let purges = rng.u8(..) < 90;
-        let some = |rng: &mut Rng, values: [u32; 2]| match rng.u8(..) {
-            _ if !has_faults => 0,
-            0..150 => 0,
-            150..210 => values[0],
-            _ => values[1],
-        };
-        network.vanish_per_million = some(&mut rng, [5_000, 100_000]);
-        network.double_per_million = some(&mut rng, [5_000, 200_000]);
-        let age_ns = rule.age.as_nanos() as u64;
-        network.kept = Some(StreamLimits { count: rule.count, age_ns });
-        let lag_ms = if has_faults { [0, 0, 300, 3_000][rng.usize(..4)] } else { 0 };
-        network.lag_ns = 0..=lag_ms * MILLISECOND;
-        network.has_log = true;
-        let keeps_all = rule.count == 1000 && rule.bytes == 1 << 20 && rule.age.as_secs() == 3_000;
-        Self {
-            rule,
-            opts_in: 210,
-            has_id: [0, 200, 255][rng.usize(..3)],
-            is_local_when_away: Rng::with_seed(seed ^ 0x4c_4f_43).u8(..) < 80,
-            is_whole: keeps_all && !has_faults && !purges,
-            has_leaders: has_faults && rng.u8(..) < 90,
-            purges,
-            ..Self::default()
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -393,124 +375,85 @@ pub(crate) struct Op {
     pub(crate) c: u32,
 }
 
-/// The kinds of operations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Connect,
-    Join,
-    Push,
-    Leave,
-    Vanish,
-    Read,
-    Mail,
-    Turn,
-    Thread,
-    Publish,
-    Speak,
-    Listen,
-    Disconnect,
-    Wait,
-    /// A longer span of time.
-    Long,
-    /// All faults are repaired, everything is delivered, and the state is checked.
-    Rest,
-    // Faults.
-    Cut,
-    Mend,
-    Reset,
-    Lossy,
-    Partition,
-    Heal,
-    FreezeEngine,
-    ThawEngine,
-    KillEngine,
-    RestartEngine,
-    FreezeNode,
-    ThawNode,
-    Kill,
-    Start,
-    Drain,
-    ClockStep,
-    // Of kept topics.
-    /// A broadcast from outside of channels, perhaps with an id.
-    Keep,
-    Purge,
-    LookUp,
-    LoseLeader,
-    ElectLeader,
-    // Of a node without an engine.
-    /// A client takes some bytes.
-    Take,
-    Decide,
-    /// The server drains, ends and starts again; mostly with what it has saved.
-    Restart,
-    // Of a node without an engine and without histories.
-    Heartbeat,
+weighted! {
+    /// The kinds of operations, with their weights on one node, on one node with histories, and on
+    /// several.
+    Kind, KINDS: [u32; 3];
+    Connect [24, 40, 60],
+    Join [50, 70, 110],
+    Read [200, 200, 40],
+    Turn [80, 120, 40],
+    Mail [90, 200, 60],
+    Push [140, 120, 160],
+    Leave [16, 20, 20],
+    Heartbeat [6, 0, 0],
     /// A client sends a message with refs outside of its session.
-    Odd,
-    Close,
-    HalfClose,
-    /// The transport rejects bytes of a client.
-    Fail,
-    /// The core closes a socket, as asked from outside.
-    Kick,
+    Odd [20, 0, 0],
+    /// A client takes some bytes.
+    Take [120, 120, 0],
+    Vanish [3, 12, 7],
+    Close [2, 0, 0],
+    HalfClose [2, 0, 0],
+    Decide [40, 40, 0],
+    Publish [20, 30, 30],
     /// The handle of a channel is used.
-    Handle,
+    Handle [30, 0, 0],
+    Disconnect [1, 0, 2],
+    Wait [30, 20, 120],
+    /// The transport rejects bytes of a client.
+    Fail [1, 0, 0],
+    /// The core closes a socket, as asked from outside.
+    Kick [2, 0, 0],
     /// A message that was read away from its shard is ready.
-    Reading,
+    Reading [40, 0, 0],
+    /// The server drains, ends and starts again; mostly with what it has saved.
+    Restart [20, 4, 0],
     /// A channel lets its client's messages be read again.
-    Proceed,
+    Proceed [40, 0, 0],
     /// Linked work ends by itself.
-    Finish,
+    Finish [5, 0, 0],
+    Speak [12, 15, 10],
+    Listen [7, 0, 8],
     /// A question from outside of channels: which users are present.
-    Who,
+    Who [10, 0, 0],
     /// A client sends the same message repeatedly, and all are read.
-    Burst,
+    Burst [20, 0, 0],
+    Drain [0, 0, 0],
+    /// All faults are repaired, everything is delivered, and the state is checked.
+    Rest [0, 3, 2],
+    Purge [0, 4, 0],
+    Thread [0, 0, 60],
+    /// A longer span of time.
+    Long [0, 0, 16],
+    // Faults, and what only histories have.
+    Cut [0, 0, 0],
+    Mend [0, 0, 0],
+    Reset [0, 0, 0],
+    Lossy [0, 0, 0],
+    Partition [0, 0, 0],
+    Heal [0, 0, 0],
+    FreezeEngine [0, 0, 0],
+    ThawEngine [0, 0, 0],
+    KillEngine [0, 0, 0],
+    RestartEngine [0, 0, 0],
+    FreezeNode [0, 0, 0],
+    ThawNode [0, 0, 0],
+    Kill [0, 0, 0],
+    Start [0, 0, 0],
+    ClockStep [0, 0, 0],
+    /// A broadcast from outside of channels, perhaps with an id.
+    Keep [0, 0, 0],
+    LookUp [0, 0, 0],
+    LoseLeader [0, 0, 0],
+    ElectLeader [0, 0, 0],
 }
 
-/// The kinds of operations with their weights: on one node, on one node with histories, and on
-/// several.
-pub(crate) const KINDS: [(Kind, [u32; 3]); 33] = [
-    (Kind::Connect, [24, 40, 60]),
-    (Kind::Join, [50, 70, 110]),
-    (Kind::Read, [200, 200, 40]),
-    (Kind::Turn, [80, 120, 40]),
-    (Kind::Mail, [90, 200, 60]),
-    (Kind::Push, [140, 120, 160]),
-    (Kind::Leave, [16, 20, 20]),
-    (Kind::Heartbeat, [6, 0, 0]),
-    (Kind::Odd, [20, 0, 0]),
-    (Kind::Take, [120, 120, 0]),
-    (Kind::Vanish, [3, 12, 7]),
-    (Kind::Close, [2, 0, 0]),
-    (Kind::HalfClose, [2, 0, 0]),
-    (Kind::Decide, [40, 40, 0]),
-    (Kind::Publish, [20, 30, 30]),
-    (Kind::Handle, [30, 0, 0]),
-    (Kind::Disconnect, [1, 0, 2]),
-    (Kind::Wait, [30, 20, 120]),
-    (Kind::Fail, [1, 0, 0]),
-    (Kind::Kick, [2, 0, 0]),
-    (Kind::Reading, [40, 0, 0]),
-    (Kind::Restart, [20, 4, 0]),
-    (Kind::Proceed, [40, 0, 0]),
-    (Kind::Finish, [5, 0, 0]),
-    (Kind::Speak, [12, 15, 10]),
-    (Kind::Listen, [7, 0, 8]),
-    (Kind::Who, [10, 0, 0]),
-    (Kind::Burst, [20, 0, 0]),
-    (Kind::Drain, [0, 0, 0]),
-    (Kind::Rest, [0, 3, 2]),
-    (Kind::Purge, [0, 4, 0]),
-    (Kind::Thread, [0, 0, 60]),
-    (Kind::Long, [0, 0, 16]),
-];
 /// The first of them occur on one node, whose seeds change some weights.
 pub(crate) const OF_ONE_NODE: usize = 30;
 
 /// The kinds that occur in one of the columns.
 fn weights(column: usize) -> impl Iterator<Item = (Kind, u32)> {
-    let all = KINDS.into_iter().map(move |(kind, weights)| (kind, weights[column]));
+    let all = KINDS.iter().map(move |(kind, weights)| (*kind, weights[column]));
     all.filter(|(_, weight)| *weight > 0)
 }
 

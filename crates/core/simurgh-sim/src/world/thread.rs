@@ -1,10 +1,11 @@
 //! The cluster thread of a simulated node: the mailbox of what shards send it, and the node that
 //! [`NodeThread`] serves.
 
+use std::fmt::Display;
+
 use simurgh_cluster::{Answer, NotKept, Time};
 
 use super::*;
-use crate::world::SimNode;
 
 /// As in `simurgh_shard::cluster_inbox`.
 const AROUND_BYTES: usize = 256;
@@ -65,7 +66,6 @@ type Thread<A> = NodeThread<A, LocalShards>;
 
 impl ThreadNode for LocalShards {
     type Mail = Command;
-    type Broadcast = Broadcast;
     type Awaiting = Arc<AtomicBool>;
 
     fn time(&self) -> Time {
@@ -78,95 +78,68 @@ impl ThreadNode for LocalShards {
 
     fn handle<A: Adapter + ?Sized>(thread: &mut Thread<A>, command: Command, time: Time) {
         match command {
-            Command::Core(what) => take_from_core(thread, what, time),
-            Command::Disconnect(socket_id, number) => {
-                disconnect(thread, &socket_id, Some(number), time);
-            }
+            Command::Core(what) => handle_core(thread, what, time),
+            Command::Disconnect(id, number) => disconnect(thread, &id, number, time),
             Command::AwaitTopic(topic, told) => thread.await_topic(&topic, told, time),
             Command::Drain => thread.cluster.drain(time),
             Command::Bye => thread.bye(time),
         }
     }
 
-    fn parts(broadcast: &Broadcast) -> BroadcastParts<'_> {
-        let (topic, event, payload) = (broadcast.topic(), broadcast.event(), broadcast.payload());
-        let except = broadcast.except().map(|it| {
-            let ChannelId { shard, membership, generation } = it;
-            Except { shard, membership, generation }
-        });
-        BroadcastParts { topic, event, payload, except }
-    }
-
     fn subscribed(&mut self, told: Arc<AtomicBool>) {
-        self.node.shared.ledger().counts.count("waited until heard", 1);
+        self.node.shared.ledger().count("waited until heard", 1);
         told.store(true, Relaxed);
     }
 
     fn broadcast_here(&mut self, broadcast: Broadcast) {
         let id = payload::parse(broadcast.payload()).0;
         let mut ledger = self.node.shared.ledger();
-        ledger.counts.count("heard here only", 1);
+        ledger.count("heard here only", 1);
         ledger.note_published(self.node.start, id);
         drop(ledger);
         self.node.broadcast_here(Arc::new(broadcast));
     }
-}
 
-fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, time: Time) {
-    let NodeThread { cluster, local, .. } = thread;
-    let (shared, start) = (Arc::clone(&local.node.shared), local.node.start);
-    match what {
-        ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
-            disconnect(thread, it.topic(), None, time);
+    fn undelivered(&mut self, broadcast: &Broadcast, error: &dyn Display) {
+        if broadcast.event() == events::DISCONNECT {
+            self.node.shared.fail("outcome", error.to_string());
+        } else {
+            self.published.pop();
         }
-        ToCluster::Broadcast(broadcast) => {
-            let (id, before) = (payload::parse(broadcast.payload()).0, dropped(cluster));
-            if thread.publish(&broadcast, None, time).is_ok() {
-                thread.local.published.push((id, before));
-            }
-        }
-        ToCluster::TopicBegins(topic, shard, wanted) => {
-            cluster.topic_begins(&topic, shard, wanted, time);
-        }
-        ToCluster::TopicEnds(topic, shard) => {
-            if let Some(number) = shared.plan.topics.number(&topic) {
-                let shard = local.node.first + usize::from(shard);
-                shared.ledger().forget_deliveries(shard, usize::from(number));
-            }
-            cluster.topic_ends(&topic, shard, time);
-        }
-        ToCluster::Presence(topic, what) => {
-            shared.note(|| format!("start {start} says of presences of {topic}: {what:?}"));
-            cluster.presence(&topic, what, time, local);
-        }
-        ToCluster::Store(store) => {
-            let StoreRequest { number, broadcast, sender, id, age } = *store;
-            thread.store(broadcast, number, sender, id.as_deref(), age, time);
-        }
-        ToCluster::Follow(topic, wanted) => cluster.follow(&topic, wanted, time, local),
-        ToCluster::CheckTopic(topic) => cluster.check_topic(&topic),
-        ToCluster::Forget(topic, number) => cluster.forget(&topic, number, time, local),
     }
 }
 
-/// Closes the sockets with an id on all other nodes; with its number in the ledger, if somebody
-/// waits for the outcome.
-fn disconnect<A: Adapter + ?Sized>(
-    thread: &mut Thread<A>,
-    socket_id: &str,
-    number: Option<usize>,
-    time: Time,
-) {
+fn handle_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, time: Time) {
+    let NodeThread { cluster, local, .. } = thread;
+    let (shared, start) = (&local.node.shared, local.node.start);
+    match &what {
+        ToCluster::Broadcast(it) if it.event() != events::DISCONNECT => {
+            let id = payload::parse(it.payload()).0;
+            local.published.push((id, dropped(cluster)));
+        }
+        ToCluster::TopicEnds(topic, shard) => {
+            if let Some(number) = shared.plan.topics.number(topic) {
+                let shard = local.node.first + usize::from(*shard);
+                shared.ledger().forget_deliveries(shard, usize::from(number));
+            }
+        }
+        ToCluster::Presence(topic, what) => {
+            shared.note(|| format!("start {start} says of presences of {topic}: {what:?}"));
+        }
+        _ => {}
+    }
+    thread.handle_core(what, time);
+}
+
+/// Closes the sockets with an id on all other nodes; `number` is that in the ledger.
+fn disconnect<A: Adapter + ?Sized>(thread: &mut Thread<A>, id: &str, number: usize, time: Time) {
     let shared = Arc::clone(&thread.local.node.shared);
-    let reply = number.map(|number| -> DisconnectReply {
-        let shared = Arc::clone(&shared);
-        Box::new(move |_, outcome| {
-            shared.note(|| format!("disconnect {number}: {outcome:?}"));
-            outcome.into_iter().for_each(|it| shared.ledger().check_outcome(number, &it));
-        })
+    let reply: DisconnectReply = Box::new(move |_, outcome| {
+        shared.note(|| format!("disconnect {number}: {outcome:?}"));
+        outcome.into_iter().for_each(|it| shared.ledger().check_outcome(number, &it));
     });
-    if let Err(error) = thread.disconnect(socket_id, reply, time) {
-        shared.ledger().fail("outcome", error.to_string());
+    if let Err(error) = thread.disconnect(id, Some(reply), time) {
+        thread.local.node.shared.fail("outcome", error.to_string());
     }
 }
 
@@ -178,8 +151,7 @@ impl LocalShards {
 
 impl LocalNode for LocalShards {
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
-        let payload = item.payload.to_payload().into_owned();
-        let broadcast = Arc::new(Broadcast::new(topic, item.event, payload));
+        let broadcast = Arc::new(item.to_broadcast(topic));
         let faults = &self.node.shared.faults;
         if faults.happens(Fault::LoseEnvelope) {
             return;
@@ -205,7 +177,7 @@ impl LocalNode for LocalShards {
     }
 
     fn order(&mut self, by: NodeId, _: u64, _: &[u8]) {
-        self.node.shared.ledger().fail("order", format!("{by} orders something"));
+        self.node.shared.fail("order", format!("{by} orders something"));
     }
 
     fn presence(&mut self, topic: &str, what: FromPeers) {
@@ -238,7 +210,7 @@ impl LocalNode for LocalShards {
         if is_lost {
             return;
         }
-        self.node.post_kept(topic, what.map(|it| kept_item(topic, &it)));
+        self.node.post_kept(topic, what.map(|item| item.to_kept(topic)));
     }
 
     fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
@@ -248,17 +220,6 @@ impl LocalNode for LocalShards {
         let outcome = outcome.or_else(|why| if promises() { Ok(promise) } else { Err(why) });
         self.node.post_stored(number, outcome);
     }
-}
-
-fn kept_item(topic: &str, kept: &HistoryItem<'_>) -> simurgh_core::KeptItem {
-    let HistoryItem { seq, index, at_ms, mine, item } = *kept;
-    let payload = item.payload.to_payload().into_owned();
-    let mut broadcast = Broadcast::new(topic, item.event, payload);
-    if let (Some(_), Some(Except { shard, membership, generation })) = (mine, item.except) {
-        broadcast = broadcast.but_for(ChannelId { shard, membership, generation });
-    }
-    let sender = item.exclusion.unwrap_or(0);
-    simurgh_core::KeptItem { seq, index, at_ms, mine, sender, broadcast }
 }
 
 #[derive(Default)]

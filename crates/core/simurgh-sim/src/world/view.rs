@@ -2,10 +2,7 @@
 //! resumes that it sends, and the answers. Those of a node without an engine are exact, because
 //! nothing is lost.
 
-use simurgh_history::Position;
-
 use super::*;
-use crate::world::ledger::Entry;
 
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {
@@ -91,6 +88,10 @@ impl TopicView {
         self.resume.member(id, &format!("{seen}{partial}{key}"), c)
     }
 
+    fn fail(&self, ledger: &Ledger, rule: &'static str, text: String) {
+        ledger.fail(rule, format!("client {} {text}", self.client));
+    }
+
     pub(crate) fn due(&self, ledger: &Ledger, id: u32) -> Due {
         let Some(made) = ledger.broadcasts.get(id as usize) else { return Due::May };
         let is_own = ledger.sessions.client_of(made.except) == Some(self.client);
@@ -120,11 +121,10 @@ impl TopicView {
     /// An event that is not about presences; `is_dropped`: its channel has ended or was replaced.
     pub(crate) fn receive(
         &mut self,
-        ledger: &mut Ledger,
+        ledger: &Ledger,
         (event, payload, at): (&str, &Payload<'_>, Option<Position>),
         is_dropped: bool,
     ) {
-        let who = self.client;
         if !self.habits.opts_in {
             return self.receive_live(ledger, (event, payload, at), is_dropped);
         }
@@ -134,7 +134,7 @@ impl TopicView {
         }
         let next = self.next.take();
         let Some(at) = at.or(next.filter(|_| payload.binary().is_some())) else {
-            return ledger.fail("place", format!("client {who} hears {event} without a place"));
+            return self.fail(ledger, "place", format!("hears {event} without a place"));
         };
         self.arrived = Some(at);
         if is_dropped {
@@ -155,64 +155,56 @@ impl TopicView {
         }
     }
 
-    /// The first entry that it must have received between its own place and another, exclusive.
-    fn missed(&self, ledger: &Ledger, to: Position) -> Option<Entry> {
-        let at = self.at?;
+    /// The first entry that it must have received between two positions, exclusive.
+    fn missed(&self, ledger: &Ledger, from: Position, to: Position) -> Option<Entry> {
         let entries = ledger.log.of(to.epoch, self.topic)?;
+        let gap = self.has_dropped_gap(to.epoch);
         let is_missed = |it: &&Entry| {
-            let is_dropped = self.dropped.contains(&it.place)
-                || self.has_dropped_gap(to.epoch).is_some_and(|gap| it.place <= gap);
-            let is_between = it.place > at.place && it.place < to.place;
+            let is_dropped = self.dropped.contains(&it.place) || gap >= Some(it.place);
+            let is_between = it.place > from.place && it.place < to.place;
             is_between && self.must_receive(ledger, it) && !is_dropped
         };
         entries.iter().find(is_missed).copied()
     }
 
     /// Handles a position: of a broadcast, or of one that is not for this client.
-    fn advance(&mut self, ledger: &mut Ledger, at: Position, id: Option<u32>) {
-        let who = self.client;
+    fn advance(&mut self, ledger: &Ledger, at: Position, id: Option<u32>) {
         let entry = ledger.log.at(at, self.topic);
         if entry.is_none() && self.is_alone {
-            return ledger.fail("stored", format!("client {who}: nothing is stored at {at}"));
+            return self.fail(ledger, "stored", format!("is told {at}, where nothing is stored"));
         }
-        ledger.counts.count("passed over", u64::from(id.is_none()));
+        ledger.count("passed over", u64::from(id.is_none()));
         if let Some(id) = id {
-            ledger.counts.count("heard", 1);
+            ledger.count("heard", 1);
             if entry.is_none_or(|it| it.id != id) {
-                let text = format!("client {who} hears #{id} at {at}, where {entry:?} is stored");
-                return ledger.fail("stored", text);
+                return self.fail(ledger, "stored", format!("hears #{id} at {at}, not {entry:?}"));
             }
             if self.due(ledger, id) == Due::Never {
-                return ledger.fail("own", format!("client {who} hears its own #{id} at {at}"));
+                return self.fail(ledger, "own", format!("hears its own #{id} at {at}"));
             }
         }
         let Some(before) = self.at.replace(at) else { return };
         let is_known = ledger.log.of(before.epoch, self.topic).is_some();
         if before.epoch != at.epoch {
             if is_known && self.has_dropped_gap(at.epoch).is_none() {
-                ledger.fail("epoch", format!("client {who} hears {id:?} at {at} behind {before}"));
+                self.fail(ledger, "epoch", format!("hears {id:?} at {at} behind {before}"));
             }
             return;
         }
         // It may receive its own position, even twice.
         if before.place > at.place || (before.place == at.place && id.is_some()) {
-            let text = format!("client {who} hears {id:?} at {at} behind {before}");
-            return ledger.fail("twice", text);
+            return self.fail(ledger, "twice", format!("hears {id:?} at {at} behind {before}"));
         }
-        self.at = Some(before);
-        let missed = self.missed(ledger, at);
+        let missed = self.missed(ledger, before, at);
         let passed = entry.filter(|it| id.is_none() && self.must_receive(ledger, it));
-        self.at = Some(at);
-        if let Some(missed) = missed.or(passed) {
-            let text = format!("client {who} hears {id:?} at {at} behind {before}: {missed:?}");
-            ledger.fail("lost", text);
+        if let Some(lost) = missed.or(passed) {
+            self.fail(ledger, "lost", format!("hears {id:?} at {at} behind {before}: {lost:?}"));
         }
     }
 
-    fn check_gap(&mut self, ledger: &mut Ledger, at: Position, reason: Option<&str>) {
-        let who = self.client;
+    fn check_gap(&mut self, ledger: &Ledger, at: Position, reason: Option<&str>) {
         let parsed = reason.and_then(GapReason::parse);
-        ledger.counts.count(&format!("gaps: {}", reason.unwrap_or_default()), 1);
+        ledger.count(&format!("gaps: {}", reason.unwrap_or_default()), 1);
         let before = self.at;
         let same = before.filter(|it| it.epoch == at.epoch);
         let wrong = match parsed {
@@ -237,22 +229,21 @@ impl TopicView {
             Some(_) => None,
         };
         if let Some(wrong) = wrong {
-            let text = format!("{reason:?} at {at} behind {before:?}: {wrong}");
-            ledger.fail("gap", format!("client {who} is told {text}"));
+            let text = format!("is told {reason:?} at {at} behind {before:?}: {wrong}");
+            self.fail(ledger, "gap", text);
         }
         self.at = Some(at);
     }
 
     /// The answer to its resume: all that it has missed follows, or there is a gap.
-    fn check_resumed(&mut self, ledger: &mut Ledger, at: Position, payload: &Payload<'_>) {
-        let who = self.client;
+    fn check_resumed(&mut self, ledger: &Ledger, at: Position, payload: &Payload<'_>) {
         let text = String::from_utf8_lossy(payload.data()).into_owned();
         let recovered = text.contains("\"recovered\":true");
         let reason = field(&text, "\"reason\":");
         if self.is_resumed || reason.is_some() == recovered {
-            return ledger.fail("resumed", format!("client {who}: {text} for {self:?}"));
+            return self.fail(ledger, "resumed", format!("receives {text} for {self:?}"));
         }
-        ledger.counts.count("recovered", u64::from(recovered && self.at.is_some()));
+        ledger.count("recovered", u64::from(recovered && self.at.is_some()));
         let wrong = match (self.is_alone, recovered) {
             (true, _) => self.wrong_alone(ledger, at, &text),
             (false, true) => self.wrong_recovered(ledger, at),
@@ -262,8 +253,7 @@ impl TopicView {
             }
         };
         if let Some(wrong) = wrong {
-            let text = format!("client {who} receives {text} at {at}: {wrong}; {self:?}");
-            ledger.fail("resumed", text);
+            self.fail(ledger, "resumed", format!("receives {text} at {at}: {wrong}; {self:?}"));
         }
         (self.at, self.is_resumed) = (Some(at), true);
         (self.dropped, self.dropped_gap) = (Vec::new(), None);
@@ -285,7 +275,7 @@ impl TopicView {
             () if self.has_dropped_gap(at.epoch) > Some(before.place) => {
                 Some("it has dropped a gap".to_owned())
             }
-            () => self.missed(ledger, behind).map(|it| format!("{it:?}")),
+            () => self.missed(ledger, before, behind).map(|it| format!("{it:?}")),
         }
     }
 
@@ -297,48 +287,46 @@ impl TopicView {
     /// A client that has not opted in receives what is stored, from some position on.
     fn receive_live(
         &mut self,
-        ledger: &mut Ledger,
+        ledger: &Ledger,
         (event, payload, at): (&str, &Payload<'_>, Option<Position>),
         is_dropped: bool,
     ) {
-        let (who, id) = (self.client, parse(payload).0);
+        let id = parse(payload).0;
         let stored = ledger.log.find(id, self.topic);
         if at.is_some() || event.starts_with("simurgh:") || stored.is_none() {
-            let text = format!("client {who} hears {event} #{id} at {at:?}: {stored:?}");
-            return ledger.fail("opted", text);
+            return self.fail(
+                ledger,
+                "opted",
+                format!("hears {event} #{id} at {at:?}: {stored:?}"),
+            );
         }
-        ledger.counts.count("heard without a place", 1);
+        ledger.count("heard without a place", 1);
         if is_dropped && self.is_alone {
             return;
         }
-        let before = self.at;
-        let lost = stored.and_then(|at| self.missed(ledger, at));
+        let span = mem::replace(&mut self.at, stored).zip(stored);
+        let lost = span.and_then(|(before, at)| self.missed(ledger, before, at));
         let lost = lost.filter(|_| self.is_alone && self.is_joined);
-        self.at = stored;
-        let is_again = before.zip(stored).is_some_and(|(before, stored)| {
-            before.epoch == stored.epoch && before.place >= stored.place
-        });
+        let is_again =
+            span.is_some_and(|(before, at)| before.epoch == at.epoch && before.place >= at.place);
         if is_again && !is_dropped {
-            let text = format!("client {who} hears #{id} at {stored:?} behind {before:?}");
-            ledger.fail("twice", text);
+            self.fail(ledger, "twice", format!("hears #{id} again: {span:?}"));
         }
         if lost.is_some() || (self.is_alone && self.due(ledger, id) == Due::Never) {
-            let text = format!("client {who} hears #{id} behind {before:?}: {lost:?}");
-            ledger.fail("live", text);
+            self.fail(ledger, "live", format!("hears #{id}, {span:?}: {lost:?}"));
         }
     }
 
-    pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
-        let who = self.client;
+    pub(crate) fn check_rest(&self, ledger: &Ledger) {
         if !self.habits.opts_in && (!self.is_alone || self.at.is_none()) {
             return;
         }
         let epoch = if self.is_alone { self.at.map(|it| it.epoch) } else { ledger.log.epoch() };
         let (Some(at), Some(epoch)) = (self.at, epoch) else {
-            return ledger.fail("rest", format!("client {who} is told no place: {self:?}"));
+            return self.fail(ledger, "rest", format!("is told no place: {self:?}"));
         };
         if self.habits.opts_in && !self.is_resumed {
-            return ledger.fail("rest", format!("client {who} is not told what it has missed"));
+            return self.fail(ledger, "rest", "is not told what it has missed".to_owned());
         }
         let from = if at.epoch == epoch { at.place } else { Place::ZERO };
         // A node without a broker sends each position to a client that opts in.
@@ -346,10 +334,9 @@ impl TopicView {
         let is_behind = |it: &&Entry| it.place > from && (is_told || self.must_receive(ledger, it));
         let entries = ledger.log.of(epoch, self.topic).unwrap_or_default();
         if let Some(it) = entries.iter().find(is_behind).copied() {
-            let text = format!("client {who} at {at} of {} has not heard {it:?}", self.topic);
-            ledger.fail("rest", text);
+            self.fail(ledger, "rest", format!("at {at} has not heard {it:?}"));
         }
-        ledger.counts.count("complete", 1);
+        ledger.count("complete", 1);
     }
 }
 
@@ -362,14 +349,14 @@ impl TopicView {
     /// What is wrong with the answer to its resume.
     pub(super) fn wrong_alone(
         &mut self,
-        ledger: &mut Ledger,
+        ledger: &Ledger,
         at: Position,
         text: &str,
     ) -> Option<String> {
         let count = field(text, "\"count\":").and_then(|it| it.parse().ok()).unwrap_or(0);
-        ledger.counts.count("replayed", count as u64);
+        ledger.count("replayed", count as u64);
         let reason = field(text, "\"reason\":");
-        reason.iter().for_each(|it| ledger.counts.count(&format!("gaps: {it}"), 1));
+        reason.iter().for_each(|it| ledger.count(&format!("gaps: {it}"), 1));
         let reason = reason.and_then(GapReason::parse);
         let key = field(text, "\"key\":").map(str::to_owned);
         let wrong = self.wrong_answer(ledger, at, count, reason);

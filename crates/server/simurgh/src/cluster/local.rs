@@ -2,16 +2,14 @@
 //! nodes.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use simurgh_cluster::{
-    Adapter, Answer, BroadcastParts, CallNumber, DisconnectOutcome, Except, HistoryEvent,
-    HistoryItem, Item, LocalNode, NodeId, NodeThread, Peers, Shards, StoredAt, ThreadNode, Time,
+    Adapter, Answer, CallNumber, DisconnectOutcome, HistoryEvent, Item, LocalNode, NodeId,
+    NodeThread, Peers, Shards, StoredAt, ThreadNode, Time,
 };
-use simurgh_core::{
-    Broadcast, ChannelId, Mailboxes, NotKept, Posted, PresenceMail, Publisher, StoreRequest,
-    ToCluster, WallClock,
-};
+use simurgh_core::{Broadcast, Mailboxes, NotKept, Posted, PresenceMail, Publisher, WallClock};
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
 use simurgh_shard::cluster_inbox::{
@@ -45,7 +43,6 @@ pub(super) fn now(server: &Server) -> Time {
 
 impl ThreadNode for LocalShards {
     type Mail = Mail;
-    type Broadcast = Broadcast;
     type Awaiting = oneshot::Sender<()>;
 
     fn time(&self) -> Time {
@@ -58,7 +55,7 @@ impl ThreadNode for LocalShards {
 
     fn handle<A: Adapter + ?Sized>(thread: &mut Thread<A>, mail: Mail, time: Time) {
         match mail {
-            Mail::Core(what) => take_from_core(thread, what, time),
+            Mail::Core(what) => thread.handle_core(what, time),
             Mail::Order(order, reply) => {
                 // The receiver of the reply learns of an error.
                 let _ = thread.order(&order, report_to(reply), time);
@@ -67,7 +64,7 @@ impl ThreadNode for LocalShards {
                 thread.cluster.order_done(by, number, count, time);
             }
             Mail::AwaitTopic(topic, reply) => thread.await_topic(&topic, reply, time),
-            Mail::Direct(node, broadcast) => publish(thread, &broadcast, Some(node), time),
+            Mail::Direct(node, broadcast) => thread.publish(&broadcast, Some(node), time),
             Mail::Call(node, number, service, body, reply) => {
                 // The caller is answered by dropping its reply.
                 if thread.cluster.call(node, number, (service as u16, &body), time).is_ok() {
@@ -86,15 +83,6 @@ impl ThreadNode for LocalShards {
         }
     }
 
-    fn parts(broadcast: &Broadcast) -> BroadcastParts<'_> {
-        let (topic, event, payload) = (broadcast.topic(), broadcast.event(), broadcast.payload());
-        let except = broadcast.except().map(|it| {
-            let ChannelId { shard, membership, generation } = it;
-            Except { shard, membership, generation }
-        });
-        BroadcastParts { topic, event, payload, except }
-    }
-
     fn subscribed(&mut self, awaiting: oneshot::Sender<()>) {
         let _ = awaiting.send(());
     }
@@ -103,42 +91,10 @@ impl ThreadNode for LocalShards {
         self.local_only += 1;
         self.server.broadcast_here(Arc::new(broadcast));
     }
-}
 
-fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, time: Time) {
-    let NodeThread { cluster, local, .. } = thread;
-    match what {
-        ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
-            if let Err(error) = thread.disconnect(it.topic(), None, time) {
-                let id = it.topic();
-                tracing::error!(id, %error, "cannot disconnect sockets on other nodes");
-            }
-        }
-        ToCluster::Broadcast(broadcast) => publish(thread, &broadcast, None, time),
-        ToCluster::TopicBegins(topic, shard, wanted) => {
-            cluster.topic_begins(&topic, shard, wanted, time);
-        }
-        ToCluster::TopicEnds(topic, shard) => cluster.topic_ends(&topic, shard, time),
-        ToCluster::Presence(topic, what) => cluster.presence(&topic, what, time, local),
-        ToCluster::Store(store) => {
-            let StoreRequest { number, broadcast, sender, id, age } = *store;
-            thread.store(broadcast, number, sender, id.as_deref(), age, time);
-        }
-        ToCluster::Follow(topic, wanted) => cluster.follow(&topic, wanted, time, local),
-        ToCluster::CheckTopic(topic) => cluster.check_topic(&topic),
-        ToCluster::Forget(topic, number) => cluster.forget(&topic, number, time, local),
-    }
-}
-
-fn publish<A: Adapter + ?Sized>(
-    thread: &mut Thread<A>,
-    broadcast: &Broadcast,
-    node: Option<NodeId>,
-    time: Time,
-) {
-    if let Err(error) = thread.publish(broadcast, node, time) {
-        let topic = broadcast.topic();
-        tracing::warn!(topic, %error, "a broadcast does not reach other nodes");
+    fn undelivered(&mut self, broadcast: &Broadcast, error: &dyn Display) {
+        let (topic, event) = (broadcast.topic(), broadcast.event());
+        tracing::warn!(topic, event, %error, "a broadcast does not reach other nodes");
     }
 }
 
@@ -177,8 +133,7 @@ fn send_answer<A: Adapter + ?Sized>(
 
 impl LocalNode for LocalShards {
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
-        let payload = item.payload.to_payload().into_owned();
-        let broadcast = Arc::new(Broadcast::new(topic, item.event, payload));
+        let broadcast = Arc::new(item.to_broadcast(topic));
         let bytes_max = self.server.limits.mailbox_bytes_max.saturating_mul(4);
         for shard in shards.map(usize::from) {
             if self.server.charged(shard) > bytes_max {
@@ -238,21 +193,10 @@ impl LocalNode for LocalShards {
     }
 
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
-        self.server.post_kept(topic, what.map(|it| kept_item(topic, &it)));
+        self.server.post_kept(topic, what.map(|item| item.to_kept(topic)));
     }
 
     fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
         self.server.post_stored(number, outcome);
     }
-}
-
-fn kept_item(topic: &str, kept: &HistoryItem<'_>) -> simurgh_core::KeptItem {
-    let HistoryItem { seq, index, at_ms, mine, item } = *kept;
-    let payload = item.payload.to_payload().into_owned();
-    let mut broadcast = Broadcast::new(topic, item.event, payload);
-    if let (Some(_), Some(Except { shard, membership, generation })) = (mine, item.except) {
-        broadcast = broadcast.but_for(ChannelId { shard, membership, generation });
-    }
-    let sender = item.exclusion.unwrap_or(0);
-    simurgh_core::KeptItem { seq, index, at_ms, mine, sender, broadcast }
 }

@@ -2,10 +2,12 @@
 
 use simurgh_history::{NotKept, StoredAt};
 
+use simurgh_channel::ChannelId;
+
 use super::engine::{Scenario, TOPICS, WANTS};
 use super::log::{Message, SeenEvent};
 use super::*;
-use crate::envelope::{Draft, Except};
+use crate::envelope::Draft;
 
 const A: &str = TOPICS[0];
 
@@ -408,7 +410,7 @@ fn foreign_stored_data_is_skipped_and_counted() {
 #[test]
 fn excluded_member_is_reported_to_the_publishing_node_only() {
     #[derive(Default)]
-    struct RecordingSink(Vec<Option<Except>>, Vec<Option<u64>>);
+    struct RecordingSink(Vec<Option<ChannelId>>, Vec<Option<u64>>);
     impl HistorySink for RecordingSink {
         fn history(&mut self, _: &str, what: HistoryEvent<'_>) {
             if let HistoryEvent::Next(HistoryItem { item, .. }) = what {
@@ -419,7 +421,7 @@ fn excluded_member_is_reported_to_the_publishing_node_only() {
 
         fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
     }
-    let except = Some(Except { shard: 1, membership: 2, generation: 3 });
+    let except = Some(ChannelId { shard: 1, membership: 2, generation: 3 });
     let said = Item { except, exclusion: Some(7), ..item("1") };
     let mut it = History::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
     it.up(Some(1), 0);

@@ -1,7 +1,6 @@
 //! The channels of one node: they draw effects from words of messages, and tell the ledger.
 
 use super::*;
-use crate::world::ledger::sessions::{Answer, Call, CallEnd, Joining};
 
 /// What interceptors may intercept: by their bits of presence, and how many events of broadcasts.
 const INTERCEPTS: [[&[&str]; 3]; 4] = [
@@ -83,7 +82,7 @@ impl Actor {
         }
         let answer = ready.as_mut().and_then(|ready| ready.answer.take());
         let (outcome, end) = self.outcome(&mut draw, ctx, call, answer);
-        draw.end(call, end);
+        draw.end(end);
         drop(ledger);
         if end.reason == Some(Reason::Crashed) {
             give_up();
@@ -139,7 +138,7 @@ impl Actor {
         let rng = Rng::with_seed(mixed(self.word, word));
         let mut draw = Draw::begin(&shared, &mut ledger, ctx, (self.chan, call), rng);
         draw.proceed(ctx);
-        draw.end(call, CallEnd::default());
+        draw.end(CallEnd::default());
         Outcome::NoReply
     }
 }
@@ -240,7 +239,7 @@ fn ask(
         draw.effect(ctx);
     }
     let prepared = ready.as_mut().and_then(|ready| ready.answer.take());
-    let Draw { mut rng, acts, .. } = draw;
+    let Draw { mut rng, called: Called { acts, .. }, .. } = draw;
     let (join, answer) = decide(shared, &mut rng, &mut ledger, joining, Some(prepared));
     let (join, answer) = match (join, answer) {
         (Some(join), Answer::Ok { chan, reply, intercept_panics: false, .. }) if waits => {
@@ -372,7 +371,6 @@ pub(super) fn taken(
     // Callbacks other than that of the message have no prepared value.
     let due = payload.and_then(|_| ledger.sessions.prepared.take());
     let found = ready.as_ref().map(|ready| ready.id);
-    ledger.counts.count("of them handled as prepared", u64::from(found.is_some()));
     // The payload of an event was taken where it was read.
     let is_empty = payload.is_some_and(|payload| payload.json() == Some("null"));
     let is_whole = ready.as_ref().is_none_or(|ready| ready.payload.is_some() == is_empty);

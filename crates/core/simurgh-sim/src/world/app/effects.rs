@@ -1,9 +1,6 @@
 //! The effects that a callback or a join draws, for the shard and for the ledger.
 
 use super::*;
-use crate::presence::KEYS;
-use crate::world::app::Actor;
-use crate::world::ledger::sessions::{Act, Call, CallEnd, Called, Joining};
 
 /// How many broadcasts may lead to each other, so that they end.
 const DEPTH_MAX: u8 = 2;
@@ -43,14 +40,8 @@ pub(super) struct Draw<'a> {
     ledger: &'a mut Ledger,
     pub(super) rng: Rng,
     depth: u8,
-    call: Call,
-    chan: u32,
-    conn: u32,
     topic: u8,
-    pub(super) acts: Vec<Act>,
-    /// The ref of its message, and the place of its broadcast.
-    msg_ref: u32,
-    place: usize,
+    pub(super) called: Called,
 }
 
 impl<'a> Draw<'a> {
@@ -61,9 +52,7 @@ impl<'a> Draw<'a> {
         Joining { conn, topic, .. }: Joining,
         rng: Rng,
     ) -> Self {
-        let (depth, call, chan, msg_ref, place) = (0, Call::Join, NONE, 0, 0);
-        let acts = Vec::new();
-        Self { shared, ledger, rng, depth, call, chan, conn, topic, acts, msg_ref, place }
+        Self { shared, ledger, rng, depth: 0, topic, called: Called::join(NONE, conn) }
     }
 
     pub(super) fn begin(
@@ -73,10 +62,9 @@ impl<'a> Draw<'a> {
         (chan, call): (u32, Call),
         rng: Rng,
     ) -> Self {
-        let (msg_ref, place) = ledger.begin(chan, call);
-        let at = ledger.sessions.chan(chan).map(|chan| (chan.conn, chan.topic));
-        let (conn, topic) = at.unwrap_or((NONE, 0));
-        ledger.reads(conn, ctx.assigns::<Assigned>().map(|it| it.0));
+        let called = ledger.begin(chan, call);
+        let topic = ledger.sessions.chan(chan).map_or(0, |chan| chan.topic);
+        ledger.reads(called.conn, ctx.assigns::<Assigned>().map(|it| it.0));
         let depth = match call {
             Call::HandleOut(id) | Call::HandleBroadcast(id, _) | Call::HandleInfo(id) => {
                 ledger.broadcasts.get(id as usize).map_or(DEPTH_MAX, |made| made.depth)
@@ -84,19 +72,16 @@ impl<'a> Draw<'a> {
             Call::Terminate(_) => 1,
             _ => 0,
         };
-        let acts = ledger.spare.take().unwrap_or_default();
-        Self { shared, ledger, rng, depth, call, chan, conn, topic, acts, msg_ref, place }
+        Self { shared, ledger, rng, depth, topic, called }
     }
 
-    pub(super) fn end(self, call: Call, end: CallEnd) {
-        let Self { ledger, chan, conn, acts, msg_ref, place, .. } = self;
-        let spare = ledger.end(Called { chan, conn, call, acts, end, msg_ref, place });
-        ledger.spare = Some(spare);
+    pub(super) fn end(self, end: CallEnd) {
+        self.ledger.end(Called { end, ..self.called });
     }
 
     pub(super) fn begin_channel(&mut self, ctx: &mut ShardContext<'_>) {
         let handle = ctx.handle::<Actor>();
-        self.ledger.sessions.name_channel(handle.id(), self.chan);
+        self.ledger.sessions.name_channel(handle.id(), self.called.chan);
         // Most clients with a view of presences ask for the list as soon as they have joined.
         if self.may_be_present() && self.shared.plan.app.is_present && self.rng.bool() {
             self.present(ctx, Habit::AskState);
@@ -105,7 +90,7 @@ impl<'a> Draw<'a> {
 
     pub(super) fn plain(&self) -> BroadcastInfo {
         let (depth, topic) = (self.depth, usize::from(self.topic));
-        let node = self.ledger.sessions.start_of(self.ledger.sessions.shard_of(self.conn));
+        let node = self.ledger.sessions.start_of(self.ledger.sessions.shard_of(self.called.conn));
         BroadcastInfo { depth, ..BroadcastInfo::new(topic, node) }
     }
 
@@ -123,7 +108,7 @@ impl<'a> Draw<'a> {
         let (id, payload) = self.payload(self.plain());
         self.follows(id);
         ctx.push("p", payload);
-        self.acts.push(Act::Push(id));
+        self.called.acts.push(Act::Push(id));
     }
 
     /// Broadcasts a message as it came in, without a copy of its payload.
@@ -133,12 +118,12 @@ impl<'a> Draw<'a> {
         let weight = self.ledger.weight(self.topic, name, payload.len());
         let made = &mut self.ledger.broadcasts[id as usize];
         (made.event, made.depth, made.weight) = (name, 1, weight);
-        made.except = if is_for_others { self.chan } else { NONE };
+        made.except = if is_for_others { self.called.chan } else { NONE };
         match is_for_others {
             true => ctx.broadcast_from(name, payload),
             false => ctx.broadcast(name, payload),
         }
-        self.acts.push(Act::Broadcast(id));
+        self.called.acts.push(Act::Broadcast(id));
     }
 
     pub(super) fn effect(&mut self, ctx: &mut ShardContext<'_>) {
@@ -146,7 +131,7 @@ impl<'a> Draw<'a> {
         let Some(habit) = pick(&mut self.rng, habits) else { return };
         let topics = &self.shared.plan.topics;
         let some_topic = self.rng.usize(..topics.rooms) as u8;
-        let has_channel = self.chan != NONE;
+        let has_channel = self.called.chan != NONE;
         match habit {
             Habit::Push => self.push(ctx),
             Habit::Broadcast | Habit::BroadcastFrom | Habit::BroadcastTo => {
@@ -154,33 +139,33 @@ impl<'a> Draw<'a> {
             }
             Habit::Disconnect => {
                 let which = self.rng.usize(..IDS);
-                self.acts.push(Act::Broadcast(which as u32));
+                self.called.acts.push(Act::Broadcast(which as u32));
                 ctx.disconnect(topics.name(topics.id(which)));
             }
             Habit::Subscribe => {
                 ctx.subscribe(topics.name(some_topic));
-                self.acts.push(Act::Subscribe(some_topic));
+                self.called.acts.push(Act::Subscribe(some_topic));
             }
             Habit::Unsubscribe => {
                 ctx.unsubscribe(topics.name(some_topic));
-                self.acts.push(Act::Unsubscribe(some_topic));
+                self.called.acts.push(Act::Unsubscribe(some_topic));
             }
             // Rare, or sockets would close too soon.
             Habit::CloseSocket if self.rng.u8(..) < 80 => {
                 ctx.close_socket(CloseCode::RESTART);
-                self.acts.push(Act::Close(1012));
+                self.called.acts.push(Act::Close(1012));
             }
             Habit::Tell if has_channel && self.depth < DEPTH_MAX => {
                 let depth = self.depth + 1;
                 let id = self.ledger.add(BroadcastInfo { depth, ..self.plain() });
-                self.ledger.sessions.chans[self.chan as usize].infos.push_back(id);
+                self.ledger.sessions.chans[self.called.chan as usize].infos.push_back(id);
                 ctx.handle::<Actor>().send(id);
             }
             Habit::CloseSocket | Habit::Tell => {}
             Habit::Expire => {
                 let word = self.rng.u32(..);
                 ctx.expire_in(lifetime(word));
-                self.acts.push(Act::Expire(word));
+                self.called.acts.push(Act::Expire(word));
             }
             Habit::Keep if has_channel => self.keep(ctx),
             Habit::Track | Habit::Update | Habit::Untrack | Habit::AskState => {
@@ -189,12 +174,12 @@ impl<'a> Draw<'a> {
             Habit::Assign => {
                 let number = self.ledger.sessions.next_assigned();
                 ctx.assign(new_assigned(self.shared, number));
-                self.acts.push(Act::Assign(number));
+                self.called.acts.push(Act::Assign(number));
             }
             Habit::Link if has_channel => self.link(ctx),
             Habit::Hold if has_channel => {
                 ctx.carry_out([Effect::Hold]);
-                self.acts.push(Act::Hold);
+                self.called.acts.push(Act::Hold);
                 self.keep(ctx);
             }
             Habit::Proceed => self.proceed(ctx),
@@ -206,42 +191,42 @@ impl<'a> Draw<'a> {
     /// Whether presences may change. On a topic with a history nothing takes place after a
     /// broadcast that is not stored.
     fn may_be_present(&self) -> bool {
-        let may_wait = self.acts.iter().any(|act| matches!(act, Act::Broadcast(_)));
-        let is_first = matches!(self.call, Call::AfterJoin | Call::HandleIn(_)) && !may_wait;
+        let may_wait = self.called.acts.iter().any(|act| matches!(act, Act::Broadcast(_)));
+        let is_first = matches!(self.called.call, Call::AfterJoin | Call::HandleIn(_)) && !may_wait;
         is_first || !self.ledger.is_kept(self.topic)
     }
 
     /// A reply or a push comes after the broadcasts of its callback are stored.
     pub(super) fn follows(&mut self, id: u32) {
-        let broadcasts = self.acts.iter().filter_map(|act| match act {
+        let broadcasts = self.called.acts.iter().filter_map(|act| match act {
             Act::Broadcast(id) => Some(*id),
             _ => None,
         });
-        if self.ledger.is_kept(self.topic) && !matches!(self.call, Call::Terminate(_)) {
+        if self.ledger.is_kept(self.topic) && !matches!(self.called.call, Call::Terminate(_)) {
             self.ledger.log.before.insert(id, broadcasts.collect());
         }
     }
 
     fn keep(&mut self, ctx: &ShardContext<'_>) {
-        self.ledger.sessions.handles.insert(self.chan, ctx.handle());
+        self.ledger.sessions.handles.insert(self.called.chan, ctx.handle());
     }
 
     pub(super) fn answer_later(&mut self, ctx: &ShardContext<'_>, to: ReplyRef) {
-        self.ledger.sessions.chans[self.chan as usize].refs.push((to, self.msg_ref));
+        self.ledger.sessions.chans[self.called.chan as usize].refs.push((to, self.called.msg_ref));
         self.keep(ctx);
     }
 
     fn link(&mut self, ctx: &mut ShardContext<'_>) {
-        let task = self.ledger.new_task(self.chan);
+        let task = self.ledger.new_task(self.called.chan);
         let work = Box::new(Linked(task, Arc::clone(self.shared)));
         *locked(&self.shared.linking) = Some(work);
         ctx.spawn_linked(std::future::pending());
-        self.acts.push(Act::Link(task));
+        self.called.acts.push(Act::Link(task));
     }
 
     pub(super) fn proceed(&mut self, ctx: &mut ShardContext<'_>) {
         ctx.carry_out([Effect::Proceed]);
-        self.acts.push(Act::Proceed);
+        self.called.acts.push(Act::Proceed);
     }
 
     fn broadcast(&mut self, ctx: &mut ShardContext<'_>, how: Habit, other: u8) {
@@ -251,11 +236,11 @@ impl<'a> Draw<'a> {
         let event = EVENTS[self.rng.usize(..EVENTS.len())];
         let topic = usize::from(if how == Habit::BroadcastTo { other } else { self.topic });
         let except = match how {
-            Habit::BroadcastFrom if self.chan == NONE => JOINER,
-            Habit::BroadcastFrom => self.chan,
+            Habit::BroadcastFrom if self.called.chan == NONE => JOINER,
+            Habit::BroadcastFrom => self.called.chan,
             _ => NONE,
         };
-        let (chan, depth) = (self.chan, self.depth + 1);
+        let (chan, depth) = (self.called.chan, self.depth + 1);
         let made = BroadcastInfo { topic, event, except, chan, depth, ..self.plain() };
         let (id, payload) = self.payload(made);
         match how {
@@ -265,7 +250,7 @@ impl<'a> Draw<'a> {
             Habit::BroadcastFrom => ctx.broadcast_from(event, payload),
             _ => ctx.broadcast(event, payload),
         }
-        self.acts.push(Act::Broadcast(id));
+        self.called.acts.push(Act::Broadcast(id));
     }
 
     /// Broadcasts by the handle of its channel.
@@ -275,7 +260,8 @@ impl<'a> Draw<'a> {
         }
         let word = self.rng.u32(..);
         let is_others = word & 64 == 0;
-        let (id, payload) = speech(self.shared, self.ledger, self.chan, self.depth + 1, word);
+        let (id, payload) =
+            speech(self.shared, self.ledger, self.called.chan, self.depth + 1, word);
         let (event, bytes) = (self.ledger.broadcasts[id as usize].event, payload.len());
         let handle = ctx.handle::<Actor>();
         let done = match is_others {
@@ -284,7 +270,7 @@ impl<'a> Draw<'a> {
         };
         let is_too_large = bytes > self.ledger.sessions.bytes_max;
         if matches!(done, Err(BroadcastError::TooLarge { .. })) != is_too_large {
-            self.ledger.fail("bounds", format!("{done:?} by the handle of {}", self.chan));
+            self.ledger.fail("bounds", format!("{done:?} by the handle of {}", self.called.chan));
         }
     }
 
@@ -296,7 +282,7 @@ impl<'a> Draw<'a> {
             1 => self.push(ctx),
             _ => {
                 ctx.push(event, it);
-                self.acts.push(match letter_of(event) {
+                self.called.acts.push(match letter_of(event) {
                     Some(word) => Act::Pass(word, id),
                     None => Act::Push(id),
                 });
@@ -308,7 +294,7 @@ impl<'a> Draw<'a> {
         let (place, word) = (self.rng.u8(..KEYS.len() as u8), self.rng.u32(..));
         let key = KEYS[usize::from(place)];
         // Its events may call this again, without end.
-        if self.depth >= DEPTH_MAX || self.chan == NONE || !self.may_be_present() {
+        if self.depth >= DEPTH_MAX || self.called.chan == NONE || !self.may_be_present() {
             return;
         }
         let is_kept = self.ledger.is_kept(self.topic);
@@ -316,19 +302,19 @@ impl<'a> Draw<'a> {
             Habit::Untrack => {
                 ctx.presence().untrack(key);
                 return match is_kept {
-                    true => self.ledger.presences.untrack(self.chan, place),
-                    false => self.acts.push(Act::Untrack(place)),
+                    true => self.ledger.presences.untrack(self.called.chan, place),
+                    false => self.called.acts.push(Act::Untrack(place)),
                 };
             }
             Habit::AskState => {
                 ctx.presence().push_state();
-                return self.acts.push(Act::AskState);
+                return self.called.acts.push(Act::AskState);
             }
             _ => {}
         }
         let BroadcastInfo { node, topic, .. } = self.plain();
         let presences = &mut self.ledger.presences;
-        let number = presences.make(node, topic, self.chan, place);
+        let number = presences.make(node, topic, self.called.chan, place);
         let config = &self.shared.plan.config.presence;
         let text = meta(number, meta_pad(config, word));
         presences.entries[number as usize].bytes = text.len();
@@ -346,7 +332,7 @@ impl<'a> Draw<'a> {
             let entries_max = config.channel_entries_max;
             self.ledger.presences.track(number, habit == Habit::Update, entries_max);
         } else if done.is_ok() {
-            self.acts.push(act);
+            self.called.acts.push(act);
         }
     }
 }

@@ -4,61 +4,35 @@
 mod actor;
 mod effects;
 
-use std::ops::Range;
-
 use super::*;
 pub(crate) use crate::world::app::actor::{Actor, Ready, join, prepare};
 use crate::world::app::effects::Draw;
 pub(crate) use crate::world::app::effects::{new_assigned, speech};
-use crate::world::plan::{Kind, OF_ONE_NODE};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Habit {
-    Push,
-    Broadcast,
-    BroadcastFrom,
-    BroadcastTo,
-    Disconnect,
-    Subscribe,
-    Unsubscribe,
-    CloseSocket,
-    Tell,
-    Keep,
-    Assign,
-    Link,
-    Hold,
-    Proceed,
-    Speak,
-    Track,
-    Update,
-    Untrack,
-    AskState,
-    Expire,
+weighted! {
+    /// What a callback may do, with the weights.
+    Habit, HABITS: u8;
+    Push 12,
+    Broadcast 10,
+    BroadcastFrom 4,
+    BroadcastTo 4,
+    Disconnect 1,
+    Subscribe 2,
+    Unsubscribe 1,
+    CloseSocket 1,
+    Tell 3,
+    Keep 2,
+    Assign 2,
+    Link 2,
+    Hold 3,
+    Proceed 2,
+    Speak 3,
+    Track 12,
+    Update 5,
+    Untrack 3,
+    AskState 6,
+    Expire 4,
 }
-
-/// With their weights.
-const HABITS: [(Habit, u8); 20] = [
-    (Habit::Push, 12),
-    (Habit::Broadcast, 10),
-    (Habit::BroadcastFrom, 4),
-    (Habit::BroadcastTo, 4),
-    (Habit::Disconnect, 1),
-    (Habit::Subscribe, 2),
-    (Habit::Unsubscribe, 1),
-    (Habit::CloseSocket, 1),
-    (Habit::Tell, 3),
-    (Habit::Keep, 2),
-    (Habit::Assign, 2),
-    (Habit::Link, 2),
-    (Habit::Hold, 3),
-    (Habit::Proceed, 2),
-    (Habit::Speak, 3),
-    (Habit::Track, 12),
-    (Habit::Update, 5),
-    (Habit::Untrack, 3),
-    (Habit::AskState, 6),
-    (Habit::Expire, 4),
-];
 const USUAL: Range<usize> = 0..10;
 const REACHING: Range<usize> = 10..15;
 const PRESENT: Range<usize> = 15..19;

@@ -6,7 +6,6 @@
 //! broadcast is in the log, and no broadcast is there twice.
 
 use simurgh_cluster::Kind;
-use simurgh_history::Position;
 
 use super::*;
 
@@ -190,7 +189,7 @@ impl Ledger {
 
     /// A node without an engine has started again, with the histories of some topics.
     pub(crate) fn restart(&mut self, is_kept: impl Fn(usize) -> bool) {
-        self.counts.count("restarts", 1);
+        self.count("restarts", 1);
         self.sessions.handles.clear();
         for (number, topic) in self.order.topics.iter_mut().enumerate() {
             if !is_kept(number) {
@@ -234,7 +233,7 @@ impl Ledger {
             return self.fail("stored", text);
         }
         let is_again = self.log.add(epoch, topic, self.plan.topics.rooms, entry);
-        self.counts.count("stored", 1);
+        self.count("stored", 1);
         let made = self.broadcasts.get(id as usize);
         if is_again || made.is_none_or(|it| it.topic != topic) {
             return self.fail("stored", format!("#{id} is stored twice, or is of no such topic"));
@@ -252,8 +251,7 @@ impl Ledger {
         let mut earlier = self.stored(topic).iter().rev().skip(1).take(40);
         let before = earlier.find(|it| chan_of(it.id) == Some(chan)).filter(|it| it.id > id);
         if let Some(before) = before {
-            let text = format!("channel {chan}: #{id} is stored behind #{}", before.id);
-            self.fail("order", text);
+            self.fail("order", format!("channel {chan}: #{id} is stored behind #{}", before.id));
         }
     }
 

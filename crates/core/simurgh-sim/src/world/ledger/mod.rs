@@ -8,8 +8,6 @@
 mod log;
 pub(crate) mod sessions;
 
-use std::ops::Range;
-
 use super::*;
 pub(crate) use crate::world::ledger::log::{Entry, Log, Order};
 use crate::world::ledger::sessions::Sessions;
@@ -114,7 +112,7 @@ pub(crate) struct Ledger {
     /// The same of a node without a broker.
     pub(crate) order: Order,
     /// What each client knows of each topic that has a history.
-    pub(crate) views: Vec<TopicView>,
+    pub(crate) views: Vec<RefCell<TopicView>>,
     /// The time of the running shard: a turn has one time.
     pub(crate) now_ns: u64,
     pub(crate) sessions: Sessions,
@@ -149,7 +147,7 @@ impl Ledger {
         let all = (0..plan.clients).flat_map(of_client);
         let views = all.map(|(client, topic)| {
             let habits = plan.habits(client);
-            TopicView { client, habits, topic, ..TopicView::default() }
+            RefCell::new(TopicView { client, habits, topic, ..TopicView::default() })
         });
         let views = views.collect();
         Self { plan, order, sessions, broadcasts, views, ..Self::default() }
@@ -269,16 +267,13 @@ impl Ledger {
         let Some(made) = self.broadcasts.get_mut(id as usize) else {
             return self.fail("said", format!("#{id} is said, and nobody made it"));
         };
-        let is_wrong = made.node != start || made.place.is_some();
+        if made.node != start || made.place.is_some() {
+            return self.findings.fail("said", format!("#{id} is said by start {start}: {made:?}"));
+        }
         made.shard = self.running;
         let said = &mut self.starts[start].said[made.topic];
         made.place = Some(*said);
         *said += 1;
-        if is_wrong {
-            let made = self.broadcasts[id as usize];
-            return self.fail("said", format!("#{id} is said by start {start}: {made:?}"));
-        }
-        self.counts.count("said", 1);
     }
 
     /// Checks the order in which a shard accepts the broadcasts of each node.
@@ -288,7 +283,7 @@ impl Ledger {
         let Some(place) = place else {
             return self.fail("order", format!("start {start} accepts #{id}, which nobody said"));
         };
-        self.counts.count("heard elsewhere", u64::from(node != start));
+        self.count("heard elsewhere", u64::from(node != start));
         self.deliveries.remove(&(shard, id));
         let Some(line) = self.accepted(shard, topic) else { return };
         let last = line.last.insert((node, by == Some(shard)), place);
@@ -307,7 +302,7 @@ impl Ledger {
         let (topic, losses) = (self.broadcasts[id as usize].topic, self.starts[start].losses);
         let due = DueDelivery { start, topic, losses, dropped, partitions: self.partitions };
         self.deliveries.insert((shard, id), due);
-        self.counts.count("certain", 1);
+        self.count("certain", 1);
     }
 
     pub(crate) fn forget_deliveries(&mut self, shard: usize, topic: usize) {
@@ -316,27 +311,20 @@ impl Ledger {
 
     /// Everything had time to arrive: for what did not, there must be a notice of a loss.
     pub(crate) fn check_deliveries(&mut self) {
-        let mut lost = 0;
-        let mut silent = None;
         for ((shard, id), due) in std::mem::take(&mut self.deliveries) {
             let by = &self.starts[self.broadcasts[id as usize].node];
             let to = &self.starts[due.start];
             let is_ending = to.losses != due.losses || by.dropped != due.dropped;
             if is_ending || self.partitions != due.partitions {
-                lost += 1;
+                self.count("lost and told", 1);
             } else {
-                silent.get_or_insert((due.start, shard, id));
+                self.fail("lost", format!("shard {shard} has not received #{id}, without a word"));
             }
-        }
-        self.counts.count("lost and told", lost);
-        if let Some((start, shard, id)) = silent {
-            let text = format!("shard {shard} of start {start} has not received #{id}");
-            self.fail("lost", text + ", without a word");
         }
     }
 
     /// Each broadcast that one shard has accepted is in the lists of all shards of its node.
-    pub(crate) fn check_own(&mut self) {
+    pub(crate) fn check_own(&self) {
         let is_lost = |made: &BroadcastInfo| {
             let start = self.starts.get(made.node).filter(|it| it.is_alive);
             let shards = start.map_or(0, |it| it.shards.len());
@@ -379,22 +367,21 @@ impl Ledger {
     }
 
     pub(crate) fn check_outcome(&mut self, number: usize, outcome: &DisconnectOutcome) {
-        self.counts.count("outcomes", 1);
-        let starts_of = |nodes: &[simurgh_cluster::NodeId]| -> BTreeSet<usize> {
+        self.count("outcomes", 1);
+        let starts_of = |nodes: &[NodeId]| -> BTreeSet<usize> {
             nodes.iter().filter_map(|it| self.start_of(*it)).collect()
         };
         let (confirmed, missing) = (starts_of(&outcome.confirmed), starts_of(&outcome.missing));
-        let Some(it) = self.disconnects.get_mut(number) else { return };
-        let was_told = !std::mem::replace(&mut it.waits, false);
-        let untrue: Vec<usize> = confirmed.difference(&it.done).copied().collect();
-        let (known, done) = (it.known.clone(), it.done.clone());
+        let was_told = !std::mem::replace(&mut self.disconnects[number].waits, false);
+        let Disconnect { done, known, .. } = &self.disconnects[number];
+        let untrue: Vec<_> = confirmed.difference(done).collect();
         // A node that was known, runs and has not done it may still serve such a socket.
-        let unsaid = |start: &usize| {
-            let is_alive = self.starts.get(*start).is_some_and(|it| it.is_alive && !it.says_bye);
-            is_alive && !done.contains(start) && !missing.contains(start)
+        let unsaid = |start: &&usize| {
+            let Start { is_alive, says_bye, .. } = self.starts[**start];
+            is_alive && !says_bye && !done.contains(start) && !missing.contains(start)
         };
-        let unsaid: Vec<usize> = known.iter().copied().filter(unsaid).collect();
-        self.counts.count("missing", missing.len() as u64);
+        let unsaid: Vec<_> = known.iter().filter(unsaid).collect();
+        self.count("missing", missing.len() as u64);
         if was_told || !untrue.is_empty() || !unsaid.is_empty() {
             let text = format!("not done by {untrue:?}, not named: {unsaid:?}, again: {was_told}");
             self.fail("outcome", format!("disconnect {number} is {outcome:?}: {text}"));
@@ -402,27 +389,20 @@ impl Ledger {
     }
 
     /// All faults were repaired once: every running node has carried out the disconnects.
-    pub(crate) fn check_disconnects(&mut self, mended_ns: u64) {
+    pub(crate) fn check_disconnects(&self, mended_ns: u64) {
         let now_ns = self.clock_ns;
-        let mut wrong = None;
-        for (number, it) in self.disconnects.iter().enumerate() {
-            let is_over = now_ns > it.at_ns + LIFE_NS + 2 * SECOND;
-            if !self.is_alive(it.by) {
-                continue;
-            }
-            if it.waits && is_over {
-                wrong = Some(format!("nobody is told what became of disconnect {number}"));
+        let all = self.disconnects.iter().enumerate();
+        for (number, it) in all.filter(|(_, it)| self.is_alive(it.by)) {
+            if it.waits && now_ns > it.at_ns + LIFE_NS + 2 * SECOND {
+                self.fail("disconnect", format!("nobody is told what became of {number}"));
             }
             let is_due =
                 mended_ns + 2 * SPAN_NS < it.at_ns + LIFE_NS && mended_ns + 2 * SPAN_NS < now_ns;
             let left =
                 it.alive.iter().find(|start| self.is_alive(**start) && !it.done.contains(start));
             if let Some(start) = left.filter(|_| is_due) {
-                wrong = Some(format!("start {start} has not done disconnect {number}: {it:?}"));
+                self.fail("disconnect", format!("start {start} has not done {number}: {it:?}"));
             }
-        }
-        if let Some(text) = wrong {
-            self.fail("disconnect", text);
         }
     }
 }

@@ -1,12 +1,8 @@
 //! What clients of one node send, and how they take what they are sent.
 
-use simurgh_data::Now;
 use simurgh_proto::serializer::Kind as FrameKind;
 
 use super::*;
-use crate::wire;
-use crate::world::ledger::join_payload;
-use crate::world::ledger::sessions::{Input, Size};
 
 /// A session that is not polled for this long ends.
 const UNPOLLED_NS: u64 = 15_000_000_000;
@@ -58,15 +54,13 @@ impl Simulation {
         let is_binary = is_binary && it.wire != Wire::V1;
         let made = BroadcastInfo { is_binary, ..BroadcastInfo::new(usize::from(topic), 0) };
         let is_v1 = it.wire == Wire::V1;
-        let resume = (kind == RequestKind::Join).then(|| {
-            ledger.with_view(client as u32, topic, |view, ledger| {
-                view.resume_member(ledger, is_v1, word)
-            })
+        let view = ledger.view(client as u32, topic).filter(|_| kind == RequestKind::Join);
+        let resume = view.map(|mut view| {
+            let resume = view.resume_member(&ledger, is_v1, word);
+            (resume, view.resume == Resume::Bad)
         });
-        let (id, payload) = match resume.flatten() {
-            Some(resume) => {
-                let view = ledger.view(client as u32, topic);
-                let is_bad = view.is_some_and(|view| view.resume == Resume::Bad);
+        let (id, payload) = match resume {
+            Some((resume, is_bad)) => {
                 let id = ledger.add(BroadcastInfo { is_bad, ..made });
                 (id, join_payload(id, word, &resume))
             }
@@ -223,7 +217,6 @@ impl Simulation {
         peer.heard_tick = tick;
         // A message that cannot be passed on is refused.
         if sent.bytes.len() > config_max {
-            self.shared.ledger().counts.count("messages too big", 1);
             return self.fail_socket(shard, key, CloseCode::TOO_BIG);
         }
         let has_serializer = peer.socket.wire().serializer().is_some();
@@ -290,7 +283,7 @@ impl Simulation {
             return self.lose_answer(client);
         }
         if self.receive(client, usize::MAX) {
-            self.shared.ledger().counts.count("polls", 1);
+            self.shared.ledger().count("polls", 1);
         }
     }
 
@@ -300,7 +293,7 @@ impl Simulation {
         self.peer(slot, shard, key).into_iter().for_each(|peer| peer.pipe.clear());
         let mut ledger = self.shared.ledger();
         ledger.note(|| format!("an answer to client {client} is lost"));
-        ledger.counts.count("answers to polls lost", 1);
+        ledger.count("answers to polls lost", 1);
         ledger.sessions.conns[number as usize].is_lost = true;
         drop(ledger);
         self.clients[client] = None;
@@ -314,7 +307,7 @@ impl Simulation {
             let is_over = polled_ns.is_some_and(|at_ns| at_ns + UNPOLLED_NS <= self.clock_ns);
             if is_over && self.line(client).is_some_and(|line| line.2 == shard) {
                 self.shared.note(|| format!("client {client} has not polled for too long"));
-                self.shared.ledger().counts.count("sessions not polled", 1);
+                self.shared.ledger().count("sessions not polled", 1);
                 self.vanish(client);
             }
         }

@@ -1,8 +1,6 @@
 //! Faults of links, the engine and nodes, and how nodes may react.
 
 use super::*;
-use crate::world::Op;
-use crate::world::plan::Kind;
 
 /// The longest span between two beats, and some more.
 const BEAT_NS: u64 = 2_500 * 1_000_000;
@@ -28,10 +26,6 @@ pub(super) struct Reach {
 
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    pub(super) is_engine_frozen: bool,
-    pub(super) is_engine_dead: bool,
-    /// Which part of the engine each slot is linked to.
-    pub(crate) groups: Vec<usize>,
     /// Since when one start can receive from another, and when it last could for a beat's span.
     pub(super) local: BTreeMap<(usize, usize), Reach>,
     pub(super) deadlines: Vec<Deadline>,
@@ -46,23 +40,14 @@ impl Simulation {
         match op.kind {
             Kind::Partition => self.partition(Some(op.c)),
             Kind::Heal => self.partition(None),
-            Kind::FreezeEngine => {
-                network.freeze();
-                self.faults.is_engine_frozen = !self.faults.is_engine_dead;
-            }
+            Kind::FreezeEngine => network.freeze(),
             Kind::ThawEngine => self.thaw_engine(),
-            Kind::KillEngine => {
-                network.kill();
-                (self.faults.is_engine_dead, self.faults.is_engine_frozen) = (true, false);
-            }
-            Kind::RestartEngine => {
-                match self.shared.plan.history {
-                    Some(_) => self.restart_engine(op.c),
-                    None if op.c & 1 == 0 => network.restart(RestartData::Stays),
-                    None => network.restart(RestartData::Lost),
-                }
-                (self.faults.is_engine_dead, self.faults.is_engine_frozen) = (false, false);
-            }
+            Kind::KillEngine => network.kill(),
+            Kind::RestartEngine => match self.shared.plan.history {
+                Some(_) => self.restart_engine(op.c),
+                None if op.c & 1 == 0 => network.restart(RestartData::Stays),
+                None => network.restart(RestartData::Lost),
+            },
             Kind::LoseLeader => network.set_leader(false),
             Kind::ElectLeader => network.set_leader(true),
             Kind::Start if self.nodes[slot].is_none() => self.start(slot),
@@ -75,27 +60,22 @@ impl Simulation {
     fn break_link(&mut self, op: Op, slot: usize) {
         let (network, plan) = (self.network.clone(), Arc::clone(&self.shared.plan));
         let Some(running) = self.running(slot) else { return };
-        let (link, faults) = (running.link, &mut running.faults);
+        let link = running.link;
         match op.kind {
             Kind::Reset => network.reset(link),
             Kind::Cut => {
                 let direction =
                     [Direction::Sending, Direction::Hearing, Direction::Both][op.c as usize % 3];
-                faults.cannot_send |= direction != Direction::Hearing;
-                faults.cannot_hear |= direction != Direction::Sending;
                 network.cut(link, direction);
             }
-            Kind::Mend => {
-                (faults.cannot_send, faults.cannot_hear) = (false, false);
-                network.mend(link);
-            }
+            Kind::Mend => network.mend(link),
             Kind::Lossy => {
-                faults.is_lossy = !faults.is_lossy;
+                let (_, is_lossy) = network.link_faults(link);
                 let loss = plan.network.loss_per_million;
-                network.lossy(link, if faults.is_lossy { 300_000 } else { loss });
+                network.lossy(link, if is_lossy { loss } else { 300_000 });
             }
-            Kind::FreezeNode => faults.is_frozen = true,
-            Kind::ThawNode => faults.is_frozen = false,
+            Kind::FreezeNode => running.is_frozen = true,
+            Kind::ThawNode => running.is_frozen = false,
             Kind::ClockStep => {
                 running.node.skew_ms.store(plan.skew_ms(u64::from(op.c)), Relaxed);
             }
@@ -104,24 +84,18 @@ impl Simulation {
     }
 
     fn thaw_engine(&mut self) {
-        if self.faults.is_engine_frozen {
+        if self.network.is_alive() {
             self.network.thaw();
-            self.faults.is_engine_frozen = false;
         }
     }
 
     /// Parts the engine: the bits are those of the slots in its second part. Without, it is whole.
     fn partition(&mut self, bits: Option<u32>) {
-        for (slot, group) in self.faults.groups.iter_mut().enumerate() {
-            *group = usize::from(bits.is_some_and(|bits| bits >> slot & 1 == 1));
-        }
-        let of = |wanted: usize| -> Vec<usize> {
-            let groups = &self.faults.groups;
-            let all = self.running_nodes().filter(|it| groups.get(it.slot) == Some(&wanted));
-            all.map(|it| it.link).collect()
-        };
-        let (first, second) = (of(0), of(1));
-        self.network.partition(&[&first, &second]);
+        let is_second = |slot: usize| bits.is_some_and(|bits| bits >> slot & 1 == 1);
+        let second = self.running_nodes().filter(|running| is_second(running.slot));
+        let second: Vec<usize> = second.map(|running| running.link).collect();
+        // Nodes that start later are linked to the first part.
+        self.network.partition(&[&[], &second]);
         let mut ledger = self.shared.ledger();
         ledger.partitions += 1;
         ledger.is_parted = bits.is_some();
@@ -129,19 +103,18 @@ impl Simulation {
 
     pub(super) fn start(&mut self, slot: usize) {
         self.nodes[slot] = RunningNode::start(&self.shared, &self.network, slot, self.clock_ns);
-        // It is linked to the first part, like all slots without a part.
-        self.faults.groups[slot] = 0;
     }
 
     fn kill(&mut self, slot: usize) {
-        self.shared.ledger().counts.count("killed", 1);
+        self.shared.ledger().count("killed", 1);
         self.expect_gone(slot, self.shared.plan.down_ns + LEAVES_NS);
         self.remove(slot);
     }
 
     pub(crate) fn end_node(&mut self, slot: usize) {
-        self.shared.ledger().counts.count("drained", 1);
-        let says_bye = |it: &RunningNode| it.thread.node.cluster.is_flushed() && it.is_linked();
+        self.shared.ledger().count("drained", 1);
+        let says_bye =
+            |it: &RunningNode| it.thread.node.cluster.is_flushed() && it.is_linked(&self.network);
         // Its bye reaches the nodes that are linked.
         if self.nodes[slot].as_ref().is_some_and(says_bye) {
             self.expect_gone(slot, LEAVES_NS);
@@ -190,24 +163,25 @@ impl Simulation {
     pub(crate) fn check_links(&mut self) {
         let clock_ns = self.clock_ns;
         let is_parted = self.shared.ledger().is_parted;
-        let is_engine_there = !self.faults.is_engine_dead && !self.faults.is_engine_frozen;
+        let is_engine_there = self.network.is_alive() && !self.network.is_frozen();
         let loses_none = self.shared.plan.network.loss_per_million == 0;
         // Which starts receive everything that they should.
-        let is_whole = |it: &RunningNode| is_engine_there && loses_none && it.is_linked();
-        let all = self.running_nodes().map(|it| (it.slot, it.start, is_whole(it)));
-        let whole: Vec<(usize, usize, bool)> = all.collect();
-        for &(slot, start, is_whole) in &whole {
+        let is_whole =
+            |it: &RunningNode| is_engine_there && loses_none && it.is_linked(&self.network);
+        let group = |it: &RunningNode| self.network.group(it.link);
+        let all = self.running_nodes().map(|it| (it.slot, it.start, group(it), is_whole(it)));
+        let whole: Vec<(usize, usize, usize, bool)> = all.collect();
+        for &(slot, start, group, is_whole) in &whole {
             if (!is_whole || is_parted)
                 && let Some(running) = self.running(slot)
             {
                 running.unlinked_ns = clock_ns;
             }
-            let group = self.faults.groups.get(slot).copied();
             let beat_ns = BEAT_NS + self.shared.plan.slack_ns();
             for other in whole.iter().filter(|it| it.1 != start) {
-                let is_near = self.faults.groups.get(other.0).copied() == group;
+                let is_near = other.2 == group;
                 let reach = self.faults.local.entry((start, other.1)).or_default();
-                if !(is_near && is_whole && other.2) {
+                if !(is_near && is_whole && other.3) {
                     reach.since_ns = None;
                 } else if clock_ns - *reach.since_ns.get_or_insert(clock_ns) >= beat_ns {
                     reach.certain_ns = clock_ns;
@@ -226,7 +200,7 @@ impl Simulation {
             if running.unlinked_ns + SETTLES_NS + self.shared.plan.slack_ns() > ended_ns {
                 continue;
             }
-            let mut ledger = self.shared.ledger();
+            let ledger = self.shared.ledger();
             let Some(id) = ledger.starts.get(gone).map(|it| it.id) else { continue };
             let is_peer = running.thread.node.cluster.peers().get(id).is_some();
             let sessions = &ledger.sessions;
@@ -236,7 +210,7 @@ impl Simulation {
                 let shows = numbers.any(|it| ledger.presences.is_of(*it, gone));
                 is_here && chan.view.has_state && shows
             });
-            ledger.counts.count("noticed in time", 1);
+            ledger.count("noticed in time", 1);
             if is_peer || is_shown {
                 let ms = (now_ns - ended_ns) / 1_000_000;
                 let text =
@@ -253,7 +227,7 @@ impl Simulation {
         let mut ledger = self.shared.ledger();
         let Some(gone) = ledger.start_of(id) else { return };
         ledger.gone.insert((of, gone));
-        ledger.counts.count("gone", 1);
+        ledger.count("gone", 1);
         let is_alive = ledger.is_alive(gone);
         let says_bye = ledger.starts.get(gone).is_some_and(|it| it.says_bye);
         let reach = self.faults.local.get(&(of, gone)).copied().unwrap_or_default();
@@ -278,16 +252,15 @@ impl Simulation {
     pub(crate) fn mend(&mut self) {
         self.thaw_engine();
         self.network.set_leader(true);
-        if self.faults.is_engine_dead {
+        if !self.network.is_alive() {
             self.network.restart(RestartData::Stays);
-            self.faults.is_engine_dead = false;
         }
         if self.shared.ledger().is_parted {
             self.partition(None);
         }
         let network = self.network.clone();
         for running in self.nodes.iter_mut().flatten() {
-            running.faults = NodeFaults::default();
+            running.is_frozen = false;
             network.mend(running.link);
             network.lossy(running.link, 0);
         }

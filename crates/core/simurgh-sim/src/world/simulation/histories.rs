@@ -3,11 +3,8 @@
 //! saved have a new epoch.
 
 use simurgh_core::{NotKept, Range};
-use simurgh_history::Position;
 
 use super::*;
-use crate::world::ledger::Entry;
-use crate::world::{Shard, SimNode};
 
 const KEYS: u32 = 4;
 const PAGE_MAX: usize = 50;
@@ -23,7 +20,7 @@ impl Simulation {
         for it in log {
             ledger.note(|| format!("the engine: {it:?}").chars().take(60).collect());
             match ledger.log.take(&it, self.clock_ns, plan) {
-                Ok(count) => ledger.counts.count("stored", count),
+                Ok(count) => ledger.count("stored", count),
                 Err(wrong) => ledger.fail("log", wrong),
             }
         }
@@ -58,7 +55,7 @@ impl Simulation {
         }
         drop(ledger);
         let shared = Arc::clone(&self.shared);
-        let answer = Box::new(move |it| check_stored(&mut shared.ledger(), (id, topic), it));
+        let answer = Box::new(move |it| check_stored(&shared.ledger(), (id, topic), it));
         let payload = payload::make(id, 0, 0, c >> 4 & 7 == 0);
         let said = key.map(|key| format!("key-{key}").into());
         let done = node.keep(Broadcast::new(name, "c", payload), said, Some(answer));
@@ -77,7 +74,8 @@ impl Simulation {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let topic = usize::from(topic) % self.shared.plan.topics.rooms;
         let ledger = self.shared.ledger();
-        let views = ledger.views.iter().filter(|view| view.topic == topic);
+        let clients = 0..self.clients.len() as u32;
+        let views = clients.filter_map(|client| ledger.view(client, topic as u8));
         let since = views.filter_map(|view| view.at).nth(c as usize >> 8 & 3);
         drop(ledger);
         let since = since.filter(|_| c & 1 == 0);
@@ -95,7 +93,7 @@ impl Simulation {
         let shared: Arc<Shared> = Arc::clone(&self.shared);
         let answer = Box::new(move |page: HistoryPage| {
             *locked(&seen) = Some(page.position);
-            check_page(&mut shared.ledger(), topic, since, &page);
+            check_page(&shared.ledger(), topic, since, &page);
         });
         let name = self.shared.plan.topics.name(topic as u8).to_owned();
         node.request_history(HistoryRequest::Read(name.into(), range, answer));
@@ -114,7 +112,7 @@ impl Simulation {
         self.pass(4 * SECOND + 4 * self.shared.plan.slack_ns());
         let rule = self.shared.plan.history.as_ref().map(|it| it.rule).unwrap_or_default();
         let age_ns = rule.age.as_nanos() as u64;
-        let mut ledger = self.shared.ledger();
+        let ledger = self.shared.ledger();
         for (start, topic, seen) in asked {
             let (seen, epoch) = (*locked(&seen), ledger.log.epoch());
             let Some(epoch) = epoch else { continue };
@@ -135,20 +133,20 @@ impl Simulation {
 }
 
 /// Checks the answer to a broadcast from outside: its position, or an error.
-fn check_stored(ledger: &mut Ledger, (id, topic): (u32, usize), outcome: Result<KeptAt, NotKept>) {
+fn check_stored(ledger: &Ledger, (id, topic): (u32, usize), outcome: Result<KeptAt, NotKept>) {
     ledger.note(|| format!("#{id}: {outcome:?}"));
     match outcome {
         Ok(at) => {
-            ledger.counts.count("known by their ids", u64::from(at.is_duplicate));
+            ledger.count("known by their ids", u64::from(at.is_duplicate));
             let entry = ledger.log.at(at.position, topic);
             if entry.is_none_or(|it| !ledger.log.have_same_id(it.id, id)) {
                 let text = format!("#{id} is said to stand at {at:?}, where {entry:?} is");
                 ledger.fail("answer", text);
             }
         }
-        Err(NotKept::Unconfirmed) => ledger.counts.count("unconfirmed", 1),
+        Err(NotKept::Unconfirmed) => ledger.count("unconfirmed", 1),
         Err(NotKept::Refused(_) | NotKept::Full | NotKept::LocalOnly) => {
-            ledger.counts.count("refused", 1);
+            ledger.count("refused", 1);
             if ledger.log.has(id) {
                 ledger.fail("answer", format!("#{id} is stored, and said not to be"));
             }
@@ -157,17 +155,19 @@ fn check_stored(ledger: &mut Ledger, (id, topic): (u32, usize), outcome: Result<
 }
 
 /// Checks that what is read is what is stored, without holes.
-fn check_page(ledger: &mut Ledger, topic: usize, since: Option<Position>, page: &HistoryPage) {
-    ledger.counts.count("pages", 1);
+fn check_page(ledger: &Ledger, topic: usize, since: Option<Position>, page: &HistoryPage) {
+    ledger.count("pages", 1);
     let HistoryPage { gap, position, messages, .. } = page;
+    let fail = |wrong: String| {
+        ledger.fail("page", format!("topic {topic} from {since:?}, {gap:?}: {wrong}"));
+    };
     let mut before = since.filter(|it| gap.is_none() && it.epoch == position.epoch);
-    let mut wrong = None;
     let heads = messages.iter().map(|it| (it.position, Some(payload::parse(&it.payload()).0)));
     let end = (messages.len() < PAGE_MAX).then_some((*position, None));
     for (at, id) in heads.chain(end) {
         let entry = ledger.log.at(at, topic);
         if id.is_some() && entry.map(|it| it.id) != id {
-            wrong = Some(format!("#{id:?} at {at}, where {entry:?} is"));
+            fail(format!("#{id:?} at {at}, where {entry:?} is"));
         }
         if let Some(before) = before {
             let entries = ledger.log.of(at.epoch, topic).unwrap_or_default();
@@ -175,13 +175,10 @@ fn check_page(ledger: &mut Ledger, topic: usize, since: Option<Position>, page: 
                 |it: &&Entry| it.place > before.place && it.place < at.place && it.id != NONE;
             let missed = entries.iter().find(is_between);
             if let Some(missed) = missed {
-                wrong = Some(format!("{missed:?} is missing before {at}"));
+                fail(format!("{missed:?} is missing before {at}"));
             }
         }
         before = Some(at).filter(|_| !messages.is_empty() || before.is_some());
-    }
-    if let Some(wrong) = wrong {
-        ledger.fail("page", format!("topic {topic} from {since:?}, {gap:?}: {wrong}"));
     }
 }
 
@@ -221,7 +218,7 @@ impl Simulation {
         self.check_left();
         let Some(running) = self.running(0) else { return };
         if !running.shards.iter().all(|it| it.net.stops) {
-            node.shared.ledger().fail("drain", "the shards do not end");
+            node.shared.fail("drain", "the shards do not end");
         }
         if node.shared.has_failed() {
             return;
@@ -237,10 +234,10 @@ impl Simulation {
             Ok::<_, Infallible>(())
         });
         let Ok(mut decoded) = SavedHistory::decode(&bytes, node.shards(), node.id()) else {
-            return self.shared.ledger().fail("save", "what was saved is not read");
+            return self.shared.fail("save", "what was saved is not read");
         };
         if topics(&decoded) != had || written != Ok(had) {
-            self.shared.ledger().fail("save", "not all that was saved is read");
+            self.shared.fail("save", "not all that was saved is read");
         }
         let has_forgotten = self.shared.faults.happens(Fault::Amnesia);
         let names = if is_lost { Vec::new() } else { self.saved_names(&node, &mut decoded) };

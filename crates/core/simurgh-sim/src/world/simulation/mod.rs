@@ -10,8 +10,6 @@ mod rest;
 mod steps;
 
 use super::*;
-use crate::world::Op;
-use crate::world::plan::Kind;
 use crate::world::simulation::clients::{join_ref, size};
 use crate::world::simulation::faults::{Faults, SETTLES_NS};
 use crate::world::simulation::operations::Reading;
@@ -43,7 +41,7 @@ impl Simulation {
             network,
             clock_ns: 0,
             quantum_ns: plan.quantum_ns,
-            faults: Faults { groups: vec![0; count], is_any: true, ..Faults::default() },
+            faults: Faults { is_any: true, ..Faults::default() },
             rng: Rng::with_seed(plan.seed ^ 0x52_55_4e),
             readings: VecDeque::new(),
             tickets: 0,
@@ -147,7 +145,6 @@ impl Simulation {
     pub(crate) fn turn(&mut self, slot: usize, shard: usize) -> bool {
         self.end_unpolled(shard);
         let has_more = self.finish_turn(slot, shard);
-        self.shared.ledger().counts.count("slices cut", u64::from(has_more));
         let stops = self.shard(slot, shard).is_some_and(|it| it.net.stops && !it.has_ended);
         let ends = stops && !self.is_frozen(slot) && !self.shared.plan.is_alone();
         if ends {
@@ -181,7 +178,7 @@ impl Simulation {
 
     pub(crate) fn run_thread(&mut self, slot: usize) {
         let clock_ns = self.clock_ns;
-        let Some(running) = self.running(slot).filter(|it| !it.faults.is_frozen) else { return };
+        let Some(running) = self.running(slot).filter(|it| !it.is_frozen) else { return };
         let sockets = running.shards.iter().map(|it| it.metrics.sockets.value()).sum();
         let time = running.time(clock_ns);
         let has_ended = running.thread.turn(time, sockets);
@@ -220,7 +217,7 @@ impl Simulation {
         let first = self.rng.usize(..count);
         for slot in (0..count).map(|it| (first + it) % count) {
             let clock_ns = self.clock_ns;
-            let Some(running) = self.running(slot).filter(|it| !it.faults.is_frozen) else {
+            let Some(running) = self.running(slot).filter(|it| !it.is_frozen) else {
                 continue;
             };
             let (local_ns, shards) = (running.local_ns(clock_ns), running.shards.len());

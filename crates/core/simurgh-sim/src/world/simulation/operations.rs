@@ -2,13 +2,8 @@
 //! transit to be read away from their shard, and back.
 
 use simurgh_core::Kind;
-use simurgh_data::Now;
 
 use super::*;
-use crate::world::SimNode;
-use crate::world::app::{Actor, Ready, new_assigned, speech};
-use crate::world::ledger::sessions::{Input, ListenerGuard};
-use crate::world::simulation::Shard;
 
 /// The user socket of clients, and that of clients without a serializer.
 pub(super) const CHANNELS: u8 = 0;
@@ -41,7 +36,6 @@ impl Simulation {
         let id = (c >> 4 & 7 < 2).then(|| plan.topics.id((c >> 20) as usize % IDS));
         let name = id.map(|id| plan.topics.name(id).into());
         let number = ledger.sessions.open(first + shard, client as u32, wire, id);
-        ledger.counts.count("sockets", 1);
         let has_assigns = plan.app.reaches && c >> 28 & 1 == 0;
         let assigned = has_assigns.then(|| ledger.sessions.next_assigned());
         ledger.sessions.conns[number as usize].assigned = assigned;
@@ -91,7 +85,6 @@ impl Simulation {
         let Some(line) = self.clients[client].take() else { return };
         let mut ledger = self.shared.ledger();
         ledger.sessions.conns[line.number as usize].is_lost = true;
-        ledger.counts.count("vanished", 1);
         ledger.disconnected(client as u32);
         ledger.note(|| format!("client {client} is gone"));
         drop(ledger);
@@ -128,7 +121,7 @@ impl Simulation {
             Some(left_out) => broadcast.but_for(left_out),
             None => broadcast,
         });
-        let mut ledger = self.shared.ledger();
+        let ledger = self.shared.ledger();
         if done != expected {
             ledger.fail("bounds", format!("{done:?}, not {expected:?}"));
         }
@@ -137,7 +130,6 @@ impl Simulation {
             ledger.fail("own", format!("#{id} was made, and not said: {done:?}"));
         }
         ledger.note(|| format!("#{id} is published on {name:.20} of start {start}: {done:?}"));
-        ledger.counts.count("broadcasts turned away", u64::from(done.is_err()));
     }
 
     /// Closes the sockets with an id, on all nodes; sometimes somebody waits for the outcome.
@@ -163,7 +155,7 @@ impl Simulation {
             false => node.broadcast(disconnect),
         };
         match done {
-            Err(error) if has_broker => self.shared.ledger().fail("disconnect", error.to_string()),
+            Err(error) if has_broker => self.shared.fail("disconnect", error.to_string()),
             _ if waits => running.mailbox.post(Command::Disconnect(name.into(), number - 1)),
             _ => {}
         }
@@ -221,7 +213,7 @@ impl Simulation {
             false => handle.broadcast(made.event, payload),
         };
         if done != expected {
-            self.shared.ledger().fail("bounds", format!("{done:?}, not {expected:?}"));
+            self.shared.fail("bounds", format!("{done:?}, not {expected:?}"));
         }
         self.shared.note(|| format!("the handle of channel {chan} broadcasts #{id}: {done:?}"));
     }
@@ -254,12 +246,12 @@ impl Simulation {
             return;
         }
         let left: u64 = running.shards.iter().map(Shard::frames_and_gauges).sum();
-        let mut ledger = self.shared.ledger();
+        let ledger = self.shared.ledger();
         let open = ledger.sessions.open_sockets(running.node.first);
-        if left + open > 0 || !ledger.sessions.waiting.is_empty() {
+        if left + open > 0 {
             ledger.fail("left", format!("{left} frames and gauges, {open} sockets"));
         }
-        ledger.counts.count("restarts", 1);
+        ledger.count("restarts", 1);
         drop(ledger);
         self.readings.clear();
         self.remove(0);
@@ -278,7 +270,7 @@ impl Simulation {
         drop(ledger);
         self.connect(client, 0, c);
         for (topic, _) in joins.iter().enumerate().filter(|(_, join_ref)| **join_ref > 0) {
-            self.shared.ledger().counts.count("channels joined again after one", 1);
+            self.shared.ledger().count("channels joined again after one", 1);
             self.send_asked(client, RequestKind::Join, topic as u8, c >> 3, false);
         }
     }
@@ -333,7 +325,6 @@ impl Simulation {
         let mut ledger = self.shared.ledger();
         let was_open = ledger.sessions.conn(number).is_some_and(|conn| conn.is_open);
         ledger.sessions.may_close(number, 1001);
-        ledger.counts.count("kicked", u64::from(was_open));
         drop(ledger);
         let code = CloseCode::GOING_AWAY;
         self.step(0, shard, Input::Other, |core, net| core.close(net, key, code));
@@ -367,7 +358,7 @@ impl Simulation {
         let is_over = matches!(phase, Phase::Closing | Phase::Ending);
         if !is_over || is_unheard || peer.socket.channels() > 0 {
             let text = format!("socket {} is {phase:?} (held: {}): {why}", peer.conn, peer.is_held);
-            self.shared.ledger().fail("close", text);
+            self.shared.fail("close", text);
         }
     }
 }
@@ -407,9 +398,7 @@ impl Simulation {
         (peer.is_held, peer.reading) = (true, ticket);
         let conn = peer.conn;
         self.readings.push_back(Reading { conn, shard, key, ticket, serializer, sent });
-        let mut ledger = self.shared.ledger();
-        ledger.counts.count("messages read elsewhere", 1);
-        ledger.sessions.conns[conn as usize].is_reading = true;
+        self.shared.ledger().sessions.conns[conn as usize].is_reading = true;
     }
 
     /// Hands in a long text that was read, if its socket still waits for it.

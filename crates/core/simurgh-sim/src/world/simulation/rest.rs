@@ -2,10 +2,7 @@
 //! notice, all clients have the presences, disconnected sockets are closed, and interests are those
 //! of the members. When all clients have left, nothing is left.
 
-use simurgh_data::Now;
-
 use super::*;
-use crate::world::ledger::sessions::ticks;
 
 /// How long a link may take to come back.
 const LINKS_NS: u64 = 10 * SECOND;
@@ -65,7 +62,7 @@ impl Simulation {
         let mut ledger = self.shared.ledger();
         ledger.check_deliveries();
         ledger.check_disconnects(mended_ns);
-        ledger.counts.count("rests", 1);
+        ledger.count("rests", 1);
         ledger.check_delivered();
         ledger.check_views();
         // A node without room for its answer is asked again, after the list was answered.
@@ -109,7 +106,7 @@ impl Simulation {
         self.pass(SECOND + 2 * self.shared.plan.slack_ns());
         let answers = mem::take(&mut *locked(&answers));
         if answers.len() != asked {
-            self.shared.ledger().fail("list", format!("{} of {asked} are answered", answers.len()));
+            self.shared.fail("list", format!("{} of {asked} are answered", answers.len()));
         }
         answers
     }
@@ -130,7 +127,7 @@ impl Simulation {
             if !is_right {
                 let (state, in_flight) = (cluster.state(), cluster.adapter().in_flight());
                 let text = format!("{state:?}, {known:?} of {ids:?}, {in_flight} under way");
-                self.shared.ledger().fail("nodes", format!("start {}: {text}", running.start));
+                self.shared.fail("nodes", format!("start {}: {text}", running.start));
             }
         }
     }
@@ -152,8 +149,7 @@ impl Simulation {
                 if !is_unsure && (shards != expected || !is_heard) {
                     let start = running.start;
                     let text = format!("{shards:?} for {expected:?}, in force: {is_heard}");
-                    let text = format!("start {start}, topic {topic}: {text}");
-                    self.shared.ledger().fail("interests", text);
+                    self.shared.fail("interests", format!("start {start}, topic {topic}: {text}"));
                 }
             }
         }
@@ -174,7 +170,7 @@ impl Simulation {
             && cluster.peers().iter().count() < starts;
         if !is_bounded {
             let text = format!("start {}: {counts:?}, {plain} bytes, {starts}", running.start);
-            self.shared.ledger().fail("bounds", text);
+            self.shared.fail("bounds", text);
         }
     }
 
@@ -208,7 +204,7 @@ impl Simulation {
         let mut ledger = self.shared.ledger();
         ledger.hash ^= self.running_nodes().fold(0, |hash, it| hash ^ it.hash());
         let steps = u64::from(ledger.step);
-        ledger.counts.count("steps", steps);
+        ledger.count("steps", steps);
         // The handles and their nodes refer to each other. They are dropped without the lock.
         let _handles = mem::take(&mut ledger.sessions.handles);
         drop(ledger);
@@ -235,7 +231,7 @@ impl Simulation {
             }
             found.extend(running.left_on_shards());
         }
-        let mut ledger = self.shared.ledger();
+        let ledger = self.shared.ledger();
         let is_of = |it: &&RunningNode, shard| ledger.starts[it.start].shards.contains(&shard);
         let has_ended = |shard: usize| {
             let node = self.running_nodes().find(|it| is_of(it, shard));
@@ -302,7 +298,7 @@ const ROUNDS_MAX: u64 = 4_000;
 impl Simulation {
     /// Delivers everything, and checks that all clients have received what was due.
     pub(super) fn rest_one_node(&mut self) {
-        self.shared.ledger().counts.count("rests", 1);
+        self.shared.ledger().count("rests", 1);
         let shards = self.shared.plan.nodes[0];
         // Frames of replays are kept for a while.
         let is_alone = self.shared.plan.is_alone();
@@ -342,7 +338,7 @@ impl Simulation {
             }
         }
         let text = self.unrest().unwrap_or_default();
-        self.shared.ledger().fail("rest", format!("it does not come to rest: {text}"));
+        self.shared.fail("rest", format!("it does not come to rest: {text}"));
     }
 
     fn check_histories(&self) {
@@ -419,7 +415,7 @@ impl Simulation {
         }
         if let Some(client) = (0..self.clients.len()).find(|client| self.is_forgotten(*client)) {
             let text = format!("client {client} is connected after {longest:?} of silence");
-            self.shared.ledger().fail("silence", text);
+            self.shared.fail("silence", text);
         }
     }
 

@@ -1,11 +1,8 @@
 //! Shards with their transport, and their turns: what is read, handled, sent and taken.
 
-use simurgh_data::Now;
+use simurgh_proto::ws::{Event, FrameLimits, Role};
 
 use super::*;
-use crate::wire;
-use crate::world::SimNode;
-use crate::world::ledger::sessions::Input;
 
 pub(crate) struct Shard {
     pub(crate) core: Core<SimNode>,
@@ -27,7 +24,7 @@ impl Shard {
         seed: u64,
     ) -> Self {
         let core = Core::new(Arc::clone(node), shard as u16, Arc::clone(&metrics), seed);
-        let net = Transport::new(Arc::clone(&node.shared.setup));
+        let net = Transport::new(Arc::clone(&node.shared));
         Self { core, net, metrics, is_in_turn: false, has_ended: false, next_ns: 0 }
     }
 
@@ -66,7 +63,7 @@ impl Simulation {
 
     /// Whether it is frozen: it has no turns.
     pub(crate) fn is_frozen(&self, slot: usize) -> bool {
-        self.nodes[slot].as_ref().is_some_and(|server| server.faults.is_frozen)
+        self.nodes[slot].as_ref().is_some_and(|server| server.is_frozen)
     }
 
     /// A core gets an input.
@@ -128,14 +125,6 @@ impl Simulation {
                         None => shared.ledger().accepts(number, id),
                     }
                 }
-                Mail::Joined(key, ticket, _) => {
-                    // The answer to a socket that is gone is dropped.
-                    if let Some(conn) = net.peer(*key).map(|peer| peer.conn)
-                        && let Some(answer) = node.take_decided(conn, *ticket)
-                    {
-                        shared.ledger().decided(conn, *ticket, answer);
-                    }
-                }
                 mail => shared.ledger().take_mail(number, mail),
             }
             core.mail(net, mail);
@@ -190,9 +179,7 @@ impl Simulation {
             let Some(it) = self.shard(slot, shard) else { return };
             let (cut, key) = (mem::take(&mut it.net.cut), it.net.removals.pop());
             for number in cut {
-                let mut ledger = self.shared.ledger();
-                ledger.counts.count("slow cuts", 1);
-                ledger.sessions.conns[number as usize].is_lost = true;
+                self.shared.ledger().sessions.conns[number as usize].is_lost = true;
             }
             let Some(key) = key else { return };
             self.end_connection(slot, shard, key);
@@ -266,27 +253,28 @@ impl Simulation {
         is_some
     }
 
-    fn read_bytes(&mut self, client: usize, bytes: &mut [u8]) {
+    fn read_bytes(&mut self, client: usize, mut bytes: &mut [u8]) {
         let Some(line) = &mut self.clients[client] else { return };
-        let (mut decoder, number, wire) = (mem::take(&mut line.decoder), line.number, line.wire);
-        let mut closed = None;
-        wire::read(&mut decoder, wire, bytes, |read| match read {
-            Read::Message(message) => self.shared.ledger().receive_message(number, &message),
-            Read::Close(frame) => {
-                let code = frame.as_ref().map(|frame| frame.code.0);
-                closed = Some(code);
-                let reason = frame.map(|frame| frame.reason).unwrap_or_default();
-                self.shared.ledger().receive_close(number, code, &reason);
+        let (number, mut closed) = (line.number, None);
+        loop {
+            let event = line.decoder.next(Role::Client, &FrameLimits::default(), &mut bytes);
+            let mut ledger = self.shared.ledger();
+            match event {
+                Ok(Some(Event::Text(text))) => ledger.receive_frame(number, Frame::Text(&text)),
+                Ok(Some(Event::Binary(data))) => ledger.receive_frame(number, Frame::Binary(&data)),
+                Ok(Some(Event::Close(frame))) => {
+                    let code = frame.as_ref().map(|frame| frame.code.0);
+                    closed = Some(code);
+                    let reason = frame.map(|frame| frame.reason).unwrap_or_default();
+                    ledger.receive_close(number, code, &reason);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(error) => {
+                    ledger.fail("frame", format!("{error:?}"));
+                    break;
+                }
             }
-            Read::Plain(payload) => {
-                let (topic, sum) = (self.shared.plan.topics.plain, payload::sum(&payload));
-                let line = Delivery::raw(payload::parse(&payload).0);
-                self.shared.ledger().receive_delivery(number, Some(topic), line, sum);
-            }
-            Read::Wrong(wrong) => self.shared.ledger().fail("frame", wrong),
-        });
-        if let Some(line) = &mut self.clients[client] {
-            line.decoder = decoder;
         }
         match closed {
             // As a browser does.

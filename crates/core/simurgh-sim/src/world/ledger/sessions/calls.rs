@@ -1,9 +1,6 @@
 //! Callbacks: which may run when, and what follows from their effects.
 
 use super::*;
-use crate::world::ledger::sessions::limits::Limited;
-use crate::world::ledger::sessions::requests::Due;
-use crate::world::ledger::sessions::steps::Input;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
@@ -47,7 +44,7 @@ pub(crate) struct CallEnd {
     pub(crate) reason: Option<Reason>,
 }
 
-/// A callback that has returned, with what its message asked.
+/// A callback, with what its message asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Called {
     pub(crate) chan: u32,
@@ -60,18 +57,26 @@ pub(crate) struct Called {
     pub(crate) place: usize,
 }
 
+impl Called {
+    /// A join, which has no channel yet if it is `NONE`.
+    pub(crate) fn join(chan: u32, conn: u32) -> Self {
+        let (call, acts, end) = (Call::Join, Vec::new(), CallEnd::default());
+        Self { chan, conn, call, acts, end, msg_ref: 0, place: 0 }
+    }
+}
+
 impl Ledger {
-    /// Begins a callback; returns the ref of its message and the place of its broadcast.
-    pub(crate) fn begin(&mut self, chan: u32, call: Call) -> (u32, usize) {
-        self.counts.count("callbacks", 1);
+    pub(crate) fn begin(&mut self, chan: u32, call: Call) -> Called {
         if self.sessions.chan(chan).is_some_and(|it| it.life == Life::Unborn) {
             self.enters(chan);
         }
-        let Some(it) = self.sessions.chan_mut(chan) else { return (0, 0) };
+        let conn = self.sessions.chan(chan).map_or(NONE, |it| it.conn);
+        let acts = self.spare.take().unwrap_or_default();
+        let mut called = Called { call, acts, ..Called::join(chan, conn) };
+        let Some(it) = self.sessions.chan_mut(chan) else { return called };
         if it.life != Life::Live {
-            let text = format!("{call:?} of channel {chan}, which is {:?}", it.life);
-            self.fail("callback", text);
-            return (0, 0);
+            self.fail("callback", format!("{call:?} of channel {chan}, which does not live"));
+            return called;
         }
         let slept = std::mem::replace(&mut it.hibernates, call == Call::Hibernate);
         match call {
@@ -81,19 +86,17 @@ impl Ledger {
                     self.fail("callback", format!("channel {chan}: after_join again"));
                 }
             }
-            Call::HandleIn(id) => return (self.take_due(Due::HandleIn { chan, id }), 0),
-            Call::HandleInfo(id) => return (self.take_due(Due::HandleInfo { chan, id }), 0),
-            Call::HandleOut(id) => return (0, self.intercepted(chan, id)),
+            Call::HandleIn(id) => called.msg_ref = self.take_due(Due::HandleIn { chan, id }),
+            Call::HandleInfo(id) => called.msg_ref = self.take_due(Due::HandleInfo { chan, id }),
+            Call::HandleOut(id) => called.place = self.intercepted(chan, id),
             Call::HandleBroadcast(id, topic) => self.relayed(chan, topic, id),
             Call::Terminate(reason) => self.terminated(chan, reason),
-            Call::Hibernate => {
-                self.counts.count("hibernations", 1);
-                if slept {
-                    self.fail("callback", format!("channel {chan} hibernates twice"));
-                }
+            Call::Hibernate if slept => {
+                self.fail("callback", format!("channel {chan} hibernates twice"));
             }
+            Call::Hibernate => {}
         }
-        (0, 0)
+        called
     }
 
     /// The next broadcast that a channel is to intercept: its place, number and step.
@@ -106,7 +109,6 @@ impl Ledger {
     }
 
     fn intercepted(&mut self, chan: u32, id: u32) -> usize {
-        self.counts.count("interceptions", 1);
         if self.sessions.chan(chan).is_some_and(|chan| self.is_kept(chan.topic)) {
             return 0;
         }
@@ -139,7 +141,7 @@ impl Ledger {
     }
 
     fn relayed(&mut self, chan: u32, topic: Option<u8>, id: u32) {
-        self.counts.count("relayed", 1);
+        self.count("relayed", 1);
         let next = topic.and_then(|topic| self.next_relayed(chan, topic, Some(id)));
         let Some((at, _)) = next.filter(|next| next.1 == id) else {
             return self.fail("relay", format!("channel {chan} receives {id}: next is {next:?}"));
@@ -177,7 +179,7 @@ impl Ledger {
         it.end = Some(if has_ended_itself { it.out_cursor } else { end });
         it.ended_step = step;
         if let Some(msg_ref) = leave_ref {
-            let line = Delivery::reply(join_ref, msg_ref, b'o', payload::EMPTY);
+            let line = Delivery::reply(join_ref, msg_ref, b'o', EMPTY);
             self.promise(conn, topic, line, from);
         }
         let wire = self.sessions.conn(conn).map_or(Wire::V2, |conn| conn.wire);
@@ -200,7 +202,7 @@ impl Ledger {
         let (conn, topic) = (it.conn, it.topic);
         let join_ref = if it.is_given { it.join_ref } else { 0 };
         let is_close = kind == DeliveryKind::Close;
-        let id = if is_close { payload::EMPTY } else { payload::CHANNEL_CRASH };
+        let id = if is_close { EMPTY } else { payload::reason("channel_crash") };
         let line = Delivery { kind, word: 0, join_ref, msg_ref: join_ref, id };
         self.promise_own(conn, topic, line, from, (NONE, ends));
     }
@@ -216,11 +218,10 @@ impl Ledger {
         self.proceeds(chan, conn);
         let it = &mut self.sessions.conns[conn as usize];
         it.channels.retain(|(_, joined)| *joined != chan);
-        self.sessions.shards[it.shard].channels -= 1;
     }
 
     /// A callback has returned: its effects are carried out after it.
-    pub(crate) fn end(&mut self, mut called: Called) -> Vec<Act> {
+    pub(crate) fn end(&mut self, mut called: Called) {
         self.within_limits(&mut called);
         self.answers_refused(&mut called);
         self.note(|| format!("{called:?}"));
@@ -245,7 +246,7 @@ impl Ledger {
         }
         self.outcome((chan, call), end, msg_ref, from);
         self.sessions.now.is_late = false;
-        acts
+        self.spare = Some(acts);
     }
 
     fn act(&mut self, (chan, conn, call): (u32, u32, Call), act: Act, from: usize, place: usize) {
@@ -271,10 +272,7 @@ impl Ledger {
                 }
             }
             _ if is_gone && !matches!(act, Act::Link(_)) => {}
-            Act::Close(code) => {
-                self.counts.count("closes by the application", 1);
-                self.sessions.must_close(conn, code);
-            }
+            Act::Close(code) => self.sessions.must_close(conn, code),
             Act::Exceed(what) => self.closes_for(conn, what),
             Act::Expire(word) => self.lives_for(conn, app::lifetime(word)),
             Act::Assign(value) => self.assigns(conn, value),
@@ -347,7 +345,7 @@ impl Ledger {
     }
 
     fn assigns(&mut self, conn: u32, value: u32) {
-        self.counts.count("values kept with sockets", 1);
+        self.count("values kept with sockets", 1);
         let step = self.step;
         let Some(it) = self.sessions.conn_mut(conn) else { return };
         if std::mem::replace(&mut it.assigned_step, step) != step {
@@ -385,7 +383,6 @@ impl Ledger {
     }
 
     pub(crate) fn must_end(&mut self, chan: u32, reason: Reason, has_ended_itself: bool) {
-        self.counts.count(if reason == Reason::Crashed { "panics" } else { "stops" }, 1);
         if !self.sessions.now.is_late {
             self.sessions.now.ending.push(chan);
         }
@@ -401,12 +398,12 @@ impl Ledger {
     /// Something that was due has come; returns the ref of its message.
     pub(super) fn take_due(&mut self, what: Due) -> u32 {
         let now = &mut self.sessions.now;
-        if now.due.take_if(|due| *due == what).is_some() {
-            return now.joining.map_or(0, |joining| joining.msg_ref);
+        if now.due.take_if(|due| *due == what).is_none() {
+            let found = format!("{what:?} within {:?}, {:?}", now.input, now.due);
+            self.findings.fail("callback", found);
+            return 0;
         }
-        let text = format!("{what:?} within {:?}, {:?}", now.input, now.due);
-        self.fail("callback", text);
-        0
+        now.joining.map_or(0, |joining| joining.msg_ref)
     }
 
     fn is_rejoin(&self, conn: u32, topic: u8) -> bool {
@@ -432,7 +429,7 @@ impl Ledger {
             *holds == chan && now.tick.wrapping_sub(*since) > super::steps::ticks(longest)
         });
         let is_overdue = is_late && now.input == Input::Tick;
-        self.counts.count("of them overdue", u64::from(is_overdue));
+        self.count("of them overdue", u64::from(is_overdue));
         is_overdue
     }
 }

@@ -3,7 +3,6 @@
 
 use super::*;
 pub(crate) use crate::world::app::{LIMITS, Limited, Limits, Quota, RATES};
-use crate::world::ledger::sessions::calls::{Act, Call, Called};
 
 /// Bytes of a whole message (refs, topic, event and payload), and of its payload.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +57,7 @@ impl Over {
     fn response(self) -> u32 {
         let limit = self.what.name();
         let json = match (self.what, self.wait_ms) {
-            (Limited::PayloadBytes, _) => return payload::TOO_LARGE,
+            (Limited::PayloadBytes, _) => return payload::reason("payload_too_large"),
             (_, None) => format!("{{\"reason\":\"rate_limited\",\"limit\":\"{limit}\"}}"),
             (_, Some(ms)) => format!(
                 "{{\"reason\":\"rate_limited\",\"limit\":\"{limit}\",\"retry_after_ms\":{ms}}}"
@@ -98,7 +97,7 @@ impl Ledger {
         let Err(over) = self.charge(conn, asked, is_event, size, &limits) else { return false };
         let closes = over.policy == LimitPolicy::Close;
         if matches!(kind, RequestKind::Heartbeat | RequestKind::Leave) && !closes {
-            self.counts.count("heartbeats and leaves that pass although", 1);
+            self.count("heartbeats and leaves that pass although", 1);
             return false;
         }
         self.is_limited(conn, over.what);
@@ -157,13 +156,13 @@ impl Ledger {
     }
 
     fn is_limited(&mut self, conn: u32, what: Limited) {
-        self.counts.count("over a limit", 1);
+        self.count("over a limit", 1);
         let shard = self.sessions.shard_of(conn);
         self.sessions.shards[shard].limited[what as usize] += 1;
     }
 
     pub(super) fn closes_for(&mut self, conn: u32, what: Limited) {
-        self.counts.count("closes for that", 1);
+        self.count("closes for that", 1);
         self.sessions.must_close(conn, 1008);
         self.sessions.conns[conn as usize].over = Some(what);
     }

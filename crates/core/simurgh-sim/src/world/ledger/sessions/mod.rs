@@ -16,16 +16,13 @@ mod requests;
 mod steps;
 pub(super) mod streams;
 
-use std::ops::Range;
-
 use super::*;
-use crate::world::app::Actor;
 pub(crate) use crate::world::ledger::sessions::calls::{Act, Call, CallEnd, Called};
 use crate::world::ledger::sessions::limits::{LIMITS, RateUse};
 pub(crate) use crate::world::ledger::sessions::limits::{Limited, Size};
 pub(crate) use crate::world::ledger::sessions::outside::ListenerGuard;
 use crate::world::ledger::sessions::outside::{Listening, Told};
-pub(crate) use crate::world::ledger::sessions::requests::{Answer, Due, Joining};
+pub(crate) use crate::world::ledger::sessions::requests::{Answer, Awaiting, Due, Joining};
 pub(crate) use crate::world::ledger::sessions::steps::{Input, Time, ticks};
 
 /// Bits of [`Chan::intercepts`] besides the number of broadcasts' events.
@@ -66,7 +63,7 @@ impl Default for Stream {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Conn {
     /// Its shard, among all shards.
     pub(crate) shard: usize,
@@ -78,8 +75,7 @@ pub(crate) struct Conn {
     closed_step: u32,
     streams: Vec<Stream>,
     pub(crate) channels: Vec<(u8, u32)>,
-    /// A join that is not decided, its ticket, and since which tick.
-    awaiting: Option<(Joining, Option<u32>, u32)>,
+    awaiting: Option<Awaiting>,
     /// The refs of its client's last joins, by topic; 0 for none.
     pub(crate) joins: Vec<u32>,
     /// A join that was admitted and waits for something else, with its channel and its reply.
@@ -166,8 +162,6 @@ pub(crate) struct ShardCounts {
     /// The start of its node.
     start: usize,
     accepted: u64,
-    open: u64,
-    channels: u64,
     refused: u64,
     /// Refusals that a closing socket may have prevented.
     refused_perhaps: u64,
@@ -234,8 +228,6 @@ pub(crate) struct Sessions {
     last_event: Option<Arc<Broadcast>>,
     pub(crate) listeners: Vec<Listening>,
     pub(crate) tasks: Vec<Task>,
-    pub(crate) waiting: Vec<u32>,
-    expiring: Vec<u32>,
     /// Whether the last tick had no time for all that is due.
     pub(crate) has_more: bool,
     /// A shard has ended, and what its homes knew is lost.
@@ -262,7 +254,7 @@ impl Sessions {
 
     /// A node has ended, with all that was on these shards.
     pub(super) fn node_ended(&mut self, shards: Range<usize>) {
-        let Self { conns, chans, handles, waiting, listeners, .. } = self;
+        let Self { conns, chans, handles, listeners, .. } = self;
         for it in conns.iter_mut().filter(|it| it.is_open && shards.contains(&it.shard)) {
             (it.is_open, it.is_lost) = (false, true);
             it.channels.clear();
@@ -272,13 +264,9 @@ impl Sessions {
             it.life = Life::Ended;
             handles.remove(&chan);
         }
-        waiting.retain(|conn| !is_over(*conn));
         let listeners = listeners.iter_mut().filter(|it| shards.contains(&it.shard));
         listeners.for_each(|it| it.is_on = false);
-        for shard in &mut self.shards[shards] {
-            shard.open = 0;
-            shard.sockets.clear();
-        }
+        self.shards[shards].iter_mut().for_each(|shard| shard.sockets.clear());
     }
 
     /// The start of a shard's node.
@@ -369,28 +357,10 @@ impl Sessions {
             is_open: true,
             closed_step: u32::MAX,
             streams: (0..topics).map(|_| Stream::default()).collect(),
-            channels: Vec::new(),
             joins: vec![0; topics],
-            admitted: None,
-            awaiting: None,
-            replaced: None,
-            full: None,
-            is_reading: false,
-            has_shut: false,
-            assigned: None,
-            assigned_step: 0,
-            assigned_before: Vec::new(),
-            codes: 0,
-            over: None,
-            rates: None,
-            time: Time::default(),
-            is_disconnected: false,
-            is_cut: false,
-            is_lost: false,
-            has_received_close: false,
+            ..Conn::default()
         });
         let conn = self.conns.len() as u32 - 1;
-        self.shards[shard].open += 1;
         self.shards[shard].sockets.push(conn);
         conn
     }

@@ -1,10 +1,6 @@
 //! What homes of presences send, and listeners outside of channels.
 
-use simurgh_core::Position;
-
 use super::*;
-use crate::presence::KEYS;
-use crate::world::ledger::sessions::Act;
 
 /// Added to the number of a listener that a broadcast leaves out.
 const LISTENER: u32 = 1 << 31;
@@ -50,7 +46,7 @@ impl ListenerGuard {
             return;
         }
         let mut ledger = self.shared.ledger();
-        ledger.counts.count("received by listeners", 1);
+        ledger.count("received by listeners", 1);
         if let Some(at) = at {
             let topic = usize::from(ledger.sessions.listeners[self.number as usize].topic);
             let entry = ledger.log.at(at, topic);
@@ -62,8 +58,7 @@ impl ListenerGuard {
         }
         let due = &mut ledger.sessions.listeners[self.number as usize].due;
         if due.pop_front_if(|it| *it == id).is_none() {
-            let text = format!("listener {} receives {id}, of {due:?}", self.number);
-            ledger.fail("listener", text);
+            ledger.fail("listener", format!("listener {} receives {id}", self.number));
         }
     }
 }
@@ -126,8 +121,7 @@ impl Ledger {
         while let Some(number) = self.sessions.now.listeners.pop() {
             let it = &self.sessions.listeners[number as usize];
             if !it.due.is_empty() || it.is_on == it.is_gone {
-                let text = format!("{it:?}");
-                self.fail("listener", text);
+                self.findings.fail("listener", format!("{it:?}"));
             }
         }
     }
@@ -232,9 +226,8 @@ impl Ledger {
 
     /// Whether one of these entries is present, and so is its node for that of this start.
     pub(super) fn is_any_present(&self, start: usize, metas: &[Meta]) -> bool {
-        let live = |meta: &Meta| self.presences.entries.get(meta.number as usize);
-        let mut live = metas.iter().filter_map(live);
-        live.any(|entry| entry.is_live && !self.gone.contains(&(start, entry.node)))
+        let mut nodes = metas.iter().filter_map(|meta| self.presences.node_of(meta.number));
+        nodes.any(|node| !self.gone.contains(&(start, node)))
     }
 
     /// Notes an event of presence by the number of its payload.
@@ -254,14 +247,13 @@ impl Ledger {
         let mut checked = self.presences.check(usize::from(topic), &told);
         match &told {
             PresenceEvent::Diff { leaves, .. } => {
-                self.counts.count("diffs", 1);
+                self.count("diffs", 1);
                 if self.plan.is_one_node() && self.is_any_present(start, leaves) {
                     checked = Err("an entry that is present leaves".to_owned());
                 }
             }
-            PresenceEvent::State(_) => self.counts.count("states", 1),
+            PresenceEvent::State(_) => self.count("states", 1),
             PresenceEvent::Summary { count, keys, sample } => {
-                self.counts.count("summaries", 1);
                 let sampled = sample.iter().fold(0_u32, |mask, it| mask | 1 << it.key).count_ones();
                 let most = self.plan.config.presence.sample.min(*keys);
                 if keys > count || sampled as usize != most {
@@ -328,7 +320,6 @@ impl Ledger {
 
     /// Checks the answer to a question from outside of channels.
     pub(crate) fn presence_answers(&mut self, topic: u8, json: &str) {
-        self.counts.count("lists asked for outside", 1);
         let told = PresenceEvent::read("presence_state", json);
         if told.is_none_or(|told| self.presences.check(usize::from(topic), &told).is_err()) {
             self.fail("presence", format!("topic {topic} is answered with {json}"));

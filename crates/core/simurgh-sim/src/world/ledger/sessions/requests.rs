@@ -1,9 +1,6 @@
 //! Messages of clients and of handles, joins and their answers, and what must come of them.
 
 use super::*;
-use crate::wire;
-use crate::world::ledger::sessions::calls::{Act, Call, CallEnd, Called};
-use crate::world::ledger::sessions::limits::Size;
 
 /// A callback or an end that a step must lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +14,7 @@ pub(crate) enum Due {
 impl Ledger {
     /// A shard is handed a message of a client.
     pub(crate) fn hand_in(&mut self, conn: u32, asked: Request, size: Size) {
-        self.counts.count("messages", 1);
+        self.count("messages", 1);
         if self.sessions.waits(conn) {
             self.fail("held", format!("socket {conn} is read while it waits"));
         }
@@ -43,15 +40,11 @@ impl Ledger {
             },
             (RequestKind::Leave, None) => return self.leaves_unjoined(joining),
             (RequestKind::Event, None) => {
-                self.unmatched(conn);
-                let line = Delivery::reply(0, msg_ref, b'e', UNMATCHED);
+                let line = self.unmatched(conn, msg_ref);
                 return self.promise(conn, topic, line, 0);
             }
-            (_, Some(_)) if !is_meant => return self.counts.count("stale messages", 1),
-            (RequestKind::Leave, Some(chan)) => {
-                self.counts.count("leaves", 1);
-                Due::Leave { chan }
-            }
+            (_, Some(_)) if !is_meant => return,
+            (RequestKind::Leave, Some(chan)) => Due::Leave { chan },
             (RequestKind::Event, Some(chan)) => Due::HandleIn { chan, id },
         };
         (self.sessions.now.joining, self.sessions.now.due) = (Some(joining), Some(due));
@@ -68,8 +61,7 @@ impl Ledger {
     fn refusal(&mut self, conn: u32, asked: Request) -> Option<Delivery> {
         let Request { topic, join_ref, msg_ref, .. } = asked;
         if topic == self.plan.topics.unmatched {
-            self.unmatched(conn);
-            return Some(Delivery::reply(0, msg_ref, b'e', UNMATCHED));
+            return Some(self.unmatched(conn, msg_ref));
         }
         let channels = self.sessions.conn(conn).map_or(0, |conn| conn.channels.len());
         let channels_max = self.plan.app.channels_max;
@@ -77,27 +69,27 @@ impl Ledger {
         let is_long = [join_ref, msg_ref].into_iter().any(wire::is_too_long);
         let is_one_more = self.sessions.joined(conn, topic).is_none();
         let response = match () {
-            () if is_one_more && channels >= usize::from(channels_max) => TOO_MANY,
-            () if is_long || self.plan.topics.over == Some(topic) => {
-                self.counts.count("joins with something too long", 1);
-                TOO_LONG
+            () if is_one_more && channels >= usize::from(channels_max) => {
+                "too many channels joined"
             }
-            () if is_bad => BAD_RESUME,
+            () if is_long || self.plan.topics.over == Some(topic) => "topic or join_ref too long",
+            () if is_bad => "bad resume",
             () => return None,
         };
         self.refuses(conn);
-        Some(Delivery::reply(join_ref, msg_ref, b'e', response))
+        Some(Delivery::reply(join_ref, msg_ref, b'e', payload::reason(response)))
     }
 
     pub(super) fn refuses(&mut self, conn: u32) {
-        self.counts.count("refused joins", 1);
         let shard = self.sessions.shard_of(conn);
         self.sessions.shards[shard].refused += 1;
     }
 
-    fn unmatched(&mut self, conn: u32) {
+    /// The answer to a message on a topic that is not there.
+    fn unmatched(&mut self, conn: u32, msg_ref: u32) -> Delivery {
         let shard = self.sessions.shard_of(conn);
         self.sessions.shards[shard].unmatched += 1;
+        Delivery::reply(0, msg_ref, b'e', payload::reason("unmatched topic"))
     }
 
     pub(super) fn leaves_unjoined(&mut self, joining: Joining) {
@@ -111,10 +103,8 @@ impl Ledger {
             Mail::ToChannel(name, what) => self.told((self.sessions.start_of(shard), *name), what),
             Mail::Listen(_, listener) => self.listens(listener.name, true),
             Mail::Unlisten(_, name) => self.listens(*name, false),
-            Mail::Drain(_) => {
-                self.sessions.shards[shard].drains = true;
-                self.counts.count("drains", 1);
-            }
+            Mail::Joined(_, ticket, _) => self.decided(shard, *ticket),
+            Mail::Drain(_) => self.sessions.shards[shard].drains = true,
             _ => {}
         }
     }
@@ -128,7 +118,6 @@ impl Ledger {
             return;
         }
         let (conn, topic, join_ref) = (it.conn, it.topic, it.join_ref);
-        self.counts.count("handles used", 1);
         let from = self.line(self.sessions.shard_of(conn), topic).len();
         match what {
             ToChannel::Message(_) => {
@@ -146,7 +135,7 @@ impl Ledger {
             // Only channels that ask a back end do this.
             ToChannel::Publish(_) => {}
             ToChannel::Broadcast(_, payload, audience) => {
-                self.counts.count("broadcasts by handles", 1);
+                self.count("broadcasts by handles", 1);
                 let id = payload::parse(payload).0;
                 debug_assert_eq!(
                     self.broadcasts.get(id as usize).map(|made| made.except == chan),
@@ -183,7 +172,6 @@ impl Ledger {
         let (topic, except, node) = (made.topic as u8, made.except, made.node);
         let (is_disconnect, word) = (made.event == DISCONNECT, letter(made.event));
         self.note(|| format!("shard {shard} accepts #{id} on {topic}"));
-        self.counts.count("broadcasts accepted", 1);
         self.sessions.shards[shard].accepted += 1;
         if !is_disconnect {
             self.broadcasts[id as usize].accepted +=
@@ -198,7 +186,6 @@ impl Ledger {
                 let it = &mut self.sessions.conns[conn as usize];
                 if it.is_open && it.id == Some(topic) {
                     (it.is_disconnected, it.codes) = (true, it.codes | code_bit(1001));
-                    self.counts.count("sockets disconnected", 1);
                 }
             }
         }
@@ -219,6 +206,17 @@ pub(crate) struct Joining {
     /// 0 for a missing one.
     pub(crate) join_ref: u32,
     pub(crate) msg_ref: u32,
+}
+
+/// A join that is not decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Awaiting {
+    pub(super) joining: Joining,
+    ticket: Option<u32>,
+    /// Since which tick.
+    pub(super) since: u32,
+    /// The decision, on its way to the shard.
+    answer: Option<Answer>,
 }
 
 /// What the application decides about a join.
@@ -259,8 +257,7 @@ impl Ledger {
         self.note(|| format!("{joining:?} is answered: {answer:?}"));
         match answer {
             Answer::Ok { intercept_panics: true, .. } => {
-                self.refused(joining, JOIN_CRASHED);
-                self.counts.count("panics", 1);
+                self.refused(joining, payload::reason("join crashed"));
                 self.acts_without_channel(conn, acts);
             }
             // The end of the replaced channel has closed the socket.
@@ -286,9 +283,8 @@ impl Ledger {
                 self.acts_without_channel(conn, acts);
             }
             Answer::Panic => {
-                self.counts.count("panics", 1);
                 self.acts_without_channel(conn, acts);
-                self.refused(joining, JOIN_CRASHED);
+                self.refused(joining, payload::reason("join crashed"));
             }
         }
     }
@@ -296,9 +292,7 @@ impl Ledger {
     fn await_decision(&mut self, joining: Joining) {
         let since = self.sessions.now.tick;
         if let Some(it) = self.sessions.conn_mut(joining.conn) {
-            it.awaiting = Some((joining, None, since));
-            self.sessions.waiting.push(joining.conn);
-            self.counts.count("joins decided later", 1);
+            it.awaiting = Some(Awaiting { joining, ticket: None, since, answer: None });
         }
     }
 
@@ -321,9 +315,7 @@ impl Ledger {
         (it.is_given, it.join_ref) =
             (join_ref != 0, if join_ref != 0 { join_ref } else { msg_ref });
         self.sessions.conns[conn as usize].channels.push((topic, chan));
-        self.sessions.shards[shard].channels += 1;
         self.sessions.now.joined.push(chan);
-        self.counts.count("joins", 1);
         for act in &acts {
             if let Act::Broadcast(id) = act
                 && let Some(made) = self.broadcasts.get_mut(*id as usize)
@@ -344,8 +336,7 @@ impl Ledger {
     }
 
     fn acts_of_join(&mut self, chan: u32, conn: u32, acts: Vec<Act>) {
-        let (call, end, msg_ref, place) = (Call::Join, CallEnd::default(), 0, 0);
-        self.end(Called { chan, conn, call, acts, end, msg_ref, place });
+        self.end(Called { acts, ..Called::join(chan, conn) });
     }
 
     pub(super) fn is_plain(&self, conn: u32) -> bool {
@@ -375,7 +366,6 @@ impl Ledger {
     pub(in crate::world::ledger) fn close_replaced(&mut self, conn: u32) {
         let replaced = self.sessions.conn_mut(conn).and_then(|conn| conn.replaced.take());
         let Some((chan, pushes)) = replaced else { return };
-        self.counts.count("rejoins", 1);
         let is_refused = self.sessions.joined(conn, self.sessions.chans[chan as usize].topic);
         self.notify(chan, DeliveryKind::Close, 0, is_refused.is_none());
         let topic = self.sessions.chans[chan as usize].topic;
@@ -383,36 +373,47 @@ impl Ledger {
     }
 
     /// The core waits for the decision about a join.
-    pub(crate) fn decides(&mut self, ticket: u32) -> u32 {
+    pub(crate) fn decides(&mut self, ticket: u32) {
         let conn = self.sessions.now.joining.map_or(NONE, |joining| joining.conn);
         let awaiting = self.sessions.conn_mut(conn).and_then(|conn| conn.awaiting.as_mut());
-        match awaiting.filter(|awaiting| awaiting.1.is_none()) {
-            Some(awaiting) => awaiting.1 = Some(ticket),
+        match awaiting.filter(|awaiting| awaiting.ticket.is_none()) {
+            Some(awaiting) => awaiting.ticket = Some(ticket),
             None => self.fail("join", format!("socket {conn} waits for nothing new")),
         }
-        conn
+    }
+
+    /// The socket on a shard that waits for this decision.
+    fn awaiting(&mut self, shard: usize, ticket: u32) -> Option<&mut Option<Awaiting>> {
+        let Sessions { conns, shards, .. } = &mut self.sessions;
+        let sockets = &shards[shard].sockets;
+        let waits = |conn: &&u32| {
+            conns[**conn as usize].awaiting.is_some_and(|it| it.ticket == Some(ticket))
+        };
+        let conn = *sockets.iter().find(waits)?;
+        Some(&mut conns[conn as usize].awaiting)
+    }
+
+    /// The application has decided, unless it has panicked.
+    pub(crate) fn has_decided(&mut self, shard: usize, ticket: u32) {
+        let answer = self.decided.take().unwrap_or(Answer::Panic);
+        let awaiting = self.awaiting(shard, ticket).and_then(Option::as_mut);
+        awaiting.into_iter().for_each(|it| it.answer = Some(answer));
     }
 
     /// A decision reaches its shard, which may not wait for it any more.
-    pub(crate) fn decided(&mut self, conn: u32, ticket: u32, answer: Answer) {
-        let it = self.sessions.conn_mut(conn).filter(|conn| conn.is_open);
-        let awaiting = it.and_then(|it| it.awaiting.take_if(|it| it.1 == Some(ticket)));
-        let Some((joining, ..)) = awaiting else {
-            return self.counts.count("decided too late", 1);
-        };
-        self.sessions.waiting.retain(|waits| *waits != conn);
+    fn decided(&mut self, shard: usize, ticket: u32) {
+        let awaiting = self.awaiting(shard, ticket).and_then(Option::take);
+        let Some(Awaiting { joining, answer: Some(answer), .. }) = awaiting else { return };
         self.sessions.now.joining = Some(joining);
         self.answer(joining, answer, Vec::new());
     }
 
     pub(super) fn timed_out(&mut self, conn: u32, is_late: bool) {
-        self.sessions.waiting.retain(|waits| *waits != conn);
         let awaiting = self.sessions.conn_mut(conn).and_then(|conn| conn.awaiting.take());
-        let Some((joining, ..)) = awaiting else { return };
+        let Some(Awaiting { joining, .. }) = awaiting else { return };
         if !is_late {
             self.fail("join", format!("socket {conn}: its join timed out early"));
         }
-        self.counts.count("join timeouts", 1);
-        self.refused(joining, JOIN_TIMED_OUT);
+        self.refused(joining, payload::reason("join timed out"));
     }
 }

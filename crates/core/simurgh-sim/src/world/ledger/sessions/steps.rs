@@ -1,7 +1,6 @@
 //! Steps: the inputs of a core, and what is due when it returns. Lifetimes, waits and linked work.
 
 use super::*;
-use crate::world::ledger::sessions::requests::Due;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Input {
@@ -64,24 +63,21 @@ impl Ledger {
         if self.sessions.now.input == Input::Tick {
             self.check_expired(shard);
         }
-        let now = &self.sessions.now;
-        let is_open = |conn: u32| self.sessions.conn(conn).is_some_and(|conn| conn.is_open);
-        let conn_of = |chan: u32| self.sessions.chan(chan).map_or(NONE, |chan| chan.conn);
-        let owes = |chan: u32| self.sessions.chan(chan).is_some_and(|chan| chan.owes_after_join);
-        let goes_on = now.ending.iter().find(|chan| self.sessions.is_live(**chan));
-        let open = now.closing.iter().find(|conn| is_open(**conn));
-        let not_closed = now.closed.iter().find(|chan| is_open(conn_of(**chan)));
-        let owing = now.joined.iter().find(|chan| owes(**chan));
-        let wrong = [
-            (goes_on, "terminate", "a channel goes on after its end"),
-            (open, "close", "a socket is open although it was to be closed"),
-            (not_closed, "reason", "a channel ended because its socket has closed"),
-            (owing, "callback", "a channel has no after_join"),
-        ];
-        let wrong = wrong.map(|(it, rule, text)| it.map(|it| (rule, format!("{text}: {it}"))));
-        let publisher = now.publishers.last().copied();
-        wrong.into_iter().flatten().for_each(|(rule, text)| self.fail(rule, text));
-        publisher
+        let Sessions { now, conns, chans, .. } = &self.sessions;
+        let chan = |chan: u32| &chans[chan as usize];
+        if let Some(it) = now.ending.iter().find(|it| chan(**it).life == Life::Live) {
+            self.fail("terminate", format!("channel {it} goes on after its end"));
+        }
+        if let Some(it) = now.closing.iter().find(|it| conns[**it as usize].is_open) {
+            self.fail("close", format!("socket {it} is open although it was to be closed"));
+        }
+        if let Some(it) = now.closed.iter().find(|it| conns[chan(**it).conn as usize].is_open) {
+            self.fail("reason", format!("channel {it} ended because its socket has closed"));
+        }
+        if let Some(it) = now.joined.iter().find(|it| chan(**it).owes_after_join) {
+            self.fail("callback", format!("channel {it} has no after_join"));
+        }
+        now.publishers.last().copied()
     }
 
     fn is_still_due(&mut self, due: Due) {
@@ -105,7 +101,6 @@ impl Ledger {
         let (is_gone, is_tick) = (input == Input::Ended(conn), input == Input::Tick);
         it.is_cut |= is_gone;
         let counts = &mut self.sessions.shards[shard];
-        counts.open -= 1;
         counts.sockets.retain(|open| *open != conn);
         let drains = counts.drains;
         if is_tick {
@@ -116,12 +111,11 @@ impl Ledger {
         }
         let codes = self.sessions.conns[conn as usize].codes;
         if has_expired && is_tick {
-            self.counts.count("sockets whose time was over", 1);
+            self.count("sockets whose time was over", 1);
             let expired = &mut self.sessions.shards[shard].expired;
             expired.0 += u64::from(codes == code_bit(3000));
             expired.1 += 1;
         }
-        self.sessions.waiting.retain(|waits| *waits != conn);
         if codes == 0 && !is_gone {
             self.fail("close", format!("socket {conn} is closed for no reason"));
         }
@@ -133,7 +127,7 @@ impl Ledger {
     // Lifetimes: a socket is closed with 3000 when its time is over (PROTOCOL §7.7).
 
     pub(crate) fn lives_for(&mut self, conn: u32, time: Option<Duration>) {
-        self.counts.count("times of sockets set", 1);
+        self.count("times of sockets set", 1);
         let (now_ns, step, was_over) = (self.now_ns, self.step, self.is_over(conn));
         let Some(it) = self.sessions.conn_mut(conn) else { return };
         if was_over {
@@ -145,9 +139,6 @@ impl Ledger {
         }
         it.time.ends_ns.push(ends_ns);
         it.time.due_ns = None;
-        if !self.sessions.expiring.contains(&conn) {
-            self.sessions.expiring.push(conn);
-        }
     }
 
     fn is_over(&self, conn: u32) -> bool {
@@ -162,32 +153,26 @@ impl Ledger {
 
     /// After a sweep of a shard no socket is open whose time was over long ago.
     fn check_expired(&mut self, shard: usize) {
-        if self.sessions.expiring.is_empty() || self.sessions.has_more {
+        if self.sessions.has_more {
             return;
         }
         let every_ns = sweep_ns(&self.plan.config);
         // The server counts in ticks, of which the first and the last are partial.
         let (now_ns, slack_ns) = (self.now_ns, 2 * TICK.as_nanos() as u64);
-        let mut late = None;
-        let Sessions { conns, expiring, .. } = &mut self.sessions;
-        expiring.retain(|conn| {
-            let Some(it) = conns.get_mut(*conn as usize).filter(|it| it.is_open) else {
-                return false;
+        let Sessions { conns, shards, .. } = &mut self.sessions;
+        for conn in &shards[shard].sockets {
+            let time = &mut conns[*conn as usize].time;
+            let is_past = |ends_ns: &Option<u64>| {
+                ends_ns.is_some_and(|ends_ns| ends_ns.saturating_add(slack_ns) <= now_ns)
             };
-            let is_later = |ends_ns: &Option<u64>| {
-                ends_ns.is_none_or(|it| it.saturating_add(slack_ns) > now_ns)
-            };
-            if it.shard != shard || it.time.ends_ns.iter().any(is_later) {
-                return true;
+            if time.ends_ns.is_empty() || !time.ends_ns.iter().all(is_past) {
+                continue;
             }
-            let due_ns = *it.time.due_ns.get_or_insert(now_ns);
-            if now_ns - due_ns >= every_ns && now_ns > due_ns {
-                late = Some((*conn, now_ns - due_ns));
+            let due_ns = *time.due_ns.get_or_insert(now_ns);
+            let late_ns = now_ns - due_ns;
+            if late_ns >= every_ns && late_ns > 0 {
+                self.findings.fail("expiry", format!("socket {conn} is open, {late_ns} ns late"));
             }
-            true
-        });
-        if let Some((conn, late_ns)) = late {
-            self.fail("expiry", format!("socket {conn} is open, late by {late_ns} ns"));
         }
     }
 
@@ -201,7 +186,7 @@ impl Ledger {
             return;
         }
         self.sessions.conns[conn as usize].full = Some((chan, since));
-        self.counts.count("holds", 1);
+        self.count("holds", 1);
     }
 
     /// Sockets that several callbacks have held or released in this step: the order is not known.
@@ -250,7 +235,7 @@ impl Ledger {
     }
 
     pub(super) fn links(&mut self, chan: u32, conn: u32, task: u32) {
-        self.counts.count("works linked", 1);
+        self.count("works linked", 1);
         let is_there = self.sessions.is_live(chan) && !self.sessions.is_closing(conn);
         match self.sessions.chans.get_mut(chan as usize).filter(|_| is_there) {
             Some(chan) => chan.tasks.push(task),
@@ -285,10 +270,9 @@ impl Ledger {
         }
         let [told, unlinked] = [&mut now.told, &mut now.unlinked].map(std::mem::take);
         for task in told {
-            let it = &self.sessions.tasks[task as usize];
-            if self.sessions.is_live(it.chan) && !it.is_finished && !unlinked.contains(&task) {
-                let text = format!("work {task} is notified of its end, channel {} lives", it.chan);
-                self.fail("linked", text);
+            let Task { chan, is_finished, .. } = self.sessions.tasks[task as usize];
+            if self.sessions.is_live(chan) && !is_finished && !unlinked.contains(&task) {
+                self.fail("linked", format!("work {task} is told of its end, {chan} lives"));
             }
         }
         let goes_on = |task: &&u32| !self.sessions.tasks[**task as usize].is_notified;
@@ -298,13 +282,19 @@ impl Ledger {
     }
 
     /// Joins that are not awaited any more have timed out.
-    pub(crate) fn check_waiting(&mut self, still_waits: impl Fn(u32) -> Option<(bool, bool)>) {
-        for conn in self.sessions.waiting.clone() {
+    pub(crate) fn check_waiting(
+        &mut self,
+        shard: usize,
+        still_waits: impl Fn(u32) -> Option<(bool, bool)>,
+    ) {
+        let Sessions { shards, conns, .. } = &self.sessions;
+        let since = |conn: &u32| Some((*conn, conns[*conn as usize].awaiting?.since));
+        let waiting: Vec<_> = shards[shard].sockets.iter().filter_map(since).collect();
+        for (conn, since) in waiting {
             let Some((waits, is_closed)) = still_waits(conn) else { continue };
             let it = &self.sessions.conns[conn as usize];
             let config = &self.plan.config;
             let longest = if it.has_shut { config.close_timeout } else { config.decision_timeout };
-            let since = it.awaiting.as_ref().map_or(self.sessions.now.tick, |awaiting| awaiting.2);
             let is_late = self.sessions.now.tick.wrapping_sub(since) > ticks(longest);
             // A drain may close it in the same step, after its join has timed out, or before.
             if waits || (is_closed && !is_late) {
@@ -317,7 +307,8 @@ impl Ledger {
 
     /// The metrics of a shard are those that follow from what has happened.
     pub(crate) fn check_counters(&mut self, shard: usize, metrics: &ShardMetrics) {
-        let own = &mut self.sessions.shards[shard];
+        let Sessions { shards, conns, .. } = &mut self.sessions;
+        let own = &mut shards[shard];
         let refused = metrics.joins_refused.value();
         let perhaps = std::mem::take(&mut own.refused_perhaps);
         let may_be_fewer = (own.refused.saturating_sub(perhaps)..own.refused).contains(&refused);
@@ -334,7 +325,9 @@ impl Ledger {
             refused,
             metrics.errors_unmatched_topic.value(),
         ];
-        let expected = [own.accepted, own.open, own.channels, own.refused, own.unmatched];
+        let channels = own.sockets.iter().map(|conn| conns[*conn as usize].channels.len());
+        let (open, channels) = (own.sockets.len() as u64, channels.sum::<usize>() as u64);
+        let expected = [own.accepted, open, channels, own.refused, own.unmatched];
         let limited = [
             metrics.limited_joins.value(),
             metrics.limited_messages.value(),
@@ -354,25 +347,22 @@ impl Ledger {
     }
 
     /// Everything is delivered: clients and channels have received all that was for them.
-    pub(crate) fn check_delivered(&mut self) {
-        for conn in 0..self.sessions.conns.len() as u32 {
-            let it = &self.sessions.conns[conn as usize];
-            if it.is_open && !it.is_lost {
-                if it.is_disconnected {
-                    self.fail("disconnect", format!("socket {conn} is still open"));
-                }
-                self.check_missing(conn);
+    pub(crate) fn check_delivered(&self) {
+        let conns = (0..).zip(&self.sessions.conns);
+        for (conn, it) in conns.filter(|(_, it)| it.is_open && !it.is_lost) {
+            if it.is_disconnected {
+                self.fail("disconnect", format!("socket {conn} is still open"));
             }
+            self.check_missing(conn);
         }
-        let live = |chan: &u32| self.sessions.is_live(*chan);
-        let next = |chan: u32| {
-            let mut relays = self.sessions.chans[chan as usize].relays.iter();
+        let chans = (0..).zip(&self.sessions.chans);
+        for (chan, it) in chans.filter(|(_, chan)| chan.life == Life::Live) {
+            let mut relays = it.relays.iter();
             let relayed = relays.find_map(|relay| self.next_relayed(chan, relay.topic, None));
-            let next = self.next_intercept(chan).map(|(at, id, _)| (at, id)).or(relayed)?;
-            Some(format!("channel {chan} has not received {next:?}"))
-        };
-        if let Some(text) = (0..self.sessions.chans.len() as u32).filter(live).find_map(next) {
-            self.fail("lost", text);
+            let intercepted = self.next_intercept(chan).map(|(at, id, _)| (at, id));
+            if let Some(next) = intercepted.or(relayed) {
+                self.fail("lost", format!("channel {chan} has not received {next:?}"));
+            }
         }
         if !self.sessions.is_partial {
             self.check_own();
@@ -396,6 +386,6 @@ impl Sessions {
     /// How many sockets are open on the node of a shard.
     pub(crate) fn open_sockets(&self, shard: usize) -> u64 {
         let start = self.start_of(shard);
-        self.shards.iter().filter(|it| it.start == start).map(|it| it.open).sum()
+        self.shards.iter().filter(|it| it.start == start).map(|it| it.sockets.len() as u64).sum()
     }
 }

@@ -1,10 +1,7 @@
 //! Compares what clients receive with what they are to be sent. Messages of topics that have a
 //! history have positions; replies and pushes wait until the broadcasts before them are stored.
 
-use simurgh_history::Position;
-
 use super::*;
-use crate::wire;
 
 impl Ledger {
     pub(crate) fn line(&self, shard: usize, topic: u8) -> &[LineEntry] {
@@ -127,7 +124,6 @@ impl Ledger {
             );
             return self.fail(if later { "order" } else { "unexpected" }, text);
         }
-        self.counts.count("messages received", 1);
         self.note(|| format!("#{conn} receives {line:?}"));
     }
 
@@ -191,7 +187,6 @@ impl Ledger {
                 stream.cursor = at;
             }
         }
-        self.counts.count("deliveries", 1);
         self.see_presence(conn, topic, line);
         true
     }
@@ -232,7 +227,7 @@ impl Ledger {
     }
 
     /// The current channel of a topic ends for its client: it must have received all of it.
-    fn check_complete(&mut self, conn: u32, topic: u8) {
+    fn check_complete(&self, conn: u32, topic: u8) {
         let it = &self.sessions.conns[conn as usize];
         let Some(chan) = self.sessions.chan(it.streams[usize::from(topic)].chan) else { return };
         let before = chan.ended_step.min(it.closed_step);
@@ -264,7 +259,7 @@ impl Ledger {
     }
 
     /// Checks that a client has received everything that it must have.
-    pub(super) fn check_missing(&mut self, conn: u32) {
+    pub(super) fn check_missing(&self, conn: u32) {
         let Some(it) = self.sessions.conn(conn).filter(|conn| !conn.is_lost) else { return };
         let mut topics = 0..it.streams.len() as u8;
         if let Some(text) = topics.find_map(|topic| self.missing_on(it, conn, topic)) {
@@ -303,37 +298,20 @@ impl Sessions {
 }
 
 impl Ledger {
-    fn view_at(&self, client: u32, topic: u8) -> usize {
-        client as usize * self.plan.topics.rooms + usize::from(topic)
-    }
-
     /// What a client knows of a topic, if that has a history.
-    pub(crate) fn view(&self, client: u32, topic: u8) -> Option<&TopicView> {
-        self.views.get(self.view_at(client, topic)).filter(|_| self.is_kept(topic))
-    }
-
-    /// Changes what a client knows of a topic, if that has a history.
-    pub(crate) fn with_view<T>(
-        &mut self,
-        client: u32,
-        topic: u8,
-        act: impl FnOnce(&mut TopicView, &mut Self) -> T,
-    ) -> Option<T> {
-        let at = self.view_at(client, topic);
-        let mut view = std::mem::take(self.views.get_mut(at).filter(|view| view.client == client)?);
-        let result = act(&mut view, self);
-        self.views[at] = view;
-        Some(result)
+    pub(crate) fn view(&self, client: u32, topic: u8) -> Option<RefMut<'_, TopicView>> {
+        let at = client as usize * self.plan.topics.rooms + usize::from(topic);
+        self.views.get(at).filter(|_| self.is_kept(topic)).map(RefCell::borrow_mut)
     }
 
     /// A connection of a client is over.
-    pub(crate) fn disconnected(&mut self, client: u32) {
-        let of_client = self.views.iter_mut().filter(|view| view.client == client);
-        of_client.for_each(TopicView::disconnected);
+    pub(crate) fn disconnected(&self, client: u32) {
+        let topics = 0..self.plan.topics.rooms as u8;
+        topics.filter_map(|topic| self.view(client, topic)).for_each(|mut it| it.disconnected());
     }
 
     /// A client receives an event with a history; returns whether it is one.
-    pub(super) fn receive_kept(&mut self, conn: u32, topic: u8, it: &Message<'_>) -> bool {
+    fn receive_kept(&self, conn: u32, topic: u8, it: &Message<'_>) -> bool {
         let (event, payload) = (&*it.event, &it.payload);
         let is_plain = event == "p" || event.starts_with("presence_");
         let is_here_only = EVENTS.contains(&event) && self.is_here_only(payload::parse(payload).0);
@@ -350,21 +328,20 @@ impl Ledger {
             let heard = if is_stale || joined == 0 { "drops" } else { "hears" };
             format!("client {client} {heard} {event} at {at:?} on {topic}: {text:.80}")
         });
-        self.with_view(client, topic, |view, ledger| {
-            let is_of_none = at.is_none() && !(view.habits.opts_in && payload.binary().is_some());
-            if joined > 0 || !is_of_none {
-                view.receive(ledger, (event, payload, at), joined == 0 || is_stale);
-            }
-        });
+        let Some(mut view) = self.view(client, topic) else { return true };
+        let is_of_none = at.is_none() && !(view.habits.opts_in && payload.binary().is_some());
+        if joined > 0 || !is_of_none {
+            view.receive(self, (event, payload, at), joined == 0 || is_stale);
+        }
         true
     }
 
     /// A reply or a push comes once the broadcasts before it are stored.
-    pub(super) fn check_stored_before(&mut self, line: Delivery) {
+    fn check_stored_before(&self, line: Delivery) {
         if line.word == b'o' || line.kind == DeliveryKind::Event {
             let mut ids = self.log.before.get(&line.id).into_iter().flatten().copied();
             let missing = ids.find(|id| !self.log.has(*id) && !self.is_here_only(*id));
-            self.counts.count("replies", 1);
+            self.count("replies", 1);
             if let Some(id) = missing {
                 self.fail("barrier", format!("{line:?} is sent before #{id} is stored"));
             }
@@ -372,15 +349,10 @@ impl Ledger {
     }
 
     /// Clients with channels have all messages that are stored.
-    pub(crate) fn check_views(&mut self) {
-        for at in 0..self.sessions.conns.len() {
-            let it = &self.sessions.conns[at];
-            if !it.is_open || it.is_lost {
-                continue;
-            }
-            let (client, joins) = (it.client, it.joins.clone());
-            for (topic, _) in (0..).zip(joins).filter(|(_, joined)| *joined > 0) {
-                self.with_view(client, topic, |view, ledger| view.check_rest(ledger));
+    pub(crate) fn check_views(&self) {
+        for it in self.sessions.conns.iter().filter(|it| it.is_open && !it.is_lost) {
+            for (topic, _) in (0..).zip(&it.joins).filter(|(_, joined)| **joined > 0) {
+                self.view(it.client, topic).into_iter().for_each(|view| view.check_rest(self));
             }
         }
     }
@@ -388,16 +360,11 @@ impl Ledger {
     /// Whether an error answers a message whose broadcast is not stored, or a join whose client's
     /// messages are not known in time.
     pub(super) fn is_excuse(&mut self, conn: u32, topic: u8, line: Delivery) -> bool {
-        let what = match line.id {
-            payload::UNCONFIRMED => "unconfirmed",
-            payload::NOT_STORED => "not stored",
-            payload::JOIN_TIMED_OUT => "join timeouts",
-            _ => return false,
-        };
-        if line.kind != DeliveryKind::Reply || !self.is_kept(topic) {
+        let excuses = ["unconfirmed", "not stored", "join timed out"].map(payload::reason);
+        if !excuses.contains(&line.id) || line.kind != DeliveryKind::Reply || !self.is_kept(topic) {
             return false;
         }
-        self.counts.count(what, 1);
+        self.count("unconfirmed", u64::from(line.id == excuses[0]));
         let at = (conn as usize, usize::from(topic));
         let admitted = &mut self.sessions.conns[at.0].admitted;
         if admitted.take_if(|it| it.0.msg_ref == line.msg_ref).is_some() {
@@ -410,8 +377,22 @@ impl Ledger {
         true
     }
 
-    /// A client receives a message of a serializer.
-    pub(crate) fn receive_message(&mut self, conn: u32, message: &ServerMessage<'_>) {
+    /// A client receives a message in a frame.
+    pub(crate) fn receive_frame(&mut self, conn: u32, frame: Frame<'_>) {
+        let wire = self.sessions.conn(conn).map_or(Wire::V2, |conn| conn.wire);
+        let payload = match (wire.serializer(), frame) {
+            (Some(serializer), frame) => match serializer.decode_server(frame) {
+                Ok(message) => return self.receive_message(conn, &message),
+                Err(error) => return self.fail("frame", format!("{error:?}")),
+            },
+            (None, Frame::Text(text)) => Payload::Json(text.into()),
+            (None, Frame::Binary(data)) => Payload::Binary(data.into()),
+        };
+        let (topic, line) = (self.plan.topics.plain, Delivery::raw(payload::parse(&payload).0));
+        self.receive_delivery(conn, Some(topic), line, payload::sum(&payload));
+    }
+
+    fn receive_message(&mut self, conn: u32, message: &ServerMessage<'_>) {
         let (topic, line, sum) = Delivery::of(&self.plan.topics, message);
         if let Some(topic) = topic.filter(|topic| self.is_kept(*topic)) {
             if let ServerMessage::Event(it) = message
@@ -432,11 +413,11 @@ impl Ledger {
         match line.kind {
             _ if line.msg_ref != *joined || *joined == 0 => {}
             DeliveryKind::Reply if line.word == b'o' => {
-                self.with_view(client, topic, |view, _| view.joined());
+                self.view(client, topic).into_iter().for_each(|mut view| view.joined());
             }
             DeliveryKind::Reply | DeliveryKind::Close | DeliveryKind::Error => {
                 *joined = 0;
-                self.counts.count("refused", u64::from(line.id == payload::BAD_RESUME));
+                self.count("refused", u64::from(line.id == payload::reason("bad resume")));
             }
             DeliveryKind::Event | DeliveryKind::Raw => {}
         }
