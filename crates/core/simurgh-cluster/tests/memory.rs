@@ -147,9 +147,6 @@ impl LocalNode for Begun {
     fn order(&mut self, _: NodeId, _: u64, _: &[u8]) {}
     fn presence(&mut self, _: &str, _: FromPeers) {}
     fn gone(&mut self, _: NodeId) {}
-    fn called(&mut self, _: NodeId, _: u64, _: u16, _: Vec<u8>) {}
-    fn hung_up(&mut self, _: NodeId, _: u64) {}
-    fn answered(&mut self, _: CallNumber, _: Option<Answer>) {}
     fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
 
     fn history(&mut self, _: &str, what: HistoryEvent<'_>) {

@@ -66,16 +66,8 @@ pub fn main() -> ExitCode {
         (true, true) => vec![World::ClusterHistory],
     };
     let minutes = options.minutes.map(|minutes| minutes / worlds.len() as f64);
-    let has_passed =
-        worlds.into_iter().all(|world| run_world(&options, seeds(&options, minutes), world));
+    let has_passed = worlds.into_iter().all(|world| run_seeds(&options, minutes, world));
     if has_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Runs seeds of one kind; returns whether all passed.
-fn run_world(options: &Options, seeds: Seeds, world: World) -> bool {
-    let steps = options.steps;
-    let plan = |seed| (seed, steps, Plan::new(world, seed, steps));
-    run_seeds(options.jobs, seeds.map(plan))
 }
 
 fn seeds(options: &Options, minutes: Option<f64>) -> Seeds {
@@ -155,31 +147,29 @@ fn fewest<O: Copy>(mut ops: Vec<O>, runs_left: &mut usize, fails: impl Fn(&[O]) 
     }
 }
 
-/// Runs seeds, each with a number of operations and a plan, as many at once as there are `jobs`;
-/// prints the counts, and the story of one that fails. Returns whether all passed.
-pub(crate) fn run_seeds(
-    jobs: usize,
-    seeds: impl Iterator<Item = (u64, usize, Plan)> + Send,
-) -> bool {
-    let seeds = Mutex::new(seeds);
+/// Runs seeds of one kind, as many at once as there are `jobs`; prints the counts, and the story of
+/// one that fails. Returns whether all passed.
+fn run_seeds(options: &Options, minutes: Option<f64>, world: World) -> bool {
+    let (steps, seeds) = (options.steps, Mutex::new(seeds(options, minutes)));
     let all = Mutex::new((0_u64, Counts::default(), None));
     let work = || {
         while locked(&all).2.is_none() {
-            let Some((seed, steps, plan)) = locked(&seeds).next() else { return };
+            let Some(seed) = locked(&seeds).next() else { return };
+            let plan = Plan::new(world, seed, steps);
             let ops = plan.operations(steps);
             let Findings { failure, counts, .. } = run(&plan, &ops, false);
             let mut all = locked(&all);
             all.0 += 1;
             all.1.add(&counts.borrow());
             if let Some(failure) = failure.into_inner() {
-                all.2.get_or_insert((seed, steps, plan, ops, failure));
+                all.2.get_or_insert((seed, plan, ops, failure));
             }
         }
     };
-    thread::scope(|scope| (0..jobs.max(1)).for_each(|_| drop(scope.spawn(work))));
+    thread::scope(|scope| (0..options.jobs.max(1)).for_each(|_| drop(scope.spawn(work))));
     let (count, counts, failed) = all.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{count} seeds: {counts}");
-    let Some((seed, steps, plan, ops, Failure { rule, text, step })) = failed else { return true };
+    let Some((seed, plan, ops, Failure { rule, text, step })) = failed else { return true };
     println!("FAILED: seed {seed}, step {step} of {steps}: {rule}\n  {text}");
     println!("  cargo xtask sim{} --seed {seed} --steps {steps}", plan.flags());
     let (plan, ops) = shrink(plan, ops, rule);

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use simurgh_core::{AbandonReason, Broadcast, NETWORK, Socket, Sockets, Wire};
+use simurgh_core::{AbandonReason, Broadcast, NETWORK, Phase, Socket, Sockets, Wire};
 use simurgh_data::{Key, Now, Run, Shared, Slab};
 use simurgh_proto::serializer::{Kind, ServerMessage};
 use simurgh_proto::ws::CloseCode;
@@ -101,7 +101,7 @@ impl Transport {
     /// Opens a socket, whose client takes this many bytes at once.
     pub(crate) fn open(&mut self, conn: u32, wire: Wire, user_socket: u8, window: usize) -> Key {
         let transport = if wire == Wire::Values { 0 } else { NETWORK };
-        let mut socket = Socket::new(simurgh_core::Phase::Head, self.now.tick, transport);
+        let mut socket = Socket::new(Phase::Head, self.now.tick, transport);
         socket.lead_to(user_socket, wire);
         self.opened += 1;
         let mut key = Key { slot: 0, generation: self.opened };
@@ -141,6 +141,11 @@ impl Transport {
 
     pub(crate) fn peers(&self) -> impl Iterator<Item = &Peer> {
         self.peers.iter().map(|(_, it)| &**it)
+    }
+
+    /// The phase of a connection's socket.
+    pub(crate) fn phase(&self, conn: u32) -> Option<Phase> {
+        Some(self.peers().find(|peer| peer.conn == conn)?.socket.phase())
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<Box<Peer>> {

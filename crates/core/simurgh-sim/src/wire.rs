@@ -80,19 +80,7 @@ impl Topics {
     }
 
     pub(crate) fn number(&self, name: &str) -> Option<u8> {
-        let digit = || name.bytes().next_back().map_or(0, |it| usize::from(it.wrapping_sub(b'0')));
-        let guess = match name.as_bytes().first()? {
-            b'r' if digit() == 9 => self.over.map_or(9, usize::from),
-            b'r' => digit(),
-            b'i' => usize::from(self.id(digit())),
-            b'o' => self.rooms,
-            _ if name == "phoenix" => self.rooms + 1,
-            _ => self.rooms + 2,
-        };
-        // Names in one bucket have any digits.
-        let is_right = self.names.get(guess).is_some_and(|it| it == name);
-        let at = if is_right { Some(guess) } else { self.names.iter().position(|it| it == name) };
-        at.map(|at| at as u8)
+        self.names.iter().position(|it| it == name).map(|at| at as u8)
     }
 }
 

@@ -119,14 +119,14 @@ pub trait LocalNode {
     fn gone(&mut self, node: NodeId);
 
     /// Another node calls a service of this one; [`Cluster::answer`] answers it by its number.
-    fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>);
+    fn called(&mut self, _by: NodeId, _number: u64, _service: u16, _body: Vec<u8>) {}
 
     /// The caller has stopped waiting.
-    fn hung_up(&mut self, by: NodeId, number: u64);
+    fn hung_up(&mut self, _by: NodeId, _number: u64) {}
 
     /// The answer to a call of this node; `None` if it gets no answer. A call that was hung up gets
     /// no answer.
-    fn answered(&mut self, number: CallNumber, answer: Option<Answer>);
+    fn answered(&mut self, _number: CallNumber, _answer: Option<Answer>) {}
 
     /// Another node shares cached answers of applications. They may come twice, late, or not.
     fn grants(&mut self, _grants: &[u8]) {}

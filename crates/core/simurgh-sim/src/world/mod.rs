@@ -48,9 +48,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use simurgh_cluster::{
-    Adapter, CallNumber, Class, Cluster, ClusterConfig, DisconnectOutcome, DisconnectReply,
-    ENVELOPE_BYTES_MAX, Envelope, GoneReason, HistoryEvent, Item, LinkState, LocalNode, NodeId,
-    NodeThread, Notice, PeerEvent, Prefix, Shards, Space, StoredAt, ThreadNode,
+    Adapter, Class, Cluster, ClusterConfig, DisconnectOutcome, DisconnectReply, ENVELOPE_BYTES_MAX,
+    Envelope, GoneReason, HistoryEvent, Item, LinkState, LocalNode, NodeId, NodeThread, Notice,
+    PeerEvent, Prefix, Shards, Space, StoredAt, ThreadNode,
 };
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{
@@ -89,7 +89,7 @@ use crate::world::ledger::sessions::{
     Act, Answer, Call, CallEnd, Called, Chan, DISCONNECT, INTERCEPTS_DIFF, INTERCEPTS_STATE, Input,
     JOINER, Joining, Life, ListenerGuard, Size, code_bit, number_of, ticks,
 };
-use crate::world::ledger::{BroadcastInfo, Disconnect, Entry, join_payload};
+use crate::world::ledger::{BroadcastInfo, Disconnect, Entry, Made, join_payload};
 use crate::world::node::{RunningNode, SimNode};
 use crate::world::plan::{Habits, HistoryPlan, Kind, MILLISECOND, SECOND, SWALLOWED};
 pub(crate) use crate::world::plan::{KINDS, OF_ONE_NODE, Op, Plan, World};
@@ -106,7 +106,7 @@ pub(crate) struct Shared {
     pub(crate) plan: Arc<Plan>,
     pub(crate) faults: Arc<Faults>,
     /// The next work that is linked to a channel.
-    pub(crate) linking: Mutex<Option<Box<dyn LinkedWork>>>,
+    pub(crate) linking: Mutex<Option<app::Linked>>,
     /// Values kept with sockets, and values prepared from long messages, that are not dropped.
     pub(crate) assigned: AtomicI64,
     pub(crate) ready: AtomicI64,

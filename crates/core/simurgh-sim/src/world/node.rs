@@ -129,11 +129,7 @@ impl SimNode {
     }
 
     /// The result that broadcasting a payload of this many bytes on a topic must have.
-    pub(crate) fn may_broadcast_bytes(
-        &self,
-        topic: &str,
-        bytes: usize,
-    ) -> Result<(), BroadcastError> {
+    pub(crate) fn may_broadcast(&self, topic: &str, bytes: usize) -> Result<(), BroadcastError> {
         if topic.len() > TOPIC_BYTES_MAX {
             return Err(BroadcastError::TopicTooLong(topic.len()));
         }
@@ -165,14 +161,6 @@ impl SimNode {
     }
 }
 
-struct Idle;
-
-impl LinkedWork for Idle {
-    fn is_finished(&self) -> bool {
-        false
-    }
-}
-
 impl NodeHandle for SimNode {
     fn send(&self, channel: ChannelId, what: ToChannel) {
         self.post(usize::from(channel.shard), Mail::ToChannel(channel, what));
@@ -191,13 +179,12 @@ impl NodeHandle for SimNode {
     fn spawn(&self, _work: Work) {}
 
     fn spawn_linked(&self, _work: Work) -> Box<dyn LinkedWork> {
-        let Some(work) = locked(&self.shared.linking).take() else { return Box::new(Idle) };
+        let mut work = locked(&self.shared.linking).take();
         if self.shared.faults.happens(Fault::Unlink) {
             // Its drop would tell it.
-            std::mem::forget(work);
-            return Box::new(Idle);
+            std::mem::forget(work.take());
         }
-        work
+        Box::new(work.unwrap_or_default())
     }
 
     fn presence_config(&self) -> &PresenceConfig {

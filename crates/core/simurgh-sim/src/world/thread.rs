@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-use simurgh_cluster::{Answer, NotKept, Time};
+use simurgh_cluster::{NotKept, Time};
 
 use super::*;
 
@@ -190,14 +190,6 @@ impl LocalNode for LocalShards {
             self.node.post(shard, Mail::NodeGone(Owner(node.0)));
         }
     }
-
-    // No call to another node is made here.
-
-    fn called(&mut self, _by: NodeId, _number: u64, _service: u16, _body: Vec<u8>) {}
-
-    fn hung_up(&mut self, _by: NodeId, _number: u64) {}
-
-    fn answered(&mut self, _number: CallNumber, _answer: Option<Answer>) {}
 
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
         self.note(|| format!("receives, of {topic}: {what:?}"));

@@ -92,7 +92,7 @@ impl TopicView {
         ledger.fail(rule, format!("client {} {text}", self.client));
     }
 
-    pub(crate) fn due(&self, ledger: &Ledger, id: u32) -> Due {
+    fn due(&self, ledger: &Ledger, id: u32) -> Due {
         let Some(made) = ledger.broadcasts.get(id as usize) else { return Due::May };
         let is_own = ledger.sessions.client_of(made.except) == Some(self.client);
         let is_swallowed =
@@ -106,7 +106,7 @@ impl TopicView {
         }
     }
 
-    pub(crate) fn must_receive(&self, ledger: &Ledger, entry: &Entry) -> bool {
+    fn must_receive(&self, ledger: &Ledger, entry: &Entry) -> bool {
         self.due(ledger, entry.id) == Due::Must
     }
 
@@ -347,12 +347,7 @@ fn is_only_own(ledger: &Ledger) -> bool {
 
 impl TopicView {
     /// What is wrong with the answer to its resume.
-    pub(super) fn wrong_alone(
-        &mut self,
-        ledger: &Ledger,
-        at: Position,
-        text: &str,
-    ) -> Option<String> {
+    fn wrong_alone(&mut self, ledger: &Ledger, at: Position, text: &str) -> Option<String> {
         let count = field(text, "\"count\":").and_then(|it| it.parse().ok()).unwrap_or(0);
         ledger.count("replayed", count as u64);
         let reason = field(text, "\"reason\":");
@@ -439,13 +434,7 @@ impl TopicView {
     }
 
     /// Whether a gap of that reason is true, for a client that resumes.
-    pub(super) fn is_justified(
-        &self,
-        ledger: &Ledger,
-        at: Position,
-        since: u64,
-        reason: GapReason,
-    ) -> bool {
+    fn is_justified(&self, ledger: &Ledger, at: Position, since: u64, reason: GapReason) -> bool {
         let Some(HistoryPlan { rule, .. }) = &ledger.plan.history else { return true };
         let limits = &ledger.plan.config.history;
         let since = Position { place: Place::new(since), ..at };
@@ -509,7 +498,7 @@ pub(crate) enum Proof {
 
 impl Resume {
     /// Draws the resume of a client that has received messages up to this position.
-    pub(crate) fn draw(plan: &HistoryPlan, heard: Option<Position>, c: u32) -> Self {
+    fn draw(plan: &HistoryPlan, heard: Option<Position>, c: u32) -> Self {
         match (heard, c >> 8 & 31) {
             (_, 0) => Self::Null,
             (_, 1) => Self::Odd,
@@ -524,7 +513,7 @@ impl Resume {
     }
 
     /// As a further member of its join's payload, with `more` behind the position.
-    pub(crate) fn member(self, id: &str, more: &str, c: u32) -> String {
+    fn member(self, id: &str, more: &str, c: u32) -> String {
         let since = match self {
             Self::Nothing => return String::new(),
             Self::Bad => return format!(r#","simurgh":{}"#, BAD[c as usize & 7]),
@@ -538,7 +527,7 @@ impl Resume {
 
 impl Proof {
     /// Draws the proof of a client that received this key with its first join, and its JSON member.
-    pub(crate) fn draw(key: Option<&(String, Position)>, word: u32) -> (Self, String) {
+    fn draw(key: Option<&(String, Position)>, word: u32) -> (Self, String) {
         let Some((key, first)) = key else { return (Self::None, String::new()) };
         let (proof, key) = match word {
             0 => return (Self::None, String::new()),

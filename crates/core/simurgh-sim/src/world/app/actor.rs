@@ -1,6 +1,7 @@
 //! The channels of one node: they draw effects from words of messages, and tell the ledger.
 
 use super::*;
+use crate::world::app::effects::Assigned;
 
 /// What interceptors may intercept: by their bits of presence, and how many events of broadcasts.
 const INTERCEPTS: [[&[&str]; 3]; 4] = [
@@ -47,6 +48,20 @@ pub(super) fn give_up() -> ! {
 }
 
 impl Actor {
+    fn begin<'a>(
+        &'a self,
+        ledger: &'a mut Ledger,
+        ctx: &ShardContext<'_>,
+        call: Call,
+        word: u32,
+    ) -> Draw<'a> {
+        let called = ledger.begin(self.chan, call);
+        ledger.reads(called.conn, ctx.assigns::<Assigned>().map(|value| value.0));
+        let topic = ledger.sessions.chan(self.chan).map_or(0, |chan| chan.topic);
+        let rng = Rng::with_seed(mixed(self.word, word));
+        Draw { shared: &self.shared, ledger, rng, topic, called }
+    }
+
     /// Runs a callback: draws its effects, carries them out, and tells the ledger.
     fn act(&self, ctx: &mut ShardContext<'_>, call: Call, word: u32, given: Given<'_>) -> Outcome {
         let shared = &self.shared;
@@ -57,8 +72,7 @@ impl Actor {
             drop(taken(shared, ctx, None));
         }
         let mut ledger = shared.ledger();
-        let rng = Rng::with_seed(mixed(self.word, word));
-        let mut draw = Draw::begin(shared, &mut ledger, ctx, (self.chan, call), rng);
+        let mut draw = self.begin(&mut ledger, ctx, call, word);
         if let Some(passed) = passed {
             draw.pass(ctx, passed);
         }
@@ -96,7 +110,7 @@ impl Actor {
         draw: &mut Draw<'_>,
         ctx: &ShardContext<'_>,
         call: Call,
-        answer: Option<(u32, Payload<'static>)>,
+        answer: Option<Made>,
     ) -> (Outcome, CallEnd) {
         let plan = &self.shared.plan.app;
         if is(&mut draw.rng, plan.panics) {
@@ -132,11 +146,8 @@ impl Actor {
 
     /// Lets its client's messages be read again, if it holds its socket.
     pub(crate) fn proceed(&mut self, ctx: &mut ShardContext<'_>, id: u32, word: u32) -> Outcome {
-        let shared = Arc::clone(&self.shared);
-        let mut ledger = shared.ledger();
-        let call = Call::HandleInfo(id);
-        let rng = Rng::with_seed(mixed(self.word, word));
-        let mut draw = Draw::begin(&shared, &mut ledger, ctx, (self.chan, call), rng);
+        let mut ledger = self.shared.ledger();
+        let mut draw = self.begin(&mut ledger, ctx, Call::HandleInfo(id), word);
         draw.proceed(ctx);
         draw.end(CallEnd::default());
         Outcome::NoReply
@@ -232,7 +243,9 @@ fn ask(
     let (id, word) = ledger.given(payload);
     let Some(joining) = ledger.asked(id) else { return Join::error(Payload::NULL) };
     let rng = Rng::with_seed(mixed(word, joining.conn));
-    let mut draw = Draw::join(shared, &mut ledger, joining, rng);
+    let Joining { conn, topic, .. } = joining;
+    let called = Called::join(NONE, conn);
+    let mut draw = Draw { shared, ledger: &mut ledger, rng, topic, called };
     let waits = shared.plan.has_broker && draw.rng.u8(..) < 48;
     // The effects of a join that waits would wait, too.
     if draw.rng.u8(..) < 60 && shared.plan.history.is_none() && !waits {
@@ -267,7 +280,7 @@ fn decide(
     rng: &mut Rng,
     ledger: &mut Ledger,
     joining: Joining,
-    first: Option<Option<(u32, Payload<'static>)>>,
+    first: Option<Option<Made>>,
 ) -> (Option<Join>, Answer) {
     let plan = &shared.plan.app;
     if is(rng, plan.panics) {
@@ -323,7 +336,7 @@ pub(crate) struct Ready {
     pub(crate) id: u32,
     pub(crate) word: u32,
     pub(crate) payload: Option<Payload<'static>>,
-    pub(crate) answer: Option<(u32, Payload<'static>)>,
+    pub(crate) answer: Option<Made>,
     shared: Arc<Shared>,
 }
 

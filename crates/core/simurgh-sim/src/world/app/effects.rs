@@ -7,7 +7,7 @@ const DEPTH_MAX: u8 = 2;
 /// Words of broadcasts have ten digits, so that only the numbers decide their lengths.
 const LONG_WORD: u32 = 1 << 30;
 
-pub(crate) struct Assigned(u32, Arc<Shared>);
+pub(crate) struct Assigned(pub(super) u32, Arc<Shared>);
 
 impl Drop for Assigned {
     fn drop(&mut self) {
@@ -21,58 +21,39 @@ pub(crate) fn new_assigned(shared: &Arc<Shared>, number: u32) -> Assigned {
 }
 
 /// Linked work: it learns of its end by being dropped.
-struct Linked(u32, Arc<Shared>);
+#[derive(Default)]
+pub(crate) struct Linked(u32, Option<Arc<Shared>>);
 
 impl LinkedWork for Linked {
     fn is_finished(&self) -> bool {
-        self.1.ledger().is_finished(self.0)
+        self.1.as_ref().is_some_and(|shared| shared.ledger().is_finished(self.0))
     }
 }
 
 impl Drop for Linked {
     fn drop(&mut self) {
-        self.1.ledger().task_notified(self.0);
+        self.1.iter().for_each(|shared| shared.ledger().task_notified(self.0));
     }
 }
 
 pub(super) struct Draw<'a> {
-    shared: &'a Arc<Shared>,
-    ledger: &'a mut Ledger,
+    pub(super) shared: &'a Arc<Shared>,
+    pub(super) ledger: &'a mut Ledger,
     pub(super) rng: Rng,
-    depth: u8,
-    topic: u8,
+    pub(super) topic: u8,
     pub(super) called: Called,
 }
 
-impl<'a> Draw<'a> {
-    /// A join has no channel yet.
-    pub(super) fn join(
-        shared: &'a Arc<Shared>,
-        ledger: &'a mut Ledger,
-        Joining { conn, topic, .. }: Joining,
-        rng: Rng,
-    ) -> Self {
-        Self { shared, ledger, rng, depth: 0, topic, called: Called::join(NONE, conn) }
-    }
-
-    pub(super) fn begin(
-        shared: &'a Arc<Shared>,
-        ledger: &'a mut Ledger,
-        ctx: &ShardContext<'_>,
-        (chan, call): (u32, Call),
-        rng: Rng,
-    ) -> Self {
-        let called = ledger.begin(chan, call);
-        let topic = ledger.sessions.chan(chan).map_or(0, |chan| chan.topic);
-        ledger.reads(called.conn, ctx.assigns::<Assigned>().map(|it| it.0));
-        let depth = match call {
+impl Draw<'_> {
+    /// How many broadcasts have led to its callback.
+    fn depth(&self) -> u8 {
+        match self.called.call {
             Call::HandleOut(id) | Call::HandleBroadcast(id, _) | Call::HandleInfo(id) => {
-                ledger.broadcasts.get(id as usize).map_or(DEPTH_MAX, |made| made.depth)
+                self.ledger.broadcasts.get(id as usize).map_or(DEPTH_MAX, |made| made.depth)
             }
             Call::Terminate(_) => 1,
             _ => 0,
-        };
-        Self { shared, ledger, rng, depth, topic, called }
+        }
     }
 
     pub(super) fn end(self, end: CallEnd) {
@@ -89,12 +70,12 @@ impl<'a> Draw<'a> {
     }
 
     pub(super) fn plain(&self) -> BroadcastInfo {
-        let (depth, topic) = (self.depth, usize::from(self.topic));
+        let (depth, topic) = (self.depth(), usize::from(self.topic));
         let node = self.ledger.sessions.start_of(self.ledger.sessions.shard_of(self.called.conn));
         BroadcastInfo { depth, ..BroadcastInfo::new(topic, node) }
     }
 
-    pub(super) fn payload(&mut self, made: BroadcastInfo) -> (u32, Payload<'static>) {
+    pub(super) fn payload(&mut self, made: BroadcastInfo) -> Made {
         let word = LONG_WORD | self.rng.u32(..);
         let AppPlan { binary, long, pad, .. } = self.shared.plan.app;
         let is_binary = is(&mut self.rng, binary);
@@ -155,8 +136,8 @@ impl<'a> Draw<'a> {
                 ctx.close_socket(CloseCode::RESTART);
                 self.called.acts.push(Act::Close(1012));
             }
-            Habit::Tell if has_channel && self.depth < DEPTH_MAX => {
-                let depth = self.depth + 1;
+            Habit::Tell if has_channel && self.depth() < DEPTH_MAX => {
+                let depth = self.depth() + 1;
                 let id = self.ledger.add(BroadcastInfo { depth, ..self.plain() });
                 self.ledger.sessions.chans[self.called.chan as usize].infos.push_back(id);
                 ctx.handle::<Actor>().send(id);
@@ -218,8 +199,7 @@ impl<'a> Draw<'a> {
 
     fn link(&mut self, ctx: &mut ShardContext<'_>) {
         let task = self.ledger.new_task(self.called.chan);
-        let work = Box::new(Linked(task, Arc::clone(self.shared)));
-        *locked(&self.shared.linking) = Some(work);
+        *locked(&self.shared.linking) = Some(Linked(task, Some(Arc::clone(self.shared))));
         ctx.spawn_linked(std::future::pending());
         self.called.acts.push(Act::Link(task));
     }
@@ -230,7 +210,7 @@ impl<'a> Draw<'a> {
     }
 
     fn broadcast(&mut self, ctx: &mut ShardContext<'_>, how: Habit, other: u8) {
-        if self.depth >= DEPTH_MAX {
+        if self.depth() >= DEPTH_MAX {
             return;
         }
         let event = EVENTS[self.rng.usize(..EVENTS.len())];
@@ -240,7 +220,7 @@ impl<'a> Draw<'a> {
             Habit::BroadcastFrom => self.called.chan,
             _ => NONE,
         };
-        let (chan, depth) = (self.called.chan, self.depth + 1);
+        let (chan, depth) = (self.called.chan, self.depth() + 1);
         let made = BroadcastInfo { topic, event, except, chan, depth, ..self.plain() };
         let (id, payload) = self.payload(made);
         match how {
@@ -255,13 +235,12 @@ impl<'a> Draw<'a> {
 
     /// Broadcasts by the handle of its channel.
     fn speak(&mut self, ctx: &ShardContext<'_>) {
-        if self.depth >= DEPTH_MAX {
+        if self.depth() >= DEPTH_MAX {
             return;
         }
         let word = self.rng.u32(..);
         let is_others = word & 64 == 0;
-        let (id, payload) =
-            speech(self.shared, self.ledger, self.called.chan, self.depth + 1, word);
+        let (id, payload) = speech(self.ledger, self.called.chan, self.depth() + 1, word);
         let (event, bytes) = (self.ledger.broadcasts[id as usize].event, payload.len());
         let handle = ctx.handle::<Actor>();
         let done = match is_others {
@@ -294,7 +273,7 @@ impl<'a> Draw<'a> {
         let (place, word) = (self.rng.u8(..KEYS.len() as u8), self.rng.u32(..));
         let key = KEYS[usize::from(place)];
         // Its events may call this again, without end.
-        if self.depth >= DEPTH_MAX || self.called.chan == NONE || !self.may_be_present() {
+        if self.depth() >= DEPTH_MAX || self.called.chan == NONE || !self.may_be_present() {
             return;
         }
         let is_kept = self.ledger.is_kept(self.topic);
@@ -338,14 +317,8 @@ impl<'a> Draw<'a> {
 }
 
 /// Makes the payload of a broadcast by a channel's handle.
-pub(crate) fn speech(
-    shared: &Shared,
-    ledger: &mut Ledger,
-    chan: u32,
-    depth: u8,
-    word: u32,
-) -> (u32, Payload<'static>) {
-    let AppPlan { binary, long, pad, .. } = shared.plan.app;
+pub(crate) fn speech(ledger: &mut Ledger, chan: u32, depth: u8, word: u32) -> Made {
+    let AppPlan { binary, long, pad, .. } = ledger.plan.app;
     let of = ledger.sessions.chan(chan).map_or((0, 0), |it| (usize::from(it.topic), it.conn));
     let (topic, node) = (of.0, ledger.sessions.start_of(ledger.sessions.shard_of(of.1)));
     let made = BroadcastInfo {

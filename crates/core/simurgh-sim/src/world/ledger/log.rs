@@ -39,12 +39,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn take(
-        &mut self,
-        what: &LogEntry,
-        now_ns: u64,
-        plan: &Plan,
-    ) -> Result<u64, String> {
+    pub(crate) fn take(&mut self, what: &LogEntry, at_ns: u64, plan: &Plan) -> Result<u64, String> {
         match what {
             LogEntry::Remade { epoch, head } => {
                 let (epoch, topics) = (Epoch::from_seed(*epoch), plan.topics.rooms);
@@ -76,13 +71,13 @@ impl Log {
                     if let Some(key) = self.keyed.get(&id) {
                         let mates = self.keys.get(key).map_or(&[][..], Vec::as_slice);
                         let is_again = |it: &&Entry| {
-                            mates.contains(&it.id) && now_ns.saturating_sub(it.at_ns) < ID_NS
+                            mates.contains(&it.id) && at_ns.saturating_sub(it.at_ns) < ID_NS
                         };
                         if let Some(it) = entries.iter().find(is_again) {
                             return Err(format!("#{id} is stored, which is {it:?} by its id"));
                         }
                     }
-                    entries.push(Entry { place, id, at_ns: now_ns, bytes: 0 });
+                    entries.push(Entry { place, id, at_ns, bytes: 0 });
                 }
                 Ok(ids.len() as u64)
             }
@@ -256,7 +251,7 @@ impl Ledger {
     }
 
     /// Everything was delivered: what channels broadcast is stored, and each shard has it.
-    pub(crate) fn check_stored(&mut self, unconfirmed: u64) {
+    pub(crate) fn check_stored(&self, unconfirmed: u64) {
         let is_lost = |(id, it): (usize, &BroadcastInfo)| {
             it.chan != NONE && !it.is_optional && !self.log.has(id as u32)
         };

@@ -136,6 +136,9 @@ impl DerefMut for Ledger {
     }
 }
 
+/// A payload and its number.
+pub(crate) type Made = (u32, Payload<'static>);
+
 impl Ledger {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
         let topics = plan.topics.names.len();
@@ -212,12 +215,7 @@ impl Ledger {
     }
 
     /// Makes a payload, with a word for the application and this many bytes more.
-    pub(crate) fn payload(
-        &mut self,
-        made: BroadcastInfo,
-        word: u32,
-        pad: usize,
-    ) -> (u32, Payload<'static>) {
+    pub(crate) fn payload(&mut self, made: BroadcastInfo, word: u32, pad: usize) -> Made {
         let id = self.add(made);
         let payload = payload::make(id, word, pad, made.is_binary);
         let sum = payload::sum(&payload);

@@ -15,12 +15,7 @@ impl Simulation {
         ledger.running = None;
         let tick = server.net.now.tick;
         if input == Input::Tick {
-            let net = &server.net;
-            ledger.check_waiting(number, |conn| {
-                let phase = net.peers().find(|peer| peer.conn == conn)?.socket.phase();
-                let is_closed = matches!(phase, Phase::Closing | Phase::Ending);
-                Some((phase == Phase::Waiting, is_closed))
-            });
+            ledger.check_waiting(number, |conn| server.net.phase(conn));
         }
         let idle = shared.plan.config.idle_timeout.map(ticks);
         while let Some(key) = server.net.touched.pop() {
@@ -33,11 +28,7 @@ impl Simulation {
         if let Input::Ended(conn) = input {
             ledger.over(conn, false);
         }
-        let net = &server.net;
-        ledger.sync_holds(|conn| {
-            let peer = net.peers().find(|peer| peer.conn == conn)?;
-            Some(peer.socket.phase() == Phase::Waiting)
-        });
+        ledger.sync_holds(|conn| server.net.phase(conn));
         let publisher = ledger.end_step(number);
         ledger.check_counters(number, &server.metrics);
         let (seats, open) =

@@ -81,12 +81,7 @@ impl Simulation {
         }
     }
 
-    pub(crate) fn send_request(
-        &mut self,
-        client: usize,
-        asked: Request,
-        payload: Payload<'static>,
-    ) {
+    fn send_request(&mut self, client: usize, asked: Request, payload: Payload<'static>) {
         let Request { kind, topic, join_ref, msg_ref, id } = asked;
         let Some(wire) = self.clients[client].as_ref().map(|it| it.wire) else { return };
         let name = self.shared.plan.topics.name(topic).to_owned();
@@ -175,13 +170,15 @@ impl Simulation {
         self.shared.ledger().sessions.conns[number as usize].has_shut = true;
     }
 
+    /// Hands in what was read of a socket, until it waits for something.
+    pub(crate) fn feed(&mut self, slot: usize, shard: usize, key: Key) {
+        while let Some(sent) = self.next_stashed(slot, shard, key) {
+            self.hand_in(slot, shard, key, sent);
+        }
+    }
+
     /// A message that its shard hands in next, if its socket does not wait for something.
-    pub(crate) fn next_stashed(
-        &mut self,
-        slot: usize,
-        shard: usize,
-        key: Key,
-    ) -> Option<ClientMessage> {
+    fn next_stashed(&mut self, slot: usize, shard: usize, key: Key) -> Option<ClientMessage> {
         let it = self.nodes[slot].as_mut()?.shards.get_mut(shard).filter(|it| !it.has_ended)?;
         let peer = it.net.peer_mut(key)?;
         let hastens = || self.shared.faults.happens(Fault::Hasten);
@@ -196,7 +193,7 @@ impl Simulation {
         }
     }
 
-    pub(crate) fn hand_in(&mut self, slot: usize, shard: usize, key: Key, sent: ClientMessage) {
+    fn hand_in(&mut self, slot: usize, shard: usize, key: Key, sent: ClientMessage) {
         let now_ns = self.now_ns(slot, shard);
         let config_max = self.shared.plan.config.broadcast_bytes_max();
         let above = self.shared.plan.app.prepare_above as usize;
@@ -319,7 +316,7 @@ impl Simulation {
         let mut ledger = self.shared.ledger();
         for it in heard {
             match it {
-                Value::Delivery(topic, it, sum) => ledger.receive_delivery(number, topic, it, sum),
+                Value::Delivery(topic, it, sum) => ledger.receive(number, topic, it, sum),
                 Value::Close(code) => ledger.receive_close(number, code, ""),
             }
         }

@@ -96,7 +96,11 @@ impl Simulation {
             Kind::Restart => self.restart_ended(c),
             Kind::Reading => _ = self.was_read(usize::from(a)),
             Kind::Listen if b % 7 < 4 => self.begin_listening(slot, topic, c),
-            Kind::Listen => self.unlisten_some(c),
+            Kind::Listen => {
+                let count = self.shared.ledger().sessions.listeners.len();
+                let number = count.checked_sub(1 + c as usize % count.clamp(1, 8));
+                number.into_iter().for_each(|number| self.end_listening(number));
+            }
             Kind::Who => self.ask_who(slot, topic),
             Kind::Burst => self.burst(client, topic, c),
             Kind::Rest => self.rest(),

@@ -115,7 +115,7 @@ impl Simulation {
         let left_out = leaves_out.then(|| ledger.leave_out(id, c >> 22)).flatten();
         drop(ledger);
         let name = self.shared.plan.topics.name(topic).to_owned();
-        let expected = node.may_broadcast_bytes(&name, payload.len());
+        let expected = node.may_broadcast(&name, payload.len());
         let broadcast = Broadcast::new(&*name, event, payload);
         let done = node.broadcast(match left_out {
             Some(left_out) => broadcast.but_for(left_out),
@@ -199,7 +199,7 @@ impl Simulation {
         let Some((chan, handle)) = self.some_handle(c) else { return };
         let word = c.rotate_right(8);
         let mut ledger = self.shared.ledger();
-        let (id, payload) = speech(&self.shared, &mut ledger, chan, 1, word);
+        let (id, payload) = speech(&mut ledger, chan, 1, word);
         let made = &mut ledger.broadcasts[id as usize];
         // Its channel may have ended before this reaches it.
         made.is_optional = true;
@@ -207,7 +207,7 @@ impl Simulation {
         drop(ledger);
         let Some(running) = self.running_nodes().find(|it| it.start == made.node) else { return };
         let node = Arc::clone(&running.node);
-        let expected = node.may_broadcast_bytes("", payload.len());
+        let expected = node.may_broadcast("", payload.len());
         let done = match made.except == chan {
             true => handle.broadcast_from(made.event, payload),
             false => handle.broadcast(made.event, payload),
@@ -245,7 +245,12 @@ impl Simulation {
         if !running.shards.iter().all(|shard| shard.has_ended) {
             return;
         }
-        let left: u64 = running.shards.iter().map(Shard::frames_and_gauges).sum();
+        let left = |it: &Shard| {
+            let ShardMetrics { sockets, channels, subscriptions, .. } = &*it.metrics;
+            let gauges = sockets.value() + channels.value() + subscriptions.value();
+            gauges + it.net.frames.get().unsigned_abs()
+        };
+        let left: u64 = running.shards.iter().map(left).sum();
         let ledger = self.shared.ledger();
         let open = ledger.sessions.open_sockets(running.node.first);
         if left + open > 0 {
@@ -295,16 +300,14 @@ impl Simulation {
         node.post(shard, Mail::Listen(name.into(), listener));
     }
 
-    pub(super) fn unlisten_some(&mut self, c: u32) {
-        let count = self.shared.ledger().sessions.listeners.len();
-        if let Some(number) = count.checked_sub(1 + c as usize % count.clamp(1, 8)) {
-            self.end_listening(number);
-        }
-    }
-
     pub(super) fn end_listening(&mut self, number: usize) {
-        let ended = self.shared.ledger().end_listener(number);
-        let Some((shard, topic, name)) = ended else { return };
+        let mut ledger = self.shared.ledger();
+        let it = &mut ledger.sessions.listeners[number];
+        let (shard, topic, name) = (it.shard, it.topic, it.name);
+        if mem::replace(&mut it.is_ending, true) {
+            return;
+        }
+        drop(ledger);
         let topic = self.shared.plan.topics.name(topic).to_owned();
         let is_it = |it: &&Arc<SimNode>| (it.first..it.first + it.shards()).contains(&shard);
         if let Some(node) = self.running_nodes().map(|it| &it.node).find(is_it) {

@@ -36,18 +36,17 @@ impl Simulation {
         let quantum_ns = mem::replace(&mut self.quantum_ns, 10 * MILLISECOND);
         self.pass(span_ns);
         // A disconnect may reach a node late, and end channels.
-        let _ = (0..60).any(|_| self.has_settled());
+        for _ in 0..60 {
+            let before = self.shared.ledger().presences.changes;
+            self.pass(2 * SECOND + 2 * self.shared.plan.slack_ns());
+            if self.shared.has_failed() || self.shared.ledger().presences.changes == before {
+                break;
+            }
+        }
         self.check_rest(mended_ns);
         self.quantum_ns = quantum_ns;
         let loss = self.shared.plan.network.loss_per_million;
         self.running_nodes().for_each(|it| self.network.lossy(it.link, loss));
-    }
-
-    /// Whether no presence begins or ends for a while.
-    fn has_settled(&mut self) -> bool {
-        let before = self.shared.ledger().presences.changes;
-        self.pass(2 * SECOND + 2 * self.shared.plan.slack_ns());
-        self.shared.has_failed() || self.shared.ledger().presences.changes == before
     }
 
     fn check_rest(&mut self, mended_ns: u64) {
@@ -294,6 +293,8 @@ impl RunningNode {
 }
 
 const ROUNDS_MAX: u64 = 4_000;
+/// By how much a socket may be closed too late for its silence.
+const SLACK_TICKS: u32 = 100;
 
 impl Simulation {
     /// Delivers everything, and checks that all clients have received what was due.
@@ -326,11 +327,16 @@ impl Simulation {
             }
             is_busy |= self.node(0).is_some_and(|node| node.decide_next(0));
             if !is_busy && round >= least && self.unrest().is_none() {
-                self.shared.ledger().check_delivered();
+                self.check_census();
+                let shards = self.running_nodes().flat_map(|it| &it.shards);
+                let unconfirmed = shards.map(|it| it.metrics.errors_unconfirmed.value()).sum();
+                let ledger = self.shared.ledger();
+                ledger.check_delivered();
+                ledger.check_views();
                 if is_alone {
-                    self.check_histories();
+                    ledger.check_stored(unconfirmed);
                 }
-                return self.check_census();
+                return;
             }
             // Only events of presence are still to come.
             if !is_busy && self.presence_unrest().is_some() {
@@ -339,14 +345,6 @@ impl Simulation {
         }
         let text = self.unrest().unwrap_or_default();
         self.shared.fail("rest", format!("it does not come to rest: {text}"));
-    }
-
-    fn check_histories(&self) {
-        let shards = self.running_nodes().flat_map(|it| &it.shards);
-        let unconfirmed = shards.map(|it| it.metrics.errors_unconfirmed.value()).sum();
-        let mut ledger = self.shared.ledger();
-        ledger.check_stored(unconfirmed);
-        ledger.check_views();
     }
 
     fn take_all(&mut self, client: usize) -> bool {
@@ -368,19 +366,18 @@ impl Simulation {
             if it.metrics.fanout_topics.value() > 0 {
                 return Some(format!("shard {shard} fans out"));
             }
+            for peer in it.net.peers() {
+                if peer.is_held && peer.socket.phase() != Phase::Waiting {
+                    return Some(format!("socket {} is held", peer.conn));
+                }
+                let has_all =
+                    peer.queue.is_empty() && peer.pipe.is_empty() && peer.heard.is_empty();
+                if !has_all && !peer.is_mute {
+                    return Some(format!("socket {} has not taken all", peer.conn));
+                }
+            }
         }
         drop(state);
-        for client in 0..self.clients.len() {
-            let Some((conn, _, shard, key)) = self.line(client) else { continue };
-            let Some(peer) = running.shards[shard].net.peer(key) else { continue };
-            if peer.is_held && peer.socket.phase() != Phase::Waiting {
-                return Some(format!("socket {conn} is held"));
-            }
-            let has_all = peer.queue.is_empty() && peer.pipe.is_empty() && peer.heard.is_empty();
-            if !has_all && !peer.is_mute {
-                return Some(format!("socket {conn} has not taken all"));
-            }
-        }
         self.presence_unrest()
     }
 
@@ -413,26 +410,20 @@ impl Simulation {
             (0..self.clients.len()).for_each(|client| _ = self.take_all(client));
             self.clock_ns += 500_000_000;
         }
-        if let Some(client) = (0..self.clients.len()).find(|client| self.is_forgotten(*client)) {
-            let text = format!("client {client} is connected after {longest:?} of silence");
-            self.shared.fail("silence", text);
+        let tick = Now::from_ns(self.local_ns(0)).tick;
+        let shards = self.running_nodes().flat_map(|running| &running.shards);
+        for peer in shards.flat_map(|shard| shard.net.peers()) {
+            let is_idle = peer.socket.transport == NETWORK && peer.inbound.is_empty();
+            let limit = match peer.socket.phase() {
+                Phase::Waiting => Some(config.decision_timeout),
+                Phase::Open => config.idle_timeout.filter(|_| is_idle),
+                _ => None,
+            };
+            let silent = tick.saturating_sub(peer.socket.last_heard());
+            if limit.is_some_and(|limit| silent > ticks(limit) + SLACK_TICKS) {
+                self.shared
+                    .fail("silence", format!("{} is connected after {longest:?}", peer.conn));
+            }
         }
-    }
-
-    /// Whether a socket's time was over long ago.
-    fn is_forgotten(&self, client: usize) -> bool {
-        const SLACK: u32 = 100;
-        let config = &self.shared.plan.config;
-        let Some((_, _, shard, key)) = self.line(client) else { return false };
-        let Some(running) = self.nodes[0].as_ref() else { return false };
-        let Some(peer) = running.shards[shard].net.peer(key) else { return false };
-        let silent = Now::from_ns(self.local_ns(0)).tick.saturating_sub(peer.socket.last_heard());
-        let is_idle = peer.socket.transport == NETWORK && peer.inbound.is_empty();
-        let limit = match peer.socket.phase() {
-            Phase::Waiting => Some(config.decision_timeout),
-            Phase::Open => config.idle_timeout.filter(|_| is_idle),
-            _ => None,
-        };
-        limit.is_some_and(|limit| silent > ticks(limit) + SLACK)
     }
 }

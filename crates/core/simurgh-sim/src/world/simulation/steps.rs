@@ -27,13 +27,6 @@ impl Shard {
         let net = Transport::new(Arc::clone(&node.shared));
         Self { core, net, metrics, is_in_turn: false, has_ended: false, next_ns: 0 }
     }
-
-    /// How many frames, sockets, channels and subscriptions are left.
-    pub(crate) fn frames_and_gauges(&self) -> u64 {
-        let ShardMetrics { sockets, channels, subscriptions, .. } = &*self.metrics;
-        let gauges = sockets.value() + channels.value() + subscriptions.value();
-        gauges + self.net.frames.get().unsigned_abs()
-    }
 }
 
 impl Simulation {
@@ -203,13 +196,6 @@ impl Simulation {
         // Its turn may be over already: what this produced is still to be sent.
         if let Some(it) = self.shard(slot, shard) {
             it.net.flush();
-        }
-    }
-
-    /// Hands in what was read of a socket, until it waits for something.
-    pub(crate) fn feed(&mut self, slot: usize, shard: usize, key: Key) {
-        while let Some(sent) = self.next_stashed(slot, shard, key) {
-            self.hand_in(slot, shard, key, sent);
         }
     }
 

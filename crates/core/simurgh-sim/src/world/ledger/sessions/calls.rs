@@ -123,12 +123,7 @@ impl Ledger {
 
     /// The next broadcast of a further topic that a channel is to receive, or this one. Those of
     /// the step in which it subscribed may have come before that, and it may have ended.
-    pub(super) fn next_relayed(
-        &self,
-        chan: u32,
-        topic: u8,
-        id: Option<u32>,
-    ) -> Option<(usize, u32)> {
+    pub(super) fn next_relay(&self, chan: u32, topic: u8, id: Option<u32>) -> Option<(usize, u32)> {
         let it = self.sessions.chan(chan)?;
         let relay = *it.relays.iter().find(|relay| relay.topic == topic)?;
         let line = self.line(self.sessions.shard_of(it.conn), topic);
@@ -142,7 +137,7 @@ impl Ledger {
 
     fn relayed(&mut self, chan: u32, topic: Option<u8>, id: u32) {
         self.count("relayed", 1);
-        let next = topic.and_then(|topic| self.next_relayed(chan, topic, Some(id)));
+        let next = topic.and_then(|topic| self.next_relay(chan, topic, Some(id)));
         let Some((at, _)) = next.filter(|next| next.1 == id) else {
             return self.fail("relay", format!("channel {chan} receives {id}: next is {next:?}"));
         };
@@ -158,12 +153,18 @@ impl Ledger {
         let (conn, topic, join_ref) = (it.conn, it.topic, it.join_ref);
         let (shard, has_ended_itself) = (self.sessions.shard_of(conn), it.has_ended_itself);
         let is_expected = it.must_end.contains(&reason);
-        let from = self.accepted_before(shard, topic);
+        // How much its shard had accepted before this step.
+        let line = self.line(shard, topic);
+        let new = line.iter().rev().take_while(|entry| entry.step == step).count();
+        let (from, end) = (line.len() - new, line.len());
+        let Now { joining, due, .. } = &self.sessions.now;
+        let is_replaced = joining.is_some_and(|it| (it.conn, it.topic) == (conn, topic))
+            && matches!(due, Some(Due::Join { .. }));
         let mut leave_ref = None;
         match reason {
             Reason::Closed => self.sessions.now.closed.push(chan),
             Reason::Left => leave_ref = Some(self.take_due(Due::Leave { chan })),
-            Reason::Rejoined if self.is_rejoin(conn, topic) => {}
+            Reason::Rejoined if is_replaced => {}
             _ if is_expected => {}
             Reason::Crashed if self.is_overdue(chan, conn) => {}
             _ => self.fail("reason", format!("channel {chan} ends by {reason:?}")),
@@ -174,7 +175,6 @@ impl Ledger {
         }
         self.sessions.shards[shard].expired.0 +=
             u64::from(reason == Reason::Stopped(Stop::Expired));
-        let end = self.line(shard, topic).len();
         let it = &mut self.sessions.chans[chan as usize];
         it.end = Some(if has_ended_itself { it.out_cursor } else { end });
         it.ended_step = step;
@@ -406,12 +406,6 @@ impl Ledger {
         now.joining.map_or(0, |joining| joining.msg_ref)
     }
 
-    fn is_rejoin(&self, conn: u32, topic: u8) -> bool {
-        let Now { joining, due, .. } = &self.sessions.now;
-        let is_it = joining.is_some_and(|it| (it.conn, it.topic) == (conn, topic));
-        is_it && matches!(due, Some(Due::Join { .. }))
-    }
-
     pub(crate) fn dropped(&mut self, chan: u32) {
         self.sessions.alive -= 1;
         if self.sessions.is_live(chan) {
@@ -422,12 +416,11 @@ impl Ledger {
     fn is_overdue(&mut self, chan: u32, conn: u32) -> bool {
         let (now, config) = (&self.sessions.now, &self.plan.config);
         let Some(it) = self.sessions.conn(conn) else { return false };
-        let longest = if it.has_shut { config.close_timeout } else { config.decision_timeout };
+        let longest = it.patience(config);
         // A broadcast that it intercepted may have made it proceed: too late.
         let mut all = it.full.iter().chain(&now.proceeded);
-        let is_late = all.any(|(holds, since)| {
-            *holds == chan && now.tick.wrapping_sub(*since) > super::steps::ticks(longest)
-        });
+        let is_late =
+            all.any(|(holds, since)| *holds == chan && now.tick.wrapping_sub(*since) > longest);
         let is_overdue = is_late && now.input == Input::Tick;
         self.count("of them overdue", u64::from(is_overdue));
         is_overdue

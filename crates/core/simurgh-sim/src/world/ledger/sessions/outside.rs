@@ -8,10 +8,10 @@ const LISTENER: u32 = 1 << 31;
 /// A listener: it receives everything that its shard accepts on its topic.
 #[derive(Debug)]
 pub(crate) struct Listening {
-    name: ChannelId,
+    pub(crate) name: ChannelId,
     pub(crate) shard: usize,
-    topic: u8,
-    is_ending: bool,
+    pub(crate) topic: u8,
+    pub(crate) is_ending: bool,
     pub(super) is_on: bool,
     pub(crate) is_gone: bool,
     /// Broadcasts accepted in this step that it has not received.
@@ -132,13 +132,6 @@ impl Ledger {
         let number = count.checked_sub(1 + c as usize % count.clamp(1, 4))?;
         self.broadcasts[id as usize].except = LISTENER + number as u32;
         Some(self.sessions.listeners[number].name)
-    }
-
-    /// Ends a listener: its shard, topic and name.
-    pub(crate) fn end_listener(&mut self, number: usize) -> Option<(usize, u8, ChannelId)> {
-        let it = self.sessions.listeners.get_mut(number).filter(|it| !it.is_ending)?;
-        it.is_ending = true;
-        Some((it.shard, it.topic, it.name))
     }
 
     /// The shards of a node on which somebody listens to a topic.

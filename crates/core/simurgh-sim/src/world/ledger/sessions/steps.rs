@@ -156,7 +156,12 @@ impl Ledger {
         if self.sessions.has_more {
             return;
         }
-        let every_ns = sweep_ns(&self.plan.config);
+        // How often a server looks for ended lifetimes (PROTOCOL §7.2).
+        let Config { handshake_timeout, close_timeout, decision_timeout, idle_timeout, .. } =
+            self.plan.config;
+        let shortest = handshake_timeout.min(close_timeout).min(decision_timeout);
+        let shortest = idle_timeout.map_or(shortest, |idle| idle.min(shortest));
+        let every_ns = (shortest / 8).clamp(TICK, Duration::from_secs(5)).as_nanos() as u64;
         // The server counts in ticks, of which the first and the last are partial.
         let (now_ns, slack_ns) = (self.now_ns, 2 * TICK.as_nanos() as u64);
         let Sessions { conns, shards, .. } = &mut self.sessions;
@@ -190,11 +195,12 @@ impl Ledger {
     }
 
     /// Sockets that several callbacks have held or released in this step: the order is not known.
-    pub(crate) fn sync_holds(&mut self, waits: impl Fn(u32) -> Option<bool>) {
+    pub(crate) fn sync_holds(&mut self, phase: impl Fn(u32) -> Option<Phase>) {
         let holds = std::mem::take(&mut self.sessions.now.holds);
         for (at, (chan, conn)) in holds.iter().enumerate() {
             let is_again = holds.iter().take(at).any(|(_, held)| held == conn);
-            let Some(waits) = waits(*conn).filter(|_| is_again) else { continue };
+            let Some(phase) = phase(*conn).filter(|_| is_again) else { continue };
+            let waits = phase == Phase::Waiting;
             let since = self.sessions.now.tick;
             let it = &mut self.sessions.conns[*conn as usize];
             if it.awaiting.is_none() && !it.is_reading && it.full.is_some() != waits {
@@ -282,22 +288,18 @@ impl Ledger {
     }
 
     /// Joins that are not awaited any more have timed out.
-    pub(crate) fn check_waiting(
-        &mut self,
-        shard: usize,
-        still_waits: impl Fn(u32) -> Option<(bool, bool)>,
-    ) {
+    pub(crate) fn check_waiting(&mut self, shard: usize, phase: impl Fn(u32) -> Option<Phase>) {
         let Sessions { shards, conns, .. } = &self.sessions;
         let since = |conn: &u32| Some((*conn, conns[*conn as usize].awaiting?.since));
         let waiting: Vec<_> = shards[shard].sockets.iter().filter_map(since).collect();
         for (conn, since) in waiting {
-            let Some((waits, is_closed)) = still_waits(conn) else { continue };
+            let Some(phase) = phase(conn) else { continue };
+            let is_closed = matches!(phase, Phase::Closing | Phase::Ending);
             let it = &self.sessions.conns[conn as usize];
-            let config = &self.plan.config;
-            let longest = if it.has_shut { config.close_timeout } else { config.decision_timeout };
-            let is_late = self.sessions.now.tick.wrapping_sub(since) > ticks(longest);
+            let longest = it.patience(&self.plan.config);
+            let is_late = self.sessions.now.tick.wrapping_sub(since) > longest;
             // A drain may close it in the same step, after its join has timed out, or before.
-            if waits || (is_closed && !is_late) {
+            if phase == Phase::Waiting || (is_closed && !is_late) {
                 continue;
             }
             self.sessions.shards[it.shard].refused_perhaps += u64::from(is_closed);
@@ -358,7 +360,7 @@ impl Ledger {
         let chans = (0..).zip(&self.sessions.chans);
         for (chan, it) in chans.filter(|(_, chan)| chan.life == Life::Live) {
             let mut relays = it.relays.iter();
-            let relayed = relays.find_map(|relay| self.next_relayed(chan, relay.topic, None));
+            let relayed = relays.find_map(|relay| self.next_relay(chan, relay.topic, None));
             let intercepted = self.next_intercept(chan).map(|(at, id, _)| (at, id));
             if let Some(next) = intercepted.or(relayed) {
                 self.fail("lost", format!("channel {chan} has not received {next:?}"));
@@ -370,11 +372,11 @@ impl Ledger {
     }
 }
 
-/// How often a server looks for ended lifetimes (PROTOCOL §7.2).
-pub(super) fn sweep_ns(config: &Config) -> u64 {
-    let others = config.handshake_timeout.min(config.close_timeout).min(config.decision_timeout);
-    let shortest = config.idle_timeout.map_or(others, |idle| idle.min(others));
-    (shortest / 8).clamp(TICK, Duration::from_secs(5)).as_nanos() as u64
+impl Conn {
+    /// For how many ticks it may wait for a decision, or for its channel.
+    pub(super) fn patience(&self, config: &Config) -> u32 {
+        ticks(if self.has_shut { config.close_timeout } else { config.decision_timeout })
+    }
 }
 
 impl Sessions {

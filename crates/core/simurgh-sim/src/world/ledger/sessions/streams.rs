@@ -9,13 +9,6 @@ impl Ledger {
         lines.and_then(|lines| lines.get(usize::from(topic))).map_or(&[], |line| &line.entries)
     }
 
-    /// How much a shard had accepted on a topic before this step.
-    pub(super) fn accepted_before(&self, shard: usize, topic: u8) -> usize {
-        let line = self.line(shard, topic);
-        let is_new = |entry: &&LineEntry| entry.step == self.step;
-        line.len() - line.iter().rev().take_while(is_new).count()
-    }
-
     /// A client is to be sent something behind what was accepted before this place.
     pub(super) fn promise(&mut self, conn: u32, topic: u8, line: Delivery, from: usize) {
         self.promise_own(conn, topic, line, from, (NONE, false));
@@ -89,13 +82,7 @@ impl Ledger {
     }
 
     /// A client receives a message; `sum` is that of its payload.
-    pub(crate) fn receive_delivery(
-        &mut self,
-        conn: u32,
-        topic: Option<u8>,
-        line: Delivery,
-        sum: u32,
-    ) {
+    pub(crate) fn receive(&mut self, conn: u32, topic: Option<u8>, line: Delivery, sum: u32) {
         let made = self.broadcasts.get(line.id as usize);
         if made.is_some_and(|made| made.sum != 0 && made.sum != sum) {
             return self.fail("payload", format!("socket {conn} receives {line:?} in other bytes"));
@@ -389,7 +376,7 @@ impl Ledger {
             (None, Frame::Binary(data)) => Payload::Binary(data.into()),
         };
         let (topic, line) = (self.plan.topics.plain, Delivery::raw(payload::parse(&payload).0));
-        self.receive_delivery(conn, Some(topic), line, payload::sum(&payload));
+        self.receive(conn, Some(topic), line, payload::sum(&payload));
     }
 
     fn receive_message(&mut self, conn: u32, message: &ServerMessage<'_>) {
@@ -403,7 +390,7 @@ impl Ledger {
             }
             self.note_joined(conn, topic, line);
         }
-        self.receive_delivery(conn, topic, line, sum);
+        self.receive(conn, topic, line, sum);
     }
 
     /// A client receives the answer to its join, or the end of its channel.
