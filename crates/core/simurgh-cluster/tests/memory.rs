@@ -7,10 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use simurgh_cluster::adapter::{Fetch, Fetched};
 use simurgh_cluster::{
-    Adapter, Answer, CallNumber, Class, Cluster, ClusterConfig, Event, Generation, HistoryConfig,
-    HistoryEvent, Interest, Interests, InterestsConfig, Item, LocalNode, NodeId, NotKept, Outbox,
-    OutboxConfig, Prefix, QueueFull, Retention, Session, Shards, Space, StoredAt, Subject, Ticket,
-    Time, Wanted,
+    Adapter, Class, Cluster, ClusterConfig, Event, Generation, HistoryConfig, HistoryEvent,
+    Interest, Interests, InterestsConfig, Item, LocalNode, NodeId, NotKept, Outbox, OutboxConfig,
+    Prefix, QueueFull, Retention, Session, Shards, Space, StoredAt, Subject, Ticket, Time, Wanted,
 };
 use simurgh_presence::FromPeers;
 

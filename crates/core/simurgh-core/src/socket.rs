@@ -18,7 +18,7 @@ const AGE_UNITS_MAX: u16 = 0xf000;
 
 /// One socket, from its connection's first byte to its last. The transport keeps it in its own
 /// record of the connection ([`Sockets`](crate::Sockets)).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Socket {
     /// Boxed: only few sockets have it, or have it for long.
     pub(crate) own: Option<Box<Own>>,
@@ -42,10 +42,11 @@ const _: () = assert!(size_of::<Socket>() <= 24, "a socket's record is budgeted 
 pub const NETWORK: u8 = u8::MAX;
 
 /// The phase of a socket. The first three are its transport's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
     /// The upgrade request is incomplete.
+    #[default]
     Head,
     /// Accepted beyond the shard's capacity: its request is refused.
     Full,

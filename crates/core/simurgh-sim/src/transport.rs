@@ -42,8 +42,8 @@ pub(crate) struct Transport {
     peers: Slab<Box<Peer>>,
     /// How many sockets were opened: the generations of their keys.
     opened: u32,
-    /// The number of frames that are not dropped.
-    pub(crate) frames: Rc<Cell<i64>>,
+    /// Each frame that is not dropped has a clone.
+    frames: Rc<()>,
     pub(crate) hash: u64,
     dirty: Vec<Key>,
     pub(crate) removals: Vec<Key>,
@@ -63,17 +63,14 @@ pub(crate) struct Transport {
 }
 
 /// A frame that is counted until it is dropped.
-struct Counted<B>(B, Rc<Cell<i64>>);
+struct Counted<B> {
+    bytes: B,
+    _count: Rc<()>,
+}
 
 impl<B: AsRef<[u8]>> AsRef<[u8]> for Counted<B> {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_ref()
-    }
-}
-
-impl<B> Drop for Counted<B> {
-    fn drop(&mut self) {
-        self.1.set(self.1.get() - 1);
+        self.bytes.as_ref()
     }
 }
 
@@ -103,32 +100,17 @@ impl Transport {
         let transport = if wire == Wire::Values { 0 } else { NETWORK };
         let mut socket = Socket::new(Phase::Head, self.now.tick, transport);
         socket.lead_to(user_socket, wire);
+        let peer = Peer { socket, conn, window, heard_tick: self.now.tick, ..Peer::default() };
+        let slot = self.peers.insert(Box::new(peer));
         self.opened += 1;
-        let mut key = Key { slot: 0, generation: self.opened };
-        let peer = Peer {
-            key,
-            socket,
-            conn,
-            span: Vec::new(),
-            queue: Vec::new(),
-            pipe: Vec::new(),
-            window,
-            inbound: Default::default(),
-            stash: Default::default(),
-            heard: Vec::new(),
-            is_held: false,
-            reading: 0,
-            is_closing: false,
-            is_mute: false,
-            has_shut: false,
-            heard_tick: self.now.tick,
-            stands_since_ns: 0,
-            ends_ns: None,
-            held_back: Vec::new(),
-        };
-        key.slot = self.peers.insert(Box::new(peer));
-        self.peers.get_mut(key.slot).into_iter().for_each(|it| it.key = key);
+        let key = Key { slot, generation: self.opened };
+        self.peers.get_mut(slot).into_iter().for_each(|peer| peer.key = key);
         key
+    }
+
+    /// How many frames are left.
+    pub(crate) fn frames(&self) -> u64 {
+        Rc::strong_count(&self.frames) as u64 - 1
     }
 
     pub(crate) fn peer(&self, key: Key) -> Option<&Peer> {
@@ -216,21 +198,21 @@ impl Transport {
     fn put(&mut self, key: Key, bytes: &[u8]) {
         self.hash = hashed(self.hash, bytes);
         self.count_sent();
-        let faults = Arc::clone(&self.world.faults);
+        let world = Arc::clone(&self.world);
         let Some(peer) = self.peer_mut(key) else { return };
-        if faults.happens(Fault::Lose) {
+        if world.faults.happens(Fault::Lose) {
             return;
         }
-        if faults.happens(Fault::Swap) && peer.held_back.is_empty() {
+        if world.faults.happens(Fault::Swap) && peer.held_back.is_empty() {
             peer.held_back = bytes.to_vec();
             return;
         }
         let was_empty = peer.span.is_empty();
         peer.span.extend_from_slice(bytes);
-        if faults.happens(Fault::Garble) {
+        if world.faults.happens(Fault::Garble) {
             garble(&mut peer.span);
         }
-        if faults.happens(Fault::Double) {
+        if world.faults.happens(Fault::Double) {
             peer.span.extend_from_slice(bytes);
         }
         if !peer.held_back.is_empty() {
@@ -263,16 +245,17 @@ impl Transport {
         let word = [line.word, line.kind as u8, topic.unwrap_or(255)];
         let refs = u64::from(line.id) << 32 | u64::from(line.msg_ref ^ line.join_ref << 16);
         self.hash = hashed(hashed(self.hash, &word), &refs.to_le_bytes());
-        let faults = Arc::clone(&self.world.faults);
-        if faults.happens(Fault::Lose) {
+        let world = Arc::clone(&self.world);
+        if world.faults.happens(Fault::Lose) {
             return;
         }
         let mut line = line;
-        if line.kind == DeliveryKind::Reply && faults.happens(Fault::Misref) {
+        if line.kind == DeliveryKind::Reply && world.faults.happens(Fault::Misref) {
             line.msg_ref += 1;
         }
         let Some(peer) = self.peer_mut(key) else { return };
-        let again = faults.happens(Fault::Double).then_some(Value::Delivery(topic, line, sum));
+        let again =
+            world.faults.happens(Fault::Double).then_some(Value::Delivery(topic, line, sum));
         peer.heard.extend([Value::Delivery(topic, line, sum)].into_iter().chain(again));
     }
 }
@@ -347,8 +330,7 @@ impl Sockets for Transport {
     }
 
     fn share(&self, bytes: impl AsRef<[u8]> + 'static) -> Shared {
-        self.frames.set(self.frames.get() + 1);
-        Shared::new(Counted(bytes, Rc::clone(&self.frames)))
+        Shared::new(Counted { bytes, _count: Rc::clone(&self.frames) })
     }
 
     fn send_with(&mut self, key: Key, write: impl FnOnce(&mut Vec<u8>)) -> bool {
@@ -499,7 +481,7 @@ pub(crate) enum Value {
     Close(Option<u16>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) key: Key,
     pub(crate) socket: Socket,

@@ -245,11 +245,9 @@ pub(crate) fn letter(word: &str) -> u8 {
 }
 
 /// A client's end of a connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Connection {
     pub(crate) slot: usize,
-    /// The number of its node's start, among all starts.
-    pub(crate) start: usize,
     pub(crate) shard: usize,
     pub(crate) key: Key,
     /// Its number among all connections.

@@ -2,7 +2,7 @@
 
 /// Identifies one connection of one shard for its lifetime. A slot is reused with another
 /// generation, so an old key never finds a new connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Index of the record.
     pub slot: u32,

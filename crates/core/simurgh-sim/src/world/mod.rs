@@ -41,7 +41,7 @@ use std::future::poll_fn;
 use std::mem;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -73,7 +73,7 @@ use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
 use simurgh_proto::topic::Pattern;
-use simurgh_proto::ws::{CloseCode, Decoder};
+use simurgh_proto::ws::CloseCode;
 
 use crate::findings::{Fault, Faults, Findings};
 use crate::payload::{EMPTY, field, hashed, parse};
@@ -83,7 +83,7 @@ use crate::wire::{
     Connection, Delivery, DeliveryKind, EVENTS, FIELD_BYTES_MAX, IDS, NONE, Request, RequestKind,
     TOPIC_BYTES_MAX, Topics, letter,
 };
-use crate::world::app::{Actor, AppPlan, Limits, Quota, Ready, lifetime, new_assigned, speech};
+use crate::world::app::{Actor, AppPlan, Assigned, Limits, Quota, Ready, lifetime, speech};
 pub(crate) use crate::world::ledger::Ledger;
 use crate::world::ledger::sessions::{
     Act, Answer, Call, CallEnd, Called, Chan, DISCONNECT, INTERCEPTS_DIFF, INTERCEPTS_STATE, Input,
@@ -104,26 +104,20 @@ use crate::{locked, payload, wire};
 pub(crate) struct Shared {
     ledger: Mutex<Ledger>,
     pub(crate) plan: Arc<Plan>,
-    pub(crate) faults: Arc<Faults>,
+    pub(crate) faults: Faults,
     /// The next work that is linked to a channel.
     pub(crate) linking: Mutex<Option<app::Linked>>,
-    /// Values kept with sockets, and values prepared from long messages, that are not dropped.
-    pub(crate) assigned: AtomicI64,
-    pub(crate) ready: AtomicI64,
+    /// Each channel, value kept with a socket and value prepared from a long message has a clone.
+    pub(crate) channels: Arc<()>,
+    pub(crate) assigned: Arc<()>,
+    pub(crate) ready: Arc<()>,
 }
 
 impl Shared {
     pub(crate) fn new(plan: &Plan) -> Self {
         let plan = Arc::new(plan.clone());
-        let faults = Arc::new(Faults::new(plan.fault));
-        Self {
-            ledger: Mutex::new(Ledger::new(Arc::clone(&plan))),
-            faults,
-            plan,
-            linking: Mutex::default(),
-            assigned: AtomicI64::default(),
-            ready: AtomicI64::default(),
-        }
+        let ledger = Mutex::new(Ledger::new(Arc::clone(&plan)));
+        Self { ledger, faults: Faults::new(plan.fault), plan, ..Self::default() }
     }
 
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {

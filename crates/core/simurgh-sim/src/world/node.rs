@@ -43,7 +43,6 @@ pub(crate) struct SimNode {
     history_bytes: Vec<AtomicU64>,
     permits: FanoutPermits,
     pub(crate) permits_all: Option<usize>,
-    pub(crate) permits_posted: AtomicUsize,
     /// Sockets that count towards the limit of connections.
     pub(crate) seats: AtomicI64,
     cluster: Option<Arc<dyn simurgh_core::Cluster>>,
@@ -76,7 +75,6 @@ impl SimNode {
             user_sockets,
             history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             permits_all: permits.left(),
-            permits_posted: AtomicUsize::new(0),
             seats: AtomicI64::new(0),
             permits,
             cluster,
@@ -89,11 +87,7 @@ impl SimNode {
     }
 
     pub(crate) fn take(&self, shard: usize) -> Option<Mail> {
-        let mail = self.state().mailboxes.get_mut(shard)?.pop_front()?;
-        if matches!(mail, Mail::Permit) {
-            self.permits_posted.fetch_sub(1, Relaxed);
-        }
-        Some(mail)
+        self.state().mailboxes.get_mut(shard)?.pop_front()
     }
 
     /// Ends a shard: its mail is lost, and so is all that is posted to it later.
@@ -101,9 +95,8 @@ impl SimNode {
         let mut state = self.state();
         state.ended[shard] = true;
         let mail = std::mem::take(&mut state.mailboxes[shard]);
+        // It is dropped without the lock.
         drop(state);
-        let permits = mail.iter().filter(|mail| matches!(mail, Mail::Permit)).count();
-        self.permits_posted.fetch_sub(permits, Relaxed);
         drop(mail);
     }
 
@@ -298,9 +291,6 @@ impl Mailboxes for SimNode {
         {
             let again = Posted::new(Arc::clone(posted.broadcast()), None);
             state.mailboxes[shard].push_back(Mail::Broadcast(again));
-        }
-        if matches!(mail, Mail::Permit) {
-            self.permits_posted.fetch_add(1, Relaxed);
         }
         state.mailboxes[shard].push_back(mail);
         true

@@ -1,7 +1,6 @@
 //! The channels of one node: they draw effects from words of messages, and tell the ledger.
 
 use super::*;
-use crate::world::app::effects::Assigned;
 
 /// What interceptors may intercept: by their bits of presence, and how many events of broadcasts.
 const INTERCEPTS: [[&[&str]; 3]; 4] = [
@@ -23,6 +22,7 @@ pub(crate) struct Actor {
     intercept_panics: Cell<bool>,
     /// On a topic with a history it only drops some broadcasts.
     passes_most: bool,
+    _alive: Arc<()>,
 }
 
 impl Drop for Actor {
@@ -56,7 +56,7 @@ impl Actor {
         word: u32,
     ) -> Draw<'a> {
         let called = ledger.begin(self.chan, call);
-        ledger.reads(called.conn, ctx.assigns::<Assigned>().map(|value| value.0));
+        ledger.reads(called.conn, ctx.assigns::<Assigned>().map(|value| value.number));
         let topic = ledger.sessions.chan(self.chan).map_or(0, |chan| chan.topic);
         let rng = Rng::with_seed(mixed(self.word, word));
         Draw { shared: &self.shared, ledger, rng, topic, called }
@@ -316,6 +316,7 @@ fn decide(
         intercepts,
         intercept_panics: Cell::new(intercept_panics),
         passes_most,
+        _alive: Arc::clone(&shared.channels),
     };
     let answer = Answer::Ok { chan, reply, intercept_panics, waits: false };
     (Some(Join::ok(actor).reply(response)), answer)
@@ -337,13 +338,7 @@ pub(crate) struct Ready {
     pub(crate) word: u32,
     pub(crate) payload: Option<Payload<'static>>,
     pub(crate) answer: Option<Made>,
-    shared: Arc<Shared>,
-}
-
-impl Drop for Ready {
-    fn drop(&mut self) {
-        self.shared.ready.fetch_sub(1, Relaxed);
-    }
+    _alive: Arc<()>,
 }
 
 pub(crate) fn prepare(shared: &Arc<Shared>) -> PrepareFn {
@@ -369,8 +364,7 @@ fn ready(shared: &Arc<Shared>, message: &mut Message<'static>) -> Ready {
     // The replacement must not be longer.
     let is_taken = message.event != events::JOIN && message.payload.len() >= Payload::NULL.len();
     let payload = is_taken.then(|| std::mem::replace(&mut message.payload, Payload::NULL));
-    shared.ready.fetch_add(1, Relaxed);
-    Ready { id, word, payload, answer: Some(answer), shared: Arc::clone(shared) }
+    Ready { id, word, payload, answer: Some(answer), _alive: Arc::clone(&shared.ready) }
 }
 
 /// The value prepared from the current message, if any; `payload` is what the core passes.

@@ -7,17 +7,10 @@ const DEPTH_MAX: u8 = 2;
 /// Words of broadcasts have ten digits, so that only the numbers decide their lengths.
 const LONG_WORD: u32 = 1 << 30;
 
-pub(crate) struct Assigned(pub(super) u32, Arc<Shared>);
-
-impl Drop for Assigned {
-    fn drop(&mut self) {
-        self.1.assigned.fetch_sub(1, Relaxed);
-    }
-}
-
-pub(crate) fn new_assigned(shared: &Arc<Shared>, number: u32) -> Assigned {
-    shared.assigned.fetch_add(1, Relaxed);
-    Assigned(number, Arc::clone(shared))
+/// A value that is kept with a socket.
+pub(crate) struct Assigned {
+    pub(crate) number: u32,
+    pub(crate) _alive: Arc<()>,
 }
 
 /// Linked work: it learns of its end by being dropped.
@@ -154,7 +147,7 @@ impl Draw<'_> {
             }
             Habit::Assign => {
                 let number = self.ledger.sessions.next_assigned();
-                ctx.assign(new_assigned(self.shared, number));
+                ctx.assign(Assigned { number, _alive: Arc::clone(&self.shared.assigned) });
                 self.called.acts.push(Act::Assign(number));
             }
             Habit::Link if has_channel => self.link(ctx),

@@ -7,7 +7,7 @@ mod effects;
 use super::*;
 pub(crate) use crate::world::app::actor::{Actor, Ready, join, prepare};
 use crate::world::app::effects::Draw;
-pub(crate) use crate::world::app::effects::{Linked, new_assigned, speech};
+pub(crate) use crate::world::app::effects::{Assigned, Linked, speech};
 
 weighted! {
     /// What a callback may do, with the weights.

@@ -116,7 +116,9 @@ fn is_uncharged(mail: &Mail) -> bool {
 /// Every permit is free, in transit, or with a shard that has something to fan out.
 fn check_permits(node: &SimNode, shards: &[Shard]) {
     let Some((left, all)) = node.permits().left().zip(node.permits_all) else { return };
-    let posted = node.permits_posted.load(Relaxed);
+    let state = node.state();
+    let mail = state.mailboxes.iter().flatten();
+    let posted = mail.filter(|mail| matches!(mail, Mail::Permit)).count();
     let is_busy = |it: &&Shard| !it.has_ended && it.metrics.fanout_topics.value() > 0;
     let busy = shards.iter().filter(is_busy).count();
     if !(left + posted..=left + posted + busy).contains(&all) {

@@ -138,7 +138,7 @@ impl Simulation {
         let mut ledger = self.shared.ledger();
         ledger.hash ^= running.hash();
         for (client, it) in (0..).zip(&mut self.clients) {
-            if it.take_if(|it| it.start == running.start).is_some() {
+            if it.take_if(|it| it.slot == slot).is_some() {
                 ledger.disconnected(client);
             }
         }

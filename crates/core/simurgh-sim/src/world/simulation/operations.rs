@@ -40,7 +40,9 @@ impl Simulation {
         let assigned = has_assigns.then(|| ledger.sessions.next_assigned());
         ledger.sessions.conns[number as usize].assigned = assigned;
         drop(ledger);
-        let assigns = assigned.map(|value| Arc::new(new_assigned(&shared, value)) as Assigns);
+        let assigns = assigned.map(|number| {
+            Arc::new(Assigned { number, _alive: Arc::clone(&shared.assigned) }) as Assigns
+        });
         let may_poll = !plan.has_broker && plan.history.is_none() && wire.serializer().is_some();
         let polled_ns = (may_poll && c >> 25 & 7 == 0).then_some(self.clock_ns);
         let window = if polled_ns.is_some() { usize::MAX } else { plan.window };
@@ -50,18 +52,8 @@ impl Simulation {
         if let Some(peer) = net.peer_mut(key).filter(|_| polled_ns.is_some()) {
             peer.socket.transport = POLLED;
         }
-        self.clients[client] = Some(Connection {
-            slot,
-            start,
-            shard,
-            key,
-            number,
-            decoder: Decoder::new(),
-            wire,
-            refs: 0,
-            odd: 0,
-            polled_ns,
-        });
+        let line = Connection { slot, shard, key, number, wire, polled_ns, ..Default::default() };
+        self.clients[client] = Some(line);
         let text = || format!("#{number} to shard {shard} of start {start}, {wire:?}, id {name:?}");
         shared.note(|| format!("client {client} connects as {}", text()));
         let has_time = plan.app.expires && c >> 29 & 1 == 0;
@@ -248,7 +240,7 @@ impl Simulation {
         let left = |it: &Shard| {
             let ShardMetrics { sockets, channels, subscriptions, .. } = &*it.metrics;
             let gauges = sockets.value() + channels.value() + subscriptions.value();
-            gauges + it.net.frames.get().unsigned_abs()
+            gauges + it.net.frames()
         };
         let left: u64 = running.shards.iter().map(left).sum();
         let ledger = self.shared.ledger();

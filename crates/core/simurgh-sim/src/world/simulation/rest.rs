@@ -238,11 +238,11 @@ impl Simulation {
         };
         let listeners = ledger.sessions.listeners.iter();
         let left = [
-            ledger.sessions.alive,
-            self.shared.ready.load(Relaxed),
-            self.shared.assigned.load(Relaxed),
-            listeners.filter(|it| !it.is_gone && !has_ended(it.shard)).count() as i64,
-            ledger.sessions.tasks.iter().filter(|it| !it.is_notified).count() as i64,
+            Arc::strong_count(&self.shared.channels) - 1,
+            Arc::strong_count(&self.shared.ready) - 1,
+            Arc::strong_count(&self.shared.assigned) - 1,
+            listeners.filter(|it| !it.is_gone && !has_ended(it.shard)).count(),
+            ledger.sessions.tasks.iter().filter(|it| !it.is_notified).count(),
         ];
         if left != [0; 5] {
             let names = "channels, prepared, assigned, listeners, linked works";
@@ -273,7 +273,7 @@ impl RunningNode {
                 it.presences.value() + u64::from(presences.topics > 0),
                 server.core.history_waits() as u64,
                 state.charged[shard] as u64,
-                server.net.frames.get().unsigned_abs(),
+                server.net.frames(),
             ];
             // The listeners that tell the order of histories stay.
             if !plan.is_alone() {

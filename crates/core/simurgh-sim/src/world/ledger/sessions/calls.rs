@@ -407,7 +407,6 @@ impl Ledger {
     }
 
     pub(crate) fn dropped(&mut self, chan: u32) {
-        self.sessions.alive -= 1;
         if self.sessions.is_live(chan) {
             self.fail("callback", format!("channel {chan} is dropped and was not told"));
         }

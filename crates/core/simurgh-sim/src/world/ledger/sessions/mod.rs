@@ -232,8 +232,7 @@ pub(crate) struct Sessions {
     pub(crate) has_more: bool,
     /// A shard has ended, and what its homes knew is lost.
     pub(crate) is_partial: bool,
-    /// Values of channels that are not dropped, values kept with sockets, and prepared ones.
-    pub(crate) alive: i64,
+    /// The last value kept with a socket, and a value prepared from the current message.
     pub(crate) assigned: u32,
     pub(crate) prepared: Option<u32>,
 }
@@ -371,7 +370,6 @@ impl Sessions {
     }
 
     pub(crate) fn new_chan(&mut self, conn: u32, topic: u8, intercepts: u8) -> u32 {
-        self.alive += 1;
         self.chans.push(Chan { conn, topic, intercepts, ..Chan::default() });
         self.chans.len() as u32 - 1
     }
