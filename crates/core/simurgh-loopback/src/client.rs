@@ -129,7 +129,7 @@ pub(super) struct Client {
     sent: usize,
     /// How many of them were sent before the ping that is not answered.
     pinged: Option<usize>,
-    pub(super) tickets: VecDeque<Pending>,
+    pub(super) tickets: Vec<Pending>,
     reported_epoch: Option<u64>,
     answers: usize,
     was_full: bool,
@@ -169,7 +169,7 @@ impl Client {
             self.was_full = true;
             return Err(QueueFull);
         }
-        self.tickets.push_back(pending);
+        self.tickets.push(pending);
         Ok(())
     }
 
@@ -185,10 +185,7 @@ impl Client {
 
     pub(super) fn poll(&mut self, waker: &Waker) -> Option<Event> {
         let Some(mut event) = self.inbox.pop_front() else {
-            match &mut self.waker {
-                Some(known) => known.clone_from(waker),
-                none => *none = Some(waker.clone()),
-            }
+            self.waker = Some(waker.clone());
             return None;
         };
         match &mut event {
@@ -283,14 +280,10 @@ impl Client {
 
     /// Answers the tickets that have timed out, or whose request makes no sense any more.
     pub(super) fn give_up(&mut self, is_over: impl Fn(&Pending) -> bool) {
-        for pending in std::mem::take(&mut self.tickets) {
-            if is_over(&pending) {
-                let answer = pending.what.unanswered(pending.ticket, NotStored::Unconfirmed);
-                self.inbox.push_back(answer);
-                self.answers += 1;
-            } else {
-                self.tickets.push_back(pending);
-            }
+        for pending in self.tickets.extract_if(.., |pending| is_over(pending)) {
+            let answer = pending.what.unanswered(pending.ticket, NotStored::Unconfirmed);
+            self.inbox.push_back(answer);
+            self.answers += 1;
         }
     }
 
@@ -382,7 +375,7 @@ impl Client {
             Link::Waiting { retry_at_ns } => Some(retry_at_ns),
             _ => None,
         };
-        let until_ns = self.tickets.front().map(|it| it.until_ns);
+        let until_ns = self.tickets.first().map(|it| it.until_ns);
         [retry_at_ns, self.dead_at_ns, until_ns].into_iter().flatten().min()
     }
 }

@@ -431,14 +431,12 @@ fn push<T>(queue: &mut VecDeque<(u64, T)>, at_ns: u64, item: T) {
 /// Lets a message overtake the last one in flight, if another publisher sent that. Returns the
 /// message that is last now.
 fn overtake(client: &mut Client, from: Option<usize>, session: u64, told: ToNode) -> ToNode {
-    match client.to_node.back_mut() {
-        Some((_, (of, last))) if *of == session && is_of_other(last, from) => {
-            std::mem::replace(last, told)
-        }
-        _ => told,
+    if let Some((_, (of, last))) = client.to_node.back_mut()
+        && *of == session
+        && let ToNode::Message { from: by, .. } = last
+        && *by != from
+    {
+        return std::mem::replace(last, told);
     }
-}
-
-fn is_of_other(told: &ToNode, publisher: Option<usize>) -> bool {
-    matches!(told, ToNode::Message { from, .. } if *from != publisher)
+    told
 }

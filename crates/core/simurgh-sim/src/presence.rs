@@ -340,10 +340,4 @@ impl View {
         let has_list = self.has_state && self.count.is_none();
         has_list && (joins.iter().any(is_known) || !leaves.iter().all(is_known))
     }
-
-    pub(crate) fn sorted(&self) -> Vec<u32> {
-        let mut numbers = self.numbers.clone();
-        numbers.sort_unstable();
-        numbers
-    }
 }

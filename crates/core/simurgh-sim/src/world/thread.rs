@@ -171,7 +171,10 @@ impl LocalNode for LocalShards {
     fn disconnect(&mut self, socket_id: &str) {
         let id = payload::number(socket_id.as_bytes().get(4..).unwrap_or_default()).0;
         self.note(|| format!("closes sockets of {socket_id}"));
-        self.node.shared.ledger().note_closed(self.node.start, id as usize);
+        let disconnects = &mut self.node.shared.ledger().disconnects;
+        for it in disconnects.iter_mut().filter(|it| it.id == id as usize) {
+            it.done.insert(self.node.start);
+        }
         let disconnect = Broadcast::new(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT);
         self.node.broadcast_here(Arc::new(disconnect));
     }
@@ -228,7 +231,6 @@ pub(crate) struct ClusterThread {
     woken: Arc<WakeFlag>,
     pub(crate) next_ns: u64,
     pub(crate) gone: Vec<(NodeId, GoneReason)>,
-    losses: u64,
 }
 
 impl ClusterThread {
@@ -246,7 +248,6 @@ impl ClusterThread {
             woken: Arc::new(WakeFlag(AtomicBool::new(true))),
             next_ns: 0,
             gone: Vec::new(),
-            losses: 0,
         }
     }
 
@@ -276,14 +277,13 @@ impl ClusterThread {
             ledger.note(|| format!("start {start} is told {notice:?}"));
             match notice {
                 Notice::State(LinkState::Away) | Notice::Down(_) | Notice::Lost(_) => {
-                    self.losses += 1
+                    ledger.starts[start].losses += 1;
                 }
                 Notice::Peer(PeerEvent::Gone(node, why)) => self.gone.push((node, why)),
                 Notice::State(_) | Notice::Peer(_) | Notice::History(_) => {}
             }
         }
-        let it = &mut ledger.starts[start];
-        (it.losses, it.dropped) = (self.losses, dropped(cluster));
+        ledger.starts[start].dropped = dropped(cluster);
     }
 
     pub(crate) fn shards(&self, topic: &str) -> BTreeSet<usize> {

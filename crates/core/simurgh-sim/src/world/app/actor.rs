@@ -129,7 +129,9 @@ impl Actor {
             && draw.rng.u8(..) < 30
             && let Some(to) = ctx.reply_ref()
         {
-            draw.answer_later(ctx, to);
+            let answered = (to, draw.called.msg_ref);
+            draw.ledger.sessions.chans[self.chan as usize].refs.push(answered);
+            draw.keep(ctx);
             return (Outcome::NoReply, CallEnd::default());
         }
         if !is_reply {

@@ -181,13 +181,8 @@ impl Draw<'_> {
         }
     }
 
-    fn keep(&mut self, ctx: &ShardContext<'_>) {
+    pub(super) fn keep(&mut self, ctx: &ShardContext<'_>) {
         self.ledger.sessions.handles.insert(self.called.chan, ctx.handle());
-    }
-
-    pub(super) fn answer_later(&mut self, ctx: &ShardContext<'_>, to: ReplyRef) {
-        self.ledger.sessions.chans[self.called.chan as usize].refs.push((to, self.called.msg_ref));
-        self.keep(ctx);
     }
 
     fn link(&mut self, ctx: &mut ShardContext<'_>) {

@@ -358,12 +358,6 @@ pub(crate) struct Disconnect {
 }
 
 impl Ledger {
-    pub(crate) fn note_closed(&mut self, start: usize, id: usize) {
-        for it in self.disconnects.iter_mut().filter(|it| it.id == id) {
-            it.done.insert(start);
-        }
-    }
-
     pub(crate) fn check_outcome(&mut self, number: usize, outcome: &DisconnectOutcome) {
         self.count("outcomes", 1);
         let starts_of = |nodes: &[NodeId]| -> BTreeSet<usize> {

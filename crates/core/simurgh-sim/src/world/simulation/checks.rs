@@ -91,8 +91,12 @@ fn check_charges(node: &SimNode) {
             let text = format!("{present} bytes wait for shard {shard}, {charged} charged");
             node.shared.fail("bytes", text);
         }
-        if let Some(mail) = mailbox.iter().find(|mail| is_uncharged(mail)) {
-            node.shared.fail("bytes", format!("{mail:?} is not charged to its topic"));
+        for mail in mailbox {
+            if let Mail::Presence(_, call @ PresenceMail::Call(..), charge) = mail
+                && charge.as_ref().is_none_or(|charge| charge.bytes() < call.weight())
+            {
+                node.shared.fail("bytes", format!("{mail:?} is not charged to its topic"));
+            }
         }
     }
 }
@@ -106,11 +110,6 @@ fn weight(mail: &Mail) -> usize {
         Mail::ToChannel(_, what) => what.weight(),
         _ => 0,
     }
-}
-
-fn is_uncharged(mail: &Mail) -> bool {
-    let Mail::Presence(_, call @ PresenceMail::Call(..), charge) = mail else { return false };
-    charge.as_ref().is_none_or(|charge| charge.bytes() < call.weight())
 }
 
 /// Every permit is free, in transit, or with a shard that has something to fan out.

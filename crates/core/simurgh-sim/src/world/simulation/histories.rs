@@ -245,7 +245,14 @@ impl Simulation {
             node.id.fetch_add(1 << 32, Relaxed);
         }
         let restored = if is_lost || has_forgotten { Vec::new() } else { decoded };
-        self.start_shards(&node, restored);
+        let (now_ns, mut restored) = (self.clock_ns, restored.into_iter());
+        let shards = self.running(0).map(|it| &mut it.shards).into_iter().flatten();
+        for (shard, place) in shards.enumerate() {
+            *place = Shard::new(&node, shard, Arc::clone(&place.metrics), node.id());
+            if let Some(saved) = restored.next() {
+                place.core.restore_history(saved, now_ns);
+            }
+        }
         let topics = &self.shared.plan.topics.names;
         let mut ledger = self.shared.ledger();
         ledger.restart(|topic| topics.get(topic).is_some_and(|it| names.contains(it)));
@@ -271,18 +278,5 @@ impl Simulation {
             *it = core.take_history();
         }
         names
-    }
-
-    fn start_shards(&mut self, node: &Arc<SimNode>, saved: Vec<SavedHistory>) {
-        let now_ns = self.clock_ns;
-        let mut saved = saved.into_iter();
-        let shards = self.running(0).map(|it| &mut it.shards).into_iter().flatten();
-        for (shard, place) in shards.enumerate() {
-            let metrics = Arc::clone(&place.metrics);
-            *place = Shard::new(node, shard, metrics, node.id());
-            if let Some(saved) = saved.next() {
-                place.core.restore_history(saved, now_ns);
-            }
-        }
     }
 }

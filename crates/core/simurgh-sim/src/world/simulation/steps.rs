@@ -106,20 +106,7 @@ impl Simulation {
         let shared = Arc::clone(&self.shared);
         self.step(slot, shard, Input::Other, |core, net| {
             shared.note(|| format!("core {shard} takes {mail:.100?}"));
-            match &mail {
-                // That of a topic with a history has a position.
-                Mail::Broadcast(posted) if posted.broadcast().position().is_some() => {}
-                Mail::Broadcast(posted) => {
-                    let it = posted.broadcast();
-                    let id = number_of(it);
-                    let topic = shared.plan.topics.number(it.topic()).unwrap_or_default();
-                    match letter_of(it.event()) {
-                        Some(word) => shared.ledger().accepts_presence(number, topic, word, id),
-                        None => shared.ledger().accepts(number, id),
-                    }
-                }
-                mail => shared.ledger().take_mail(number, mail),
-            }
+            shared.ledger().take_mail(number, &mail);
             core.mail(net, mail);
         });
         true

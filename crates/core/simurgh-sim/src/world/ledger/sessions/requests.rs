@@ -38,7 +38,7 @@ impl Ledger {
                 }
                 None => Due::Join { id },
             },
-            (RequestKind::Leave, None) => return self.leaves_unjoined(joining),
+            (RequestKind::Leave, None) => return self.replies_to(joining, b'o', EMPTY),
             (RequestKind::Event, None) => {
                 let line = self.unmatched(conn, msg_ref);
                 return self.promise(conn, topic, line, 0);
@@ -92,14 +92,24 @@ impl Ledger {
         Delivery::reply(0, msg_ref, b'e', payload::reason("unmatched topic"))
     }
 
-    pub(super) fn leaves_unjoined(&mut self, joining: Joining) {
+    /// The reply to a join or a leave that no channel gives.
+    pub(super) fn replies_to(&mut self, joining: Joining, word: u8, id: u32) {
         let Joining { conn, topic, join_ref, msg_ref } = joining;
-        self.promise(conn, topic, Delivery::reply(join_ref, msg_ref, b'o', EMPTY), 0);
+        self.promise(conn, topic, Delivery::reply(join_ref, msg_ref, word, id), 0);
     }
 
     /// A shard takes a mail.
     pub(crate) fn take_mail(&mut self, shard: usize, mail: &Mail) {
         match mail {
+            // That of a topic with a history has a position.
+            Mail::Broadcast(posted) if posted.broadcast().position().is_some() => {}
+            Mail::Broadcast(posted) => {
+                let (it, id) = (posted.broadcast(), number_of(posted.broadcast()));
+                let Some(word) = letter_of(it.event()) else { return self.accepts(shard, id) };
+                self.sessions.shards[shard].accepted += 1;
+                let topic = self.plan.topics.number(it.topic()).unwrap_or_default();
+                self.append(shard, topic, LineEntry { id, step: self.step, except: NONE, word });
+            }
             Mail::ToChannel(name, what) => self.told((self.sessions.start_of(shard), *name), what),
             Mail::Listen(_, listener) => self.listens(listener.name, true),
             Mail::Unlisten(_, name) => self.listens(*name, false),
@@ -167,7 +177,7 @@ impl Ledger {
     }
 
     /// A shard accepts a broadcast of this number.
-    pub(crate) fn accepts(&mut self, shard: usize, id: u32) {
+    fn accepts(&mut self, shard: usize, id: u32) {
         let Some(made) = self.broadcasts.get(id as usize) else { return };
         let (topic, except, node) = (made.topic as u8, made.except, made.node);
         let (is_disconnect, word) = (made.event == DISCONNECT, letter(made.event));
@@ -189,13 +199,6 @@ impl Ledger {
                 }
             }
         }
-    }
-
-    /// A shard accepts an event of presence, by the number of its payload.
-    pub(crate) fn accepts_presence(&mut self, shard: usize, topic: u8, word: u8, id: u32) {
-        self.sessions.shards[shard].accepted += 1;
-        let (step, except) = (self.step, crate::wire::NONE);
-        self.append(shard, topic, LineEntry { id, step, except, word });
     }
 }
 
@@ -352,10 +355,10 @@ impl Ledger {
     }
 
     pub(super) fn refused(&mut self, joining: Joining, response: u32) {
-        let Joining { conn, topic, join_ref, msg_ref } = joining;
+        let conn = joining.conn;
         self.refuses(conn);
         if !self.is_plain(conn) {
-            self.promise(conn, topic, Delivery::reply(join_ref, msg_ref, b'e', response), 0);
+            self.replies_to(joining, b'e', response);
         }
         self.close_replaced(conn);
         if self.is_plain(conn) {

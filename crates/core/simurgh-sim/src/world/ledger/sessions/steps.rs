@@ -84,7 +84,7 @@ impl Ledger {
         match (due, self.sessions.now.joining) {
             // A broadcast that it intercepted meanwhile has ended it, so nothing is left to leave.
             (Due::Leave { chan }, Some(joining)) if !self.sessions.is_live(chan) => {
-                self.leaves_unjoined(joining);
+                self.replies_to(joining, b'o', EMPTY);
             }
             _ => self.fail("callback", format!("{due:?} has not come")),
         }
