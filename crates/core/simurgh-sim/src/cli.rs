@@ -160,7 +160,9 @@ fn run_seeds(options: &Options, minutes: Option<f64>, world: World) -> bool {
             let Findings { failure, counts, .. } = run(&plan, &ops, false);
             let mut all = locked(&all);
             all.0 += 1;
-            all.1.add(&counts.borrow());
+            for (what, more) in counts.into_inner() {
+                *all.1.entry(what).or_default() += more;
+            }
             if let Some(failure) = failure.into_inner() {
                 all.2.get_or_insert((seed, plan, ops, failure));
             }
@@ -168,7 +170,7 @@ fn run_seeds(options: &Options, minutes: Option<f64>, world: World) -> bool {
     };
     thread::scope(|scope| (0..options.jobs.max(1)).for_each(|_| drop(scope.spawn(work))));
     let (count, counts, failed) = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-    println!("{count} seeds: {counts}");
+    println!("{count} seeds: {counts:?}");
     let Some((seed, plan, ops, Failure { rule, text, step })) = failed else { return true };
     println!("FAILED: seed {seed}, step {step} of {steps}: {rule}\n  {text}");
     println!("  cargo xtask sim{} --seed {seed} --steps {steps}", plan.flags());

@@ -1,9 +1,9 @@
 //! Findings of a run: the first failure, and counts of what happened; and the faults that tests
 //! plant, to see that a simulation finds them.
 
+use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,34 +18,7 @@ pub(crate) struct Failure {
 }
 
 /// Counts of events, to see that they occur.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts(BTreeMap<String, u64>);
-
-impl Counts {
-    fn count(&mut self, what: &str, more: u64) {
-        match self.0.get_mut(what) {
-            Some(count) => *count += more,
-            None => drop(self.0.insert(what.to_owned(), more)),
-        }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn of(&self, what: &str) -> u64 {
-        self.0.get(what).copied().unwrap_or(0)
-    }
-
-    pub(crate) fn add(&mut self, other: &Self) {
-        other.0.iter().for_each(|(what, more)| self.count(what, *more));
-    }
-}
-
-impl fmt::Display for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<String> =
-            self.0.iter().map(|(what, count)| format!("{count} {what}")).collect();
-        f.write_str(&words.join(", "))
-    }
-}
+pub(crate) type Counts = BTreeMap<Cow<'static, str>, u64>;
 
 /// The findings of a run so far. Checks add to them while they look at what they judge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,8 +39,8 @@ impl Findings {
         self.failure.get_or_init(|| Failure { rule, text: text.into(), step: self.step });
     }
 
-    pub(crate) fn count(&self, what: &str, more: u64) {
-        self.counts.borrow_mut().count(what, more);
+    pub(crate) fn count(&self, what: impl Into<Cow<'static, str>>, more: u64) {
+        *self.counts.borrow_mut().entry(what.into()).or_default() += more;
     }
 
     /// Adds a line to the log, if there is one.

@@ -454,20 +454,9 @@ fn garble(bytes: &mut [u8]) {
 
 /// A client's message in transit.
 #[derive(Debug)]
-pub(crate) struct ClientMessage {
-    /// Text or binary.
-    pub(crate) kind: Kind,
-    /// Of its frame, without a header.
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) content: Content,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Content {
-    /// A message of a client with a serializer.
-    Request(Request),
-    /// A message of a client without a serializer.
-    Plain(u32),
+pub(crate) enum ClientMessage {
+    /// A text or binary frame without its header, and what it asks for.
+    Message { kind: Kind, bytes: Vec<u8>, asked: Request },
     /// A close frame, with its code.
     Close(Option<u16>),
 }

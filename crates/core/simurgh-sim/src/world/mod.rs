@@ -78,7 +78,7 @@ use simurgh_proto::ws::CloseCode;
 use crate::findings::{Fault, Faults, Findings};
 use crate::payload::{EMPTY, field, hashed, parse};
 use crate::presence::{KEYS, Meta, PresenceEvent, Presences, View, letter_of};
-use crate::transport::{ClientMessage, Content, POLLED, Peer, Transport, Value};
+use crate::transport::{ClientMessage, POLLED, Peer, Transport, Value};
 use crate::wire::{
     Connection, Delivery, DeliveryKind, EVENTS, FIELD_BYTES_MAX, IDS, NONE, Request, RequestKind,
     TOPIC_BYTES_MAX, Topics, letter,

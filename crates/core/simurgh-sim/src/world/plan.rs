@@ -295,10 +295,6 @@ impl Plan {
         2 * (self.network.delay_ns.end() + 4 * self.quantum_ns) + 200 * MILLISECOND
     }
 
-    pub(crate) fn is_local_when_away(&self) -> bool {
-        self.history.as_ref().is_some_and(|it| it.is_local_when_away)
-    }
-
     /// How a client uses histories, if its topics have any.
     pub(crate) fn habits(&self, client: u32) -> Habits {
         let mut rng = Rng::with_seed(self.seed.rotate_left(17) ^ u64::from(client));

@@ -239,7 +239,8 @@ impl ClusterThread {
         node: &Arc<SimNode>,
         mailbox: &Arc<Mailbox>,
     ) -> Self {
-        let is_local_when_away = node.shared.plan.is_local_when_away();
+        let history = node.shared.plan.history.as_ref();
+        let is_local_when_away = history.is_some_and(|it| it.is_local_when_away);
         let (node, mailbox) = (Arc::clone(node), Arc::clone(mailbox));
         let (time, published, held) = (Time::default(), Vec::new(), None);
         let local = LocalShards { node, mailbox, time, published, held };

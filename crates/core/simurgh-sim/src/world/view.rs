@@ -204,7 +204,7 @@ impl TopicView {
 
     fn check_gap(&mut self, ledger: &Ledger, at: Position, reason: Option<&str>) {
         let parsed = reason.and_then(GapReason::parse);
-        ledger.count(&format!("gaps: {}", reason.unwrap_or_default()), 1);
+        ledger.count(format!("gaps: {}", reason.unwrap_or_default()), 1);
         let before = self.at;
         let same = before.filter(|it| it.epoch == at.epoch);
         let wrong = match parsed {
@@ -351,7 +351,7 @@ impl TopicView {
         let count = field(text, "\"count\":").and_then(|it| it.parse().ok()).unwrap_or(0);
         ledger.count("replayed", count as u64);
         let reason = field(text, "\"reason\":");
-        reason.iter().for_each(|it| ledger.count(&format!("gaps: {it}"), 1));
+        reason.iter().for_each(|it| ledger.count(format!("gaps: {it}"), 1));
         let reason = reason.and_then(GapReason::parse);
         let key = field(text, "\"key\":").map(str::to_owned);
         let wrong = self.wrong_answer(ledger, at, count, reason);

@@ -81,8 +81,6 @@ pub(crate) struct Start {
 /// A broadcast that a shard must receive, unless it is notified of a loss.
 #[derive(Debug, Clone, Copy)]
 struct DueDelivery {
-    start: usize,
-    topic: usize,
     losses: u64,
     dropped: u64,
     partitions: u64,
@@ -180,8 +178,9 @@ impl Ledger {
         let shards = self.starts[start].shards.clone();
         self.lines[shards.clone()].iter_mut().for_each(Vec::clear);
         let made = &self.broadcasts;
-        self.deliveries
-            .retain(|(_, id), due| due.start != start && made[*id as usize].node != start);
+        let is_over =
+            |shard: &usize, id: u32| shards.contains(shard) || made[id as usize].node == start;
+        self.deliveries.retain(|(shard, id), _| !is_over(shard, *id));
         self.presences.node_ended(start);
         self.sessions.node_ended(shards);
     }
@@ -297,21 +296,22 @@ impl Ledger {
         if self.is_parted {
             return;
         }
-        let (topic, losses) = (self.broadcasts[id as usize].topic, self.starts[start].losses);
-        let due = DueDelivery { start, topic, losses, dropped, partitions: self.partitions };
+        let losses = self.starts[start].losses;
+        let due = DueDelivery { losses, dropped, partitions: self.partitions };
         self.deliveries.insert((shard, id), due);
         self.count("certain", 1);
     }
 
     pub(crate) fn forget_deliveries(&mut self, shard: usize, topic: usize) {
-        self.deliveries.retain(|at, due| at.0 != shard || due.topic != topic);
+        let made = &self.broadcasts;
+        self.deliveries.retain(|at, _| at.0 != shard || made[at.1 as usize].topic != topic);
     }
 
     /// Everything had time to arrive: for what did not, there must be a notice of a loss.
     pub(crate) fn check_deliveries(&mut self) {
         for ((shard, id), due) in std::mem::take(&mut self.deliveries) {
             let by = &self.starts[self.broadcasts[id as usize].node];
-            let to = &self.starts[due.start];
+            let to = &self.starts[self.sessions.start_of(shard)];
             let is_ending = to.losses != due.losses || by.dropped != due.dropped;
             if is_ending || self.partitions != due.partitions {
                 self.count("lost and told", 1);
@@ -319,24 +319,6 @@ impl Ledger {
                 self.fail("lost", format!("shard {shard} has not received #{id}, without a word"));
             }
         }
-    }
-
-    /// Each broadcast that one shard has accepted is in the lists of all shards of its node.
-    pub(crate) fn check_own(&self) {
-        let is_lost = |made: &BroadcastInfo| {
-            let start = self.starts.get(made.node).filter(|it| it.is_alive);
-            let shards = start.map_or(0, |it| it.shards.len());
-            shards > 0 && made.accepted > 0 && usize::from(made.accepted) != shards
-        };
-        if let Some(id) = self.broadcasts.iter().position(is_lost) {
-            let text = format!("of one node's shards {} have #{id}", self.broadcasts[id].accepted);
-            self.fail("lost", text);
-        }
-    }
-
-    pub(crate) fn alive(&self) -> BTreeSet<usize> {
-        let all = self.starts.iter().enumerate();
-        all.filter(|it| it.1.is_alive).map(|it| it.0).collect()
     }
 }
 

@@ -89,8 +89,9 @@ impl Simulation {
         let of_values = (wire == Wire::Values).then_some(Serializer::V2);
         let Some(serializer) = wire.serializer().or(of_values) else {
             let kind = if payload.binary().is_some() { FrameKind::Binary } else { FrameKind::Text };
-            let (bytes, content) = (payload.data().to_vec(), Content::Plain(id));
-            return self.send_message(client, ClientMessage { kind, bytes, content });
+            let (topic, bytes) = (self.shared.plan.topics.plain, payload.data().to_vec());
+            let asked = Request { kind: RequestKind::Event, topic, join_ref: 0, msg_ref: 0, id };
+            return self.send_message(client, ClientMessage::Message { kind, bytes, asked });
         };
         let event = match kind {
             RequestKind::Heartbeat => events::HEARTBEAT,
@@ -107,8 +108,7 @@ impl Simulation {
         };
         let mut bytes = Vec::with_capacity(96);
         if let Ok(kind) = serializer.message(&mut bytes, &message) {
-            let content = Content::Request(asked);
-            self.send_message(client, ClientMessage { kind, bytes, content });
+            self.send_message(client, ClientMessage::Message { kind, bytes, asked });
         }
     }
 
@@ -144,8 +144,7 @@ impl Simulation {
     }
 
     pub(crate) fn send_close(&mut self, client: usize, code: Option<u16>) {
-        let (kind, bytes, content) = (FrameKind::Binary, Vec::new(), Content::Close(code));
-        self.send_message(client, ClientMessage { kind, bytes, content });
+        self.send_message(client, ClientMessage::Close(code));
     }
 
     /// A client sends the same message several times, and all are read.
@@ -194,50 +193,46 @@ impl Simulation {
     }
 
     fn hand_in(&mut self, slot: usize, shard: usize, key: Key, sent: ClientMessage) {
-        let now_ns = self.now_ns(slot, shard);
-        let config_max = self.shared.plan.config.broadcast_bytes_max();
-        let above = self.shared.plan.app.prepare_above as usize;
-        let Some(it) = self.shard(slot, shard) else { return };
-        let Some(peer) = it.net.peer_mut(key) else { return };
-        let (number, is_open) = (peer.conn, peer.socket.is_open());
-        if let Content::Close(code) = sent.content {
-            self.shared.ledger().sessions.conns[number as usize].codes |= code.map_or(0, code_bit);
-            return self.step(slot, shard, Input::Ended(number), |core, net| {
-                core.peer_closed(net, key, code.map(CloseCode));
-            });
-        }
-        if !is_open {
+        let tick = Now::from_ns(self.now_ns(slot, shard)).tick;
+        let shared = Arc::clone(&self.shared);
+        let Some(peer) = self.peer(slot, shard, key) else { return };
+        let number = peer.conn;
+        let (kind, bytes, asked) = match sent {
+            ClientMessage::Message { kind, bytes, asked } => (kind, bytes, asked),
+            ClientMessage::Close(code) => {
+                shared.ledger().sessions.conns[number as usize].codes |= code.map_or(0, code_bit);
+                return self.step(slot, shard, Input::Ended(number), |core, net| {
+                    core.peer_closed(net, key, code.map(CloseCode));
+                });
+            }
+        };
+        if !peer.socket.is_open() {
             return;
         }
-        let tick = Now::from_ns(now_ns).tick;
         peer.socket.heard(tick);
         peer.heard_tick = tick;
         // A message that cannot be passed on is refused.
-        if sent.bytes.len() > config_max {
+        if bytes.len() > shared.plan.config.broadcast_bytes_max() {
             return self.fail_socket(shard, key, CloseCode::TOO_BIG);
         }
-        let has_serializer = peer.socket.wire().serializer().is_some();
-        let is_text = sent.kind == FrameKind::Text;
-        if above > 0 && has_serializer && is_text && sent.bytes.len() > above {
-            return self.read_elsewhere(shard, key, sent);
+        let (wire, is_text) = (peer.socket.wire(), kind == FrameKind::Text);
+        let above = shared.plan.app.prepare_above as usize;
+        if above > 0 && wire.serializer().is_some() && is_text && bytes.len() > above {
+            return self.read_elsewhere(shard, key, bytes, asked);
         }
-        let serializer = peer.socket.wire().serializer().unwrap_or(Serializer::V2);
-        let text = String::from_utf8_lossy(&sent.bytes);
-        let frame = if is_text { Frame::Text(&text) } else { Frame::Binary(&sent.bytes) };
-        let shared = std::sync::Arc::clone(&self.shared);
-        let Content::Request(asked) = sent.content else {
-            let Content::Plain(id) = sent.content else { return };
-            let (kind, topic) = (RequestKind::Event, shared.plan.topics.plain);
+        let text = String::from_utf8_lossy(&bytes);
+        let frame = if is_text { Frame::Text(&text) } else { Frame::Binary(&bytes) };
+        if wire == Wire::Plain {
             // It has no refs, topic or event.
-            let size = Size { bytes: sent.bytes.len() as u64, payload: sent.bytes.len() };
+            let size = Size { bytes: bytes.len() as u64, payload: bytes.len() };
             return self.step(0, shard, Input::Other, |core, net| {
-                if shared.ledger().sessions.joined(number, topic).is_some() {
-                    let asked = Request { kind, topic, join_ref: 0, msg_ref: 0, id };
+                if shared.ledger().sessions.joined(number, asked.topic).is_some() {
                     shared.ledger().hand_in(number, asked, size);
                 }
                 core.plain_message(net, key, frame);
             });
-        };
+        }
+        let serializer = wire.serializer().unwrap_or(Serializer::V2);
         let Ok(message) = serializer.decode(frame) else { return };
         let (join_ref, size) = (join_ref(&message), size(&message));
         self.step(slot, shard, Input::Other, |core, net| {

@@ -131,8 +131,8 @@ impl Simulation {
         let (node, by, has_broker) = (&running.node, running.start, self.shared.plan.has_broker);
         let waits = has_broker && c & 1 == 0;
         let mut ledger = self.shared.ledger();
-        let mut alive = ledger.alive();
-        alive.remove(&by);
+        let others = (0..).zip(&ledger.starts).filter(|(start, _)| *start != by);
+        let alive = others.filter(|(_, it)| it.is_alive).map(|it| it.0).collect();
         let peers = running.thread.node.cluster.peers();
         let known = peers.iter().filter_map(|it| ledger.start_of(it.id())).collect();
         let (id, at_ns, done) = (which % IDS, self.clock_ns, [by].into());
@@ -378,12 +378,19 @@ pub(crate) struct Reading {
     key: Key,
     ticket: u32,
     serializer: Serializer,
-    sent: ClientMessage,
+    bytes: Vec<u8>,
+    asked: Request,
 }
 
 impl Simulation {
     /// Reads a long text away from its shard, which does not read its socket meanwhile.
-    pub(super) fn read_elsewhere(&mut self, shard: usize, key: Key, sent: ClientMessage) {
+    pub(super) fn read_elsewhere(
+        &mut self,
+        shard: usize,
+        key: Key,
+        bytes: Vec<u8>,
+        asked: Request,
+    ) {
         self.tickets += 1;
         let (ticket, now_ns) = (self.tickets, self.now_ns(0, shard));
         let Some(it) = self.shard(0, shard) else { return };
@@ -392,7 +399,7 @@ impl Simulation {
         peer.socket.enter(Phase::Waiting, Now::from_ns(now_ns).tick);
         (peer.is_held, peer.reading) = (true, ticket);
         let conn = peer.conn;
-        self.readings.push_back(Reading { conn, shard, key, ticket, serializer, sent });
+        self.readings.push_back(Reading { conn, shard, key, ticket, serializer, bytes, asked });
         self.shared.ledger().sessions.conns[conn as usize].is_reading = true;
     }
 
@@ -400,9 +407,8 @@ impl Simulation {
     pub(super) fn was_read(&mut self, which: usize) -> bool {
         let which = which.checked_rem(self.readings.len()).unwrap_or(0);
         let Some(reading) = self.readings.remove(which) else { return false };
-        let Reading { conn, shard, key, ticket, serializer, sent } = reading;
-        let Content::Request(asked) = sent.content else { return true };
-        let message = String::from_utf8(sent.bytes).ok();
+        let Reading { conn, shard, key, ticket, serializer, bytes, asked } = reading;
+        let message = String::from_utf8(bytes).ok();
         let message = message.and_then(|text| serializer.decode_owned(text).ok());
         let size = message.as_ref().map(size).unwrap_or_default();
         let received = message.and_then(|message| self.prepared(message));

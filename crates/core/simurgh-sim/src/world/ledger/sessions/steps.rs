@@ -42,10 +42,15 @@ impl Ledger {
 
     /// A core has returned; returns the socket whose channel published last.
     pub(crate) fn end_step(&mut self, shard: usize) -> Option<u32> {
-        if let Some(due) = self.sessions.now.due.take() {
-            self.is_still_due(due);
+        let (due, joining) = (self.sessions.now.due.take(), self.sessions.now.joining.take());
+        match (due, joining) {
+            (None, _) => {}
+            // A broadcast that it intercepted meanwhile has ended it, so nothing is left to leave.
+            (Some(Due::Leave { chan }), Some(joining)) if !self.sessions.is_live(chan) => {
+                self.replies_to(joining, b'o', EMPTY);
+            }
+            (Some(due), _) => self.fail("callback", format!("{due:?} has not come")),
         }
-        self.sessions.now.joining = None;
         while let Some((conn, ids)) = self.sessions.now.pending.pop() {
             // The join of a closing socket has no effects.
             let has_closed = self.sessions.conn(conn).is_some_and(|it| it.closed_step == self.step);
@@ -78,16 +83,6 @@ impl Ledger {
             self.fail("callback", format!("channel {it} has no after_join"));
         }
         now.publishers.last().copied()
-    }
-
-    fn is_still_due(&mut self, due: Due) {
-        match (due, self.sessions.now.joining) {
-            // A broadcast that it intercepted meanwhile has ended it, so nothing is left to leave.
-            (Due::Leave { chan }, Some(joining)) if !self.sessions.is_live(chan) => {
-                self.replies_to(joining, b'o', EMPTY);
-            }
-            _ => self.fail("callback", format!("{due:?} has not come")),
-        }
     }
 
     /// A socket is closed, perhaps because its client has been silent for too long.
@@ -366,8 +361,14 @@ impl Ledger {
                 self.fail("lost", format!("channel {chan} has not received {next:?}"));
             }
         }
-        if !self.sessions.is_partial {
-            self.check_own();
+        // Each broadcast that one shard has accepted is in the lists of all shards of its node.
+        for (id, made) in self.broadcasts.iter().enumerate() {
+            let start = self.starts.get(made.node).filter(|it| it.is_alive);
+            let shards = start.map_or(0, |it| it.shards.len());
+            let is_lost = made.accepted > 0 && usize::from(made.accepted) != shards;
+            if shards > 0 && is_lost && !self.sessions.is_partial {
+                self.fail("lost", format!("{} of {shards} shards have #{id}", made.accepted));
+            }
         }
     }
 }
