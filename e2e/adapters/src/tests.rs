@@ -34,8 +34,8 @@ impl Harness for InProcess {
             Fault::Cut(node) => self.network.cut(node, Direction::Both),
             Fault::Mend(node) => self.network.mend(node),
             Fault::Reset(node) => self.network.reset(node),
-            Fault::Freeze => self.network.freeze(),
-            Fault::Thaw => self.network.thaw(),
+            Fault::Freeze => self.network.set_frozen(true),
+            Fault::Thaw => self.network.set_frozen(false),
             Fault::Kill => self.network.kill(),
             Fault::Restart => self.network.restart(RestartData::Stays),
             Fault::RestartEmpty => self.network.restart(RestartData::Lost),
@@ -190,8 +190,8 @@ fn apply(it: &mut TestCluster<'_>, network: &Network, op: Op) {
         Op::Cut { node, direction } => network.cut(node, direction),
         Op::Mend(node) => network.mend(node),
         Op::Reset(node) => network.reset(node),
-        Op::Freeze => network.freeze(),
-        Op::Thaw => network.thaw(),
+        Op::Freeze => network.set_frozen(true),
+        Op::Thaw => network.set_frozen(false),
         Op::Kill => network.kill(),
         Op::Restart => network.restart(RestartData::Stays),
         Op::Pass { ms } => it.pass(Duration::from_millis(ms)),
@@ -200,7 +200,7 @@ fn apply(it: &mut TestCluster<'_>, network: &Network, op: Op) {
 
 /// All links work again, and no message is in flight.
 fn heal(it: &mut TestCluster<'_>, network: &Network, was_killed: bool) {
-    network.thaw();
+    network.set_frozen(false);
     if was_killed {
         network.restart(RestartData::Stays);
     }

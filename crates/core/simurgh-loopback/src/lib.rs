@@ -221,17 +221,9 @@ impl Network {
         });
     }
 
-    /// Freezes the broker: what is sent to it waits. Nodes notice as if their links were cut.
-    pub fn freeze(&self) {
-        self.set_frozen(true);
-    }
-
-    /// Thaws the broker, which first processes what waited, also on links that have ended since.
-    pub fn thaw(&self) {
-        self.set_frozen(false);
-    }
-
-    fn set_frozen(&self, is_frozen: bool) {
+    /// Freezes the broker, or thaws it. What is sent to a frozen broker waits, and nodes notice as if
+    /// their links were cut. Then it first processes what waited, also on links that have ended.
+    pub fn set_frozen(&self, is_frozen: bool) {
         self.with(|state| {
             state.is_frozen = is_frozen;
             state.watch_links();

@@ -61,11 +61,6 @@ impl Topics {
         Self { names, rooms, unmatched, phoenix, plain, over: None }
     }
 
-    /// Whether a binary frame has no room for its name.
-    pub(crate) fn is_wide(&self, topic: u8) -> bool {
-        self.name(topic).len() > FIELD_BYTES_MAX
-    }
-
     /// Whether it can be joined, apart from its length.
     pub(crate) fn is_room(&self, topic: u8) -> bool {
         usize::from(topic) < self.rooms || self.over == Some(topic)

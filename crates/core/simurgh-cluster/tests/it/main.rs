@@ -410,9 +410,9 @@ fn node_with_a_frozen_link_declares_no_node_gone() {
     for (seed, frozen_s) in (13..).zip([4, 5, 6, 7, 8, 20]) {
         let mut it = Simulation::with_gone(3, seed, 6 * SECOND);
         it.advance(20 * SECOND);
-        it.network.freeze();
+        it.network.set_frozen(true);
         it.advance(frozen_s * SECOND);
-        it.network.thaw();
+        it.network.set_frozen(false);
         it.advance(30 * SECOND);
         for at in 0..3 {
             assert_eq!(it.node(at).heard.gone, [], "node {at}, {frozen_s} s");
@@ -505,7 +505,7 @@ fn awaited_topic_without_members_is_unsubscribed() {
 #[test]
 fn frozen_broker_costs_at_most_the_outbox_and_two_seconds_of_messages() {
     let mut it = Simulation::with_member(2, 1, 1);
-    it.network.freeze();
+    it.network.set_frozen(true);
     let payload = format!("\"{}\"", "x".repeat(200));
     let bound = OutboxConfig::default();
     let most = bound.control_bytes + bound.presence_bytes + bound.plain_bytes;
@@ -517,7 +517,7 @@ fn frozen_broker_costs_at_most_the_outbox_and_two_seconds_of_messages() {
     }
     let counts = it.node(0).cluster.counts().clone();
     assert!(counts.dropped.by_age + counts.dropped.by_bytes > 70_000, "{counts:?}");
-    it.network.thaw();
+    it.network.set_frozen(false);
     it.advance(20 * SECOND);
     it.node(1).heard.broadcasts.clear();
     it.delivers(0, 1, "1", 20 * MILLISECOND);

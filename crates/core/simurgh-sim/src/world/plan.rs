@@ -1,13 +1,12 @@
 //! What a seed decides before the first operation, and which operations it makes.
 
 use simurgh_cluster::Bucket;
+use simurgh_loopback::UNIX_MS;
 
 use super::*;
 
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1000 * MILLISECOND;
-/// The Unix time of the engine when the simulation's clock shows 0, as in the loopback.
-const UNIX_MS: u64 = 1_767_225_600_000;
 
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Plan {
@@ -333,7 +332,6 @@ pub(crate) struct HistoryPlan {
 pub(crate) struct Habits {
     pub(crate) opts_in: bool,
     pub(crate) has_id: bool,
-    /// Its channels intercept.
     pub(crate) intercepts: bool,
 }
 

@@ -88,7 +88,7 @@ struct DueDelivery {
 
 #[derive(Default)]
 pub(crate) struct Ledger {
-    findings: Findings,
+    pub(crate) findings: Findings,
     pub(crate) clock_ns: u64,
     pub(crate) plan: Arc<Plan>,
     pub(crate) starts: Vec<Start>,
@@ -125,12 +125,6 @@ impl Deref for Ledger {
 
     fn deref(&self) -> &Findings {
         &self.findings
-    }
-}
-
-impl DerefMut for Ledger {
-    fn deref_mut(&mut self) -> &mut Findings {
-        &mut self.findings
     }
 }
 

@@ -40,8 +40,8 @@ impl Simulation {
         match op.kind {
             Kind::Partition => self.partition(Some(op.c)),
             Kind::Heal => self.partition(None),
-            Kind::FreezeEngine => network.freeze(),
-            Kind::ThawEngine => self.thaw_engine(),
+            Kind::FreezeEngine => network.set_frozen(true),
+            Kind::ThawEngine if network.is_alive() => network.set_frozen(false),
             Kind::KillEngine => network.kill(),
             Kind::RestartEngine => match self.shared.plan.history {
                 Some(_) => self.restart_engine(op.c),
@@ -80,12 +80,6 @@ impl Simulation {
                 running.node.skew_ms.store(plan.skew_ms(u64::from(op.c)), Relaxed);
             }
             _ => {}
-        }
-    }
-
-    fn thaw_engine(&mut self) {
-        if self.network.is_alive() {
-            self.network.thaw();
         }
     }
 
@@ -136,7 +130,7 @@ impl Simulation {
         let Some(running) = self.nodes.get_mut(slot).and_then(Option::take) else { return };
         self.shared.note(|| format!("start {} of node {slot} has ended", running.start));
         let mut ledger = self.shared.ledger();
-        ledger.hash ^= running.hash();
+        ledger.findings.hash ^= running.hash();
         for (client, it) in (0..).zip(&mut self.clients) {
             if it.take_if(|it| it.slot == slot).is_some() {
                 ledger.disconnected(client);
@@ -250,8 +244,8 @@ impl Simulation {
 
     /// Repairs everything; nothing is lost from now on.
     pub(crate) fn mend(&mut self) {
-        self.thaw_engine();
         self.network.set_leader(true);
+        self.network.set_frozen(false);
         if !self.network.is_alive() {
             self.network.restart(RestartData::Stays);
         }

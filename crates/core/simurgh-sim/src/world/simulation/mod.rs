@@ -132,7 +132,7 @@ impl Simulation {
     }
 
     pub(crate) fn findings<T>(&self, with: impl FnOnce(&mut Findings) -> T) -> T {
-        with(&mut self.shared.ledger())
+        with(&mut self.shared.ledger().findings)
     }
 
     pub(crate) fn running(&mut self, slot: usize) -> Option<&mut RunningNode> {

@@ -201,7 +201,7 @@ impl Simulation {
             self.check_left();
         }
         let mut ledger = self.shared.ledger();
-        ledger.hash ^= self.running_nodes().fold(0, |hash, it| hash ^ it.hash());
+        ledger.findings.hash ^= self.running_nodes().fold(0, |hash, it| hash ^ it.hash());
         let steps = u64::from(ledger.step);
         ledger.count("steps", steps);
         // The handles and their nodes refer to each other. They are dropped without the lock.
@@ -209,9 +209,7 @@ impl Simulation {
         drop(ledger);
     }
 
-    /// Checks that nothing is left of what has ended.
     pub(crate) fn check_left(&self) {
-        let mut found = Vec::new();
         for running in self.running_nodes() {
             let cluster = &running.thread.node.cluster;
             let counts = cluster.interests().counts();
@@ -226,9 +224,10 @@ impl Simulation {
                 of(Space::Broadcast).is_some() || of(Space::Presence).is_some()
             });
             if counts != Default::default() || left != [0; 3] || outbox != (0, true) || is_covered {
-                found.push(format!("start {}: {counts:?}, {left:?}, {outbox:?}", running.start));
+                let text = format!("start {}: {counts:?}, {left:?}, {outbox:?}", running.start);
+                self.shared.fail("left", text);
             }
-            found.extend(running.left_on_shards());
+            running.check_left();
         }
         let ledger = self.shared.ledger();
         let is_of = |it: &&RunningNode, shard| ledger.starts[it.start].shards.contains(&shard);
@@ -246,19 +245,15 @@ impl Simulation {
         ];
         if left != [0; 5] {
             let names = "channels, prepared, assigned, listeners, linked works";
-            found.push(format!("{names}: {left:?}"));
-        }
-        if !found.is_empty() {
-            ledger.fail("left", found.join("; "));
+            ledger.fail("left", format!("{names}: {left:?}"));
         }
     }
 }
 
 impl RunningNode {
-    /// What is left of sockets and channels on its shards, if anything.
-    fn left_on_shards(&self) -> Vec<String> {
-        let plan = &self.node.shared.plan;
-        let mut found = Vec::new();
+    /// Checks that nothing is left of sockets and channels on its shards.
+    fn check_left(&self) {
+        let shared = &self.node.shared;
         // Homes that end notify no shard: answers that others keep end with the server.
         let is_whole = self.shards.iter().all(|server| !server.has_ended);
         let state = self.node.state();
@@ -276,19 +271,18 @@ impl RunningNode {
                 server.net.frames(),
             ];
             // The listeners that tell the order of histories stay.
-            if !plan.is_alone() {
+            if !shared.plan.is_alone() {
                 left.extend([it.subscriptions.value(), it.topics.value()]);
                 left.push(presences.answers as u64 * u64::from(is_whole));
             }
             if left.iter().any(|it| *it != 0) {
-                found.push(format!("shard {shard} of start {}: {left:?}", self.start));
+                shared.fail("left", format!("shard {shard} of start {}: {left:?}", self.start));
             }
         }
         let seats = self.node.seats.load(Relaxed);
         if seats != 0 || state.member_counts.iter().any(|it| *it != 0) {
-            found.push(format!("{seats} seats, members {:?}", state.member_counts));
+            shared.fail("left", format!("{seats} seats, members {:?}", state.member_counts));
         }
-        found
     }
 }
 

@@ -268,7 +268,6 @@ impl Sessions {
         self.shards[shards].iter_mut().for_each(|shard| shard.sockets.clear());
     }
 
-    /// The start of a shard's node.
     pub(crate) fn start_of(&self, shard: usize) -> usize {
         self.shards.get(shard).map_or(0, |shard| shard.start)
     }
@@ -405,7 +404,6 @@ pub(crate) fn disconnects(topics: &Topics) -> impl Iterator<Item = BroadcastInfo
     })
 }
 
-/// The number of a broadcast.
 pub(crate) fn number_of(broadcast: &Broadcast) -> u32 {
     match broadcast.event() {
         // Its payload is empty.

@@ -74,7 +74,6 @@ impl Drop for ListenerGuard {
 }
 
 impl Ledger {
-    /// A listener on a shard of a node.
     pub(crate) fn new_listener(&mut self, start: usize, shard: usize, topic: u8) -> u32 {
         let number = self.sessions.listeners.len() as u32;
         let name = simurgh_core::Listener::id(shard as u16, number);

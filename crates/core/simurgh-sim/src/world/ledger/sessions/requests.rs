@@ -98,7 +98,6 @@ impl Ledger {
         self.promise(conn, topic, Delivery::reply(join_ref, msg_ref, word, id), 0);
     }
 
-    /// A shard takes a mail.
     pub(crate) fn take_mail(&mut self, shard: usize, mail: &Mail) {
         match mail {
             // That of a topic with a history has a position.
@@ -176,7 +175,6 @@ impl Ledger {
         self.accepts(shard, id);
     }
 
-    /// A shard accepts a broadcast of this number.
     fn accepts(&mut self, shard: usize, id: u32) {
         let Some(made) = self.broadcasts.get(id as usize) else { return };
         let (topic, except, node) = (made.topic as u8, made.except, made.node);

@@ -30,7 +30,7 @@ pub(crate) fn ticks(time: Duration) -> u32 {
 
 impl Ledger {
     pub(crate) fn begin_step(&mut self, input: Input, tick: u32) {
-        self.step += 1;
+        self.findings.step += 1;
         let now = &mut self.sessions.now;
         let Now { ending, closed, closing, joined, publishers, .. } = now;
         [ending, closed, closing, joined, publishers].into_iter().for_each(Vec::clear);
@@ -386,7 +386,6 @@ impl Sessions {
         self.conn(conn).is_some_and(waits)
     }
 
-    /// How many sockets are open on the node of a shard.
     pub(crate) fn open_sockets(&self, shard: usize) -> u64 {
         let start = self.start_of(shard);
         self.shards.iter().filter(|it| it.start == start).map(|it| it.sockets.len() as u64).sum()

@@ -44,9 +44,8 @@ impl Ledger {
         match wire {
             Wire::V1 => false,
             Wire::V2 => {
-                let is_wide = |number: u32| wire::field_bytes(number) > FIELD_BYTES_MAX;
-                let topics = &self.plan.topics;
-                !(topics.is_wide(topic) || is_wide(line.join_ref) || is_wide(line.msg_ref))
+                let [join_ref, msg_ref] = [line.join_ref, line.msg_ref].map(wire::field_bytes);
+                self.plan.topics.name(topic).len().max(join_ref).max(msg_ref) <= FIELD_BYTES_MAX
             }
             Wire::Plain | Wire::Values => true,
         }
