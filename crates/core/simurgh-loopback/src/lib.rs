@@ -322,11 +322,6 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// Its number in the [`Network`].
-    pub const fn node(&self) -> usize {
-        self.node
-    }
-
     fn ask(&self, what: Request, ticket: Ticket) -> Result<(), QueueFull> {
         self.network.with(|state| state.ask(self.node, what, ticket))
     }

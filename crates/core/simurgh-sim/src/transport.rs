@@ -491,7 +491,7 @@ pub(crate) struct Peer {
     pub(crate) heard: Vec<Value>,
     /// Whether the shard does not read it.
     pub(crate) is_held: bool,
-    /// The ticket of the message that is being read away from the shard; 0 for none.
+    /// The number of the message that is being read away from the shard; 0 for none.
     pub(crate) reading: u32,
     /// Whether it is removed once `queue` is empty.
     pub(crate) is_closing: bool,

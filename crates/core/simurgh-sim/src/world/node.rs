@@ -390,13 +390,13 @@ fn mistaken(shared: &Shared, mut limits: Limits) -> Limits {
 
 pub(crate) struct RunningNode {
     pub(crate) slot: usize,
+    /// The number of its start, and in the network.
     pub(crate) start: usize,
     pub(crate) id: NodeId,
     pub(crate) node: Arc<SimNode>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) shards: Vec<Shard>,
     pub(crate) thread: ClusterThread,
-    pub(crate) link: usize,
     /// The simulation's time at which its clock showed 0.
     born_ns: u64,
     pub(crate) is_draining: bool,
@@ -430,7 +430,6 @@ impl RunningNode {
         node.skew_ms.store(plan.skew_ms(seed % 5_000), Relaxed);
         let shard = |it| Shard::new(&node, it, Arc::default(), seed.rotate_left(9));
         let adapter = network.adapter(&Prefix::new("sim").ok()?);
-        let link = adapter.node();
         let config = plan.cluster(&format!("node-{slot}"))?;
         let time = Time { ns: 0, unix_ms: clock_ns / 1_000_000 };
         let cluster = Cluster::new(config, Box::new(adapter), id, seed.rotate_left(17), time);
@@ -442,7 +441,6 @@ impl RunningNode {
             shards: (0..shards).map(shard).collect(),
             mailbox,
             node,
-            link,
             born_ns: clock_ns,
             is_draining: false,
             is_frozen: false,
@@ -486,7 +484,7 @@ impl RunningNode {
     }
 
     pub(crate) fn is_linked(&self, network: &Network) -> bool {
-        let is_broken = self.is_frozen || network.link_faults(self.link) != (false, false);
+        let is_broken = self.is_frozen || network.link_faults(self.start) != (false, false);
         !is_broken && self.thread.node.cluster.state().0 != LinkState::Away
     }
 

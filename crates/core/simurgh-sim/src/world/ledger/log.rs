@@ -34,8 +34,8 @@ pub(crate) struct Log {
     epochs: Vec<EpochLog>,
     /// The broadcasts before a reply or a push, by its number.
     pub(crate) before: BTreeMap<u32, Vec<u32>>,
-    keys: BTreeMap<(usize, u8), Vec<u32>>,
-    keyed: BTreeMap<u32, (usize, u8)>,
+    /// The topics and ids of broadcasts with an id.
+    pub(crate) keyed: BTreeMap<u32, (usize, u8)>,
 }
 
 impl Log {
@@ -69,9 +69,9 @@ impl Log {
                         return Err(format!("#{id} is stored twice, the second time at {place:?}"));
                     }
                     if let Some(key) = self.keyed.get(&id) {
-                        let mates = self.keys.get(key).map_or(&[][..], Vec::as_slice);
                         let is_again = |it: &&Entry| {
-                            mates.contains(&it.id) && at_ns.saturating_sub(it.at_ns) < ID_NS
+                            self.keyed.get(&it.id) == Some(key)
+                                && at_ns.saturating_sub(it.at_ns) < ID_NS
                         };
                         if let Some(it) = entries.iter().find(is_again) {
                             return Err(format!("#{id} is stored, which is {it:?} by its id"));
@@ -136,11 +136,6 @@ impl Log {
 
     pub(crate) fn has(&self, id: u32) -> bool {
         self.epochs.iter().any(|it| it.ids.contains(&id))
-    }
-
-    pub(crate) fn set_key(&mut self, id: u32, topic: usize, key: u8) {
-        self.keys.entry((topic, key)).or_default().push(id);
-        self.keyed.insert(id, (topic, key));
     }
 
     pub(crate) fn have_same_id(&self, one: u32, other: u32) -> bool {

@@ -60,7 +60,7 @@ impl Simulation {
     fn break_link(&mut self, op: Op, slot: usize) {
         let (network, plan) = (self.network.clone(), Arc::clone(&self.shared.plan));
         let Some(running) = self.running(slot) else { return };
-        let link = running.link;
+        let link = running.start;
         match op.kind {
             Kind::Reset => network.reset(link),
             Kind::Cut => {
@@ -87,7 +87,7 @@ impl Simulation {
     fn partition(&mut self, bits: Option<u32>) {
         let is_second = |slot: usize| bits.is_some_and(|bits| bits >> slot & 1 == 1);
         let second = self.running_nodes().filter(|running| is_second(running.slot));
-        let second: Vec<usize> = second.map(|running| running.link).collect();
+        let second: Vec<usize> = second.map(|running| running.start).collect();
         // Nodes that start later are linked to the first part.
         self.network.partition(&[&[], &second]);
         let mut ledger = self.shared.ledger();
@@ -162,7 +162,7 @@ impl Simulation {
         // Which starts receive everything that they should.
         let is_whole =
             |it: &RunningNode| is_engine_there && loses_none && it.is_linked(&self.network);
-        let group = |it: &RunningNode| self.network.group(it.link);
+        let group = |it: &RunningNode| self.network.group(it.start);
         let all = self.running_nodes().map(|it| (it.slot, it.start, group(it), is_whole(it)));
         let whole: Vec<(usize, usize, usize, bool)> = all.collect();
         for &(slot, start, group, is_whole) in &whole {
@@ -255,8 +255,8 @@ impl Simulation {
         let network = self.network.clone();
         for running in self.nodes.iter_mut().flatten() {
             running.is_frozen = false;
-            network.mend(running.link);
-            network.lossy(running.link, 0);
+            network.mend(running.start);
+            network.lossy(running.start, 0);
         }
     }
 }

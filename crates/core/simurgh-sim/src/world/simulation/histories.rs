@@ -51,7 +51,7 @@ impl Simulation {
         let id = ledger.add(BroadcastInfo { event: "c", ..BroadcastInfo::new(topic, start) });
         let key = (c >> 8 & 3 != 0).then_some((c >> 12) % KEYS);
         if let Some(key) = key {
-            ledger.log.set_key(id, topic, key as u8);
+            ledger.log.keyed.insert(id, (topic, key as u8));
         }
         drop(ledger);
         let shared = Arc::clone(&self.shared);

@@ -26,7 +26,6 @@ pub(crate) struct Simulation {
     pub(crate) rng: Rng,
     /// Long messages that are read away from their shards.
     readings: VecDeque<Reading>,
-    tickets: u32,
 }
 
 impl Simulation {
@@ -44,7 +43,6 @@ impl Simulation {
             faults: Faults { is_any: true, ..Faults::default() },
             rng: Rng::with_seed(plan.seed ^ 0x52_55_4e),
             readings: VecDeque::new(),
-            tickets: 0,
         };
         if plan.is_one_node() {
             simulation.clock_ns = SECOND;
@@ -202,7 +200,7 @@ impl Simulation {
             let name = self.shared.plan.topics.name(topic);
             let others = self.running_nodes().filter(|it| it.slot != slot);
             for running in others.filter(|it| {
-                self.network.is_settled(it.link) && self.network.is_heard(it.link, name)
+                self.network.is_settled(it.start) && self.network.is_heard(it.start, name)
             }) {
                 let mut ledger = self.shared.ledger();
                 let (start, first) = (running.start, running.node.first);

@@ -376,7 +376,6 @@ pub(crate) struct Reading {
     conn: u32,
     shard: usize,
     key: Key,
-    ticket: u32,
     serializer: Serializer,
     bytes: Vec<u8>,
     asked: Request,
@@ -391,15 +390,14 @@ impl Simulation {
         bytes: Vec<u8>,
         asked: Request,
     ) {
-        self.tickets += 1;
-        let (ticket, now_ns) = (self.tickets, self.now_ns(0, shard));
+        let now_ns = self.now_ns(0, shard);
         let Some(it) = self.shard(0, shard) else { return };
         let Some(peer) = it.net.peer_mut(key) else { return };
         let Some(serializer) = peer.socket.wire().serializer() else { return };
         peer.socket.enter(Phase::Waiting, Now::from_ns(now_ns).tick);
-        (peer.is_held, peer.reading) = (true, ticket);
+        (peer.is_held, peer.reading) = (true, asked.id);
         let conn = peer.conn;
-        self.readings.push_back(Reading { conn, shard, key, ticket, serializer, bytes, asked });
+        self.readings.push_back(Reading { conn, shard, key, serializer, bytes, asked });
         self.shared.ledger().sessions.conns[conn as usize].is_reading = true;
     }
 
@@ -407,14 +405,14 @@ impl Simulation {
     pub(super) fn was_read(&mut self, which: usize) -> bool {
         let which = which.checked_rem(self.readings.len()).unwrap_or(0);
         let Some(reading) = self.readings.remove(which) else { return false };
-        let Reading { conn, shard, key, ticket, serializer, bytes, asked } = reading;
+        let Reading { conn, shard, key, serializer, bytes, asked } = reading;
         let message = String::from_utf8(bytes).ok();
         let message = message.and_then(|text| serializer.decode_owned(text).ok());
         let size = message.as_ref().map(size).unwrap_or_default();
         let received = message.and_then(|message| self.prepared(message));
         // What came in before the socket was closed is dropped.
         let is_it = |peer: &mut Peer| {
-            mem::take(&mut peer.reading) == ticket && peer.socket.phase() == Phase::Waiting
+            mem::take(&mut peer.reading) == asked.id && peer.socket.phase() == Phase::Waiting
         };
         if !self.peer(0, shard, key).is_some_and(is_it) {
             return true;

@@ -46,7 +46,7 @@ impl Simulation {
         self.check_rest(mended_ns);
         self.quantum_ns = quantum_ns;
         let loss = self.shared.plan.network.loss_per_million;
-        self.running_nodes().for_each(|it| self.network.lossy(it.link, loss));
+        self.running_nodes().for_each(|it| self.network.lossy(it.start, loss));
     }
 
     fn check_rest(&mut self, mended_ns: u64) {
@@ -144,7 +144,7 @@ impl Simulation {
                 let is_unsure = ledger.sessions.is_unsure(topic);
                 drop(ledger);
                 let shards = running.thread.shards(name);
-                let is_heard = expected.is_empty() || self.network.is_heard(running.link, name);
+                let is_heard = expected.is_empty() || self.network.is_heard(running.start, name);
                 if !is_unsure && (shards != expected || !is_heard) {
                     let start = running.start;
                     let text = format!("{shards:?} for {expected:?}, in force: {is_heard}");
@@ -215,7 +215,7 @@ impl Simulation {
             let counts = cluster.interests().counts();
             let outbox = (cluster.outbox().len(), cluster.adapter().in_flight() <= BEATS);
             let left = [
-                self.network.wanted_topics(running.link),
+                self.network.wanted_topics(running.start),
                 cluster.followed(),
                 cluster.store_bytes(),
             ];
