@@ -491,8 +491,6 @@ pub(crate) struct Peer {
     pub(crate) heard: Vec<Value>,
     /// Whether the shard does not read it.
     pub(crate) is_held: bool,
-    /// The number of the message that is being read away from the shard; 0 for none.
-    pub(crate) reading: u32,
     /// Whether it is removed once `queue` is empty.
     pub(crate) is_closing: bool,
     /// Whether nothing more is sent.

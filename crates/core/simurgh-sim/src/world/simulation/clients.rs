@@ -217,8 +217,15 @@ impl Simulation {
         }
         let (wire, is_text) = (peer.socket.wire(), kind == FrameKind::Text);
         let above = shared.plan.app.prepare_above as usize;
-        if above > 0 && wire.serializer().is_some() && is_text && bytes.len() > above {
-            return self.read_elsewhere(shard, key, bytes, asked);
+        // A long text is read away from its shard, which does not read its socket meanwhile.
+        if let Some(serializer) = wire.serializer().filter(|_| above > 0 && is_text)
+            && bytes.len() > above
+        {
+            peer.socket.enter(Phase::Waiting, tick);
+            peer.is_held = true;
+            shared.ledger().sessions.conns[number as usize].is_reading = true;
+            let reading = Reading { conn: number, shard, key, serializer, bytes, asked };
+            return self.readings.push_back(reading);
         }
         let text = String::from_utf8_lossy(&bytes);
         let frame = if is_text { Frame::Text(&text) } else { Frame::Binary(&bytes) };

@@ -373,34 +373,15 @@ fn wire(plan: &Plan, c: u32) -> Wire {
 
 #[derive(Debug)]
 pub(crate) struct Reading {
-    conn: u32,
-    shard: usize,
-    key: Key,
-    serializer: Serializer,
-    bytes: Vec<u8>,
-    asked: Request,
+    pub(super) conn: u32,
+    pub(super) shard: usize,
+    pub(super) key: Key,
+    pub(super) serializer: Serializer,
+    pub(super) bytes: Vec<u8>,
+    pub(super) asked: Request,
 }
 
 impl Simulation {
-    /// Reads a long text away from its shard, which does not read its socket meanwhile.
-    pub(super) fn read_elsewhere(
-        &mut self,
-        shard: usize,
-        key: Key,
-        bytes: Vec<u8>,
-        asked: Request,
-    ) {
-        let now_ns = self.now_ns(0, shard);
-        let Some(it) = self.shard(0, shard) else { return };
-        let Some(peer) = it.net.peer_mut(key) else { return };
-        let Some(serializer) = peer.socket.wire().serializer() else { return };
-        peer.socket.enter(Phase::Waiting, Now::from_ns(now_ns).tick);
-        (peer.is_held, peer.reading) = (true, asked.id);
-        let conn = peer.conn;
-        self.readings.push_back(Reading { conn, shard, key, serializer, bytes, asked });
-        self.shared.ledger().sessions.conns[conn as usize].is_reading = true;
-    }
-
     /// Hands in a long text that was read, if its socket still waits for it.
     pub(super) fn was_read(&mut self, which: usize) -> bool {
         let which = which.checked_rem(self.readings.len()).unwrap_or(0);
@@ -411,14 +392,12 @@ impl Simulation {
         let size = message.as_ref().map(size).unwrap_or_default();
         let received = message.and_then(|message| self.prepared(message));
         // What came in before the socket was closed is dropped.
-        let is_it = |peer: &mut Peer| {
-            mem::take(&mut peer.reading) == asked.id && peer.socket.phase() == Phase::Waiting
-        };
-        if !self.peer(0, shard, key).is_some_and(is_it) {
+        let shared = Arc::clone(&self.shared);
+        let is_due = mem::take(&mut shared.ledger().sessions.conns[conn as usize].is_reading);
+        let peer = self.peer(0, shard, key).filter(|_| is_due);
+        if !peer.is_some_and(|peer| peer.socket.phase() == Phase::Waiting) {
             return true;
         }
-        let shared = Arc::clone(&self.shared);
-        shared.ledger().sessions.conns[conn as usize].is_reading = false;
         let Some((received, id)) = received else {
             shared.ledger().sessions.cut_with(conn, CloseCode::INTERNAL.0);
             self.step(0, shard, Input::Other, |core, net| {
