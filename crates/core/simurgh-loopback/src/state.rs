@@ -306,7 +306,20 @@ impl State {
             (Some(_), _) if !is_reachable => return,
             (Some(stream), Request::Store { to, id, age, envelope }) => {
                 let stored = stream.store((&to, &id), age, envelope.clone(), now_ns);
-                return self.answer_store(node, ticket, stored, &to, envelope);
+                let seq = stored.map_or_else(|seq| seq, |number| number.seq);
+                let is_duplicate = stored.is_err();
+                let answer = Event::Stored { ticket, seq, is_duplicate };
+                // A broker may answer before or after it publishes.
+                let Ok(number) = stored else {
+                    return self.tell(node, ToNode::Answer(ticket, answer));
+                };
+                if self.rng.happens(500_000) {
+                    self.republish(&to, envelope, number);
+                } else {
+                    self.tell(node, ToNode::Answer(ticket, answer));
+                    return self.republish(&to, envelope, number);
+                }
+                answer
             }
             (Some(stream), Request::Fetch(Fetch::After { subject, seq, count, bytes, .. })) => {
                 let (of, most) = (subject.as_str(), (count, bytes));
@@ -325,27 +338,6 @@ impl State {
             }
         };
         self.tell(node, ToNode::Answer(ticket, event));
-    }
-
-    fn answer_store(
-        &mut self,
-        node: usize,
-        ticket: Ticket,
-        stored: Result<Number, u64>,
-        to: &str,
-        envelope: Bytes,
-    ) {
-        let (seq, is_duplicate) = stored.map_or_else(|seq| (seq, true), |it| (it.seq, false));
-        let answer = ToNode::Answer(ticket, Event::Stored { ticket, seq, is_duplicate });
-        let Ok(number) = stored else { return self.tell(node, answer) };
-        // A broker may answer before or after it publishes.
-        if self.rng.happens(500_000) {
-            self.republish(to, envelope, number);
-            self.tell(node, answer);
-        } else {
-            self.tell(node, answer);
-            self.republish(to, envelope, number);
-        }
     }
 
     /// By how much the copy lags behind that answers a request.

@@ -235,14 +235,6 @@ impl Ledger {
         (id, word)
     }
 
-    /// A shard has accepted a broadcast.
-    fn append(&mut self, shard: usize, topic: u8, entry: LineEntry) {
-        if let Some(line) = self.accepted(shard, usize::from(topic)) {
-            line.entries.push(entry);
-        }
-        self.expect_listeners(shard, topic, entry.id, entry.except);
-    }
-
     /// Whether a broadcast to be stored was delivered on its own node only.
     pub(crate) fn is_here_only(&self, id: u32) -> bool {
         let made = self.broadcasts.get(id as usize);

@@ -68,11 +68,19 @@ impl Simulation {
         act: impl FnOnce(&mut Core<SimNode>, &mut Transport),
     ) {
         let now_ns = self.now_ns(slot, shard);
-        let Some(it) = self.shard(slot, shard).filter(|it| !it.has_ended) else { return };
+        let Some(running) = self.nodes[slot].as_mut() else { return };
+        let it = running.shards.get_mut(shard).filter(|it| !it.has_ended);
+        let Some(it) = it else { return };
         (it.is_in_turn, it.next_ns) = (true, 0);
-        let jumps = self.begin_step(slot, shard, input, now_ns);
-        let Some(it) = self.shard(slot, shard) else { return };
-        it.net.at(now_ns, jumps);
+        running.node.state().has_spoken = false;
+        let mut ledger = self.shared.ledger();
+        ledger.running = Some(running.node.first + shard);
+        ledger.now_ns = now_ns;
+        ledger.clock_ns = ledger.clock_ns.max(self.clock_ns).max(now_ns);
+        ledger.begin_step(input, Now::from_ns(now_ns).tick);
+        let step = u64::from(ledger.step);
+        drop(ledger);
+        it.net.at(now_ns, self.shared.plan.seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         act(&mut it.core, &mut it.net);
         self.check_step(slot, shard, input);
         if let Some(it) = self.shard(slot, shard) {
@@ -81,20 +89,6 @@ impl Simulation {
         while let Some(key) = self.shard(slot, shard).and_then(|it| it.net.released.pop()) {
             self.feed(slot, shard, key);
         }
-    }
-
-    /// Called before a core gets an input; returns the seed of its clock's steps.
-    fn begin_step(&mut self, slot: usize, shard: usize, input: Input, now_ns: u64) -> u64 {
-        let running = self.nodes[slot].as_ref();
-        let mut ledger = self.shared.ledger();
-        ledger.running = running.map(|running| running.node.first + shard);
-        ledger.now_ns = now_ns;
-        ledger.clock_ns = ledger.clock_ns.max(self.clock_ns).max(now_ns);
-        ledger.begin_step(input, Now::from_ns(now_ns).tick);
-        let step = u64::from(ledger.step);
-        drop(ledger);
-        running.into_iter().for_each(|it| it.node.state().has_spoken = false);
-        self.shared.plan.seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// A shard takes a mail; returns whether there was one.
@@ -128,17 +122,10 @@ impl Simulation {
         });
         self.step(slot, shard, Input::FanOut, |core, net| nexts[1] = core.fan_out(net));
         self.step(slot, shard, Input::Settle, |core, net| nexts[2] = core.settle(net));
+        let now_ns = self.local_ns(slot);
         let Some(it) = self.shard(slot, shard) else { return false };
         it.net.flush();
         it.is_in_turn = false;
-        self.end_turn(slot, shard, nexts);
-        self.remove_connections(slot, shard);
-        nexts[1] == Next::Now
-    }
-
-    fn end_turn(&mut self, slot: usize, shard: usize, nexts: [Next; 3]) {
-        let now_ns = self.local_ns(slot);
-        let Some(it) = self.shard(slot, shard) else { return };
         let at_ns = |next| match next {
             Next::Now => now_ns,
             Next::After(span) => now_ns.saturating_add(span.as_nanos() as u64),
@@ -151,6 +138,8 @@ impl Simulation {
         {
             self.clock_ns = self.clock_ns.max(running.clock_ns(local_ns));
         }
+        self.remove_connections(slot, shard);
+        nexts[1] == Next::Now
     }
 
     /// Removes connections that are over. Their clients have received all that was sent.

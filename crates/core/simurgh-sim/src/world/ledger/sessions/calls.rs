@@ -194,7 +194,13 @@ impl Ledger {
             }
             None => {}
         }
-        self.take_out(chan);
+        self.presences.channel_ended(chan);
+        let it = &mut self.sessions.chans[chan as usize];
+        (it.life, it.owes_after_join) = (Life::Ended, false);
+        it.relays.clear();
+        self.sessions.now.unlinked.append(&mut it.tasks);
+        self.proceeds(chan, conn);
+        self.sessions.conns[conn as usize].channels.retain(|(_, joined)| *joined != chan);
     }
 
     pub(super) fn notify(&mut self, chan: u32, kind: DeliveryKind, from: usize, ends: bool) {
@@ -205,19 +211,6 @@ impl Ledger {
         let id = if is_close { EMPTY } else { payload::reason("channel_crash") };
         let line = Delivery { kind, word: 0, join_ref, msg_ref: join_ref, id };
         self.promise_own(conn, topic, line, from, (NONE, ends));
-    }
-
-    fn take_out(&mut self, chan: u32) {
-        self.presences.channel_ended(chan);
-        let it = &mut self.sessions.chans[chan as usize];
-        (it.life, it.owes_after_join) = (Life::Ended, false);
-        it.relays.clear();
-        let conn = it.conn;
-        let tasks = std::mem::take(&mut it.tasks);
-        self.sessions.now.unlinked.extend(tasks);
-        self.proceeds(chan, conn);
-        let it = &mut self.sessions.conns[conn as usize];
-        it.channels.retain(|(_, joined)| *joined != chan);
     }
 
     /// A callback has returned: its effects are carried out after it.

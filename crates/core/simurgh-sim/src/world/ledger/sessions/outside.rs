@@ -99,19 +99,16 @@ impl Ledger {
         }
     }
 
-    pub(in crate::world::ledger) fn expect_listeners(
-        &mut self,
-        shard: usize,
-        topic: u8,
-        id: u32,
-        except: u32,
-    ) {
+    /// A shard has accepted a broadcast.
+    pub(super) fn append(&mut self, shard: usize, topic: u8, entry: LineEntry) {
+        let line = self.accepted(shard, usize::from(topic));
+        line.into_iter().for_each(|line| line.entries.push(entry));
         let Sessions { listeners, now, .. } = &mut self.sessions;
-        for (number, it) in listeners.iter_mut().enumerate() {
+        for (number, it) in (0..).zip(listeners) {
             let is_it = it.is_on && (it.shard, it.topic) == (shard, topic);
-            if is_it && except != LISTENER + number as u32 {
-                it.due.push_back(id);
-                now.listeners.push(number as u32);
+            if is_it && entry.except != LISTENER + number {
+                it.due.push_back(entry.id);
+                now.listeners.push(number);
             }
         }
     }
