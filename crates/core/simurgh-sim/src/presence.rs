@@ -282,27 +282,23 @@ impl Presences {
     /// # Errors
     /// The difference.
     pub(crate) fn check(&mut self, topic: usize, told: &PresenceEvent) -> Result<(), String> {
-        told.metas().try_for_each(|meta| self.check_meta(topic, meta))?;
+        for Meta { key, number, phx_ref, .. } in told.metas() {
+            let Some(it) = self.entries.get_mut(*number as usize) else {
+                return Err(format!("nobody made {number}"));
+            };
+            let is_right = it.topic == topic && it.key == *key && it.may_be_sent;
+            let known = *self.refs.entry(*phx_ref).or_insert(*number);
+            let is_its_ref = *it.phx_ref.get_or_insert(*phx_ref) == *phx_ref;
+            if !is_right || !is_its_ref || known != *number {
+                return Err(format!("{number} was made as {it:?}, and {known} has its ref"));
+            }
+        }
         if let PresenceEvent::Diff { joins, leaves } = told
             && joins.iter().any(|it| leaves.iter().any(|is| is.phx_ref == it.phx_ref))
         {
             return Err("joins and leaves at once".to_owned());
         }
         Ok(())
-    }
-
-    fn check_meta(&mut self, topic: usize, meta: &Meta) -> Result<(), String> {
-        let number = meta.number;
-        let Some(it) = self.entries.get_mut(number as usize) else {
-            return Err(format!("nobody made {number}"));
-        };
-        let is_right = it.topic == topic && it.key == meta.key && it.may_be_sent;
-        if !is_right || it.phx_ref.is_some_and(|known| known != meta.phx_ref) {
-            return Err(format!("{number} was made as {it:?}"));
-        }
-        it.phx_ref = Some(meta.phx_ref);
-        let known = *self.refs.entry(meta.phx_ref).or_insert(number);
-        if known == number { Ok(()) } else { Err(format!("{number} has the ref of {known}")) }
     }
 }
 

@@ -251,13 +251,30 @@ impl Simulation {
         });
     }
 
-    /// A client takes what has come, up to some bytes of it; one that polls, all of it.
+    /// A client takes what has come, up to some bytes of it. One that polls gets all, or the answer
+    /// is lost on its way.
     pub(super) fn take_some(&mut self, client: usize, c: u32) {
-        if self.polled_ns(client).is_some() {
-            return self.poll(client, c >> 8);
+        if self.polled_ns(client).is_none() {
+            let most = if c.is_multiple_of(4) { (c >> 8) as usize % 400 } else { usize::MAX };
+            self.receive(client, most);
+            return;
         }
-        let most = if c.is_multiple_of(4) { (c >> 8) as usize % 400 } else { usize::MAX };
-        self.receive(client, most);
+        let Some((number, slot, shard, key)) = self.line(client) else { return };
+        self.polls(client);
+        let peer = self.peer(slot, shard, key).filter(|_| (c >> 8).is_multiple_of(LOST));
+        let Some(peer) = peer.filter(|it| !it.pipe.is_empty() && it.socket.is_open()) else {
+            let has_come = self.receive(client, usize::MAX);
+            return self.shared.ledger().count("polls", u64::from(has_come));
+        };
+        // Its next poll names an earlier answer than the server's last, which ends the session.
+        peer.pipe.clear();
+        let mut ledger = self.shared.ledger();
+        ledger.note(|| format!("an answer to client {client} is lost"));
+        ledger.count("answers to polls lost", 1);
+        ledger.sessions.conns[number as usize].is_lost = true;
+        drop(ledger);
+        self.clients[client] = None;
+        self.step(slot, shard, Input::Ended(number), |core, net| core.peer_closed(net, key, None));
     }
 
     fn polled_ns(&self, client: usize) -> Option<u64> {
@@ -269,34 +286,6 @@ impl Simulation {
         if let Some(it) = &mut self.clients[client] {
             it.polled_ns = it.polled_ns.and(Some(self.clock_ns));
         }
-    }
-
-    /// A client polls: it gets all that waits, or the answer is lost on its way.
-    pub(super) fn poll(&mut self, client: usize, c: u32) {
-        let Some((_, slot, shard, key)) = self.line(client) else { return };
-        let peer = self.peer(slot, shard, key);
-        let is_lost = c.is_multiple_of(LOST)
-            && peer.is_some_and(|peer| !peer.pipe.is_empty() && peer.socket.is_open());
-        self.polls(client);
-        if is_lost {
-            return self.lose_answer(client);
-        }
-        if self.receive(client, usize::MAX) {
-            self.shared.ledger().count("polls", 1);
-        }
-    }
-
-    /// Its next poll names an earlier answer than the server's last, which ends the session.
-    fn lose_answer(&mut self, client: usize) {
-        let Some((number, slot, shard, key)) = self.line(client) else { return };
-        self.peer(slot, shard, key).into_iter().for_each(|peer| peer.pipe.clear());
-        let mut ledger = self.shared.ledger();
-        ledger.note(|| format!("an answer to client {client} is lost"));
-        ledger.count("answers to polls lost", 1);
-        ledger.sessions.conns[number as usize].is_lost = true;
-        drop(ledger);
-        self.clients[client] = None;
-        self.step(slot, shard, Input::Ended(number), |core, net| core.peer_closed(net, key, None));
     }
 
     /// Ends the sessions of a shard that were not polled in time.

@@ -146,13 +146,43 @@ impl Simulation {
     /// Ends a turn of a shard, and the shard if it has drained; returns whether it has more to do.
     pub(crate) fn turn(&mut self, slot: usize, shard: usize) -> bool {
         self.end_unpolled(shard);
-        let has_more = self.finish_turn(slot, shard);
+        let is_frozen = self.is_frozen(slot);
+        let it = self.shard(slot, shard).filter(|it| !it.has_ended && !is_frozen);
+        let Some(it) = it else { return false };
+        it.net.judge();
+        it.net.flush();
+        self.remove_connections(slot, shard);
+        let mut nexts = [Next::Idle; 3];
+        let shared = Arc::clone(&self.shared);
+        self.step(slot, shard, Input::Tick, |core, net| {
+            nexts[0] = core.tick(net);
+            shared.ledger().sessions.has_more = nexts[0] == Next::Now;
+        });
+        self.step(slot, shard, Input::FanOut, |core, net| nexts[1] = core.fan_out(net));
+        self.step(slot, shard, Input::Settle, |core, net| nexts[2] = core.settle(net));
+        let now_ns = self.local_ns(slot);
+        let Some(it) = self.shard(slot, shard) else { return false };
+        it.net.flush();
+        it.is_in_turn = false;
+        let at_ns = |next| match next {
+            Next::Now => now_ns,
+            Next::After(span) => now_ns.saturating_add(span.as_nanos() as u64),
+            Next::At(at_ns) => at_ns,
+            Next::Idle => u64::MAX,
+        };
+        it.next_ns = nexts.map(at_ns).into_iter().min().unwrap_or(u64::MAX);
+        let local_ns = it.net.clock.get();
+        if let Some(running) = self.nodes[slot].as_ref().filter(|_| self.shared.plan.is_one_node())
+        {
+            self.clock_ns = self.clock_ns.max(running.clock_ns(local_ns));
+        }
+        self.remove_connections(slot, shard);
         let stops = self.shard(slot, shard).is_some_and(|it| it.net.stops && !it.has_ended);
-        let ends = stops && !self.is_frozen(slot) && !self.shared.plan.is_alone();
+        let ends = stops && !self.shared.plan.is_alone();
         if ends {
             self.end_shard(slot, shard);
         }
-        has_more && !ends
+        nexts[1] == Next::Now && !ends
     }
 
     /// Ends a shard that has drained; with its last shard a node of several says bye.
@@ -186,30 +216,25 @@ impl Simulation {
         let has_ended = running.thread.turn(time, sockets);
         let published = mem::take(&mut running.thread.node.local.published);
         let gone = std::mem::take(&mut running.thread.gone);
-        self.expect_deliveries(slot, published);
+        for (id, dropped) in published {
+            let topic = self.shared.ledger().broadcasts[id as usize].topic as u8;
+            let name = self.shared.plan.topics.name(topic);
+            let hears =
+                |start| self.network.is_settled(start) && self.network.is_heard(start, name);
+            let others = self.running_nodes().filter(|it| it.slot != slot);
+            for running in others.filter(|it| hears(it.start)) {
+                let (start, first) = (running.start, running.node.first);
+                let mut ledger = self.shared.ledger();
+                // A channel that is a member before another node publishes gets it, too.
+                let mut shards = ledger.members(start, topic);
+                shards.extend(running.thread.shards(name).into_iter().map(|shard| first + shard));
+                shards.iter().for_each(|it| ledger.expect_delivery(id, dropped, start, *it));
+            }
+        }
         gone.into_iter().for_each(|(node, why)| self.check_gone(slot, node, why));
         self.check_bounds(slot);
         if has_ended {
             self.end_node(slot);
-        }
-    }
-
-    fn expect_deliveries(&mut self, slot: usize, published: Vec<(u32, u64)>) {
-        for (id, dropped) in published {
-            let topic = self.shared.ledger().broadcasts[id as usize].topic as u8;
-            let name = self.shared.plan.topics.name(topic);
-            let others = self.running_nodes().filter(|it| it.slot != slot);
-            for running in others.filter(|it| {
-                self.network.is_settled(it.start) && self.network.is_heard(it.start, name)
-            }) {
-                let mut ledger = self.shared.ledger();
-                let (start, first) = (running.start, running.node.first);
-                let mut shards: BTreeSet<usize> =
-                    running.thread.shards(name).into_iter().map(|it| first + it).collect();
-                // A channel that is a member before another node publishes gets it, too.
-                shards.extend(ledger.members(start, topic));
-                shards.iter().for_each(|it| ledger.expect_delivery(id, dropped, start, *it));
-            }
         }
     }
 

@@ -106,42 +106,6 @@ impl Simulation {
         true
     }
 
-    /// Ends a shard's turn; returns whether it has more to fan out.
-    pub(crate) fn finish_turn(&mut self, slot: usize, shard: usize) -> bool {
-        let is_frozen = self.is_frozen(slot);
-        let it = self.shard(slot, shard).filter(|it| !it.has_ended && !is_frozen);
-        let Some(it) = it else { return false };
-        it.net.judge();
-        it.net.flush();
-        self.remove_connections(slot, shard);
-        let mut nexts = [Next::Idle; 3];
-        let shared = Arc::clone(&self.shared);
-        self.step(slot, shard, Input::Tick, |core, net| {
-            nexts[0] = core.tick(net);
-            shared.ledger().sessions.has_more = nexts[0] == Next::Now;
-        });
-        self.step(slot, shard, Input::FanOut, |core, net| nexts[1] = core.fan_out(net));
-        self.step(slot, shard, Input::Settle, |core, net| nexts[2] = core.settle(net));
-        let now_ns = self.local_ns(slot);
-        let Some(it) = self.shard(slot, shard) else { return false };
-        it.net.flush();
-        it.is_in_turn = false;
-        let at_ns = |next| match next {
-            Next::Now => now_ns,
-            Next::After(span) => now_ns.saturating_add(span.as_nanos() as u64),
-            Next::At(at_ns) => at_ns,
-            Next::Idle => u64::MAX,
-        };
-        it.next_ns = nexts.map(at_ns).into_iter().min().unwrap_or(u64::MAX);
-        let local_ns = it.net.clock.get();
-        if let Some(running) = self.nodes[slot].as_ref().filter(|_| self.shared.plan.is_one_node())
-        {
-            self.clock_ns = self.clock_ns.max(running.clock_ns(local_ns));
-        }
-        self.remove_connections(slot, shard);
-        nexts[1] == Next::Now
-    }
-
     /// Removes connections that are over. Their clients have received all that was sent.
     pub(crate) fn remove_connections(&mut self, slot: usize, shard: usize) {
         loop {
