@@ -257,10 +257,10 @@ fn ask(
     let Draw { mut rng, called: Called { acts, .. }, .. } = draw;
     let (join, answer) = decide(shared, &mut rng, &mut ledger, joining, Some(prepared));
     let (join, answer) = match (join, answer) {
-        (Some(join), Answer::Ok { chan, reply, intercept_panics: false, .. }) if waits => {
+        (Some(join), Answer::Ok { chan, reply, .. }) if waits => {
             let name = shared.plan.topics.name(joining.topic).to_owned();
             let join = join.after(wait_until_heard(Arc::clone(shared), Arc::clone(mailbox), name));
-            (Some(join), Answer::Ok { chan, reply, intercept_panics: false, waits })
+            (Some(join), Answer::Ok { chan, reply, waits })
         }
         other => other,
     };
@@ -286,7 +286,7 @@ fn decide(
 ) -> (Option<Join>, Answer) {
     let plan = &shared.plan.app;
     if is(rng, plan.panics) {
-        return (None, Answer::Panic);
+        return (None, Answer::panic());
     }
     let later = if first.is_some() { plan.later } else { plan.later / 8 };
     if is(rng, later) {
@@ -320,7 +320,8 @@ fn decide(
         passes_most,
         _alive: Arc::clone(&shared.channels),
     };
-    let answer = Answer::Ok { chan, reply, intercept_panics, waits: false };
+    let answer = Answer::Ok { chan, reply, waits: false };
+    let answer = if intercept_panics { Answer::panic() } else { answer };
     (Some(Join::ok(actor).reply(response)), answer)
 }
 

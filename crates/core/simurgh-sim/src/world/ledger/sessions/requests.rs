@@ -227,13 +227,18 @@ pub(crate) enum Answer {
     Ok {
         chan: u32,
         reply: u32,
-        intercept_panics: bool,
         waits: bool,
     },
     Released,
+    /// It is refused, or panics.
     Error(u32),
     Later,
-    Panic,
+}
+
+impl Answer {
+    pub(crate) fn panic() -> Self {
+        Self::Error(payload::reason("join crashed"))
+    }
 }
 
 impl Ledger {
@@ -257,37 +262,23 @@ impl Ledger {
         let is_closing = !is_open || self.sessions.is_closing(conn);
         self.note(|| format!("{joining:?} is answered: {answer:?}"));
         match answer {
-            Answer::Ok { intercept_panics: true, .. } => {
-                self.refused(joining, payload::reason("join crashed"));
-                self.acts_without_channel(conn, acts);
-            }
             // The end of the replaced channel has closed the socket.
-            Answer::Ok { .. } if is_closing => {}
+            Answer::Ok { .. } if is_closing => return,
+            Answer::Ok { chan, reply, waits: false } if !self.is_kept(joining.topic) => {
+                return self.let_in(joining, chan, reply, acts);
+            }
             // It becomes a member once its client's position is known, or its node's interest.
-            Answer::Ok { chan, reply, waits, .. } if waits || self.is_kept(joining.topic) => {
+            Answer::Ok { chan, reply, waits } => {
                 self.sessions.conns[conn as usize].admitted = Some((joining, chan, reply));
                 if waits {
                     self.await_decision(joining);
                 }
-                self.acts_without_channel(conn, acts);
             }
-            Answer::Ok { chan, reply, .. } => self.let_in(joining, chan, reply, acts),
-            Answer::Released => {}
-            Answer::Error(reply) => {
-                self.refused(joining, reply);
-                self.acts_without_channel(conn, acts);
-            }
-            Answer::Later => {
-                if !is_closing {
-                    self.await_decision(joining);
-                }
-                self.acts_without_channel(conn, acts);
-            }
-            Answer::Panic => {
-                self.acts_without_channel(conn, acts);
-                self.refused(joining, payload::reason("join crashed"));
-            }
+            Answer::Error(reply) => self.refused(joining, reply),
+            Answer::Later if !is_closing => self.await_decision(joining),
+            Answer::Later | Answer::Released => {}
         }
+        self.acts_without_channel(conn, acts);
     }
 
     fn await_decision(&mut self, joining: Joining) {
@@ -396,7 +387,7 @@ impl Ledger {
 
     /// The application has decided, unless it has panicked.
     pub(crate) fn has_decided(&mut self, shard: usize, ticket: u32) {
-        let answer = self.decided.take().unwrap_or(Answer::Panic);
+        let answer = self.decided.take().unwrap_or_else(Answer::panic);
         let awaiting = self.awaiting(shard, ticket).and_then(Option::as_mut);
         awaiting.into_iter().for_each(|it| it.answer = Some(answer));
     }
