@@ -67,12 +67,15 @@ impl Called {
 
 impl Ledger {
     pub(crate) fn begin(&mut self, chan: u32, call: Call) -> Called {
-        if self.sessions.chan(chan).is_some_and(|it| it.life == Life::Unborn) {
-            self.enters(chan);
-        }
         let conn = self.sessions.chan(chan).map_or(NONE, |it| it.conn);
         let acts = self.spare.take().unwrap_or_default();
         let mut called = Called { call, acts, ..Called::join(chan, conn) };
+        // It was no member yet if its join has waited for something.
+        let admitted = self.sessions.conn_mut(conn).map(|conn| &mut conn.admitted);
+        let admitted = admitted.and_then(|it| it.take_if(|it| it.1 == chan));
+        if let Some((joining, chan, reply)) = admitted {
+            self.let_in(joining, chan, reply, Vec::new());
+        }
         let Some(it) = self.sessions.chan_mut(chan) else { return called };
         if it.life != Life::Live {
             self.fail("callback", format!("{call:?} of channel {chan}, which does not live"));
@@ -86,8 +89,7 @@ impl Ledger {
                     self.fail("callback", format!("channel {chan}: after_join again"));
                 }
             }
-            Call::HandleIn(id) => called.msg_ref = self.take_due(Due::HandleIn { chan, id }),
-            Call::HandleInfo(id) => called.msg_ref = self.take_due(Due::HandleInfo { chan, id }),
+            Call::HandleIn(_) | Call::HandleInfo(_) => called.msg_ref = self.take_due((chan, call)),
             Call::HandleOut(id) => called.place = self.intercepted(chan, id),
             Call::HandleBroadcast(id, topic) => self.relayed(chan, topic, id),
             Call::Terminate(reason) => self.terminated(chan, reason),
@@ -159,11 +161,11 @@ impl Ledger {
         let (from, end) = (line.len() - new, line.len());
         let Now { joining, due, .. } = &self.sessions.now;
         let is_replaced = joining.is_some_and(|it| (it.conn, it.topic) == (conn, topic))
-            && matches!(due, Some(Due::Join { .. }));
+            && matches!(due, Some((_, Call::Join)));
         let mut leave_ref = None;
         match reason {
             Reason::Closed => self.sessions.now.closed.push(chan),
-            Reason::Left => leave_ref = Some(self.take_due(Due::Leave { chan })),
+            Reason::Left => leave_ref = Some(self.take_due((chan, Call::Terminate(reason)))),
             Reason::Rejoined if is_replaced => {}
             _ if is_expected => {}
             Reason::Crashed if self.is_overdue(chan, conn) => {}
@@ -237,7 +239,13 @@ impl Ledger {
                 self.sessions.now.is_late |= self.is_kept(made.topic as u8);
             }
         }
-        self.outcome((chan, call), end, msg_ref, from);
+        let CallEnd { reply, reason } = end;
+        if let (Some((word, id)), Call::HandleIn(_), false) = (reply, call, msg_ref == NONE) {
+            self.replies(chan, msg_ref, word, id, from);
+        }
+        if let Some(reason) = reason.filter(|_| self.sessions.is_live(chan)) {
+            self.must_end(chan, reason, matches!(call, Call::HandleOut(_)));
+        }
         self.sessions.now.is_late = false;
         self.spare = Some(acts);
     }
@@ -360,18 +368,6 @@ impl Ledger {
         let wants_none = called.msg_ref == 0 && reply.is_none();
         if *reason != Some(Reason::Crashed) && !wants_none {
             *reply = Some((b'e', payload::REFUSED));
-        }
-    }
-
-    fn outcome(&mut self, (chan, call): (u32, Call), end: CallEnd, msg_ref: u32, from: usize) {
-        if !self.sessions.is_live(chan) {
-            return;
-        }
-        if let (Some((word, id)), Call::HandleIn(_), false) = (end.reply, call, msg_ref == NONE) {
-            self.replies(chan, msg_ref, word, id, from);
-        }
-        if let Some(reason) = end.reason {
-            self.must_end(chan, reason, matches!(call, Call::HandleOut(_)));
         }
     }
 

@@ -2,14 +2,8 @@
 
 use super::*;
 
-/// A callback or an end that a step must lead to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
-    HandleIn { chan: u32, id: u32 },
-    HandleInfo { chan: u32, id: u32 },
-    Leave { chan: u32 },
-    Join { id: u32 },
-}
+/// A callback that a step must lead to, and its channel; for a join the number of its payload.
+pub(crate) type Due = (u32, Call);
 
 impl Ledger {
     /// A shard is handed a message of a client.
@@ -36,7 +30,7 @@ impl Ledger {
                     let from = self.line(self.sessions.shard_of(conn), topic).len();
                     return self.promise(conn, topic, line, from);
                 }
-                None => Due::Join { id },
+                None => (id, Call::Join),
             },
             (RequestKind::Leave, None) => return self.replies_to(joining, b'o', EMPTY),
             (RequestKind::Event, None) => {
@@ -44,8 +38,8 @@ impl Ledger {
                 return self.promise(conn, topic, line, 0);
             }
             (_, Some(_)) if !is_meant => return,
-            (RequestKind::Leave, Some(chan)) => Due::Leave { chan },
-            (RequestKind::Event, Some(chan)) => Due::HandleIn { chan, id },
+            (RequestKind::Leave, Some(chan)) => (chan, Call::Terminate(Reason::Left)),
+            (RequestKind::Event, Some(chan)) => (chan, Call::HandleIn(id)),
         };
         (self.sessions.now.joining, self.sessions.now.due) = (Some(joining), Some(due));
     }
@@ -54,7 +48,7 @@ impl Ledger {
     pub(crate) fn joins_plain(&mut self, conn: u32) {
         let topic = self.plan.topics.plain;
         self.sessions.now.joining = Some(Joining { conn, topic, join_ref: 0, msg_ref: 0 });
-        self.sessions.now.due = Some(Due::Join { id: EMPTY });
+        self.sessions.now.due = Some((EMPTY, Call::Join));
     }
 
     /// The answer to a join that is refused before the application is asked.
@@ -130,7 +124,7 @@ impl Ledger {
         let from = self.line(self.sessions.shard_of(conn), topic).len();
         match what {
             ToChannel::Message(_) => {
-                self.sessions.now.due = next.map(|id| Due::HandleInfo { chan, id });
+                self.sessions.now.due = next.map(|id| (chan, Call::HandleInfo(id)));
             }
             ToChannel::Push(event, payload) => {
                 let line = Delivery::event(letter(event), join_ref, payload::parse(payload).0);
@@ -244,7 +238,7 @@ impl Answer {
 impl Ledger {
     /// A join function is called; returns the join that it decides about.
     pub(crate) fn asked(&mut self, id: u32) -> Option<Joining> {
-        let due = super::Due::Join { id };
+        let due = (id, Call::Join);
         if self.sessions.now.due != Some(due) {
             self.take_due(due);
         }
@@ -283,22 +277,11 @@ impl Ledger {
 
     fn await_decision(&mut self, joining: Joining) {
         let since = self.sessions.now.tick;
-        if let Some(it) = self.sessions.conn_mut(joining.conn) {
-            it.awaiting = Some(Awaiting { joining, ticket: None, since, answer: None });
-        }
+        let awaiting = Awaiting { joining, ticket: None, since, answer: None };
+        self.sessions.conns[joining.conn as usize].awaiting = Some(awaiting);
     }
 
-    /// A callback of a channel that is no member yet: its join has waited for something.
-    pub(super) fn enters(&mut self, chan: u32) {
-        let conn = self.sessions.chan(chan).map_or(NONE, |chan| chan.conn);
-        let admitted = self.sessions.conn_mut(conn).map(|conn| &mut conn.admitted);
-        let admitted = admitted.and_then(|it| it.take_if(|it| it.1 == chan));
-        if let Some((joining, chan, reply)) = admitted {
-            self.let_in(joining, chan, reply, Vec::new());
-        }
-    }
-
-    fn let_in(&mut self, joining: Joining, chan: u32, reply: u32, acts: Vec<Act>) {
+    pub(super) fn let_in(&mut self, joining: Joining, chan: u32, reply: u32, acts: Vec<Act>) {
         let Joining { conn, topic, join_ref, msg_ref } = joining;
         let shard = self.sessions.shard_of(conn);
         let from = self.line(shard, topic).len();
@@ -324,10 +307,6 @@ impl Ledger {
             self.promise_own(conn, topic, line, 0, (chan, false));
         }
         self.close_replaced(conn);
-        self.acts_of_join(chan, conn, acts);
-    }
-
-    fn acts_of_join(&mut self, chan: u32, conn: u32, acts: Vec<Act>) {
         self.end(Called { acts, ..Called::join(chan, conn) });
     }
 
@@ -340,7 +319,7 @@ impl Ledger {
         acts.retain(|act| {
             matches!(act, Act::Broadcast(_) | Act::Close(_) | Act::Assign(_) | Act::Expire(_))
         });
-        self.acts_of_join(NONE, conn, acts);
+        self.end(Called { acts, ..Called::join(NONE, conn) });
     }
 
     pub(super) fn refused(&mut self, joining: Joining, response: u32) {
@@ -398,14 +377,5 @@ impl Ledger {
         let Some(Awaiting { joining, answer: Some(answer), .. }) = awaiting else { return };
         self.sessions.now.joining = Some(joining);
         self.answer(joining, answer, Vec::new());
-    }
-
-    pub(super) fn timed_out(&mut self, conn: u32, is_late: bool) {
-        let awaiting = self.sessions.conn_mut(conn).and_then(|conn| conn.awaiting.take());
-        let Some(Awaiting { joining, .. }) = awaiting else { return };
-        if !is_late {
-            self.fail("join", format!("socket {conn}: its join timed out early"));
-        }
-        self.refused(joining, payload::reason("join timed out"));
     }
 }

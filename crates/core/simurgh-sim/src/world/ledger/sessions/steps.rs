@@ -46,7 +46,7 @@ impl Ledger {
         match (due, joining) {
             (None, _) => {}
             // A broadcast that it intercepted meanwhile has ended it, so nothing is left to leave.
-            (Some(Due::Leave { chan }), Some(joining)) if !self.sessions.is_live(chan) => {
+            (Some((chan, Call::Terminate(_))), Some(joining)) if !self.sessions.is_live(chan) => {
                 self.replies_to(joining, b'o', EMPTY);
             }
             (Some(due), _) => self.fail("callback", format!("{due:?} has not come")),
@@ -285,9 +285,9 @@ impl Ledger {
     /// Joins that are not awaited any more have timed out.
     pub(crate) fn check_waiting(&mut self, shard: usize, phase: impl Fn(u32) -> Option<Phase>) {
         let Sessions { shards, conns, .. } = &self.sessions;
-        let since = |conn: &u32| Some((*conn, conns[*conn as usize].awaiting?.since));
-        let waiting: Vec<_> = shards[shard].sockets.iter().filter_map(since).collect();
-        for (conn, since) in waiting {
+        let awaiting = |conn: &u32| Some((*conn, conns[*conn as usize].awaiting?));
+        let waiting: Vec<_> = shards[shard].sockets.iter().filter_map(awaiting).collect();
+        for (conn, Awaiting { joining, since, .. }) in waiting {
             let Some(phase) = phase(conn) else { continue };
             let is_closed = matches!(phase, Phase::Closing | Phase::Ending);
             let it = &self.sessions.conns[conn as usize];
@@ -298,7 +298,11 @@ impl Ledger {
                 continue;
             }
             self.sessions.shards[it.shard].refused_perhaps += u64::from(is_closed);
-            self.timed_out(conn, is_late);
+            self.sessions.conns[conn as usize].awaiting = None;
+            if !is_late {
+                self.fail("join", format!("socket {conn}: its join timed out early"));
+            }
+            self.refused(joining, payload::reason("join timed out"));
         }
     }
 
