@@ -102,7 +102,19 @@ impl Plan {
             presence_bytes: if rng.u8(..) < 60 { 3_000 } else { 1 << 20 },
             // The shortest was added after the seeds of the list.
             down_ns: [10, 12, if seed.is_multiple_of(5) { 6 } else { 30 }][rng.usize(..3)] * SECOND,
-            config: patient_config([10, 50, 100][rng.usize(..3)]),
+            // No socket is closed because it is idle or slow.
+            config: Config {
+                presence: PresenceConfig {
+                    interval: Duration::from_millis([10, 50, 100][rng.usize(..3)]),
+                    ..PresenceConfig::default()
+                },
+                idle_timeout: None,
+                hibernate_after: None,
+                slow_after: Duration::from_secs(1_000),
+                handshake_timeout: Duration::from_secs(30),
+                close_timeout: Duration::from_secs(30),
+                ..Config::default()
+            },
             quantum_ns: [50_000, MILLISECOND, 10 * MILLISECOND][rng.usize(..3)],
             app: AppPlan::plain(&mut rng, false, 700),
             nodes,
@@ -340,21 +352,6 @@ fn names(count: usize, is_one_bucket: bool) -> Vec<String> {
     let all = (0..).map(|it| format!("rooms:{it}"));
     let first = Bucket::of("rooms:0");
     all.filter(|it| !is_one_bucket || Bucket::of(it) == first).take(count).collect()
-}
-
-/// A configuration in which no socket is closed because it is idle or slow.
-fn patient_config(interval_ms: u64) -> Config {
-    let interval = Duration::from_millis(interval_ms);
-    let patience = Duration::from_secs(30);
-    Config {
-        presence: PresenceConfig { interval, ..PresenceConfig::default() },
-        idle_timeout: None,
-        hibernate_after: None,
-        slow_after: Duration::from_secs(1_000),
-        handshake_timeout: patience,
-        close_timeout: patience,
-        ..Config::default()
-    }
 }
 
 /// One operation. The meaning of its numbers depends on its kind.

@@ -34,6 +34,9 @@ pub(crate) struct TopicView {
     pub(crate) head: Place,
 }
 
+/// An event of a topic with a history, its payload and its position.
+type KeptEvent<'a> = (&'a str, &'a Payload<'a>, Option<Position>);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Must,
@@ -119,15 +122,11 @@ impl TopicView {
     }
 
     /// An event that is not about presences; `is_dropped`: its channel has ended or was replaced.
-    pub(crate) fn receive(
-        &mut self,
-        ledger: &Ledger,
-        (event, payload, at): (&str, &Payload<'_>, Option<Position>),
-        is_dropped: bool,
-    ) {
+    pub(crate) fn receive(&mut self, ledger: &Ledger, event: KeptEvent<'_>, is_dropped: bool) {
         if !self.habits.opts_in {
-            return self.receive_live(ledger, (event, payload, at), is_dropped);
+            return self.receive_live(ledger, event, is_dropped);
         }
+        let (event, payload, at) = event;
         if event == "simurgh:next" {
             self.next = at;
             return;
@@ -285,12 +284,8 @@ impl TopicView {
     }
 
     /// A client that has not opted in receives what is stored, from some position on.
-    fn receive_live(
-        &mut self,
-        ledger: &Ledger,
-        (event, payload, at): (&str, &Payload<'_>, Option<Position>),
-        is_dropped: bool,
-    ) {
+    fn receive_live(&mut self, ledger: &Ledger, event: KeptEvent<'_>, is_dropped: bool) {
+        let (event, payload, at) = event;
         let id = parse(payload).0;
         let stored = ledger.log.find(id, self.topic);
         if at.is_some() || event.starts_with("simurgh:") || stored.is_none() {

@@ -191,15 +191,9 @@ impl Ledger {
     }
 
     /// The listener of a shard receives a broadcast.
-    pub(crate) fn note_heard(
-        &mut self,
-        shard: usize,
-        topic: usize,
-        id: u32,
-        bytes: usize,
-        position: Option<Position>,
-    ) {
-        let Some(at) = position else {
+    pub(crate) fn note_heard(&mut self, shard: usize, topic: usize, it: &Broadcast) {
+        let (id, bytes) = (payload::parse(it.payload()).0, it.payload().len() + 96);
+        let Some(at) = it.position() else {
             return self.fail("stored", format!("#{id} comes to shard {shard} without a position"));
         };
         self.note(|| format!("shard {shard} receives #{id} at {at} of topic {topic}"));

@@ -179,16 +179,6 @@ impl Ledger {
         self.sessions.node_ended(shards);
     }
 
-    /// The shards of a node with channels on a topic, among all shards.
-    pub(crate) fn members(&self, start: usize, topic: u8) -> BTreeSet<usize> {
-        let sessions = &self.sessions;
-        let has_member = |shard: &usize| {
-            let mut sockets = sessions.shards[*shard].sockets.iter();
-            sockets.any(|conn| sessions.is_member(*conn, topic))
-        };
-        self.starts[start].shards.clone().filter(has_member).collect()
-    }
-
     pub(crate) fn start_of(&self, id: NodeId) -> Option<usize> {
         self.starts.iter().position(|it| it.id == id)
     }

@@ -194,8 +194,7 @@ impl Simulation {
             let shared = Arc::clone(&self.shared);
             let hear = Box::new(move |it: &Arc<Broadcast>| {
                 if !it.event().starts_with("presence_") {
-                    let (id, bytes) = (payload::parse(it.payload()).0, it.payload().len() + 96);
-                    shared.ledger().note_heard(shard, topic, id, bytes, it.position());
+                    shared.ledger().note_heard(shard, topic, it);
                 }
             });
             let name = Listener::id(shard as u16, topic as u32);

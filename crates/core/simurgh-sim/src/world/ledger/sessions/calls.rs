@@ -212,7 +212,7 @@ impl Ledger {
         let is_close = kind == DeliveryKind::Close;
         let id = if is_close { EMPTY } else { payload::reason("channel_crash") };
         let line = Delivery { kind, word: 0, join_ref, msg_ref: join_ref, id };
-        self.promise_own(conn, topic, line, from, (NONE, ends));
+        self.promise_own(conn, topic, line, from, ends.then_some(NONE));
     }
 
     /// A callback has returned: its effects are carried out after it.

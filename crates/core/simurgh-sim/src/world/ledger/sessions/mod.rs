@@ -40,10 +40,8 @@ pub(super) struct Own {
     step: u32,
     /// What its shard had accepted before this is sent before it.
     from: usize,
-    /// The channel that begins with it.
-    begins: u32,
-    /// Whether the current channel ends with it.
-    ends: bool,
+    /// The channel that begins with it; `NONE` if the current one ends.
+    chan: Option<u32>,
     /// It waits until a broadcast is stored, and may be dropped.
     is_late: bool,
 }
@@ -299,15 +297,6 @@ impl Sessions {
     pub(crate) fn joined(&self, conn: u32, topic: u8) -> Option<u32> {
         let channels = &self.conn(conn)?.channels;
         channels.iter().find(|(joined, _)| *joined == topic).map(|(_, chan)| *chan)
-    }
-
-    /// Whether a socket has a channel that receives the broadcasts of a topic.
-    pub(crate) fn is_member(&self, conn: u32, topic: u8) -> bool {
-        let channels = self.conn(conn).map_or(&[][..], |conn| &conn.channels);
-        channels.iter().any(|(joined, chan)| {
-            let mut relays = self.chan(*chan).into_iter().flat_map(|chan| &chan.relays);
-            *joined == topic || relays.any(|relay| relay.topic == topic && !relay.is_unsure)
-        })
     }
 
     /// Whether it is not known if some channel receives the broadcasts of a further topic.

@@ -130,6 +130,20 @@ impl Ledger {
         Some(self.sessions.listeners[number].name)
     }
 
+    /// The shards of a node with channels that receive the broadcasts of a topic.
+    pub(crate) fn members(&self, start: usize, topic: u8) -> BTreeSet<usize> {
+        let Sessions { shards, conns, chans, .. } = &self.sessions;
+        let receives = |(joined, chan): &(u8, u32)| {
+            let mut relays = chans[*chan as usize].relays.iter();
+            *joined == topic || relays.any(|relay| relay.topic == topic && !relay.is_unsure)
+        };
+        let has_member = |shard: &usize| {
+            let mut sockets = shards[*shard].sockets.iter();
+            sockets.any(|conn| conns[*conn as usize].channels.iter().any(receives))
+        };
+        self.starts[start].shards.clone().filter(has_member).collect()
+    }
+
     /// The shards of a node on which somebody listens to a topic.
     pub(crate) fn listening(&self, start: usize, topic: u8) -> impl Iterator<Item = usize> {
         let all = self.sessions.listeners.iter().filter(move |it| it.is_on && it.topic == topic);

@@ -304,7 +304,7 @@ impl Ledger {
             let stream = &mut self.sessions.conns[conn as usize].streams[usize::from(topic)];
             (stream.chan, stream.cursor) = (chan, from);
         } else {
-            self.promise_own(conn, topic, line, 0, (chan, false));
+            self.promise_own(conn, topic, line, 0, Some(chan));
         }
         self.close_replaced(conn);
         self.end(Called { acts, ..Called::join(chan, conn) });

@@ -11,7 +11,7 @@ impl Ledger {
 
     /// A client is to be sent something behind what was accepted before this place.
     pub(super) fn promise(&mut self, conn: u32, topic: u8, line: Delivery, from: usize) {
-        self.promise_own(conn, topic, line, from, (NONE, false));
+        self.promise_own(conn, topic, line, from, None);
     }
 
     /// The same; a channel begins with it, or the current one ends.
@@ -21,7 +21,7 @@ impl Ledger {
         topic: u8,
         line: Delivery,
         from: usize,
-        (begins, ends): (u32, bool),
+        chan: Option<u32>,
     ) {
         let (step, is_late) = (self.step, self.sessions.now.is_late);
         let Some(wire) = self.sessions.conn(conn).filter(|conn| conn.is_open).map(|conn| conn.wire)
@@ -31,7 +31,7 @@ impl Ledger {
         if self.has_form(wire, topic, &line) {
             let line = line.on(wire);
             let stream = &mut self.sessions.conns[conn as usize].streams[usize::from(topic)];
-            stream.own.push_back(Own { line, step, from, begins, ends, is_late });
+            stream.own.push_back(Own { line, step, from, chan, is_late });
         }
     }
 
@@ -135,14 +135,15 @@ impl Ledger {
         if is_kept {
             self.check_stored_before(line);
         }
-        if own.begins != NONE || own.ends {
+        if own.chan.is_some() {
             self.check_complete(conn, topic);
         }
-        let from = self.sessions.chan(own.begins).map_or(0, |chan| chan.from);
+        let begun = own.chan.and_then(|chan| self.sessions.chan(chan));
+        let from = begun.map_or(0, |chan| chan.from);
         let stream = &mut self.sessions.conns[conn as usize].streams[usize::from(topic)];
         stream.own.drain(..=at);
-        if own.begins != NONE || own.ends {
-            stream.chan = own.begins;
+        if let Some(chan) = own.chan {
+            stream.chan = chan;
             stream.cursor = stream.cursor.max(from);
         }
         if line.kind == DeliveryKind::Event {
