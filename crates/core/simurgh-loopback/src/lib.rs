@@ -221,8 +221,9 @@ impl Network {
         });
     }
 
-    /// Freezes the broker, or thaws it. What is sent to a frozen broker waits, and nodes notice as if
-    /// their links were cut. Then it first processes what waited, also on links that have ended.
+    /// Freezes the broker, or thaws it. What is sent to a frozen broker waits, and nodes notice as
+    /// if their links were cut. A thawed one first processes what waited, also on links that have
+    /// ended since.
     pub fn set_frozen(&self, is_frozen: bool) {
         self.with(|state| {
             state.is_frozen = is_frozen;

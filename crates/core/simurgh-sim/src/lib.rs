@@ -19,7 +19,6 @@ mod payload;
 mod presence;
 #[cfg(test)]
 mod tests;
-mod transport;
 mod wire;
 mod world;
 

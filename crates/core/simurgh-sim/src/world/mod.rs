@@ -32,6 +32,7 @@ mod node;
 mod plan;
 mod simulation;
 mod thread;
+mod transport;
 mod view;
 
 use std::cell::{Cell, RefCell, RefMut};
@@ -78,7 +79,6 @@ use simurgh_proto::ws::CloseCode;
 use crate::findings::{Fault, Faults, Findings};
 use crate::payload::{EMPTY, field, hashed, parse};
 use crate::presence::{KEYS, Meta, PresenceEvent, Presences, View, letter_of};
-use crate::transport::{ClientMessage, POLLED, Peer, Transport, Value};
 use crate::wire::{
     Connection, Delivery, DeliveryKind, EVENTS, FIELD_BYTES_MAX, IDS, NONE, Request, RequestKind,
     TOPIC_BYTES_MAX, Topics, letter,
@@ -95,6 +95,7 @@ use crate::world::plan::{Habits, HistoryPlan, Kind, MILLISECOND, SECOND, SWALLOW
 pub(crate) use crate::world::plan::{KINDS, OF_ONE_NODE, Op, Plan, World};
 pub(crate) use crate::world::simulation::{Shard, Simulation};
 use crate::world::thread::{ClusterThread, Command, Mailbox};
+use crate::world::transport::{ClientMessage, POLLED, Peer, Transport, Value};
 use crate::world::view::{Resume, TopicView};
 use crate::{locked, payload, wire};
 
