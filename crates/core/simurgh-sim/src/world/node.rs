@@ -437,7 +437,7 @@ impl RunningNode {
             slot,
             start,
             id,
-            thread: ClusterThread::new(cluster, &node, &mailbox),
+            thread: ClusterThread::new(cluster, Arc::clone(&node), Arc::clone(&mailbox)),
             shards: (0..shards).map(shard).collect(),
             mailbox,
             node,

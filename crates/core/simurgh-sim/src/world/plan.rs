@@ -189,7 +189,32 @@ impl Plan {
             ..HistoryRule::default()
         };
         let (has_id, purges) = ([0, 128, 255][rng.usize(..3)], rng.u8(..) < 40);
-        plan.draw_alone_config(&mut rng);
+        // Broadcasts that wait for longer than these are unconfirmed.
+        let Config { handshake_timeout, close_timeout, .. } = Config::default();
+        (plan.config.handshake_timeout, plan.config.close_timeout) =
+            (handshake_timeout, close_timeout);
+        let limits = &mut plan.config.history;
+        *limits = HistoryConfig {
+            bytes_max: if rng.u8(..) < 60 { 3_000 } else { 256 << 20 },
+            replay_count: if rng.u8(..) < 60 { 4 } else { 1000 },
+            replay_bytes: if rng.u8(..) < 60 { 900 } else { 1 << 20 },
+            ..HistoryConfig::default()
+        };
+        if rng.u8(..) < 100 {
+            let bytes = if rng.bool() { 300 } else { 64 << 10 };
+            limits.portion = ReplayLimits { count: rng.usize(1..=4), bytes };
+        }
+        let quota = Quota {
+            count: rng.u64(1..=9),
+            period_ms: [70, 1_000, 11_000][rng.usize(..3)],
+            burst: rng.u64(1..=9),
+            policy: app::policy(&mut rng),
+        };
+        let channel = [None, Some(quota), None, None];
+        plan.app.limits = Some(Limits { channel, ..Limits::default() });
+        plan.config.mailbox_bytes_max = if rng.u8(..) < 40 { 8_000 } else { 16 << 20 };
+        plan.window = [1 << 20, 4_000, 300][rng.usize(..3)];
+        plan.jump_ns = [50, 5_000, 300_000][rng.usize(..3)];
         let (leaves, restarts) = (rng.bool(), rng.u8(..) < 64);
         let is_on = |(kind, _): &(Kind, u32)| match kind {
             Kind::Leave => leaves,
@@ -211,35 +236,6 @@ impl Plan {
             ..HistoryPlan::default()
         });
         plan
-    }
-
-    fn draw_alone_config(&mut self, rng: &mut Rng) {
-        // Broadcasts that wait for longer than these are unconfirmed.
-        let Config { handshake_timeout, close_timeout, .. } = Config::default();
-        (self.config.handshake_timeout, self.config.close_timeout) =
-            (handshake_timeout, close_timeout);
-        let limits = &mut self.config.history;
-        *limits = HistoryConfig {
-            bytes_max: if rng.u8(..) < 60 { 3_000 } else { 256 << 20 },
-            replay_count: if rng.u8(..) < 60 { 4 } else { 1000 },
-            replay_bytes: if rng.u8(..) < 60 { 900 } else { 1 << 20 },
-            ..HistoryConfig::default()
-        };
-        if rng.u8(..) < 100 {
-            let bytes = if rng.bool() { 300 } else { 64 << 10 };
-            limits.portion = ReplayLimits { count: rng.usize(1..=4), bytes };
-        }
-        let quota = Quota {
-            count: rng.u64(1..=9),
-            period_ms: [70, 1_000, 11_000][rng.usize(..3)],
-            burst: rng.u64(1..=9),
-            policy: app::policy(rng),
-        };
-        let channel = [None, Some(quota), None, None];
-        self.app.limits = Some(Limits { channel, ..Limits::default() });
-        self.config.mailbox_bytes_max = if rng.u8(..) < 40 { 8_000 } else { 16 << 20 };
-        self.window = [1 << 20, 4_000, 300][rng.usize(..3)];
-        self.jump_ns = [50, 5_000, 300_000][rng.usize(..3)];
     }
 
     /// The Unix time of a node's clock when the simulation's shows 0.

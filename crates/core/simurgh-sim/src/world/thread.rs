@@ -234,16 +234,11 @@ pub(crate) struct ClusterThread {
 }
 
 impl ClusterThread {
-    pub(crate) fn new(
-        cluster: Cluster<Loopback>,
-        node: &Arc<SimNode>,
-        mailbox: &Arc<Mailbox>,
-    ) -> Self {
+    pub(crate) fn new(cluster: Cluster<Loopback>, node: Arc<SimNode>, mail: Arc<Mailbox>) -> Self {
         let history = node.shared.plan.history.as_ref();
         let is_local_when_away = history.is_some_and(|it| it.is_local_when_away);
-        let (node, mailbox) = (Arc::clone(node), Arc::clone(mailbox));
         let (time, published, held) = (Time::default(), Vec::new(), None);
-        let local = LocalShards { node, mailbox, time, published, held };
+        let local = LocalShards { node, mailbox: mail, time, published, held };
         Self {
             node: NodeThread::new(cluster, local, is_local_when_away),
             woken: Arc::new(WakeFlag(AtomicBool::new(true))),

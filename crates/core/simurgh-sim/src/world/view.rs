@@ -442,7 +442,7 @@ impl TopicView {
         let is_expired = first.is_some_and(|it| it.place.seq <= at.place.seq && is_old(it.at_ns));
         let is_overwritten = missed.len() > rule.count || bytes > rule.bytes as u64;
         let may_be_evicted = limits.bytes_max < 1 << 20 && !missed.is_empty();
-        let is_purged = ledger.order.topics[self.topic].is_purged;
+        let is_purged = ledger.orders[self.topic].is_purged;
         match reason {
             // The reason is that of the message that was forgotten last.
             GapReason::Expired | GapReason::Overwritten | GapReason::Evicted => {

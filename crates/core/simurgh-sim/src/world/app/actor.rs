@@ -230,43 +230,35 @@ pub(crate) fn join(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> JoinFn {
     let (shared, mailbox) = (Arc::downgrade(shared), Arc::clone(mailbox));
     Arc::new(move |ctx, payload| {
         let Some(shared) = shared.upgrade() else { return Join::error(Payload::NULL) };
-        ask(&shared, &mailbox, ctx, &payload)
-    })
-}
-
-fn ask(
-    shared: &Arc<Shared>,
-    mailbox: &Arc<Mailbox>,
-    ctx: &mut ShardContext<'_>,
-    payload: &Payload<'_>,
-) -> Join {
-    let mut ready = taken(shared, ctx, Some(payload));
-    let mut ledger = shared.ledger();
-    let (id, word) = ledger.given(payload);
-    let Some(joining) = ledger.asked(id) else { return Join::error(Payload::NULL) };
-    let rng = Rng::with_seed(mixed(word, joining.conn));
-    let Joining { conn, topic, .. } = joining;
-    let called = Called::join(NONE, conn);
-    let mut draw = Draw { shared, ledger: &mut ledger, rng, topic, called };
-    let waits = shared.plan.has_broker && draw.rng.u8(..) < 48;
-    // The effects of a join that waits would wait, too.
-    if draw.rng.u8(..) < 60 && shared.plan.history.is_none() && !waits {
-        draw.effect(ctx);
-    }
-    let prepared = ready.as_mut().and_then(|ready| ready.answer.take());
-    let Draw { mut rng, called: Called { acts, .. }, .. } = draw;
-    let (join, answer) = decide(shared, &mut rng, &mut ledger, joining, Some(prepared));
-    let (join, answer) = match (join, answer) {
-        (Some(join), Answer::Ok { chan, reply, .. }) if waits => {
-            let name = shared.plan.topics.name(joining.topic).to_owned();
-            let join = join.after(wait_until_heard(Arc::clone(shared), Arc::clone(mailbox), name));
-            (Some(join), Answer::Ok { chan, reply, waits })
+        let mut ready = taken(&shared, ctx, Some(&payload));
+        let mut ledger = shared.ledger();
+        let (id, word) = ledger.given(&payload);
+        let Some(joining) = ledger.asked(id) else { return Join::error(Payload::NULL) };
+        let rng = Rng::with_seed(mixed(word, joining.conn));
+        let Joining { conn, topic, .. } = joining;
+        let called = Called::join(NONE, conn);
+        let mut draw = Draw { shared: &shared, ledger: &mut ledger, rng, topic, called };
+        let waits = shared.plan.has_broker && draw.rng.u8(..) < 48;
+        // The effects of a join that waits would wait, too.
+        if draw.rng.u8(..) < 60 && shared.plan.history.is_none() && !waits {
+            draw.effect(ctx);
         }
-        other => other,
-    };
-    ledger.answer(joining, answer, acts);
-    drop(ledger);
-    join.unwrap_or_else(|| give_up())
+        let prepared = ready.as_mut().and_then(|ready| ready.answer.take());
+        let Draw { mut rng, called: Called { acts, .. }, .. } = draw;
+        let (join, answer) = decide(&shared, &mut rng, &mut ledger, joining, Some(prepared));
+        let (join, answer) = match (join, answer) {
+            (Some(join), Answer::Ok { chan, reply, .. }) if waits => {
+                let name = shared.plan.topics.name(joining.topic).to_owned();
+                let join =
+                    join.after(wait_until_heard(Arc::clone(&shared), Arc::clone(&mailbox), name));
+                (Some(join), Answer::Ok { chan, reply, waits })
+            }
+            other => other,
+        };
+        ledger.answer(joining, answer, acts);
+        drop(ledger);
+        join.unwrap_or_else(|| give_up())
+    })
 }
 
 async fn wait_until_heard(shared: Arc<Shared>, mailbox: Arc<Mailbox>, topic: String) {

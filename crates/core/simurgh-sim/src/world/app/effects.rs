@@ -283,7 +283,12 @@ impl Draw<'_> {
         let presences = &mut self.ledger.presences;
         let number = presences.make(node, topic, self.called.chan, place);
         let config = &self.shared.plan.config.presence;
-        let text = meta(number, meta_pad(config, word));
+        let pad = match word % 32 {
+            0..2 => 40,
+            2 if config.meta_bytes_max > 4096 => config.meta_bytes_max - 60,
+            _ => 0,
+        };
+        let text = meta(number, pad);
         presences.entries[number as usize].bytes = text.len();
         let expected = may_be_tracked(config, key, &text);
         let meta = Payload::from_json(text);
@@ -339,14 +344,6 @@ fn meta(number: u32, pad: usize) -> String {
         0 if number % 8 == 3 => format!("{{\"i\":{number},\"phx_ref\":\"mine\"}}"),
         0 => format!("{{ \"i\":{number}}}"),
         _ => format!("{{\"i\":{number},\"p\":\"{}\"}}", "p".repeat(pad)),
-    }
-}
-
-fn meta_pad(config: &PresenceConfig, word: u32) -> usize {
-    match word % 32 {
-        0..2 => 40,
-        2 if config.meta_bytes_max > 4096 => config.meta_bytes_max - 60,
-        _ => 0,
     }
 }
 

@@ -144,31 +144,19 @@ impl Log {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Order {
-    pub(crate) topics: Vec<TopicOrder>,
-}
-
-#[derive(Debug, Default)]
 pub(crate) struct TopicOrder {
     /// How many of the broadcasts that its home has stored each shard has received.
-    heard: Vec<usize>,
-    home: Option<usize>,
+    pub(super) heard: Vec<usize>,
+    pub(super) home: Option<usize>,
     /// That of the first position, which all others have.
-    epoch: Option<Epoch>,
+    pub(super) epoch: Option<Epoch>,
     pub(crate) is_purged: bool,
-}
-
-impl Order {
-    pub(crate) fn new(topics: usize, shards: usize) -> Self {
-        let topic = || TopicOrder { heard: vec![0; shards], ..TopicOrder::default() };
-        Self { topics: (0..topics).map(|_| topic()).collect() }
-    }
 }
 
 impl Ledger {
     /// The broadcasts that the home of a topic has stored.
     fn stored(&self, topic: usize) -> &[Entry] {
-        let epoch = self.order.topics.get(topic).and_then(|it| it.epoch);
+        let epoch = self.orders.get(topic).and_then(|it| it.epoch);
         epoch.and_then(|epoch| self.log.of(epoch, topic)).unwrap_or_default()
     }
 
@@ -181,7 +169,7 @@ impl Ledger {
     pub(crate) fn restart(&mut self, is_kept: impl Fn(usize) -> bool) {
         self.count("restarts", 1);
         self.sessions.handles.clear();
-        for (number, topic) in self.order.topics.iter_mut().enumerate() {
+        for (number, topic) in self.orders.iter_mut().enumerate() {
             if !is_kept(number) {
                 let heard = vec![0; topic.heard.len()];
                 *topic = TopicOrder { heard, ..TopicOrder::default() };
@@ -198,7 +186,7 @@ impl Ledger {
         };
         self.note(|| format!("shard {shard} receives #{id} at {at} of topic {topic}"));
         let entry = Entry { place: at.place, id, at_ns: self.now_ns, bytes: bytes as u64 };
-        let Some(it) = self.order.topics.get_mut(topic) else { return };
+        let Some(it) = self.orders.get_mut(topic) else { return };
         let Some(count) = it.heard.get_mut(shard) else { return };
         *count += 1;
         let (count, home) = (*count, *it.home.get_or_insert(shard));
@@ -251,7 +239,7 @@ impl Ledger {
         let is_unheard = |(topic, it): (usize, &TopicOrder)| {
             it.heard.iter().any(|count| *count != self.stored(topic).len())
         };
-        if let Some(topic) = self.order.topics.iter().enumerate().position(is_unheard) {
+        if let Some(topic) = self.orders.iter().enumerate().position(is_unheard) {
             self.fail("kept", format!("a shard has not received all of topic {topic}"));
         }
     }

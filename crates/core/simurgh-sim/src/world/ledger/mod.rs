@@ -9,7 +9,7 @@ mod log;
 pub(crate) mod sessions;
 
 use super::*;
-pub(crate) use crate::world::ledger::log::{Entry, Log, Order};
+pub(crate) use crate::world::ledger::log::{Entry, Log, TopicOrder};
 use crate::world::ledger::sessions::Sessions;
 pub(crate) use crate::world::ledger::sessions::streams::join_payload;
 
@@ -108,7 +108,7 @@ pub(crate) struct Ledger {
     /// What the broker has stored, where topics have a history.
     pub(crate) log: Log,
     /// The same of a node without a broker.
-    pub(crate) order: Order,
+    pub(crate) orders: Vec<TopicOrder>,
     /// What each client knows of each topic that has a history.
     pub(crate) views: Vec<RefCell<TopicView>>,
     /// The time of the running shard: a turn has one time.
@@ -134,7 +134,9 @@ pub(crate) type Made = (u32, Payload<'static>);
 impl Ledger {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
         let topics = plan.topics.names.len();
-        let order = Order::new(topics, plan.nodes.first().copied().unwrap_or_default());
+        let heard = vec![0; plan.nodes.first().copied().unwrap_or_default()];
+        let order = |_| TopicOrder { heard: heard.clone(), ..TopicOrder::default() };
+        let orders = (0..topics).map(order).collect();
         let sessions = Sessions::new(&plan);
         let broadcasts = sessions::disconnects(&plan.topics).collect();
         let rooms = plan.history.as_ref().map_or(0, |_| plan.topics.rooms);
@@ -145,7 +147,7 @@ impl Ledger {
             RefCell::new(TopicView { client, habits, topic, ..TopicView::default() })
         });
         let views = views.collect();
-        Self { plan, order, sessions, broadcasts, views, ..Self::default() }
+        Self { plan, orders, sessions, broadcasts, views, ..Self::default() }
     }
 
     pub(crate) fn start(&mut self, id: NodeId, shards: usize) -> usize {

@@ -24,18 +24,9 @@ pub(super) struct Reach {
     certain_ns: u64,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Faults {
-    /// Since when one start can receive from another, and when it last could for a beat's span.
-    pub(super) local: BTreeMap<(usize, usize), Reach>,
-    pub(super) deadlines: Vec<Deadline>,
-    /// A fault occurred since all were repaired.
-    pub(crate) is_any: bool,
-}
-
 impl Simulation {
     pub(crate) fn break_something(&mut self, op: Op, slot: usize) {
-        self.faults.is_any = true;
+        self.is_broken = true;
         let network = self.network.clone();
         match op.kind {
             Kind::Partition => self.partition(Some(op.c)),
@@ -123,7 +114,7 @@ impl Simulation {
         let at_ns = ended_ns + within_ns + self.shared.plan.slack_ns();
         let others = self.nodes.iter().flatten().filter(|it| it.start != gone);
         let all = others.map(|it| Deadline { at_ns, ended_ns, by: it.start, gone });
-        self.faults.deadlines.extend(all);
+        self.deadlines.extend(all);
     }
 
     pub(super) fn remove(&mut self, slot: usize) {
@@ -138,7 +129,7 @@ impl Simulation {
         }
         ledger.node_ended(running.start);
         drop(ledger);
-        self.faults.local.retain(|at, _| at.0 != running.start && at.1 != running.start);
+        self.reaches.retain(|at, _| at.0 != running.start && at.1 != running.start);
     }
 
     fn drain(&mut self, slot: usize) {
@@ -174,7 +165,7 @@ impl Simulation {
             let beat_ns = BEAT_NS + self.shared.plan.slack_ns();
             for other in whole.iter().filter(|it| it.1 != start) {
                 let is_near = other.2 == group;
-                let reach = self.faults.local.entry((start, other.1)).or_default();
+                let reach = self.reaches.entry((start, other.1)).or_default();
                 if !(is_near && is_whole && other.3) {
                     reach.since_ns = None;
                 } else if clock_ns - *reach.since_ns.get_or_insert(clock_ns) >= beat_ns {
@@ -187,7 +178,7 @@ impl Simulation {
 
     fn check_deadlines(&mut self) {
         let now_ns = self.clock_ns;
-        let deadlines = &mut self.faults.deadlines;
+        let deadlines = &mut self.deadlines;
         let due: Vec<Deadline> = deadlines.extract_if(.., |it| it.at_ns <= now_ns).collect();
         for Deadline { ended_ns, by, gone, .. } in due {
             let Some(running) = self.running_nodes().find(|it| it.start == by) else { continue };
@@ -224,7 +215,7 @@ impl Simulation {
         ledger.count("gone", 1);
         let is_alive = ledger.is_alive(gone);
         let says_bye = ledger.starts.get(gone).is_some_and(|it| it.says_bye);
-        let reach = self.faults.local.get(&(of, gone)).copied().unwrap_or_default();
+        let reach = self.reaches.get(&(of, gone)).copied().unwrap_or_default();
         let unheard_ns = self.clock_ns - reach.certain_ns;
         let is_right = match why {
             GoneReason::Bye => says_bye,

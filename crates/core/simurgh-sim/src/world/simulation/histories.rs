@@ -9,6 +9,9 @@ use super::*;
 const KEYS: u32 = 4;
 const PAGE_MAX: usize = 50;
 
+/// The position that the answer to a question has named.
+type Seen = Arc<Mutex<Option<Position>>>;
+
 impl Simulation {
     pub(crate) fn read_log(&self) {
         let log = self.network.take_log();
@@ -66,7 +69,7 @@ impl Simulation {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let name = self.shared.plan.topics.name(topic).to_owned();
         self.shared.note(|| format!("{name} is to be forgotten, says start {}", running.start));
-        self.shared.ledger().order.topics[usize::from(topic)].is_purged = true;
+        self.shared.ledger().orders[usize::from(topic)].is_purged = true;
         running.node.request_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
     }
 
@@ -82,13 +85,7 @@ impl Simulation {
         self.read_page(&running.node, topic, since, Arc::default());
     }
 
-    fn read_page(
-        &self,
-        node: &SimNode,
-        topic: usize,
-        since: Option<Position>,
-        seen: Arc<Mutex<Option<Position>>>,
-    ) {
+    fn read_page(&self, node: &SimNode, topic: usize, since: Option<Position>, seen: Seen) {
         let range = Range { since, limit: PAGE_MAX, is_reverse: false };
         let shared: Arc<Shared> = Arc::clone(&self.shared);
         let answer = Box::new(move |page: HistoryPage| {

@@ -11,7 +11,7 @@ mod steps;
 
 use super::*;
 use crate::world::simulation::clients::{join_ref, size};
-use crate::world::simulation::faults::{Faults, SETTLES_NS};
+use crate::world::simulation::faults::{Deadline, Reach, SETTLES_NS};
 use crate::world::simulation::operations::Reading;
 pub(crate) use crate::world::simulation::steps::Shard;
 
@@ -22,7 +22,11 @@ pub(crate) struct Simulation {
     pub(crate) clients: Vec<Option<Connection>>,
     pub(crate) clock_ns: u64,
     pub(crate) quantum_ns: u64,
-    pub(crate) faults: Faults,
+    /// Since when one start can receive from another, and when it last could for a beat's span.
+    reaches: BTreeMap<(usize, usize), Reach>,
+    deadlines: Vec<Deadline>,
+    /// A fault occurred since all were repaired.
+    is_broken: bool,
     pub(crate) rng: Rng,
     /// Long messages that are read away from their shards.
     readings: VecDeque<Reading>,
@@ -40,7 +44,9 @@ impl Simulation {
             network,
             clock_ns: 0,
             quantum_ns: plan.quantum_ns,
-            faults: Faults { is_any: true, ..Faults::default() },
+            reaches: BTreeMap::new(),
+            deadlines: Vec::new(),
+            is_broken: true,
             rng: Rng::with_seed(plan.seed ^ 0x52_55_4e),
             readings: VecDeque::new(),
         };

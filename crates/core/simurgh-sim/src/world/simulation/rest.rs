@@ -27,7 +27,7 @@ impl Simulation {
         let slack_ns = 4 * plan.slack_ns();
         let loss = plan.network.loss_per_million > 0;
         let mut span_ns = LINKS_NS + SETTLES_NS + plan.down_ns + REPEATS_NS + slack_ns;
-        if !mem::take(&mut self.faults.is_any) && !loss {
+        if !mem::take(&mut self.is_broken) && !loss {
             span_ns = REPEATS_NS + slack_ns;
         }
         if plan.history.is_some() {

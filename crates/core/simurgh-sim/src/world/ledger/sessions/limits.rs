@@ -2,7 +2,7 @@
 //! that, and the consequences of requests over a limit.
 
 use super::*;
-pub(crate) use crate::world::app::{LIMITS, Limited, Limits, Quota, RATES};
+pub(crate) use crate::world::app::{LIMITS, Limited, RATES};
 
 /// Bytes of a whole message (refs, topic, event and payload), and of its payload.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,13 +88,12 @@ fn take(
 impl Ledger {
     /// Whether a message is over a limit; then only the consequences of that are due.
     pub(super) fn is_over_a_limit(&mut self, conn: u32, asked: Request, size: Size) -> bool {
-        let Some(limits) = self.plan.app.limits else { return false };
         let Request { kind, topic, join_ref, msg_ref, .. } = asked;
         let joined = self.sessions.joined(conn, topic);
         let current = joined.and_then(|chan| self.sessions.chan(chan)).map(|chan| chan.join_ref);
         let is_meant = joined.is_some() && (join_ref == 0 || current == Some(join_ref));
         let is_event = kind == RequestKind::Event && is_meant;
-        let Err(over) = self.charge(conn, asked, is_event, size, &limits) else { return false };
+        let Err(over) = self.charge(conn, asked, is_event, size) else { return false };
         let closes = over.policy == LimitPolicy::Close;
         if matches!(kind, RequestKind::Heartbeat | RequestKind::Leave) && !closes {
             self.count("heartbeats and leaves that pass although", 1);
@@ -132,8 +131,8 @@ impl Ledger {
         asked: Request,
         is_event: bool,
         size: Size,
-        limits: &Limits,
     ) -> Result<(), Over> {
+        let Some(limits) = self.plan.app.limits else { return Ok(()) };
         let (now_ns, Request { kind, topic, .. }) = (self.now_ns, asked);
         let has_route = self.plan.topics.is_room(topic);
         let Some(it) = self.sessions.conn_mut(conn) else { return Ok(()) };
