@@ -191,7 +191,9 @@ impl Client {
         match &mut event {
             Event::Received(_) => self.received -= 1,
             Event::Lost(interests) => {
-                *interests = self.take_lost();
+                let wants = &self.wants;
+                let lost = self.lost.drain(..).filter_map(|name| wants.get(&name).cloned());
+                *interests = lost.collect();
                 // These interests have all ended meanwhile.
                 if interests.is_empty() {
                     return self.poll(waker);
@@ -227,7 +229,6 @@ impl Client {
         self.in_force == self.generation
     }
 
-    /// How many topics and buckets are wanted.
     pub(super) fn wanted_topics(&self) -> usize {
         let is_of_topic = |it: &&Interest| matches!(it, Interest::Exact(..) | Interest::Whole(..));
         self.wants.values().filter(is_of_topic).count()
@@ -355,11 +356,6 @@ impl Client {
         if !is_said && !self.lost.is_empty() {
             self.inbox.push_back(Event::Lost(Vec::new()));
         }
-    }
-
-    fn take_lost(&mut self) -> Vec<Interest> {
-        let wants = &self.wants;
-        self.lost.drain(..).filter_map(|it| wants.get(&it).cloned()).collect()
     }
 
     pub(super) fn answer(&mut self, ticket: Ticket, event: Event) {

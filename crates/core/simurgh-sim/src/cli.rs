@@ -49,8 +49,6 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     ends.ok_or_else(|| format!("{text} is not FROM..TO"))
 }
 
-type Seeds = Box<dyn Iterator<Item = u64> + Send>;
-
 /// Runs the program.
 pub fn main() -> ExitCode {
     let options = Options::parse();
@@ -70,7 +68,7 @@ pub fn main() -> ExitCode {
     if has_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn seeds(options: &Options, minutes: Option<f64>) -> Seeds {
+fn seeds(options: &Options, minutes: Option<f64>) -> Box<dyn Iterator<Item = u64> + Send> {
     if let Some(minutes) = minutes {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let from = now.as_nanos() as u64 / 1000;

@@ -90,7 +90,6 @@ const BYTES: [(u32, usize); 4] = [(1, 1 << 10), (2, (1 << 10) + 1), (3, 258), (4
 /// The longest ref of a join, with its quotes.
 pub(crate) const BYTES_MAX: usize = 1 << 10;
 
-/// The same number in another form.
 pub(crate) fn in_form(number: u32, form: u32) -> u32 {
     number % EACH + form % (FORMS + 1) * EACH
 }

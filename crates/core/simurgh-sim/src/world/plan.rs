@@ -160,8 +160,8 @@ impl Plan {
             ..HistoryPlan::default()
         });
         let has_leaders = has_faults && rng.u8(..) < 90;
-        plan.weights.extend(KEEPS);
-        plan.weights.extend(PURGES.iter().filter(|_| purges));
+        plan.weights.extend([(Kind::Keep, 60), (Kind::LookUp, 20)]);
+        plan.weights.extend(purges.then_some((Kind::Purge, 8)));
         plan.weights.extend(LEADERS.iter().filter(|_| has_leaders));
         plan.app = AppPlan::plain(&mut Rng::with_seed(seed ^ 0x41_50_50), true, 700);
         // A topic is followed for longer than the lag of a copy, as by default, so that no copy
@@ -456,8 +456,6 @@ const FAULTS: [&[(Kind, u32)]; 8] = [
     &[(Kind::Kill, 6), (Kind::Start, 9), (Kind::Drain, 5), (Kind::ClockStep, 4)],
 ];
 
-const KEEPS: [(Kind, u32); 2] = [(Kind::Keep, 60), (Kind::LookUp, 20)];
-const PURGES: [(Kind, u32); 1] = [(Kind::Purge, 8)];
 const LEADERS: [(Kind, u32); 2] = [(Kind::LoseLeader, 5), (Kind::ElectLeader, 12)];
 
 /// Of this many intercepted broadcasts one is swallowed.

@@ -362,7 +362,6 @@ pub(crate) struct Quota {
 pub(crate) struct Limits {
     pub(crate) socket: [Option<Quota>; RATES],
     pub(crate) channel: [Option<Quota>; RATES],
-    /// The most bytes of a payload.
     pub(crate) payload: Option<(usize, LimitPolicy)>,
 }
 

@@ -52,7 +52,6 @@ impl BroadcastInfo {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LineEntry {
     pub(crate) id: u32,
-    /// The step in which it was accepted.
     pub(crate) step: u32,
     pub(crate) except: u32,
     /// The letter of its event.

@@ -281,7 +281,6 @@ impl Simulation {
         self.clients[client].as_ref()?.polled_ns
     }
 
-    /// A client polls, if it does so.
     pub(super) fn polls(&mut self, client: usize) {
         if let Some(it) = &mut self.clients[client] {
             it.polled_ns = it.polled_ns.and(Some(self.clock_ns));

@@ -34,11 +34,16 @@ impl Simulation {
             Kind::FreezeEngine => network.set_frozen(true),
             Kind::ThawEngine if network.is_alive() => network.set_frozen(false),
             Kind::KillEngine => network.kill(),
-            Kind::RestartEngine => match self.shared.plan.history {
-                Some(_) => self.restart_engine(op.c),
-                None if op.c & 1 == 0 => network.restart(RestartData::Stays),
-                None => network.restart(RestartData::Lost),
-            },
+            Kind::RestartEngine => {
+                let data = match (self.shared.plan.history.is_some(), op.c & 3) {
+                    (true, 3) => RestartData::Older(u64::from(op.c >> 8) % 10_000 * MILLISECOND),
+                    (true, 2) | (false, 1 | 3) => RestartData::Lost,
+                    _ => RestartData::Stays,
+                };
+                self.shared.note(|| format!("the engine starts again: {data:?}"));
+                network.restart(data);
+                self.read_log();
+            }
             Kind::LoseLeader => network.set_leader(false),
             Kind::ElectLeader => network.set_leader(true),
             Kind::Start if self.nodes[slot].is_none() => self.start(slot),

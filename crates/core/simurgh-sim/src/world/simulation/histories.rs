@@ -29,18 +29,6 @@ impl Simulation {
         }
     }
 
-    /// The engine starts again: with its data, without, or with an older copy.
-    pub(crate) fn restart_engine(&self, c: u32) {
-        let data = match c & 3 {
-            0 | 1 => RestartData::Stays,
-            2 => RestartData::Lost,
-            _ => RestartData::Older(u64::from(c >> 8) % 10_000 * MILLISECOND),
-        };
-        self.shared.note(|| format!("the engine starts again: {data:?}"));
-        self.network.restart(data);
-        self.read_log();
-    }
-
     /// Broadcasts from outside of channels, perhaps with an id, and checks the answer.
     pub(crate) fn keep(&self, slot: usize, topic: u8, c: u32) {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };

@@ -311,8 +311,14 @@ impl Simulation {
         let Some(node) = self.node(slot).cloned() else { return };
         let shared = Arc::clone(&self.shared);
         let name = shared.plan.topics.name(topic).to_owned();
-        let answer = move |it: PresenceList| shared.ledger().presence_answers(topic, &it.json);
-        node.request_presences(&name, Box::new(answer));
+        let answer = Box::new(move |list: PresenceList| {
+            let (mut ledger, json) = (shared.ledger(), list.json);
+            let told = PresenceEvent::read("presence_state", &json);
+            if told.is_none_or(|it| ledger.presences.check(usize::from(topic), &it).is_err()) {
+                ledger.fail("presence", format!("topic {topic} is answered with {json}"));
+            }
+        });
+        node.request_presences(&name, answer);
     }
 
     pub(super) fn kick(&mut self, client: usize) {

@@ -69,7 +69,6 @@ pub(crate) struct Conn {
     pub(crate) wire: Wire,
     pub(crate) id: Option<u8>,
     pub(crate) is_open: bool,
-    /// The step in which it closed.
     closed_step: u32,
     streams: Vec<Stream>,
     pub(crate) channels: Vec<(u8, u32)>,
@@ -222,7 +221,6 @@ pub(crate) struct Sessions {
     /// Events of presence by the numbers of their payloads.
     events: HashMap<u32, Arc<PresenceEvent>>,
     told: Vec<Told>,
-    /// The last event for all.
     last_event: Option<Arc<Broadcast>>,
     pub(crate) listeners: Vec<Listening>,
     pub(crate) tasks: Vec<Task>,

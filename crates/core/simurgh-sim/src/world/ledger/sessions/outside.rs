@@ -321,14 +321,6 @@ impl Ledger {
         }
     }
 
-    /// Checks the answer to a question from outside of channels.
-    pub(crate) fn presence_answers(&mut self, topic: u8, json: &str) {
-        let told = PresenceEvent::read("presence_state", json);
-        if told.is_none_or(|told| self.presences.check(usize::from(topic), &told).is_err()) {
-            self.fail("presence", format!("topic {topic} is answered with {json}"));
-        }
-    }
-
     /// A presence that a client or a shard does not know although everything is delivered.
     pub(crate) fn presence_unrest(&self, kept: u64, refused: u64) -> Option<String> {
         if self.sessions.is_partial {

@@ -44,7 +44,6 @@ impl Ledger {
         (self.sessions.now.joining, self.sessions.now.due) = (Some(joining), Some(due));
     }
 
-    /// A plain socket joins as it opens.
     pub(crate) fn joins_plain(&mut self, conn: u32) {
         let topic = self.plan.topics.plain;
         self.sessions.now.joining = Some(Joining { conn, topic, join_ref: 0, msg_ref: 0 });
@@ -208,7 +207,6 @@ pub(crate) struct Joining {
 pub(crate) struct Awaiting {
     pub(super) joining: Joining,
     ticket: Option<u32>,
-    /// Since which tick.
     pub(super) since: u32,
     /// The decision, on its way to the shard.
     answer: Option<Answer>,
