@@ -118,8 +118,8 @@ pub(super) struct Client {
     changes: Vec<(Name, bool)>,
     pub(super) generation: u64,
     /// The generation that was sent to the broker and is not confirmed.
-    asked: Option<u64>,
-    in_force: u64,
+    pub(super) asked: Option<u64>,
+    pub(super) in_force: u64,
     said_in_force: u64,
 
     /// Published envelopes that are not confirmed.
@@ -216,12 +216,6 @@ impl Client {
         self.asked = Some(self.generation);
         let wanted = self.wants.keys().map(Name::clone).collect();
         Command::Connect { session: self.session, wanted }
-    }
-
-    pub(super) fn confirm_interests(&mut self) {
-        if let Some(generation) = self.asked.take() {
-            self.in_force = generation;
-        }
     }
 
     /// Whether the broker has confirmed all changes of interests.

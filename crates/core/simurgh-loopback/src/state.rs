@@ -234,7 +234,7 @@ impl State {
             ToNode::Message { subject, received, .. } => client.receive(&subject, received),
             ToNode::Missed(subject) => client.lose(&subject),
             ToNode::InForce => {
-                client.confirm_interests();
+                client.in_force = client.asked.take().unwrap_or(client.in_force);
                 if client.link == Link::Connecting {
                     return self.finish_link(node);
                 }

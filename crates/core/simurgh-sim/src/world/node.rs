@@ -392,7 +392,6 @@ pub(crate) struct RunningNode {
     pub(crate) slot: usize,
     /// The number of its start, and in the network.
     pub(crate) start: usize,
-    pub(crate) id: NodeId,
     pub(crate) node: Arc<SimNode>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) shards: Vec<Shard>,
@@ -436,7 +435,6 @@ impl RunningNode {
         Some(Self {
             slot,
             start,
-            id,
             thread: ClusterThread::new(cluster, Arc::clone(&node), Arc::clone(&mailbox)),
             shards: (0..shards).map(shard).collect(),
             mailbox,

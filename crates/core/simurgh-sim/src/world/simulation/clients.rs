@@ -25,7 +25,13 @@ impl Simulation {
         word: u32,
         is_binary: bool,
     ) {
-        let pad = self.message_pad(kind, word);
+        // Some messages are so long that they are read away from their shard.
+        let above = self.shared.plan.app.prepare_above as usize;
+        let pad = match word >> 20 & 7 {
+            0..2 if matches!(kind, RequestKind::Join | RequestKind::Event) => above,
+            2 => above / 2,
+            _ => 0,
+        };
         let Some(it) = &mut self.clients[client] else { return };
         if it.wire == Wire::Plain && kind != RequestKind::Event {
             return;
@@ -69,16 +75,6 @@ impl Simulation {
         drop(ledger);
         let asked = Request { kind, topic, join_ref, msg_ref, id };
         self.send_request(client, asked, payload);
-    }
-
-    /// Bytes more of a message's payload: some messages are read away from their shard.
-    fn message_pad(&self, kind: RequestKind, word: u32) -> usize {
-        let above = self.shared.plan.app.prepare_above as usize;
-        match word >> 20 & 7 {
-            0..2 if above > 0 && matches!(kind, RequestKind::Join | RequestKind::Event) => above,
-            2 if above > 0 => above / 2,
-            _ => 0,
-        }
     }
 
     fn send_request(&mut self, client: usize, asked: Request, payload: Payload<'static>) {

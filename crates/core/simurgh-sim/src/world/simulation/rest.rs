@@ -112,11 +112,12 @@ impl Simulation {
 
     fn check_nodes(&self) {
         let all = || self.running_nodes().filter(|it| !it.is_draining);
-        let ids: BTreeSet<_> = all().map(|it| it.id).collect();
+        let id = |it: &RunningNode| NodeId(it.node.id());
+        let ids: BTreeSet<_> = all().map(id).collect();
         for running in all() {
             let cluster = &running.thread.node.cluster;
             let mut known: BTreeSet<_> = cluster.peers().live().collect();
-            known.insert(running.id);
+            known.insert(id(running));
             let is_right = cluster.state().0 == LinkState::Up
                 && known == ids
                 && cluster.peers().iter().count() + 1 == ids.len()

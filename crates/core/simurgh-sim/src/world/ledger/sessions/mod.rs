@@ -47,18 +47,12 @@ pub(super) struct Own {
 }
 
 /// What a client is sent on one topic.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Stream {
     own: VecDeque<Own>,
-    chan: u32,
+    chan: Option<u32>,
     /// The place of the next broadcast in its shard's order.
     cursor: usize,
-}
-
-impl Default for Stream {
-    fn default() -> Self {
-        Self { own: VecDeque::new(), chan: NONE, cursor: 0 }
-    }
 }
 
 #[derive(Debug, Default)]

@@ -300,7 +300,7 @@ impl Ledger {
         let line = Delivery::reply(join_ref, msg_ref, b'o', reply);
         if self.is_plain(conn) {
             let stream = &mut self.sessions.conns[conn as usize].streams[usize::from(topic)];
-            (stream.chan, stream.cursor) = (chan, from);
+            (stream.chan, stream.cursor) = (Some(chan), from);
         } else {
             self.promise_own(conn, topic, line, 0, Some(chan));
         }

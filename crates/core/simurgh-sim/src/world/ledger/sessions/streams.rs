@@ -55,14 +55,14 @@ impl Ledger {
     fn next_item(&self, conn: u32, topic: u8) -> Option<(usize, Delivery)> {
         let it = self.sessions.conn(conn)?;
         let stream = it.streams.get(usize::from(topic))?;
-        let chan = self.sessions.chan(stream.chan)?;
+        let chan = self.sessions.chan(stream.chan?)?;
         let line = self.line(it.shard, topic);
         let end = chan.end.unwrap_or(line.len()).min(line.len());
         for (at, entry) in line.iter().enumerate().take(end).skip(stream.cursor) {
             if let Some((_, sent)) = chan.outs.front().filter(|(place, _)| *place == at) {
                 return Some((at, sent.on(it.wire)));
             }
-            if entry.except == stream.chan {
+            if Some(entry.except) == stream.chan {
                 continue;
             }
             if chan.takes(entry) {
@@ -143,7 +143,7 @@ impl Ledger {
         let stream = &mut self.sessions.conns[conn as usize].streams[usize::from(topic)];
         stream.own.drain(..=at);
         if let Some(chan) = own.chan {
-            stream.chan = chan;
+            stream.chan = Some(chan);
             stream.cursor = stream.cursor.max(from);
         }
         if line.kind == DeliveryKind::Event {
@@ -167,7 +167,7 @@ impl Ledger {
             return false;
         }
         stream.cursor = at + 1;
-        let chan = &mut self.sessions.chans[stream.chan as usize];
+        let chan = &mut self.sessions.chans[stream.chan.unwrap_or(NONE) as usize];
         if chan.outs.front().is_some_and(|(place, _)| *place == at) {
             chan.outs.pop_front();
             if chan.outs.front().is_some_and(|(place, _)| *place == at) {
@@ -181,7 +181,8 @@ impl Ledger {
     /// Whether a list or a number of presences answers a channel that has requested it.
     fn is_answer_of_presence(&mut self, conn: u32, topic: u8, line: Delivery) -> bool {
         let stream = &self.sessions.conns[conn as usize].streams[usize::from(topic)];
-        let has_asked = self.sessions.chan(stream.chan).is_some_and(|chan| chan.has_asked);
+        let has_asked =
+            stream.chan.is_some_and(|chan| self.sessions.chan(chan).is_some_and(|it| it.has_asked));
         let is_list = self.sessions.events.get(&line.id).is_some_and(|event| {
             matches!(**event, PresenceEvent::State(_) | PresenceEvent::Summary { .. })
         });
@@ -195,7 +196,8 @@ impl Ledger {
     /// A client applies an event of presence, if it is one.
     fn see_presence(&mut self, conn: u32, topic: u8, line: Delivery) {
         let Some(event) = self.sessions.events.get(&line.id).cloned() else { return };
-        let chan = self.sessions.conns[conn as usize].streams[usize::from(topic)].chan;
+        let stream = &self.sessions.conns[conn as usize].streams[usize::from(topic)];
+        let chan = stream.chan.unwrap_or(NONE);
         let Some(it) = self.sessions.chan(chan) else { return };
         let (is_blind, has_list) = (it.is_blind(), it.view.has_state);
         // Where nobody has the list, those who are on other nodes may leave.
@@ -216,7 +218,8 @@ impl Ledger {
     /// The current channel of a topic ends for its client: it must have received all of it.
     fn check_complete(&self, conn: u32, topic: u8) {
         let it = &self.sessions.conns[conn as usize];
-        let Some(chan) = self.sessions.chan(it.streams[usize::from(topic)].chan) else { return };
+        let chan = it.streams[usize::from(topic)].chan;
+        let Some(chan) = chan.and_then(|chan| self.sessions.chan(chan)) else { return };
         let before = chan.ended_step.min(it.closed_step);
         if chan.life == super::Life::Live || self.is_kept(topic) {
             return;
@@ -260,7 +263,7 @@ impl Ledger {
         if own.is_some() {
             return Some(format!("on topic {topic}: {own:?}"));
         }
-        let chan = self.sessions.chan(stream.chan)?;
+        let chan = self.sessions.chan(stream.chan?)?;
         if it.is_cut || (!it.is_open && chan.intercepts > 0) {
             return None;
         }
