@@ -26,8 +26,6 @@ pub(crate) struct Meta {
     /// The number that it was made with.
     pub(crate) number: u32,
     pub(crate) phx_ref: PhxRef,
-    /// The ref of the state before it, if members have received that.
-    pub(crate) prev: Option<PhxRef>,
 }
 
 #[derive(Clone, Debug)]
@@ -140,10 +138,11 @@ impl Reader<'_> {
         }
         self.skip(",\"phx_ref\":\"")?;
         let phx_ref = self.phx_ref()?;
-        let has_prev = self.skip(",\"phx_ref_prev\":\"").is_some();
-        let prev = if has_prev { Some(self.phx_ref()?) } else { None };
+        if self.skip(",\"phx_ref_prev\":\"").is_some() {
+            self.phx_ref()?;
+        }
         self.skip("}")?;
-        Some(Meta { key, number, phx_ref, prev })
+        Some(Meta { key, number, phx_ref })
     }
 
     /// `{key:{"metas":[…]},…}`.
@@ -184,8 +183,8 @@ mod tests {
         let Some(PresenceEvent::State(metas)) = PresenceEvent::read("presence_state", &list) else {
             panic!("{list}")
         };
-        let read: Vec<_> = metas.iter().map(|it| (it.key, it.number, it.prev)).collect();
-        assert_eq!(read, [(1, 1, None), (1, 2, None), (0, 3, None)]);
+        let read: Vec<_> = metas.iter().map(|it| (it.key, it.number)).collect();
+        assert_eq!(read, [(1, 1), (1, 2), (0, 3)]);
         let twice = format!(r#"{{"a":{{"metas":[{}]}},"a":{{"metas":[{}]}}}}"#, meta(1), meta(2));
         let empty = r#"{"a":{"metas":[]}}"#.to_owned();
         for wrong in [twice, empty, list.replace("\"i\":1", "\"i\":1,\"x\":1"), list + " "] {
@@ -273,16 +272,12 @@ impl Presences {
         Some(it.node).filter(|_| self.held.get(&(it.chan, it.key)) == Some(&number))
     }
 
-    pub(crate) fn is_of(&self, number: u32, node: usize) -> bool {
-        self.entries.get(number as usize).is_some_and(|it| it.node == node)
-    }
-
     /// Compares an event with what was tracked: states and refs map one to one.
     ///
     /// # Errors
     /// The difference.
     pub(crate) fn check(&mut self, topic: usize, told: &PresenceEvent) -> Result<(), String> {
-        for Meta { key, number, phx_ref, .. } in told.metas() {
+        for Meta { key, number, phx_ref } in told.metas() {
             let Some(it) = self.entries.get_mut(*number as usize) else {
                 return Err(format!("nobody made {number}"));
             };

@@ -55,15 +55,15 @@ use simurgh_cluster::{
 };
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{
-    Assigns, Audience, Broadcast, BroadcastError, Callback, CallbackWatch, ChannelHandle,
-    ChannelId, ChannelLimits, Config, Core, Effect, FanoutPermits, GapReason, HistoryConfig,
-    HistoryMail, HistoryPage, HistoryRequest, HistoryRule, Join, JoinDecision, JoinFn, KeptAt,
-    Lifetime, LimitPolicy, LinkedWork, Listener, Mail, Mailboxes, NETWORK, Node, NodeHandle,
-    Outcome, Phase, Posted, PrepareFn, Prepared, PresenceCall, PresenceCallback, PresenceConfig,
-    PresenceError, PresenceList, PresenceMail, Publisher, Rate, RateLimit, Reason, Received,
-    ReplayLimits, Reply, ReplyRef, Route, SavedHistory, ShardChannel, ShardContext,
-    ShardHandleInfo, Signer, SizeLimit, SocketLimits, SocketState, Stop, TICK, ToChannel,
-    ToCluster, UserSocket, WallClock, Wire, Work, guarded, nanoseconds,
+    Assigns, Audience, Broadcast, BroadcastError, CallbackWatch, ChannelHandle, ChannelId,
+    ChannelLimits, Config, Core, Effect, FanoutPermits, GapReason, HistoryConfig, HistoryMail,
+    HistoryPage, HistoryRequest, HistoryRule, Join, JoinDecision, JoinFn, KeptAt, Lifetime,
+    LimitPolicy, LinkedWork, Listener, Mail, Mailboxes, NETWORK, Node, NodeHandle, Outcome, Phase,
+    Posted, PrepareFn, Prepared, PresenceCall, PresenceCallback, PresenceConfig, PresenceError,
+    PresenceList, PresenceMail, Publisher, Rate, RateLimit, Reason, Received, ReplayLimits, Reply,
+    ReplyRef, Route, SavedHistory, ShardChannel, ShardContext, ShardHandleInfo, Signer, SizeLimit,
+    SocketLimits, SocketState, Stop, TICK, ToChannel, ToCluster, UserSocket, WallClock, Wire, Work,
+    guarded, nanoseconds,
 };
 use simurgh_data::{Key, Next, Now};
 use simurgh_history::{Epoch, Place, Position};

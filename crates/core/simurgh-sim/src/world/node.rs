@@ -323,12 +323,6 @@ impl Mailboxes for SimNode {
 }
 
 impl CallbackWatch for SimNode {
-    fn enter_callback(&self, _shard: usize, _callback: Callback) {}
-
-    fn leave_callback(&self, _shard: usize) -> Duration {
-        Duration::ZERO
-    }
-
     fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
         simurgh_core::guarded(f)
     }

@@ -180,19 +180,18 @@ impl Transport {
     }
 
     /// Moves what there is room for to the peer.
-    pub(crate) fn write_more(&mut self, key: Key) -> bool {
+    pub(crate) fn write_more(&mut self, key: Key) {
         let now_ns = self.now.ns;
-        let Some(peer) = self.peer_mut(key).filter(|it| !it.is_mute) else { return false };
+        let Some(peer) = self.peer_mut(key).filter(|it| !it.is_mute) else { return };
         let room = peer.window.saturating_sub(peer.pipe.len()).min(peer.queue.len());
         if room == 0 {
-            return false;
+            return;
         }
         peer.pipe.extend(peer.queue.drain(..room));
         peer.stands_since_ns = now_ns;
         if peer.queue.is_empty() {
             self.drained.push(key);
         }
-        true
     }
 
     fn put(&mut self, key: Key, bytes: &[u8]) {

@@ -139,10 +139,6 @@ impl Simulation {
         self.send_request(client, Request { kind, topic, join_ref, msg_ref, id }, payload);
     }
 
-    pub(crate) fn send_close(&mut self, client: usize, code: Option<u16>) {
-        self.send_message(client, ClientMessage::Close(code));
-    }
-
     /// A client sends the same message several times, and all are read.
     pub(super) fn burst(&mut self, client: usize, topic: u8, c: u32) {
         let kind = match c % 16 {

@@ -197,7 +197,7 @@ impl Simulation {
             let is_shown = sessions.views().any(|(_, chan)| {
                 let is_here = sessions.start_of(sessions.shard_of(chan.conn)) == by;
                 let mut numbers = chan.view.numbers.iter();
-                let shows = numbers.any(|it| ledger.presences.is_of(*it, gone));
+                let shows = numbers.any(|it| ledger.presences.entries[*it as usize].node == gone);
                 is_here && chan.view.has_state && shows
             });
             ledger.count("noticed in time", 1);

@@ -77,7 +77,10 @@ impl Simulation {
             Kind::Read => _ = self.read(client, usize::from(b % 4) + 1),
             Kind::Take => self.take_some(client, c),
             Kind::Vanish => self.vanish(client),
-            Kind::Close => self.send_close(client, c.is_multiple_of(2).then_some(1000)),
+            Kind::Close => {
+                let code = c.is_multiple_of(2).then_some(1000);
+                self.send_message(client, ClientMessage::Close(code));
+            }
             Kind::HalfClose => self.half_close(client),
             Kind::Fail => self.fail_bytes(client, c),
             Kind::Kick => self.kick(client),

@@ -205,7 +205,7 @@ impl Simulation {
         match closed {
             // As a browser does.
             Some(_) if self.shared.plan.has_broker => self.vanish(client),
-            Some(code) => self.send_close(client, code),
+            Some(code) => self.send_message(client, ClientMessage::Close(code)),
             None => {}
         }
     }

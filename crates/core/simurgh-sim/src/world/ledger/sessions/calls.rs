@@ -76,7 +76,7 @@ impl Ledger {
         if let Some((joining, chan, reply)) = admitted {
             self.let_in(joining, chan, reply, Vec::new());
         }
-        let Some(it) = self.sessions.chan_mut(chan) else { return called };
+        let Some(it) = self.sessions.chans.get_mut(chan as usize) else { return called };
         if it.life != Life::Live {
             self.fail("callback", format!("{call:?} of channel {chan}, which does not live"));
             return called;

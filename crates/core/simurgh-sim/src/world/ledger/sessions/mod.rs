@@ -278,10 +278,6 @@ impl Sessions {
         self.chans.get(chan as usize)
     }
 
-    fn chan_mut(&mut self, chan: u32) -> Option<&mut Chan> {
-        self.chans.get_mut(chan as usize)
-    }
-
     pub(crate) fn is_live(&self, chan: u32) -> bool {
         self.chan(chan).is_some_and(|chan| chan.life == Life::Live)
     }
