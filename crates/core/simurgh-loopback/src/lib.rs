@@ -65,8 +65,6 @@ pub struct NetworkConfig {
     pub vanish_per_million: u32,
     /// How many of a million stored messages to a node are delivered twice.
     pub double_per_million: u32,
-    /// Whether everything stored is recorded for [`Network::take_log`].
-    pub has_log: bool,
 }
 
 impl Default for NetworkConfig {
@@ -81,7 +79,6 @@ impl Default for NetworkConfig {
             lag_ns: 0..=0,
             vanish_per_million: 0,
             double_per_million: 0,
-            has_log: false,
         }
     }
 }
@@ -137,8 +134,8 @@ impl Network {
     pub fn new(seed: u64, config: NetworkConfig) -> Self {
         let mut rng = SplitMix64::new(seed);
         let stream = config.kept.clone().map(|limits| Stream::new(limits, rng.next()));
-        let epoch = stream.as_ref().map(|it| it.epoch).filter(|_| config.has_log);
-        let log = epoch.map(|epoch| LogEntry::Remade { epoch, head: 0 }).into_iter().collect();
+        let remade = |it: &Stream| LogEntry::Remade { epoch: it.epoch, head: 0 };
+        let log = stream.iter().map(remade).collect();
         let state = State { rng, config, is_alive: true, stream, log, ..State::default() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -242,7 +239,7 @@ impl Network {
             state.kill();
             state.is_alive = true;
             let epoch = state.rng.next();
-            let (now_ns, has_log) = (state.now_ns, state.config.has_log);
+            let now_ns = state.now_ns;
             let Some(kept) = state.stream.as_mut() else { return };
             match data {
                 RestartData::Stays => return,
@@ -250,7 +247,7 @@ impl Network {
                 RestartData::Older(ns) => kept.set_back(now_ns.saturating_sub(ns), epoch),
             }
             let head = kept.head(now_ns);
-            state.log.extend(has_log.then_some(LogEntry::Remade { epoch, head }));
+            state.log.push(LogEntry::Remade { epoch, head });
         });
     }
 
@@ -261,8 +258,7 @@ impl Network {
         self.with(|state| state.has_no_leader = !has_leader);
     }
 
-    /// The broker's log since the last call; empty without [`NetworkConfig::has_log`]. Its first
-    /// entry has the epoch.
+    /// All that the broker has stored since the last call. Its first entry has the epoch.
     pub fn take_log(&self) -> Vec<LogEntry> {
         self.with(|state| std::mem::take(&mut state.log))
     }

@@ -355,9 +355,7 @@ impl State {
 
     /// Publishes what was stored to those that subscribe to the topic's broadcasts.
     fn republish(&mut self, stored: &str, envelope: Bytes, number: Number) {
-        if self.config.has_log {
-            self.log.push(LogEntry::Stored(number.seq, envelope.clone()));
-        }
+        self.log.push(LogEntry::Stored(number.seq, envelope.clone()));
         let to = Name::from(stored.replacen(".h.", ".b.", 1));
         let (space, at_ms) = (space(&to), unix_ms(self.now_ns));
         let received = Received { space, envelope, stored: Some(number), at_ms };

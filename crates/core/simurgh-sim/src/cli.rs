@@ -90,20 +90,19 @@ const RUNS_MAX: usize = 6_000;
 pub(crate) fn run(plan: &Plan, ops: &[Op], is_told: bool) -> Findings {
     let run = || {
         let mut it = Simulation::new(plan);
-        it.findings(|it| it.log = is_told.then(RefCell::default));
+        it.shared.ledger().findings.log = is_told.then(RefCell::default);
         for op in ops {
             let now_ms = it.clock_ns / 1_000_000;
-            let is_over = it.findings(|it| {
-                it.note(|| format!("{now_ms} ms: {op:?}"));
-                it.failure.get().is_some() || it.step as usize >= plan.steps
-            });
-            if is_over {
+            let ledger = it.shared.ledger();
+            ledger.note(|| format!("{now_ms} ms: {op:?}"));
+            if ledger.failure.get().is_some() || ledger.step as usize >= plan.steps {
                 break;
             }
+            drop(ledger);
             it.run(*op);
         }
         it.end();
-        it.findings(std::mem::take)
+        std::mem::take(&mut it.shared.ledger().findings)
     };
     guarded(run).unwrap_or_else(|it| Findings { failure: it.into(), ..Findings::default() })
 }

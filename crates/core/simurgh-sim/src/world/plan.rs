@@ -149,7 +149,6 @@ impl Plan {
         network.kept = Some(StreamLimits { count: rule.count, age_ns });
         let lag_ms = if has_faults { [0, 0, 300, 3_000][rng.usize(..4)] } else { 0 };
         network.lag_ns = 0..=lag_ms * MILLISECOND;
-        network.has_log = true;
         let keeps_all = rule.count == 1000 && rule.bytes == 1 << 20 && rule.age.as_secs() == 3_000;
         plan.history = Some(HistoryPlan {
             rule,
@@ -162,7 +161,8 @@ impl Plan {
         let has_leaders = has_faults && rng.u8(..) < 90;
         plan.weights.extend([(Kind::Keep, 60), (Kind::LookUp, 20)]);
         plan.weights.extend(purges.then_some((Kind::Purge, 8)));
-        plan.weights.extend(LEADERS.iter().filter(|_| has_leaders));
+        let leaders = [(Kind::LoseLeader, 5), (Kind::ElectLeader, 12)];
+        plan.weights.extend(leaders.iter().filter(|_| has_leaders));
         plan.app = AppPlan::plain(&mut Rng::with_seed(seed ^ 0x41_50_50), true, 700);
         // A topic is followed for longer than the lag of a copy, as by default, so that no copy
         // repeats what a client without a position has received.
@@ -455,8 +455,6 @@ const FAULTS: [&[(Kind, u32)]; 8] = [
     &[(Kind::FreezeNode, 5), (Kind::ThawNode, 5)],
     &[(Kind::Kill, 6), (Kind::Start, 9), (Kind::Drain, 5), (Kind::ClockStep, 4)],
 ];
-
-const LEADERS: [(Kind, u32); 2] = [(Kind::LoseLeader, 5), (Kind::ElectLeader, 12)];
 
 /// Of this many intercepted broadcasts one is swallowed.
 pub(crate) const SWALLOWED: u32 = 3;

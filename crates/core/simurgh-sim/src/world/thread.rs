@@ -258,16 +258,10 @@ impl ClusterThread {
         let waker = Waker::from(Arc::clone(&self.woken));
         self.node.local.time = time;
         let has_ended = self.node.turn(&mut Context::from_waker(&waker)).is_ready();
-        self.node.cluster.set_sockets(sockets);
-        self.report();
         self.next_ns = self.node.next_ns();
-        has_ended
-    }
-
-    fn report(&mut self) {
         let NodeThread { cluster, local, .. } = &mut self.node;
-        let shared = Arc::clone(&local.node.shared);
-        let mut ledger = shared.ledger();
+        cluster.set_sockets(sockets);
+        let mut ledger = local.node.shared.ledger();
         let start = local.node.start;
         while let Some(notice) = cluster.poll_notice() {
             ledger.note(|| format!("start {start} is told {notice:?}"));
@@ -280,6 +274,7 @@ impl ClusterThread {
             }
         }
         ledger.starts[start].dropped = dropped(cluster);
+        has_ended
     }
 
     pub(crate) fn shards(&self, topic: &str) -> BTreeSet<usize> {

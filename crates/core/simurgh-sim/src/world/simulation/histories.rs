@@ -14,11 +14,10 @@ type Seen = Arc<Mutex<Option<Position>>>;
 
 impl Simulation {
     pub(crate) fn read_log(&self) {
-        let log = self.network.take_log();
-        if log.is_empty() {
+        let (log, plan) = (self.network.take_log(), &self.shared.plan);
+        if log.is_empty() || plan.is_one_node() {
             return;
         }
-        let plan = &self.shared.plan;
         let mut ledger = self.shared.ledger();
         for it in log {
             ledger.note(|| format!("the engine: {it:?}").chars().take(60).collect());

@@ -138,10 +138,6 @@ impl Simulation {
         self.clock_ns += ns;
     }
 
-    pub(crate) fn findings<T>(&self, with: impl FnOnce(&mut Findings) -> T) -> T {
-        with(&mut self.shared.ledger().findings)
-    }
-
     pub(crate) fn running(&mut self, slot: usize) -> Option<&mut RunningNode> {
         self.nodes.get_mut(slot)?.as_mut()
     }

@@ -88,8 +88,9 @@ impl Ledger {
     /// A socket is closed, perhaps because its client has been silent for too long.
     pub(crate) fn over(&mut self, conn: u32, is_silent: bool) {
         let (step, input) = (self.step, self.sessions.now.input);
-        let has_expired = self.has_expired(conn);
+        let is_over = self.is_over(conn);
         let Some(it) = self.sessions.conn_mut(conn).filter(|conn| conn.is_open) else { return };
+        let has_expired = is_over || it.time.was_over == Some(step);
         (it.is_open, it.closed_step) = (false, step);
         (it.awaiting, it.replaced, it.full, it.is_reading) = (None, None, None, false);
         let (shard, left) = (it.shard, it.channels.len());
@@ -139,11 +140,6 @@ impl Ledger {
     fn is_over(&self, conn: u32) -> bool {
         let ends_ns = self.sessions.conn(conn).map(|conn| conn.time.ends_ns.iter().flatten());
         ends_ns.into_iter().flatten().any(|ends_ns| *ends_ns <= self.now_ns)
-    }
-
-    fn has_expired(&self, conn: u32) -> bool {
-        let was_over = self.sessions.conn(conn).and_then(|conn| conn.time.was_over);
-        was_over == Some(self.step) || self.is_over(conn)
     }
 
     /// After a sweep of a shard no socket is open whose time was over long ago.
