@@ -17,11 +17,8 @@ use crate::world::{Op, Plan, Simulation, World};
 #[derive(Parser)]
 #[command(name = "simurgh-sim")]
 struct Options {
-    /// This seed alone
-    #[arg(long, conflicts_with_all = ["seeds", "minutes"])]
-    seed: Option<u64>,
-    /// Seeds from the first up to, and without, the second
-    #[arg(long, value_name = "FROM..TO", value_parser = range, default_value = "0..1000")]
+    /// One seed alone, or FROM..TO: seeds from the first up to, and without, the second
+    #[arg(long, visible_alias = "seed", value_parser = range, default_value = "0..1000")]
     seeds: (u64, u64),
     /// Topics have a history; a step is an operation
     #[arg(long)]
@@ -42,11 +39,11 @@ struct Options {
 }
 
 fn range(text: &str) -> Result<(u64, u64), String> {
-    let ends = text.split_once("..").and_then(|(from, to)| {
-        let from: u64 = from.parse().ok()?;
-        Some((from, to.parse().ok()?))
-    });
-    ends.ok_or_else(|| format!("{text} is not FROM..TO"))
+    let seed = |text: &str| text.parse().map_err(|_| format!("{text} is not a seed"));
+    match text.split_once("..") {
+        Some((from, to)) => Ok((seed(from)?, seed(to)?)),
+        None => seed(text).map(|seed| (seed, seed.saturating_add(1))),
+    }
 }
 
 /// Runs the program.
@@ -75,9 +72,6 @@ fn seeds(options: &Options, minutes: Option<f64>) -> Box<dyn Iterator<Item = u64
         println!("fresh seeds from {from} on");
         let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
         return Box::new((from..).take_while(move |_| Instant::now() < until));
-    }
-    if let Some(seed) = options.seed {
-        return Box::new([seed].into_iter());
     }
     let (from, to) = options.seeds;
     Box::new(from..to)

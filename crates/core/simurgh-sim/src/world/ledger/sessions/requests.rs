@@ -236,10 +236,7 @@ impl Answer {
 impl Ledger {
     /// A join function is called; returns the join that it decides about.
     pub(crate) fn asked(&mut self, id: u32) -> Option<Joining> {
-        let due = (id, Call::Join);
-        if self.sessions.now.due != Some(due) {
-            self.take_due(due);
-        }
+        self.take_due((id, Call::Join));
         let joining = self.sessions.now.joining?;
         self.sessions.now.due = None;
         if self.sessions.joined(joining.conn, joining.topic).is_some() {
@@ -248,7 +245,7 @@ impl Ledger {
         Some(joining)
     }
 
-    pub(crate) fn answer(&mut self, joining: Joining, answer: Answer, acts: Vec<Act>) {
+    pub(crate) fn answer(&mut self, joining: Joining, answer: Answer, mut acts: Vec<Act>) {
         let conn = joining.conn;
         let is_open = self.sessions.conn(conn).is_some_and(|conn| conn.is_open);
         let is_closing = !is_open || self.sessions.is_closing(conn);
@@ -270,7 +267,11 @@ impl Ledger {
             Answer::Later if !is_closing => self.await_decision(joining),
             Answer::Later | Answer::Released => {}
         }
-        self.acts_without_channel(conn, acts);
+        // Without a channel: those on others, or on the socket.
+        acts.retain(|act| {
+            matches!(act, Act::Broadcast(_) | Act::Close(_) | Act::Assign(_) | Act::Expire(_))
+        });
+        self.end(Called { acts, ..Called::join(NONE, conn) });
     }
 
     fn await_decision(&mut self, joining: Joining) {
@@ -310,14 +311,6 @@ impl Ledger {
 
     pub(super) fn is_plain(&self, conn: u32) -> bool {
         self.sessions.conn(conn).is_some_and(|conn| conn.wire == Wire::Plain)
-    }
-
-    /// The effects of a join without a channel: those on others, or on the socket.
-    fn acts_without_channel(&mut self, conn: u32, mut acts: Vec<Act>) {
-        acts.retain(|act| {
-            matches!(act, Act::Broadcast(_) | Act::Close(_) | Act::Assign(_) | Act::Expire(_))
-        });
-        self.end(Called { acts, ..Called::join(NONE, conn) });
     }
 
     pub(super) fn refused(&mut self, joining: Joining, response: u32) {
