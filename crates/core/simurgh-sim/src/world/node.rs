@@ -45,18 +45,13 @@ pub(crate) struct SimNode {
     pub(crate) permits_all: Option<usize>,
     /// Sockets that count towards the limit of connections.
     pub(crate) seats: AtomicI64,
-    cluster: Option<Arc<dyn simurgh_core::Cluster>>,
+    pub(crate) mailbox: Arc<Mailbox>,
     state: Mutex<State>,
 }
 
 impl SimNode {
-    /// A node of this many shards, which is part of a cluster if `cluster` is there.
-    pub(crate) fn new(
-        shared: &Arc<Shared>,
-        (id, start): (u64, usize),
-        user_sockets: Vec<UserSocket>,
-        cluster: Option<Arc<dyn simurgh_core::Cluster>>,
-    ) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, id: u64, start: usize) -> Self {
+        let mailbox = Arc::new(Mailbox::new(shared, start));
         let own = shared.ledger().starts[start].shards.clone();
         let (shards, permits) = (own.len(), shared.plan.app.permits(own.len()));
         let state = State {
@@ -72,12 +67,12 @@ impl SimNode {
             first: own.start,
             id: AtomicU64::new(id),
             skew_ms: AtomicU64::new(0),
-            user_sockets,
+            user_sockets: user_sockets(shared, &mailbox),
             history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             permits_all: permits.left(),
             seats: AtomicI64::new(0),
             permits,
-            cluster,
+            mailbox,
             state: Mutex::new(state),
         }
     }
@@ -221,7 +216,7 @@ impl Node for SimNode {
     }
 
     fn cluster(&self) -> Option<&dyn simurgh_core::Cluster> {
-        self.cluster.as_deref()
+        self.shared.plan.has_broker.then_some(&*self.mailbox)
     }
 
     fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
@@ -270,7 +265,7 @@ impl Mailboxes for SimNode {
         if Ledger::is_of_presence(&mail) && self.loses_presence(&mut mail) {
             return false;
         }
-        let is_alone = self.cluster.is_none();
+        let is_alone = self.shared.plan.is_one_node();
         let may_be_lost = match &mail {
             Mail::Broadcast(_) => !Ledger::is_of_presence(&mail),
             Mail::Permit if faults.happens(Fault::LosePermit) => return true,
@@ -387,7 +382,6 @@ pub(crate) struct RunningNode {
     /// The number of its start, and in the network.
     pub(crate) start: usize,
     pub(crate) node: Arc<SimNode>,
-    pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) shards: Vec<Shard>,
     pub(crate) thread: ClusterThread,
     /// The simulation's time at which its clock showed 0.
@@ -414,12 +408,7 @@ impl RunningNode {
         let start = ledger.start(id, shards);
         ledger.note(|| format!("node {slot} starts as start {start}, {shards} shards"));
         drop(ledger);
-        let mailbox = Arc::new(Mailbox::new(shared, start));
-        let others: Arc<dyn simurgh_core::Cluster> = Arc::clone(&mailbox) as _;
-        let others = Some(others).filter(|_| !plan.is_one_node());
-        let user_sockets = user_sockets(shared, &mailbox);
-        let node = SimNode::new(shared, (id.0, start), user_sockets, others);
-        let node = Arc::new(node);
+        let node = Arc::new(SimNode::new(shared, id.0, start));
         node.skew_ms.store(plan.skew_ms(seed % 5_000), Relaxed);
         let shard = |it| Shard::new(&node, it, Arc::default(), seed.rotate_left(9));
         let adapter = network.adapter(&Prefix::new("sim").ok()?);
@@ -429,9 +418,8 @@ impl RunningNode {
         Some(Self {
             slot,
             start,
-            thread: ClusterThread::new(cluster, Arc::clone(&node), Arc::clone(&mailbox)),
+            thread: ClusterThread::new(cluster, Arc::clone(&node)),
             shards: (0..shards).map(shard).collect(),
-            mailbox,
             node,
             born_ns: clock_ns,
             is_draining: false,

@@ -54,7 +54,6 @@ impl simurgh_core::Cluster for Mailbox {
 
 pub(crate) struct LocalShards {
     node: Arc<SimNode>,
-    mailbox: Arc<Mailbox>,
     time: Time,
     /// Broadcasts given to the cluster in this turn, and how many had been dropped by then.
     pub(crate) published: Vec<(u32, u64)>,
@@ -73,7 +72,7 @@ impl ThreadNode for LocalShards {
     }
 
     fn take_mail(&mut self, empty: Vec<Command>) -> Vec<Command> {
-        mem::replace(&mut *locked(&self.mailbox.queue), empty)
+        mem::replace(&mut *locked(&self.node.mailbox.queue), empty)
     }
 
     fn handle<A: Adapter + ?Sized>(thread: &mut Thread<A>, command: Command, time: Time) {
@@ -234,11 +233,11 @@ pub(crate) struct ClusterThread {
 }
 
 impl ClusterThread {
-    pub(crate) fn new(cluster: Cluster<Loopback>, node: Arc<SimNode>, mail: Arc<Mailbox>) -> Self {
+    pub(crate) fn new(cluster: Cluster<Loopback>, node: Arc<SimNode>) -> Self {
         let history = node.shared.plan.history.as_ref();
         let is_local_when_away = history.is_some_and(|it| it.is_local_when_away);
         let (time, published, held) = (Time::default(), Vec::new(), None);
-        let local = LocalShards { node, mailbox: mail, time, published, held };
+        let local = LocalShards { node, time, published, held };
         Self {
             node: NodeThread::new(cluster, local, is_local_when_away),
             woken: Arc::new(WakeFlag(AtomicBool::new(true))),
@@ -248,7 +247,7 @@ impl ClusterThread {
     }
 
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
-        let has_mail = !locked(&self.node.local.mailbox.queue).is_empty();
+        let has_mail = !locked(&self.node.local.node.mailbox.queue).is_empty();
         self.next_ns <= now_ns || self.woken.0.load(Relaxed) || has_mail
     }
 

@@ -143,7 +143,7 @@ impl Simulation {
             return;
         }
         running.is_draining = true;
-        running.mailbox.post(Command::Drain);
+        running.node.mailbox.post(Command::Drain);
         for shard in 0..running.node.shards() {
             running.node.post(shard, Mail::Drain(Duration::from_millis(50)));
         }

@@ -208,7 +208,7 @@ impl Simulation {
         if self.shared.plan.is_one_node() {
             self.shared.ledger().sessions.is_partial = true;
         } else if has_ended && let Some(running) = self.running(slot) {
-            running.mailbox.post(Command::Bye);
+            running.node.mailbox.post(Command::Bye);
             self.shared.ledger().starts[start].says_bye = true;
         }
     }

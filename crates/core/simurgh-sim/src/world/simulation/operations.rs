@@ -148,7 +148,7 @@ impl Simulation {
         };
         match done {
             Err(error) if has_broker => self.shared.fail("disconnect", error.to_string()),
-            _ if waits => running.mailbox.post(Command::Disconnect(name.into(), number - 1)),
+            _ if waits => running.node.mailbox.post(Command::Disconnect(name.into(), number - 1)),
             _ => {}
         }
     }
