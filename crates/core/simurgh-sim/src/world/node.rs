@@ -265,12 +265,11 @@ impl Mailboxes for SimNode {
         if Ledger::is_of_presence(&mail) && self.loses_presence(&mut mail) {
             return false;
         }
-        let is_alone = self.shared.plan.is_one_node();
         let may_be_lost = match &mail {
             Mail::Broadcast(_) => !Ledger::is_of_presence(&mail),
             Mail::Permit if faults.happens(Fault::LosePermit) => return true,
             // In a cluster the engine keeps the histories.
-            Mail::History(_) => is_alone,
+            Mail::History(_) => self.shared.plan.is_one_node(),
             _ => false,
         };
         if may_be_lost && faults.happens(Fault::LoseMail) {

@@ -117,10 +117,8 @@ fn handle_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, tim
             local.published.push((id, dropped(cluster)));
         }
         ToCluster::TopicEnds(topic, shard) => {
-            if let Some(number) = shared.plan.topics.number(topic) {
-                let shard = local.node.first + usize::from(*shard);
-                shared.ledger().forget_deliveries(shard, usize::from(number));
-            }
+            let shard = local.node.first + usize::from(*shard);
+            shared.ledger().forget_deliveries(shard, topic);
         }
         ToCluster::Presence(topic, what) => {
             shared.note(|| format!("start {start} says of presences of {topic}: {what:?}"));

@@ -279,9 +279,9 @@ impl Ledger {
         self.count("certain", 1);
     }
 
-    pub(crate) fn forget_deliveries(&mut self, shard: usize, topic: usize) {
-        let made = &self.broadcasts;
-        self.deliveries.retain(|at, _| at.0 != shard || made[at.1 as usize].topic != topic);
+    pub(crate) fn forget_deliveries(&mut self, shard: usize, topic: &str) {
+        let (made, topic) = (&self.broadcasts, self.plan.topics.number(topic).map(usize::from));
+        self.deliveries.retain(|at, _| at.0 != shard || Some(made[at.1 as usize].topic) != topic);
     }
 
     /// Everything had time to arrive: for what did not, there must be a notice of a loss.

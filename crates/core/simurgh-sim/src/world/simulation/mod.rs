@@ -42,7 +42,7 @@ impl Simulation {
             clients: (0..plan.clients).map(|_| None).collect(),
             shared,
             network,
-            clock_ns: 0,
+            clock_ns: if plan.is_one_node() { SECOND } else { 0 },
             quantum_ns: plan.quantum_ns,
             reaches: BTreeMap::new(),
             deadlines: Vec::new(),
@@ -50,9 +50,6 @@ impl Simulation {
             rng: Rng::with_seed(plan.seed ^ 0x52_55_4e),
             readings: VecDeque::new(),
         };
-        if plan.is_one_node() {
-            simulation.clock_ns = SECOND;
-        }
         match plan.is_alone() {
             true => simulation.listen_everywhere(),
             false => simulation.read_log(),

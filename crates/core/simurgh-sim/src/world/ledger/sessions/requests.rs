@@ -238,7 +238,6 @@ impl Ledger {
     pub(crate) fn asked(&mut self, id: u32) -> Option<Joining> {
         self.take_due((id, Call::Join));
         let joining = self.sessions.now.joining?;
-        self.sessions.now.due = None;
         if self.sessions.joined(joining.conn, joining.topic).is_some() {
             self.fail("join", format!("{joining:?} while the old channel lives"));
         }
