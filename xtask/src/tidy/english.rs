@@ -1,6 +1,6 @@
 //! Plain English in every text that a user may read: documents, doc comments, help, errors and
-//! logs. A sentence is drawn into the count of its file if it has a phrase of the private dialect
-//! that this project once had. `tidy.toml` has what is left, which may only fall.
+//! logs. A sentence is a finding if it has a phrase of the private dialect that this project once
+//! had.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -35,13 +35,10 @@ pub(super) struct Sentence {
 pub(super) fn check(files: &[File], tests: &BTreeSet<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files {
-        let found: Vec<Sentence> =
-            sentences(file, tests).into_iter().filter(|it| is_dialect(&it.text)).collect();
-        if let Some(first) = found.first() {
-            let amount = found.len();
-            let text = format!("{amount} sentences of the old dialect, first: {}", first.text);
-            let finding = file.finding("english", first.line, text);
-            findings.push(Finding { amount, ..finding });
+        for Sentence { line, text } in sentences(file, tests) {
+            if is_dialect(&text) {
+                findings.push(file.finding("english", line, text));
+            }
         }
     }
     findings
@@ -145,7 +142,7 @@ mod tests {
     use super::*;
 
     fn found(path: &str, text: &str) -> usize {
-        check(&[file(path, text)], &BTreeSet::new()).iter().map(|it| it.amount).sum()
+        check(&[file(path, text)], &BTreeSet::new()).len()
     }
 
     #[test]

@@ -36,8 +36,7 @@ pub(super) fn check(file: &File) -> Vec<Finding> {
     let lines = file.text.lines().count();
     if lines > LINES_MAX && file.has_extension(&["mjs", "js", "css"]) {
         let text = format!("{lines} lines, at most {LINES_MAX}");
-        let found = file.finding("file-lines", 1, text);
-        findings.push(Finding { amount: lines, ..found });
+        findings.push(file.finding("file-lines", 1, text));
     }
     findings
 }
@@ -79,8 +78,7 @@ mod tests {
 
     #[test]
     fn script_above_600_lines_is_over_budget() {
-        let found = check(&file("a.mjs", &"x\n".repeat(601)));
-        assert_eq!((found[0].rule, found[0].amount), ("file-lines", 601));
-        assert_eq!(check(&file("a.mjs", &"x\n".repeat(600))), []);
+        assert_eq!(rules("a.mjs", &"x\n".repeat(601)), [("file-lines", 1)]);
+        assert_eq!(rules("a.mjs", &"x\n".repeat(600)), []);
     }
 }
