@@ -2,28 +2,14 @@
 
 use core::time::Duration;
 
-/// Upper bounds, in nanoseconds, of the buckets of [`Durations`]; the last bucket has none.
-pub const DURATION_BOUNDS_NS: [u64; 12] = [
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    10_000_000,
-    25_000_000,
-    100_000_000,
-    500_000_000,
-    2_500_000_000,
-    10_000_000_000,
-];
+use simurgh_channel::metrics::HISTOGRAM_BOUNDS_NS;
 
 /// A histogram of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// How many durations were at most each of [`DURATION_BOUNDS_NS`] and above the one before it;
+    /// How many durations were at most each of [`HISTOGRAM_BOUNDS_NS`] and above the one before it;
     /// the last bucket is unbounded.
-    pub buckets: [u64; DURATION_BOUNDS_NS.len() + 1],
+    pub buckets: [u64; HISTOGRAM_BOUNDS_NS.len() + 1],
     /// The sum of all durations, in nanoseconds.
     pub sum_ns: u64,
 }
@@ -32,7 +18,7 @@ impl Durations {
     /// Counts a duration.
     pub fn add(&mut self, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let bucket = DURATION_BOUNDS_NS.iter().take_while(|bound| ns > **bound).count();
+        let bucket = HISTOGRAM_BOUNDS_NS.iter().take_while(|bound| ns > **bound).count();
         if let Some(count) = self.buckets.get_mut(bucket) {
             *count += 1;
         }
@@ -54,6 +40,5 @@ mod tests {
         assert_eq!(all.sum_ns, 20_000_100_002);
         all.add(Duration::MAX);
         assert_eq!((all.buckets[12], all.sum_ns), (2, u64::MAX));
-        assert!(DURATION_BOUNDS_NS.is_sorted());
     }
 }

@@ -44,7 +44,7 @@ pub use disconnects::{
     TooManyDisconnects,
 };
 pub use duplicate_filter::DuplicateFilter;
-pub use durations::{DURATION_BOUNDS_NS, Durations};
+pub use durations::Durations;
 pub use envelope::{
     Draft, ENVELOPE_BYTES_MAX, ENVELOPE_VERSION, EncodeError, Envelope, EnvelopeError, Flags,
     Header, Item, ItemPayload, Items, Kind, resent, stamped,

@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
-use simurgh_cluster::{DURATION_BOUNDS_NS, Durations, Kind, LinkState};
+use simurgh_cluster::{Durations, Kind, LinkState};
 use simurgh_shard::cluster_inbox::{KeptView, View};
+
+use crate::metrics::HISTOGRAM_BOUNDS_NS;
 
 /// All families of a cluster.
 pub(crate) fn render(out: &mut String, view: &View) {
@@ -31,7 +33,7 @@ pub(crate) fn render(out: &mut String, view: &View) {
 
 fn durations(out: &mut String, name: &str, help: &str, durations: &Durations) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
-    let counts = (&DURATION_BOUNDS_NS[..], &durations.buckets[..]);
+    let counts = (&HISTOGRAM_BOUNDS_NS[..], &durations.buckets[..]);
     histogram(out, name, None, counts, durations.sum_ns);
 }
 
