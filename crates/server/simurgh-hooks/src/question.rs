@@ -60,8 +60,8 @@ pub struct Question {
 pub struct CacheInputs {
     /// Everything the answer may depend on, in a fixed order.
     pub key: Vec<Vec<u8>>,
-    /// The user who asks, and the id of the socket, if known: [`Hooks::void`](crate::Hooks::void)
-    /// finds grants by them.
+    /// The user who asks, and the id of the socket, if known:
+    /// [`Shared::void`](crate::Shared::void) finds grants by them.
     pub user: Option<String>,
     /// The socket id.
     pub id: Option<String>,

@@ -83,7 +83,7 @@ fn without_scope(server: &Server, caller: Caller, scope: Scope) -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, "scope", error)
 }
 
-/// The server and the caller, for a request that [`Verb::route`] has let in.
+/// The server and the caller, for a request that [`check`] has let in.
 #[derive(Clone)]
 pub(super) struct Authorized {
     pub(super) server: Arc<Server>,
