@@ -44,7 +44,7 @@ pub(crate) struct Granted {
 /// A cached answer that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hit {
-    Granted(Granted),
+    Granted(Arc<Granted>),
     Refused(Arc<Refusal>),
 }
 
@@ -56,7 +56,7 @@ struct Slot {
 }
 
 enum Entry {
-    Granted(Granted),
+    Granted(Arc<Granted>),
     Refused { refusal: Arc<Refusal>, until_ms: u64 },
 }
 
@@ -67,13 +67,16 @@ pub(crate) struct Cache {
     /// All entries by their end: those that end first leave first. So refusals, which an attacker
     /// can cause, do not push out grants.
     ends: BTreeSet<(u64, Slot)>,
+    /// How many of the entries are refusals. A look for one costs as much as one for a grant.
+    refused: usize,
     bytes: usize,
     bytes_max: usize,
 }
 
 impl Cache {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { entries: HashMap::default(), ends: BTreeSet::new(), bytes: 0, bytes_max }
+        let (entries, ends) = (HashMap::default(), BTreeSet::new());
+        Self { entries, ends, refused: 0, bytes: 0, bytes_max }
     }
 
     /// `client` is the address of the one who asked, if it did so here. A newer grant stays.
@@ -84,7 +87,7 @@ impl Cache {
         if client.is_some() {
             self.remove(Slot { key, client });
         }
-        self.insert(Slot { key, client: None }, Entry::Granted(granted));
+        self.insert(Slot { key, client: None }, Entry::Granted(Arc::new(granted)));
     }
 
     pub(crate) fn refuse(
@@ -101,18 +104,19 @@ impl Cache {
     /// The cached answer to a question of this client.
     pub(crate) fn find(&mut self, key: Key, client: IpAddr, now_ms: u64) -> Option<Hit> {
         self.drop_ended(now_ms);
-        match self.entries.get(&Slot { key, client: Some(client) }) {
-            Some(Entry::Refused { refusal, until_ms }) if *until_ms > now_ms => {
-                return Some(Hit::Refused(Arc::clone(refusal)));
-            }
-            Some(_) | None => {}
+        if self.refused > 0
+            && let Some(Entry::Refused { refusal, until_ms }) =
+                self.entries.get(&Slot { key, client: Some(client) })
+            && *until_ms > now_ms
+        {
+            return Some(Hit::Refused(Arc::clone(refusal)));
         }
         let granted = self.granted(key).filter(|granted| granted.fresh_until_ms > now_ms);
         granted.cloned().map(Hit::Granted)
     }
 
     /// The grant that counts because its question failed.
-    pub(crate) fn find_stale(&self, key: Key, now_ms: u64) -> Option<Granted> {
+    pub(crate) fn find_stale(&self, key: Key, now_ms: u64) -> Option<Arc<Granted>> {
         self.granted(key).filter(|granted| granted.stale_until_ms > now_ms).cloned()
     }
 
@@ -122,12 +126,12 @@ impl Cache {
 
     pub(crate) fn grants(&self) -> impl Iterator<Item = (&Key, &Granted)> {
         self.entries.iter().filter_map(|(slot, entry)| match entry {
-            Entry::Granted(granted) => Some((&slot.key, granted)),
+            Entry::Granted(granted) => Some((&slot.key, &**granted)),
             Entry::Refused { .. } => None,
         })
     }
 
-    fn granted(&self, key: Key) -> Option<&Granted> {
+    fn granted(&self, key: Key) -> Option<&Arc<Granted>> {
         match self.entries.get(&Slot { key, client: None })? {
             Entry::Granted(granted) => Some(granted),
             Entry::Refused { .. } => None,
@@ -137,6 +141,7 @@ impl Cache {
     fn insert(&mut self, slot: Slot, entry: Entry) {
         self.remove(slot);
         self.bytes += entry.bytes();
+        self.refused += usize::from(slot.client.is_some());
         self.ends.insert((entry.end_ms(), slot));
         self.entries.insert(slot, entry);
         while self.bytes > self.bytes_max
@@ -159,6 +164,7 @@ impl Cache {
     fn remove(&mut self, slot: Slot) {
         if let Some(entry) = self.entries.remove(&slot) {
             self.bytes -= entry.bytes();
+            self.refused -= usize::from(slot.client.is_some());
             self.ends.remove(&(entry.end_ms(), slot));
         }
     }
@@ -177,7 +183,8 @@ impl Entry {
         let texts = match self {
             Self::Granted(granted) => {
                 let names = [&granted.user, &granted.id].into_iter().flatten();
-                granted.body.len() + names.map(|name| name.len()).sum::<usize>()
+                let texts = granted.body.len() + names.map(|name| name.len()).sum::<usize>();
+                size_of::<Granted>() + texts
             }
             Self::Refused { refusal, .. } => {
                 size_of::<Refusal>() + refusal.reason.len() + refusal.response.len()
@@ -273,7 +280,7 @@ mod tests {
     #[test]
     fn grant_counts_for_all_addresses_until_its_end() {
         let mut cache = with(A, granted(None, 0));
-        assert_eq!(cache.find(A, OTHER, 999), Some(Hit::Granted(granted(None, 0))));
+        assert_eq!(cache.find(A, OTHER, 999), Some(Hit::Granted(Arc::new(granted(None, 0)))));
         assert_eq!(cache.find(B, CLIENT, 0), None);
         assert_eq!(cache.find(A, CLIENT, 1000), None);
         assert!(cache.find_stale(A, 2999).is_some());

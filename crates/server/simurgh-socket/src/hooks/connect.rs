@@ -26,7 +26,9 @@ pub(crate) struct Connects {
 impl Connects {
     pub(crate) fn new(set: Arc<HookSet>, tokens: Option<Arc<TokenPolicy>>) -> Self {
         let of = tokens.clone();
-        set.identify_by(Arc::new(move |answer| id_of(answer, of.as_deref())));
+        set.identify_by(Arc::new(move |answer| {
+            id_of(answer, claims_of(answer).as_ref(), of.as_deref())
+        }));
         Self { set, tokens }
     }
 
@@ -108,7 +110,7 @@ impl Connects {
             return Connect::refuse_with(503, "unavailable\n");
         };
         let claims = claims_of(answer);
-        let id = id_of(answer, self.tokens.as_deref());
+        let id = id_of(answer, claims.as_ref(), self.tokens.as_deref());
         let limits = answer.limits.as_deref().map(Into::into);
         let client = Client { limits, topics: patterns(answer), ..client };
         let socket = HookedSocket { claims: claims.map(Arc::new), asker: Arc::new(client) };
@@ -132,14 +134,18 @@ impl Connects {
     }
 }
 
-/// The id of a socket with this answer, if it names none as for a token's.
-fn id_of(answer: &ConnectAnswer, tokens: Option<&TokenPolicy>) -> Option<String> {
+/// The id of a socket with this answer and its claims, if it names none as for a token's.
+fn id_of(
+    answer: &ConnectAnswer,
+    claims: Option<&Claims>,
+    tokens: Option<&TokenPolicy>,
+) -> Option<String> {
     if answer.id.is_some() {
         return answer.id.clone();
     }
-    let claims = claims_of(answer)?;
+    let claims = claims?;
     match tokens {
-        Some(tokens) => tokens.id_of(&claims),
+        Some(tokens) => tokens.id_of(claims),
         None => Some(format!("user_socket:{}", claims.subject()?)),
     }
 }
