@@ -1,4 +1,4 @@
-//! What travels between clients and servers: topics, refs, and messages in short forms. Numbers
+//! The messages between clients and servers: topics, refs, and messages in short forms. Numbers
 //! stand for topics, refs and payloads.
 
 use simurgh_core::Wire;

@@ -156,7 +156,7 @@ fn full_disconnect_queue_drops_reported_entries_and_rejects_otherwise() {
 }
 
 #[test]
-fn what_can_never_fit_is_rejected_and_drops_nothing() {
+fn disconnect_larger_than_the_queue_is_rejected_and_removes_no_other() {
     let (mut all, number) = started(&[A]);
     all.answered(A, number);
     let too_many = (0..=NODES_MAX as u64).map(NodeId);

@@ -170,7 +170,7 @@ impl TopicView {
     fn advance(&mut self, ledger: &Ledger, at: Position, id: Option<u32>) {
         let entry = ledger.log.at(at, self.topic);
         if entry.is_none() && self.is_alone {
-            return self.fail(ledger, "stored", format!("is told {at}, where nothing is stored"));
+            return self.fail(ledger, "stored", format!("got {at}, where nothing is stored"));
         }
         ledger.count("passed over", u64::from(id.is_none()));
         if let Some(id) = id {
@@ -228,7 +228,7 @@ impl TopicView {
             Some(_) => None,
         };
         if let Some(wrong) = wrong {
-            let text = format!("is told {reason:?} at {at} behind {before:?}: {wrong}");
+            let text = format!("got {reason:?} at {at} after {before:?}: {wrong}");
             self.fail(ledger, "gap", text);
         }
         self.at = Some(at);
@@ -318,7 +318,7 @@ impl TopicView {
         }
         let epoch = if self.is_alone { self.at.map(|it| it.epoch) } else { ledger.log.epoch() };
         let (Some(at), Some(epoch)) = (self.at, epoch) else {
-            return self.fail(ledger, "rest", format!("is told no place: {self:?}"));
+            return self.fail(ledger, "rest", format!("got no position: {self:?}"));
         };
         if self.habits.opts_in && !self.is_resumed {
             return self.fail(ledger, "rest", "is not told what it has missed".to_owned());

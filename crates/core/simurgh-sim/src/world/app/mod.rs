@@ -10,7 +10,7 @@ use crate::world::app::effects::Draw;
 pub(crate) use crate::world::app::effects::{Assigned, Linked, speech};
 
 weighted! {
-    /// What a callback may do, with the weights.
+    /// The actions of a callback, with their weights.
     Habit, HABITS: u8;
     Push 12,
     Broadcast 10,

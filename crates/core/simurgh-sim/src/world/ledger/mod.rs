@@ -242,7 +242,7 @@ impl Ledger {
             return self.fail("said", format!("#{id} is said, and nobody made it"));
         };
         if made.node != start || made.place.is_some() {
-            return self.findings.fail("said", format!("#{id} is said by start {start}: {made:?}"));
+            return self.findings.fail("said", format!("#{id} comes from start {start}: {made:?}"));
         }
         made.shard = self.running;
         let said = &mut self.starts[start].said[made.topic];
@@ -345,7 +345,7 @@ impl Ledger {
         let all = self.disconnects.iter().enumerate();
         for (number, it) in all.filter(|(_, it)| self.is_alive(it.by)) {
             if it.waits && now_ns > it.at_ns + LIFE_NS + 2 * SECOND {
-                self.fail("disconnect", format!("nobody is told what became of {number}"));
+                self.fail("disconnect", format!("no caller got the outcome of {number}"));
             }
             let is_due =
                 mended_ns + 2 * SPAN_NS < it.at_ns + LIFE_NS && mended_ns + 2 * SPAN_NS < now_ns;

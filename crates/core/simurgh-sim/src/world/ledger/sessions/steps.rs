@@ -269,7 +269,7 @@ impl Ledger {
         for task in told {
             let Task { chan, is_finished, .. } = self.sessions.tasks[task as usize];
             if self.sessions.is_live(chan) && !is_finished && !unlinked.contains(&task) {
-                self.fail("linked", format!("work {task} is told of its end, {chan} lives"));
+                self.fail("linked", format!("work {task} ended, but {chan} lives"));
             }
         }
         let goes_on = |task: &&u32| !self.sessions.tasks[**task as usize].is_notified;
