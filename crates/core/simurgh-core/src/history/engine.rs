@@ -41,6 +41,7 @@ impl<N: Node> Histories<N> {
             FromEngine::Gap { through } => {
                 let position = self.kept.lose(topic, behind(through));
                 if let Some(position) = position {
+                    self.metrics.history_gaps.add(1);
                     self.send_gap_notices(topic, Some(GapReason::Lost), position);
                 }
             }
@@ -125,10 +126,13 @@ impl<N: Node> Histories<N> {
         let gap = match before {
             Some(before) if before.epoch != position.epoch => Some(GapReason::Epoch),
             Some(_) => Some(GapReason::Unavailable),
-            // No member was sent a position.
-            None if stray == StrayPositions::None => return,
+            // As far as is known it has no members: one may have joined so late, on a shard that
+            // stood still, that its position is forgotten.
+            None if stray == StrayPositions::None => Some(GapReason::Unavailable),
             None => stray.gap(position.epoch, is_quiet),
         };
+        let is_known = before.is_some() || stray != StrayPositions::None;
+        self.metrics.history_gaps.add(u64::from(gap.is_some() && is_known));
         self.send_gap_notices(topic, gap, position);
     }
 
@@ -178,7 +182,6 @@ impl<N: Node> Histories<N> {
         let mut payload = Vec::new();
         let event = match gap {
             Some(gap) => {
-                self.metrics.history_gaps.add(1);
                 encode_gap(&mut payload, gap);
                 GAP
             }

@@ -234,6 +234,21 @@ fn join_while_a_topic_ends_loses_nothing_or_gets_a_gap() {
     }
 }
 
+/// The answer to its join came late, as its node stood still: by then its position was forgotten.
+#[test]
+fn member_that_joined_long_before_its_topic_began_again_gets_a_gap() {
+    for (mut it, mut engine, topic) in both() {
+        engine.receives(&topic, 1, false);
+        let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
+        it.advances(Duration::from_secs(9));
+        it.is_told(&topic, FromEngine::Ended);
+        engine.receives(&topic, 2, false);
+        it.is_told(&topic, engine.begun(0, &topic, 0));
+        let heard = it.hears_of(&mut engine, &topic, 3).hears(key);
+        assert_eq!(heard, ["simurgh:gap unavailable", "news 3"]);
+    }
+}
+
 /// The copy that is asked when the topic begins again may lag behind.
 #[test]
 fn messages_of_an_ended_topic_are_neither_repeated_nor_skipped() {
