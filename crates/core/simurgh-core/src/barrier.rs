@@ -28,29 +28,41 @@ pub(crate) struct Barrier {
     conn: Key,
     /// Distinguishes the awaited confirmation from that of an earlier broadcast.
     ticket: u32,
-    /// The message that was being handled when the channel broadcast.
+    /// The callback that broadcast, and the message that it was handling.
+    call: u64,
     message: Option<OwnedRef>,
-    queue: VecDeque<Queued>,
-    /// How many of the first in the queue the broadcasting callback itself did.
-    own: usize,
+    /// What waits, each with the callback that did it.
+    queue: VecDeque<(u64, Queued)>,
 }
 
+/// What no callback did.
+const NO_CALL: u64 = u64::MAX;
+
 impl Barrier {
-    pub(crate) fn next(&mut self) -> Option<Queued> {
+    /// The next that waited, and the callback that did it.
+    pub(crate) fn next(&mut self) -> Option<(u64, Queued)> {
         let next = self.queue.pop_front()?;
-        self.own = self.own.saturating_sub(1);
+        self.message.take_if(|_| next.0 != self.call);
         Some(next)
     }
 
     /// The broadcast may not be kept: what its own callback did is dropped, except for the end of
     /// the channel. Returns the message to be answered, and what is dropped.
     pub(crate) fn fail(&mut self) -> (Option<OwnedRef>, Vec<Queued>) {
-        let rest = self.queue.split_off(self.own.min(self.queue.len()));
-        let own = core::mem::replace(&mut self.queue, rest).into_iter();
-        let (ends, lost): (Vec<_>, Vec<_>) = own.partition(|it| matches!(it, Queued::End(_)));
-        self.own = ends.len();
-        ends.into_iter().rev().for_each(|it| self.queue.push_front(it));
-        (self.message.take(), lost)
+        let (mut lost, mut reply) = (Vec::new(), None::<OwnedRef>);
+        for (call, what) in core::mem::take(&mut self.queue) {
+            match what {
+                what if call != self.call => self.queue.push_back((call, what)),
+                Queued::End(_) => self.queue.push_back((NO_CALL, what)),
+                what => {
+                    if let Queued::Effect(Effect::Reply(to, _)) = &what {
+                        reply.get_or_insert_with(|| to.0.clone());
+                    }
+                    lost.push(what);
+                }
+            }
+        }
+        (self.message.take().or(reply), lost)
     }
 }
 
@@ -59,6 +71,9 @@ pub(crate) struct Barriers {
     by_channel: HashMap<ChannelId, Barrier>,
     by_socket: HashMap<Key, u16>,
     tickets: u32,
+    calls: u64,
+    /// The callback whose effects are being carried out.
+    call: u64,
     /// Channels that stopped while they intercepted a broadcast, and why. They end once the message
     /// for which they were brought up to date is sent.
     stopped: Vec<(ChannelId, Reason)>,
@@ -74,7 +89,7 @@ impl Barriers {
     #[inline]
     pub(crate) fn ends(&self, channel: ChannelId) -> bool {
         let queue = self.by_channel.get(&channel).map(|barrier| &barrier.queue);
-        queue.is_some_and(|queue| queue.iter().any(|it| matches!(it, Queued::End(_))))
+        queue.is_some_and(|queue| queue.iter().any(|(_, it)| matches!(it, Queued::End(_))))
     }
 
     /// Whether a channel ends once it has waited, or after the current message.
@@ -118,7 +133,8 @@ impl Barriers {
     pub(crate) fn raise(&mut self, out: &mut impl Sockets, conn: Key, channel: ChannelId) -> u32 {
         self.tickets = self.tickets.wrapping_add(1);
         let (ticket, tick) = (self.tickets, out.now().tick);
-        let barrier = Barrier { conn, ticket, message: None, queue: VecDeque::new(), own: 0 };
+        let (call, queue) = (self.call, VecDeque::new());
+        let barrier = Barrier { conn, ticket, call, message: None, queue };
         self.by_channel.insert(channel, barrier);
         *self.by_socket.entry(conn).or_default() += 1;
         let is_open = |socket: &&mut Socket| socket.phase == Phase::Open;
@@ -130,22 +146,16 @@ impl Barriers {
     }
 
     /// Whether something that a channel does is carried out now: if the channel waits, it is queued
-    /// instead. `is_own`: the callback did it that has made the channel wait. The first end counts.
+    /// instead. The first end counts.
     #[inline]
-    pub(crate) fn admit(
-        &mut self,
-        channel: ChannelId,
-        what: Queued,
-        is_own: bool,
-    ) -> Option<Queued> {
+    pub(crate) fn admit(&mut self, channel: ChannelId, what: Queued) -> Option<Queued> {
         if self.by_channel.is_empty() {
             return Some(what);
         }
         let Some(barrier) = self.by_channel.get_mut(&channel) else { return Some(what) };
         let is_end = |it: &Queued| matches!(it, Queued::End(_));
-        if !is_end(&what) || !barrier.queue.iter().any(is_end) {
-            barrier.queue.push_back(what);
-            barrier.own += usize::from(is_own);
+        if !is_end(&what) || !barrier.queue.iter().any(|(_, it)| is_end(it)) {
+            barrier.queue.push_back((self.call, what));
         }
         None
     }
@@ -158,20 +168,33 @@ impl Barriers {
         message: Option<Ref<'_>>,
         reply: Option<Reply>,
         end: Option<Reason>,
-        is_own: bool,
     ) {
         if let Some(message) = message {
-            if let Some(barrier) = self.by_channel.get_mut(&channel).filter(|_| is_own) {
+            let barrier = self.by_channel.get_mut(&channel);
+            if let Some(barrier) = barrier.filter(|barrier| barrier.call == self.call) {
                 barrier.message = Some((&message).into());
             }
             if let Some(reply) = reply {
                 let reply = Effect::Reply(ReplyRef((&message).into()), reply);
-                self.admit(channel, Queued::Effect(reply), is_own);
+                self.admit(channel, Queued::Effect(reply));
             }
         }
         if let Some(reason) = end {
-            self.admit(channel, Queued::End(reason), is_own);
+            self.admit(channel, Queued::End(reason));
         }
+    }
+
+    /// Begins to carry out what a callback did: a new one, or one whose effects waited. Returns the
+    /// one that goes on afterwards.
+    #[inline]
+    pub(crate) fn enter(&mut self, waited: Option<u64>) -> u64 {
+        self.calls += 1;
+        core::mem::replace(&mut self.call, waited.unwrap_or(self.calls))
+    }
+
+    #[inline]
+    pub(crate) fn leave(&mut self, outer: u64) {
+        self.call = outer;
     }
 
     /// Queues broadcasts without position for a member in a replay; `true` if too much waits.
@@ -182,14 +205,13 @@ impl Barriers {
     ) -> bool {
         let Some(barrier) = self.by_channel.get_mut(&channel) else { return false };
         let unkept = pending.into_iter().filter(|it| it.kept.is_none());
-        barrier.queue.extend(unkept.map(Queued::Broadcast));
+        barrier.queue.extend(unkept.map(|it| (NO_CALL, Queued::Broadcast(it))));
         barrier.queue.len() > WAITING_MAX
     }
 
     /// A channel waits again: what waited before is queued behind what waits already.
     pub(crate) fn wait_again(&mut self, channel: ChannelId, before: Barrier) {
         if let Some(barrier) = self.by_channel.get_mut(&channel) {
-            barrier.own += before.own;
             barrier.message = before.message;
             barrier.queue.extend(before.queue);
         }
@@ -223,7 +245,7 @@ impl Barriers {
     /// A channel has ended while it waited. Returns its effects since, in order.
     pub(crate) fn take_effects(&mut self, channel: ChannelId) -> Vec<Effect> {
         let queue = self.take(channel).map(|barrier| barrier.queue).unwrap_or_default();
-        let effects = queue.into_iter().filter_map(|it| match it {
+        let effects = queue.into_iter().filter_map(|(_, it)| match it {
             Queued::Effect(effect) => Some(effect),
             Queued::Broadcast(_) | Queued::End(_) => None,
         });

@@ -32,17 +32,48 @@ fn barriers_queue_effects_until_their_confirmation() {
     let (mut barriers, mut out) = (Barriers::default(), TestSockets::default());
     let conn = out.connect(Phase::Open, Wire::V2);
     let proceed = || Queued::Effect(Effect::Proceed);
-    assert!(barriers.admit(channel(), proceed(), false).is_some(), "it does not wait");
+    assert!(barriers.admit(channel(), proceed()).is_some(), "it does not wait");
     let ticket = barriers.raise(&mut out, conn, channel());
     assert!(out.is_held(conn) && barriers.holds_socket(conn));
-    assert!(barriers.admit(channel(), proceed(), true).is_none());
-    barriers.answer_later(channel(), Some(Ref::Null), None, Some(Reason::Crashed), true);
+    assert!(barriers.admit(channel(), proceed()).is_none());
+    barriers.answer_later(channel(), Some(Ref::Null), None, Some(Reason::Crashed));
     assert!(barriers.is_ending(channel()));
     assert!(barriers.lower(channel(), ticket + 1).is_none(), "of an earlier broadcast");
     let mut barrier = barriers.lower(channel(), ticket).unwrap();
     assert_eq!(barrier.fail().1.len(), 1, "the end of the channel stays");
-    assert!(matches!(barrier.next(), Some(Queued::End(Reason::Crashed))));
+    assert!(matches!(barrier.next(), Some((_, Queued::End(Reason::Crashed)))));
     assert_eq!(barriers.len(), 0);
+}
+
+/// Of two callbacks that waited behind a replay, the first broadcasts, and that is not kept.
+#[test]
+fn failed_broadcast_drops_what_its_callback_did_also_if_that_had_waited() {
+    let (mut barriers, mut out) = (Barriers::default(), TestSockets::default());
+    let conn = out.connect(Phase::Open, Wire::V2);
+    let proceed = || Queued::Effect(Effect::Proceed);
+    let replay = barriers.raise(&mut out, conn, channel());
+    for reply in [Some(Reply::ok(Payload::EMPTY_OBJECT)), None] {
+        let outer = barriers.enter(None);
+        assert!(barriers.admit(channel(), proceed()).is_none());
+        assert!(barriers.admit(channel(), proceed()).is_none());
+        barriers.answer_later(channel(), Some(Ref::Null), reply, None);
+        barriers.leave(outer);
+    }
+    let mut waited = barriers.lower(channel(), replay).unwrap();
+    let (call, _broadcast) = waited.next().unwrap();
+    let outer = barriers.enter(Some(call));
+    let ticket = barriers.raise(&mut out, conn, channel());
+    barriers.leave(outer);
+    barriers.wait_again(channel(), waited);
+    let mut barrier = barriers.lower(channel(), ticket).unwrap();
+    let (message, lost) = barrier.fail();
+    assert!(message.is_some(), "the error is the answer to the message");
+    assert!(matches!(
+        lost[..],
+        [Queued::Effect(Effect::Proceed), Queued::Effect(Effect::Reply(..))]
+    ));
+    assert_eq!([barrier.next(), barrier.next()].map(|it| it.map(|it| it.0)), [Some(2); 2]);
+    assert!(barrier.next().is_none());
 }
 
 #[test]

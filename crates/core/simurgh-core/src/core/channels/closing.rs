@@ -21,7 +21,7 @@ impl<N: Node> Channels<N> {
     pub(crate) fn end_channel(&mut self, out: &mut impl Sockets, membership: u32, reason: Reason) {
         let Some(it) = self.registry.member(membership) else { return };
         let (id, is_seeing) = (self.registry.id_of(membership, it.generation), it.is(DELIVERING));
-        if self.barriers.admit(id, Queued::End(reason), false).is_none() {
+        if self.barriers.admit(id, Queued::End(reason)).is_none() {
             return;
         }
         self.metrics.count_end(reason);

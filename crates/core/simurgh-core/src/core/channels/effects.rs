@@ -84,19 +84,35 @@ impl<N: Node> Channels<N> {
             }
             None => (result, effects),
         };
-        let mut effects = match position {
+        let effects = match position {
             None => effects,
             Some(position) => at_position(effects, position),
         };
+        let outer = self.barriers.enter(None);
+        self.act_on(out, &speaker, callback, message, effects, result);
+        self.barriers.leave(outer);
+    }
+
+    /// Carries out the effects of a callback, and answers as it has decided.
+    #[inline]
+    fn act_on(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        callback: Callback,
+        message: Option<Ref<'_>>,
+        mut effects: Vec<Effect>,
+        result: Option<Outcome>,
+    ) {
         let waited = self.barriers.has(speaker.id);
         if waited && callback == Callback::HandleOut {
             // What an interceptor pushes in place of a broadcast must not wait for others to be
             // kept, or broadcasts without interception would overtake it.
             let is_push = |it: &mut Effect| matches!(it, Effect::Push(..) | Effect::At(..));
             let pushes = effects.extract_if(.., is_push).collect();
-            self.carry_out(out, &speaker, pushes, false);
+            self.carry_out(out, speaker, pushes, false);
         }
-        self.carry_out(out, &speaker, effects, waited);
+        self.carry_out(out, speaker, effects, waited);
         let (reply, end) = match result {
             Some(Outcome::NoReply) => (None, None),
             Some(Outcome::Reply(reply)) => (Some(reply), None),
@@ -105,7 +121,7 @@ impl<N: Node> Channels<N> {
             None => (None, Some(Reason::Crashed)),
         };
         if self.barriers.has(speaker.id) {
-            return self.barriers.answer_later(speaker.id, message, reply, end, !waited);
+            return self.barriers.answer_later(speaker.id, message, reply, end);
         }
         // The effects, or broadcasts intercepted before the reply, may have closed the socket.
         if let (Some(reply), Some(membership)) = (reply, self.registry.live(speaker.id)) {
@@ -152,12 +168,9 @@ impl<N: Node> Channels<N> {
         mut effects: Vec<Effect>,
         mut waits: bool,
     ) {
-        let is_own = !waits;
         for effect in effects.drain(..) {
             match effect {
-                effect if waits => {
-                    self.barriers.admit(speaker.id, Queued::Effect(effect), is_own);
-                }
+                effect if waits => drop(self.barriers.admit(speaker.id, Queued::Effect(effect))),
                 Effect::Push(event, payload) => {
                     self.push(out, speaker, [speaker.push(&event, payload)]);
                 }

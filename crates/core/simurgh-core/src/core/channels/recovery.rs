@@ -196,7 +196,8 @@ impl<N: Node> Channels<N> {
             return;
         };
         self.barriers.resume_reading(out, speaker.conn);
-        while let Some(later) = barrier.next() {
+        while let Some((call, later)) = barrier.next() {
+            let outer = self.barriers.enter(Some(call));
             match later {
                 // Messages of a handle to a channel that has ended are dropped.
                 later if self.registry.live(channel).is_none() => {
@@ -216,6 +217,7 @@ impl<N: Node> Channels<N> {
                     self.end_if_stopped(out, channel);
                 }
             }
+            self.barriers.leave(outer);
             if self.barriers.has(channel) {
                 self.barriers.wait_again(channel, barrier);
                 break;
