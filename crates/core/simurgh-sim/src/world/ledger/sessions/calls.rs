@@ -192,6 +192,7 @@ impl Ledger {
             }
             Some(kind) => self.notify(chan, kind, from, true),
             None if reason == Reason::Rejoined => {
+                self.another_join(conn);
                 self.sessions.conns[conn as usize].replaced = Some((chan, Vec::new()));
             }
             None => {}

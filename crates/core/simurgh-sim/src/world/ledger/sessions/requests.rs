@@ -238,10 +238,19 @@ impl Ledger {
     pub(crate) fn asked(&mut self, id: u32) -> Option<Joining> {
         self.take_due((id, Call::Join));
         let joining = self.sessions.now.joining?;
+        self.another_join(joining.conn);
         if self.sessions.joined(joining.conn, joining.topic).is_some() {
             self.fail("join", format!("{joining:?} while the old channel lives"));
         }
         Some(joining)
+    }
+
+    /// A join is handled: one that was admitted and has no channel by now has timed out.
+    pub(super) fn another_join(&mut self, conn: u32) {
+        let Some(conn) = self.sessions.conn_mut(conn) else { return };
+        if let Some((joining, ..)) = conn.admitted.take() {
+            conn.timed_out.push((joining.msg_ref, conn.replaced.take()));
+        }
     }
 
     pub(crate) fn answer(&mut self, joining: Joining, answer: Answer, mut acts: Vec<Act>) {

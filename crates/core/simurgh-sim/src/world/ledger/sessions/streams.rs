@@ -356,12 +356,20 @@ impl Ledger {
         }
         self.count("unconfirmed", u64::from(line.id == excuses[0]));
         let at = (conn as usize, usize::from(topic));
-        let admitted = &mut self.sessions.conns[at.0].admitted;
-        if admitted.take_if(|it| it.0.msg_ref == line.msg_ref).is_some() {
+        let it = &mut self.sessions.conns[at.0];
+        if it.admitted.is_some_and(|it| it.0.msg_ref == line.msg_ref) {
+            self.another_join(conn);
+        }
+        let it = &mut self.sessions.conns[at.0];
+        if let Some(timed_out) = it.timed_out.iter().position(|it| it.0 == line.msg_ref) {
+            let replaced = it.timed_out.remove(timed_out).1;
+            let later = std::mem::replace(&mut it.replaced, replaced);
             // What follows was sent before the answers to later messages.
-            let before = self.sessions.conns[at.0].streams[at.1].own.len();
+            let before = it.streams[at.1].own.len();
             self.close_replaced(conn);
-            let own = &mut self.sessions.conns[at.0].streams[at.1].own;
+            let it = &mut self.sessions.conns[at.0];
+            it.replaced = later;
+            let own = &mut it.streams[at.1].own;
             own.rotate_right(own.len() - before);
         }
         true
