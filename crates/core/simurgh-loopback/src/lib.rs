@@ -44,8 +44,7 @@ use self::stream::Stream;
 /// How a network behaves without faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkConfig {
-    /// Nanoseconds that a message takes between a node and the broker. It never overtakes another
-    /// message on its link.
+    /// Nanoseconds from a node to the broker or back; messages of a link stay in order.
     pub delay_ns: RangeInclusive<u64>,
     /// How many of a million messages to a node are lost, with [`Event::Lost`].
     pub loss_per_million: u32,
@@ -53,8 +52,7 @@ pub struct NetworkConfig {
     pub reorder_per_million: u32,
     /// Nanoseconds until a node notices that nothing comes through its link.
     pub dead_after_ns: RangeInclusive<u64>,
-    /// The most envelopes that a node has received and not polled; further ones are lost, with
-    /// [`Event::Lost`].
+    /// Envelopes received and not polled by a node; more are lost, with [`Event::Lost`].
     pub inbox_max: usize,
     /// How much the broker stores; `None`: nothing.
     pub kept: Option<StreamLimits>,
@@ -218,9 +216,8 @@ impl Network {
         });
     }
 
-    /// Freezes the broker, or thaws it. What is sent to a frozen broker waits, and nodes notice as
-    /// if their links were cut. A thawed one first processes what waited, also on links that have
-    /// ended since.
+    /// Freezes the broker, or thaws it. What is sent to a frozen one waits, and nodes notice as with
+    /// cut links. A thawed one first processes what waited, also on links that have ended.
     pub fn set_frozen(&self, is_frozen: bool) {
         self.with(|state| {
             state.is_frozen = is_frozen;
@@ -251,9 +248,8 @@ impl Network {
         });
     }
 
-    /// Takes the leader from the storage, as during an election, or gives it one again. Without a
-    /// leader nothing is stored, and no ticket is answered, also not later. Links stay up, and all
-    /// else works.
+    /// Takes the storage's leader, as an election does, or gives it one again. Without one nothing
+    /// is stored, and no ticket is ever answered; links stay up, and all else works.
     pub fn set_leader(&self, has_leader: bool) {
         self.with(|state| state.has_no_leader = !has_leader);
     }

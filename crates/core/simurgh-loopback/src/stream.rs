@@ -63,8 +63,7 @@ impl Stream {
         self.times.partition_point(|at_ns| *at_ns <= as_of_ns) as u64
     }
 
-    /// Sets the storage back to an earlier time and begins a new epoch, as far as its state then is
-    /// known.
+    /// Sets the storage back to what is known of an earlier time, and begins a new epoch.
     pub(super) fn set_back(&mut self, then_ns: u64, epoch: u64) {
         let head = self.head(then_ns);
         self.times.truncate(head as usize);

@@ -12,8 +12,7 @@ use crate::findings::{Counts, Failure, Findings, guarded};
 use crate::locked;
 use crate::world::{Op, Plan, Simulation, World};
 
-/// Runs whole servers in one thread, from seeds, and holds what clients hear against what they
-/// were to hear.
+/// Runs whole servers in one thread, from seeds, and checks what their clients hear.
 #[derive(Parser)]
 #[command(name = "simurgh-sim")]
 struct Options {

@@ -52,10 +52,7 @@ impl Findings {
     }
 }
 
-/// Runs a function whose panics, other than an application's, are failures.
-///
-/// # Errors
-/// If it panics.
+/// Runs a function whose panics, other than an application's, are failures (the error).
 pub(crate) fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

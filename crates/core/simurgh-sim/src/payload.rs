@@ -8,8 +8,7 @@ use simurgh_proto::message::Payload;
 pub(crate) const EMPTY: u32 = u32::MAX;
 /// The reason of a message whose broadcast cannot be sent.
 pub(crate) const REFUSED: u32 = u32::MAX - 1;
-/// All other payloads without a number have a hash of their text, above all numbers of the
-/// application.
+/// Others without a number have a hash of their text, above all numbers.
 const HASHED: u32 = 1 << 30;
 
 /// A running hash: eight bytes at a time.

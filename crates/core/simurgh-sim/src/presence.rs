@@ -272,10 +272,7 @@ impl Presences {
         Some(it.node).filter(|_| self.held.get(&(it.chan, it.key)) == Some(&number))
     }
 
-    /// Compares an event with what was tracked: states and refs map one to one.
-    ///
-    /// # Errors
-    /// The difference.
+    /// What differs between an event and what was tracked: states and refs map one to one.
     pub(crate) fn check(&mut self, topic: usize, told: &PresenceEvent) -> Result<(), String> {
         for Meta { key, number, phx_ref } in told.metas() {
             let Some(it) = self.entries.get_mut(*number as usize) else {

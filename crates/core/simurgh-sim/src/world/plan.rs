@@ -363,8 +363,7 @@ pub(crate) struct Op {
 }
 
 weighted! {
-    /// The kinds of operations, with their weights on one node, on one node with histories, and on
-    /// several.
+    /// The kinds of operations; weights on one node, on one with histories, on several.
     Kind, KINDS: [u32; 3];
     Connect [24, 40, 60],
     Join [50, 70, 110],

@@ -72,8 +72,7 @@ pub(crate) struct AppPlan {
     /// Servers drain more often and start again.
     restarts: bool,
     pub(crate) is_present: bool,
-    /// Channels hold their sockets, keep something with them, link work and broadcast by their
-    /// handles.
+    /// Channels hold sockets, keep values with them, link work, and broadcast by handles.
     pub(crate) reaches: bool,
     /// Sockets have a lifetime, which channels may change.
     pub(crate) expires: bool,
@@ -202,8 +201,7 @@ impl AppPlan {
         }
     }
 
-    /// The application of several nodes, or of topics with a history, where nothing but broadcasts
-    /// and presences happens.
+    /// For several nodes, or topics with a history: broadcasts and presences alone.
     pub(super) fn plain(rng: &mut Rng, has_history: bool, pad: usize) -> Self {
         let is_on = |at: usize| match at {
             at if PRESENT.contains(&at) => true,

@@ -127,8 +127,7 @@ fn check_permits(node: &SimNode, shards: &[Shard]) {
 }
 
 impl Shard {
-    /// Checks the end of a turn: exactly the sockets that must be held are held, and no socket has
-    /// more queued than it may.
+    /// After a turn exactly the right sockets are held, and none has too much queued.
     fn check_settled(&self, node: &SimNode) {
         let ledger = node.shared.ledger();
         let released = self.net.released.len();

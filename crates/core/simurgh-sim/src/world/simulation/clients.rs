@@ -243,8 +243,7 @@ impl Simulation {
         });
     }
 
-    /// A client takes what has come, up to some bytes of it. One that polls gets all, or the answer
-    /// is lost on its way.
+    /// A client takes some bytes of what has come. One that polls gets all, or nothing.
     pub(super) fn take_some(&mut self, client: usize, c: u32) {
         if self.polled_ns(client).is_none() {
             let most = if c.is_multiple_of(4) { (c >> 8) as usize % 400 } else { usize::MAX };

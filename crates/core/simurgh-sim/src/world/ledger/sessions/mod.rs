@@ -73,7 +73,7 @@ pub(crate) struct Conn {
     pub(crate) admitted: Option<(Joining, u32, u32)>,
     /// The channel that a join replaces, and what it pushed at its end.
     replaced: Option<(u32, Vec<Delivery>)>,
-    /// Refs of joins that have timed out, and the channels that they have replaced.
+    /// Refs of joins that timed out, and the channels that they replaced.
     timed_out: Vec<(u32, Option<(u32, Vec<Delivery>)>)>,
     /// The channel that holds it, and since which tick.
     full: Option<(u32, u32)>,

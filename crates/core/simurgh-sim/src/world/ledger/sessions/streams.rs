@@ -347,8 +347,7 @@ impl Ledger {
         }
     }
 
-    /// Whether an error answers a message whose broadcast is not stored, or a join whose client's
-    /// messages are not known in time.
+    /// Whether an error answers a message that is not stored, or a join that knows too little.
     pub(super) fn is_excuse(&mut self, conn: u32, topic: u8, line: Delivery) -> bool {
         let excuses = ["unconfirmed", "not stored", "join timed out"].map(payload::reason);
         if !excuses.contains(&line.id) || line.kind != DeliveryKind::Reply || !self.is_kept(topic) {
@@ -356,8 +355,7 @@ impl Ledger {
         }
         self.count("unconfirmed", u64::from(line.id == excuses[0]));
         let at = (conn as usize, usize::from(topic));
-        let it = &mut self.sessions.conns[at.0];
-        if it.admitted.is_some_and(|it| it.0.msg_ref == line.msg_ref) {
+        if self.sessions.conns[at.0].admitted.is_some_and(|it| it.0.msg_ref == line.msg_ref) {
             self.another_join(conn);
         }
         let it = &mut self.sessions.conns[at.0];
