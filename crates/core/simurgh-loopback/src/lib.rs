@@ -216,8 +216,8 @@ impl Network {
         });
     }
 
-    /// Freezes the broker, or thaws it. What is sent to a frozen one waits, and nodes notice as with
-    /// cut links. A thawed one first processes what waited, also on links that have ended.
+    /// Freezes the broker, or thaws it. What is sent to a frozen one waits, and nodes notice as
+    /// with cut links. A thawed one first processes what waited, also on links that have ended.
     pub fn set_frozen(&self, is_frozen: bool) {
         self.with(|state| {
             state.is_frozen = is_frozen;
