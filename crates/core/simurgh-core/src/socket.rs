@@ -41,7 +41,7 @@ const _: () = assert!(size_of::<Socket>() <= 24, "a socket's record is budgeted 
 /// they have no idle timeout, and their close is not answered.
 pub const NETWORK: u8 = u8::MAX;
 
-/// The phase of a socket. The first three are its transport's.
+/// The phase of a socket. The first four are its transport's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
@@ -50,6 +50,8 @@ pub enum Phase {
     Head,
     /// Accepted beyond the shard's capacity: its request is refused.
     Full,
+    /// Its bytes go to and from the HTTP side, which has its own limits of time.
+    Relay,
     /// Its admission is being decided; nothing is read meanwhile.
     Connecting,
     /// It has a session.

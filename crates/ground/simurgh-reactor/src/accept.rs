@@ -13,7 +13,7 @@ use crate::connection::Special;
 use crate::handler::{Accepted, Handler};
 use crate::io::Io;
 use crate::net;
-use crate::slab::Flags;
+use crate::slab::{Flags, SHAKING, TLS};
 use crate::stage::{ACCEPT, Stage};
 
 /// Connections accepted per turn and listener.
@@ -133,7 +133,15 @@ impl Listeners {
                 io.counts.over_capacity += u64::from(over_capacity);
                 let from = Accepted { key, listener: index as u16, peer, over_capacity };
                 match handler.accepted(io, from) {
-                    Some(conn) => io.insert(key, fd, conn, 0),
+                    Some(conn) => {
+                        let mut flags = 0;
+                        let listener = index as u16;
+                        if let Some(tls) = io.tls.as_mut().filter(|it| it.is_used_by(listener)) {
+                            tls.add_new(key, listener);
+                            flags = TLS | SHAKING;
+                        }
+                        io.insert(key, fd, conn, flags);
+                    }
                     None => io.refuse(key, fd),
                 }
                 true

@@ -1,6 +1,9 @@
 //! Settings of a shard.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use simurgh_tls::rustls::ServerConfig;
 
 /// Settings of one shard.
 #[derive(Clone, Debug)]
@@ -21,7 +24,7 @@ pub struct Config {
     /// How long a closing connection may take to read its output before a reset. Default 5 s.
     pub linger: Duration,
     /// Size of the read buffer that all connections share; a connection gets at most this much per
-    /// turn. Default 64 KiB; memory is touched only as far as reads fill it.
+    /// turn. With TLS, at least 48 KiB. Default 64 KiB; memory is touched only as far as reads fill it.
     pub read_buffer_bytes: usize,
     /// The number of connections from which on new ones count as over capacity. If `None`, the
     /// default, or higher than the descriptor limit allows, that limit sets it.
@@ -36,6 +39,8 @@ pub struct Config {
     /// off; when on, a received message costs about 0.3 µs more (kernel and read together), and an
     /// outgoing connection one system call.
     pub receive_stamps: bool,
+    /// TLS by listener, in the order of the addresses; those without an entry have none.
+    pub tls: Vec<Option<Arc<ServerConfig>>>,
 }
 
 impl Default for Config {
@@ -52,6 +57,7 @@ impl Default for Config {
             stack_bytes: if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 },
             backlog: 4096,
             receive_stamps: false,
+            tls: Vec::new(),
         }
     }
 }

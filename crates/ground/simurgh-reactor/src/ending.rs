@@ -9,7 +9,7 @@ use crate::handler::{Handler, Slow};
 use crate::io::Io;
 use crate::net;
 use crate::slab::{
-    CLOSE_SCHEDULED, CLOSING, CONNECTING, MUTE, OVER, PEER_SHUT, RESETS, SHUT, Socket,
+    CLOSE_SCHEDULED, CLOSING, CONNECTING, MUTE, OVER, PEER_SHUT, RESETS, SHUT, Socket, TLS,
 };
 use crate::turn::Reactor;
 
@@ -59,12 +59,16 @@ impl<H: Handler> Reactor<H> {
         self.hand_over_local();
         for _ in 0..self.io.lists.scheduled_closes.len() {
             let Some((key, why)) = self.io.lists.scheduled_closes.pop_front() else { return };
+            if self.io.is_secure(key) {
+                self.io.end_records(key);
+            }
             let Some(socket) = self.io.sockets.remove(key) else { continue };
             self.io.counts.closed += 1;
             self.io.counts.connect_failed += u64::from(matches!(why, Closed::Unconnected(_)));
-            self.io.forget(&socket);
+            self.io.forget(key, &socket);
+            // With TLS also after an alert, so that the peer can read it.
             if let Some(fd) = &socket.fd
-                && matches!(why, Closed::Local | Closed::Slow)
+                && (matches!(why, Closed::Local | Closed::Slow) || socket.flags & TLS != 0)
                 && socket.flags & (MUTE | CONNECTING | RESETS) == 0
             {
                 net::close_gently(fd);
@@ -127,24 +131,32 @@ impl<T> Io<T> {
         for key in std::mem::take(&mut self.lists.closing) {
             let Some(socket) = self.sockets.get(key) else { continue };
             let (flags, waits) = (socket.flags, socket.queue.is_some());
-            let Some(fd) = &socket.fd else {
+            if socket.fd.is_none() {
                 // It has received its output, and has no peer that could close the other half.
                 self.schedule_close(key, Closed::Local);
                 continue;
-            };
+            }
             if flags & CLOSING != 0 {
                 match (waits, flags & OVER != 0) {
                     (true, _) => self.linger(key),
                     // The connection lingers until the peer closes too, or the time is up.
-                    (false, true) => net::shutdown_write(fd),
+                    (false, true) => self.shut(key),
                     (false, false) if flags & PEER_SHUT != 0 => {
                         self.schedule_close(key, Closed::PeerEof);
                     }
                     (false, false) => self.schedule_close(key, Closed::Local),
                 }
             } else if flags & SHUT != 0 && flags & CONNECTING == 0 && !waits {
-                net::shutdown_write(fd);
+                self.shut(key);
             }
+        }
+    }
+
+    /// Tells the peer that no more will come.
+    fn shut(&mut self, key: Key) {
+        self.end_records(key);
+        if let Some(fd) = self.sockets.get(key).and_then(|socket| socket.fd.as_ref()) {
+            net::shutdown_write(fd);
         }
     }
 

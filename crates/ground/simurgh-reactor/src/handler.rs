@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use simurgh_data::{Key, Next};
+use simurgh_tls::HandshakeError;
 
 use crate::connection::Closed;
 use crate::io::Io;
@@ -40,6 +41,17 @@ pub trait Handler: Sized {
     /// and not if the handler has closed it meanwhile.
     fn connected(&mut self, io: &mut Io<Self::Conn>, key: Key) {
         let _ = (io, key);
+    }
+
+    /// The TLS handshake of a connection is done, before any other call for it but
+    /// [`Handler::connected`].
+    fn secured(&mut self, io: &mut Io<Self::Conn>, key: Key) {
+        let _ = (io, key);
+    }
+
+    /// The TLS handshake of a connection has failed: it closes.
+    fn insecure(&mut self, io: &mut Io<Self::Conn>, key: Key, why: &HandshakeError) {
+        let _ = (io, key, why);
     }
 
     /// Bytes arrived, in the loop's own read buffer; they may be changed in place. The handler

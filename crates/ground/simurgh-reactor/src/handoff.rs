@@ -80,10 +80,10 @@ impl AsRawFd for HandOffEnd {
 }
 
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    // Message boundaries, and an end of file when the other side is gone.
     #[cfg(target_os = "linux")]
     let ends = {
         use rustix::net::SocketFlags;
-        // Message boundaries, and an end of file when the other side is gone.
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?
     };
@@ -155,6 +155,22 @@ pub(crate) fn recv(end: impl AsFd) -> io::Result<Option<Received>> {
     bytes.truncate(received.bytes);
     bytes.remove(0);
     Ok(Some((fd, bytes)))
+}
+
+/// Two ends of one stream, not blocking.
+pub(crate) fn stream_pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::net::SocketFlags;
+    let ends = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::empty(),
+        None,
+    )?;
+    for end in [&ends.0, &ends.1] {
+        rustix::io::ioctl_fionbio(end, true)?;
+        rustix::io::ioctl_fioclex(end)?;
+    }
+    Ok(ends)
 }
 
 #[cfg(target_os = "linux")]

@@ -71,6 +71,7 @@ mod stats;
 mod syscalls;
 mod tables;
 mod timer;
+mod tls;
 mod turn;
 mod wake;
 

@@ -275,9 +275,17 @@ pub(crate) fn prepare_adopted(fd: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
 }
 
+/// The peer of a Unix socket is on this machine: its address is 127.0.0.1 with port 0.
 pub(crate) fn peer_addr(fd: impl AsFd) -> io::Result<SocketAddr> {
+    if is_unix(&fd) {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], 0)));
+    }
     let peer = rustix::net::getpeername(fd)?;
     socket_addr(peer.ok_or(io::ErrorKind::NotConnected)?)
+}
+
+pub(crate) fn is_unix(fd: impl AsFd) -> bool {
+    rustix::net::getsockname(fd).is_ok_and(|own| own.address_family() == AddressFamily::UNIX)
 }
 
 fn socket_addr(address: SocketAddrAny) -> io::Result<SocketAddr> {

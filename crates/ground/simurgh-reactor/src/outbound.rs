@@ -130,19 +130,20 @@ fn entry_index(entry: u32) -> usize {
     (entry as usize).wrapping_sub(1)
 }
 
-/// Fills `slices` with the next of `pieces`, up to [`DRAIN_BYTES_MAX`], which may cut a piece.
-/// Returns how many are filled, and their bytes.
+/// Fills `slices` with the next of `pieces`, up to `bytes_max`, which may cut a piece. Returns how
+/// many are filled, and their bytes.
 pub(crate) fn fill<'a>(
     slices: &mut [IoSlice<'a>],
     pieces: &mut impl Iterator<Item = &'a [u8]>,
+    bytes_max: usize,
 ) -> (usize, usize) {
     let (mut filled, mut bytes) = (0, 0);
     for slot in slices {
-        if bytes >= DRAIN_BYTES_MAX {
+        if bytes >= bytes_max {
             break;
         }
         let Some(piece) = pieces.next() else { break };
-        let piece = piece.get(..DRAIN_BYTES_MAX - bytes).unwrap_or(piece);
+        let piece = piece.get(..bytes_max - bytes).unwrap_or(piece);
         *slot = IoSlice::new(piece);
         filled += 1;
         bytes += piece.len();

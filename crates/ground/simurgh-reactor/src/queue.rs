@@ -20,6 +20,8 @@ enum Chunk {
 
 pub(crate) struct Queue {
     chunks: VecDeque<Chunk>,
+    /// With TLS: records, or what is left of them, that come before the chunks.
+    sealed: Vec<u8>,
     /// Bytes of the first part of the first frame that are already written.
     offset: usize,
     bytes: usize,
@@ -35,6 +37,7 @@ impl Queue {
     pub(crate) fn new(now_ns: u64) -> Self {
         Self {
             chunks: VecDeque::new(),
+            sealed: Vec::new(),
             offset: 0,
             bytes: 0,
             owned: 0,
@@ -104,8 +107,39 @@ impl Queue {
         }
     }
 
-    /// Fills `slices` with what to write next, as [`fill`] does; returns how many were filled.
-    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+    /// Appends records of TLS.
+    pub(crate) fn push_sealed(&mut self, records: &[u8]) {
+        self.sealed.extend_from_slice(records);
+        self.bytes += records.len();
+        self.owned += records.len();
+    }
+
+    pub(crate) fn has_sealed(&self) -> bool {
+        !self.sealed.is_empty()
+    }
+
+    pub(crate) fn sealed(&self) -> &[u8] {
+        &self.sealed
+    }
+
+    /// So many bytes of the records are written.
+    pub(crate) fn advance_sealed(&mut self, written: usize, now_ns: u64) {
+        self.sealed.drain(..written.min(self.sealed.len()));
+        if self.sealed.is_empty() {
+            self.sealed = Vec::new();
+        }
+        self.bytes = self.bytes.saturating_sub(written);
+        self.owned = self.owned.saturating_sub(written);
+        self.note_taken(written, now_ns);
+    }
+
+    /// Fills `slices` with what to write next, as [`fill`] does; returns how many were filled, and
+    /// their bytes.
+    pub(crate) fn slices<'a>(
+        &'a self,
+        slices: &mut [IoSlice<'a>],
+        bytes_max: usize,
+    ) -> (usize, usize) {
         let pieces = self.chunks.iter().flat_map(|chunk| {
             match chunk {
                 Chunk::Owned(bytes) => Piece::Bytes(bytes),
@@ -115,15 +149,24 @@ impl Queue {
         });
         let mut skip = self.offset;
         let mut rest = pieces.map(|it| it.get(std::mem::take(&mut skip)..).unwrap_or(&[]));
-        fill(slices, &mut rest).0
+        fill(slices, &mut rest, bytes_max)
     }
 
-    pub(crate) fn advance(&mut self, mut written: usize, now_ns: u64) {
-        self.bytes = self.bytes.saturating_sub(written);
+    fn note_taken(&mut self, written: usize, now_ns: u64) {
         self.taken += written;
         if self.taken >= PROGRESS_BYTES {
             (self.taken, self.moved_ns) = (0, now_ns);
         }
+    }
+
+    pub(crate) fn advance(&mut self, written: usize, now_ns: u64) {
+        self.note_taken(written, now_ns);
+        self.skip(written);
+    }
+
+    /// So many bytes of the chunks are written, or sealed.
+    pub(crate) fn skip(&mut self, mut written: usize) {
+        self.bytes = self.bytes.saturating_sub(written);
         while let Some(chunk) = self.chunks.front_mut() {
             let frame = match chunk {
                 Chunk::Owned(bytes) => bytes.len(),
@@ -179,7 +222,8 @@ impl Queue {
         };
         let add = |(all, owned), (more, more_owned)| (all + more, owned + more_owned);
         let (all, owned) = self.chunks.iter().map(len).fold((0, 0), add);
-        (self.bytes, self.owned) = (all.saturating_sub(self.offset), owned);
+        let sealed = self.sealed.len();
+        (self.bytes, self.owned) = (all.saturating_sub(self.offset) + sealed, owned + sealed);
     }
 }
 
@@ -191,7 +235,7 @@ mod tests {
 
     fn content(queue: &Queue) -> Vec<u8> {
         let mut slices = [IoSlice::new(&[]); 64];
-        let filled = queue.slices(&mut slices);
+        let filled = queue.slices(&mut slices, usize::MAX).0;
         slices[..filled].iter().flat_map(|slice| slice.to_vec()).collect()
     }
 

@@ -33,6 +33,12 @@ pub(crate) const CONNECTING: Flags = 1 << 9;
 pub(crate) const RESETS: Flags = 1 << 10;
 pub(crate) const BLOCKED: Flags = 1 << 11;
 pub(crate) const WRITABLE: Flags = 1 << 12;
+/// Its state is in [`crate::tls::Tls`].
+pub(crate) const TLS: Flags = 1 << 13;
+/// The TLS handshake has not ended; it also has the flag `TLS`.
+pub(crate) const SHAKING: Flags = 1 << 14;
+/// In the line of handshakes that can go on.
+pub(crate) const IN_LINE: Flags = 1 << 15;
 
 pub(crate) const NO_SEND: Flags = CLOSING | SHUT | CLOSE_SCHEDULED | MUTE | OVER;
 pub(crate) const NO_READ: Flags = CLOSING | CLOSE_SCHEDULED | MUTE | OVER;
@@ -182,6 +188,14 @@ impl<T> Slab<T> {
             }
         }
         *cursor = if end >= slots { 0 } else { end as u32 };
+    }
+
+    /// The key of the connection in a slot.
+    pub(crate) fn key_at(&self, slot: u32) -> Option<Key> {
+        match self.slot(slot)? {
+            Slot::Used(socket) => Some(Key { slot, generation: socket.generation }),
+            Slot::Vacant { .. } => None,
+        }
     }
 
     #[inline]

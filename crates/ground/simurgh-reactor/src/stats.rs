@@ -109,6 +109,16 @@ counters! {
     accept_pauses,
     /// Hand-offs refused because the other side's queue was full.
     hand_off_refused,
+    /// TLS handshakes that were done.
+    tls_handshakes,
+    /// Of them with TLS 1.2.
+    tls_12,
+    /// Of them resumed by a ticket.
+    tls_resumed,
+    /// TLS handshakes that failed.
+    tls_failed,
+    /// Connections closed because too many others had a handshake under way, or waited for one.
+    tls_refused,
     /// Messages taken from the mailbox.
     mails,
     /// Turns of the loop.

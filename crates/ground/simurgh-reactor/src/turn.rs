@@ -27,7 +27,7 @@ use crate::handler::Handler;
 use crate::io::Io;
 use crate::mailbox::Inbox;
 use crate::slab::{
-    CLOSE_SCHEDULED, CONNECTING, HELD, LISTED, MUTE, NO_READ, OVER, PEER_SHUT, UNREAD,
+    CLOSE_SCHEDULED, CONNECTING, HELD, LISTED, MUTE, NO_READ, OVER, PEER_SHUT, SHAKING, TLS, UNREAD,
 };
 use crate::stage::{self, Stage};
 use crate::timer::Timer;
@@ -35,6 +35,8 @@ use crate::{handoff, net};
 
 const EVENTS_MAX: usize = 512;
 const ADOPT_MAX: usize = 16;
+/// The read buffer with TLS, at least: an incomplete record and as much again.
+const RECORDS_BYTES: usize = 48 << 10;
 /// In a longer turn, or a sleep that is so much too long, the shard could not serve.
 const LOST_NS_MIN: u64 = 1_000_000_000;
 /// The capacity that the list of hung-up connections keeps. It is not a power of two: such a block
@@ -51,7 +53,7 @@ pub(crate) struct Reactor<H: Handler> {
     events_left: bool,
     mail_left: bool,
     hand_off_left: bool,
-    buffer: Vec<u8>,
+    pub(crate) buffer: Vec<u8>,
     timer: Timer,
     next: Next,
     /// When connections with waiting output are checked next, nanoseconds.
@@ -159,6 +161,7 @@ impl<H: Handler> Reactor<H> {
             || !self.io.lists.writable.is_empty()
             || !self.io.lists.drained.is_empty()
             || self.io.has_endings()
+            || self.io.tls.as_ref().is_some_and(|tls| tls.has_work())
             || self.io.local.is_some()
             || self.listeners.has_work(&self.io);
         let work = work.then_some(Duration::ZERO);
@@ -183,6 +186,7 @@ impl<H: Handler> Reactor<H> {
         self.read_ready(left_over);
         self.read_hung_up();
         self.write_more();
+        self.shake();
         for key in std::mem::take(&mut self.io.lists.drained) {
             self.handler.drained(&mut self.io, key);
         }
@@ -324,10 +328,24 @@ impl<H: Handler> Reactor<H> {
                 socket.flags &= !UNREAD;
                 return self.handler.readable(&mut self.io, key, &mut []);
             };
+            let is_secure = socket.flags & TLS != 0;
+            if socket.flags & SHAKING != 0 {
+                return self.io.line_up(key);
+            }
+            let before = match self.io.tls.as_mut().filter(|_| is_secure) {
+                Some(tls) => {
+                    if self.buffer.len() < RECORDS_BYTES {
+                        self.buffer.resize(RECORDS_BYTES, 0);
+                    }
+                    tls.unread(key, &mut self.buffer)
+                }
+                None => 0,
+            };
+            let room = self.buffer.get_mut(before..).unwrap_or_default();
+            let free = room.len();
             let received = match &mut self.io.stamps {
-                None => rustix::net::recv(fd, &mut self.buffer[..], RecvFlags::DONTWAIT)
-                    .map(|(_, bytes)| bytes),
-                Some(stamps) => stamps.recv(self.io.now, fd, &mut self.buffer),
+                None => rustix::net::recv(fd, room, RecvFlags::DONTWAIT).map(|(_, bytes)| bytes),
+                Some(stamps) => stamps.recv(self.io.now, fd, room),
             };
             let bytes = match received {
                 Ok(0) if was_cut => return self.io.schedule_close(key, Closed::Slow),
@@ -340,15 +358,17 @@ impl<H: Handler> Reactor<H> {
                 }
                 Err(error) => return self.io.schedule_close(key, Closed::Reset(error.kind())),
             };
-            let drained = bytes < self.buffer.len() && socket.flags & PEER_SHUT == 0;
+            let drained = bytes < free && socket.flags & PEER_SHUT == 0;
             if drained {
                 socket.flags &= !UNREAD;
             }
-            let again = bytes < self.buffer.len() && !drained;
+            let again = bytes < free && !drained;
             self.io.counts.reads += 1;
             self.io.counts.bytes_in += bytes as u64;
             let data = self.buffer.get_mut(..bytes).unwrap_or_default();
-            if !was_cut {
+            if is_secure {
+                self.read_records(key, before + bytes, !was_cut);
+            } else if !was_cut {
                 self.handler.readable(&mut self.io, key, data);
             }
             if let Some(stamps) = &mut self.io.stamps {

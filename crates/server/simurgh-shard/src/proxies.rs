@@ -55,22 +55,32 @@ fn address(hop: &[u8]) -> Option<IpAddr> {
     ip.ok().map(|ip: IpAddr| ip.to_canonical())
 }
 
-/// The line that names the client of a connection whose PROXY header has been read: it goes before
-/// the connection's bytes where a shard and the HTTP side pass the connection on to each other.
-pub fn proxy_line(client: SocketAddr) -> String {
-    let (version, other) = if client.is_ipv4() { (4, "0.0.0.0") } else { (6, "::") };
-    format!("PROXY TCP{version} {} {other} {} 0\r\n", client.ip(), client.port())
+/// What is known of a client that is not the peer of its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named {
+    pub client: SocketAddr,
+    /// Its own connection has TLS.
+    pub is_secure: bool,
 }
 
-/// Takes that line from the front of a connection's bytes.
-pub fn take_proxy_line(bytes: &mut Vec<u8>) -> Option<SocketAddr> {
+/// The line that names the client of a connection whose PROXY header has been read: it goes before
+/// the connection's bytes where a shard and the HTTP side pass the connection on to each other.
+/// It has the port 443 as its destination if the connection has TLS.
+pub fn proxy_line(Named { client, is_secure }: Named) -> String {
+    let (version, other) = if client.is_ipv4() { (4, "0.0.0.0") } else { (6, "::") };
+    let port = if is_secure { 443 } else { 0 };
+    format!("PROXY TCP{version} {} {other} {} {port}\r\n", client.ip(), client.port())
+}
+
+/// What such a line at the front of a connection's bytes says, and the bytes behind it.
+pub fn read_proxy_line(bytes: &[u8]) -> Option<(Named, &[u8])> {
     let end = bytes.iter().position(|byte| *byte == b'\n')? + 1;
-    let line = str::from_utf8(bytes.get(..end)?).ok()?;
-    let mut words = line.strip_prefix("PROXY TCP")?.split_ascii_whitespace().skip(1);
-    let ip = words.next()?.parse().ok()?;
+    let (line, rest) = bytes.split_at_checked(end)?;
+    let mut words = str::from_utf8(line).ok()?.strip_prefix("PROXY TCP")?.split_ascii_whitespace();
+    let ip = words.nth(1)?.parse().ok()?;
     let port = words.nth(1)?.parse().ok()?;
-    bytes.drain(..end);
-    Some(SocketAddr::new(ip, port))
+    let client = SocketAddr::new(ip, port);
+    Some((Named { client, is_secure: words.next() == Some("443") }, rest))
 }
 
 /// Why a page is refused whose host the settings do not know.
@@ -86,6 +96,8 @@ pub struct Page<'a> {
     pub host: Option<&'a [u8]>,
     /// The lines of `x-forwarded-proto` from the trusted proxy in front, if there is one.
     pub proxy: Option<Vec<&'a [u8]>>,
+    /// Whether the connection itself has TLS.
+    pub is_secure: bool,
 }
 
 impl Page<'_> {
@@ -98,7 +110,8 @@ impl Page<'_> {
     /// It may not: [`UNKNOWN_HOST`] if the settings do not know its host, else nothing.
     pub fn check(&self, config: &Config, policy: &CheckOrigin) -> Result<(), &'static str> {
         let proto = self.proxy.as_deref().and_then(|lines| last_first(lines).last());
-        let scheme = if proto.is_some_and(is_secure) { "https" } else { "http" };
+        let is_secure = proto.map_or(self.is_secure, is_secure);
+        let scheme = if is_secure { "https" } else { "http" };
         let named = self.host.and_then(|host| OwnOrigin::from_host_header(scheme, text(host)));
         let passes_on = self.proxy.is_some() || !config.is_loopback();
         let own = named.filter(|own| passes_on || is_known(config, own));
@@ -182,12 +195,12 @@ mod tests {
 
     #[test]
     fn a_client_named_by_a_proxy_header_stays_known_across_threads() {
-        for client in ["198.51.100.7:5000", "[2001:db8::1]:5000"] {
-            let client = client.parse().unwrap();
-            let mut bytes = format!("{}GET / HTTP/1.1\r\n", proxy_line(client)).into_bytes();
-            assert_eq!(take_proxy_line(&mut bytes), Some(client));
-            assert_eq!(take_proxy_line(&mut bytes), None);
-            assert_eq!(bytes, b"GET / HTTP/1.1\r\n");
+        for (client, is_secure) in [("198.51.100.7:5000", false), ("[2001:db8::1]:5000", true)] {
+            let named = Named { client: client.parse().unwrap(), is_secure };
+            let bytes = format!("{}GET / HTTP/1.1\r\n", proxy_line(named)).into_bytes();
+            let (found, rest) = read_proxy_line(&bytes).unwrap();
+            assert_eq!((found, rest), (named, &b"GET / HTTP/1.1\r\n"[..]));
+            assert_eq!(read_proxy_line(rest), None);
         }
     }
 
@@ -202,7 +215,7 @@ mod tests {
         let allows = |origin: &'static str, lines: &[&'static str]| {
             let proxy = Some(lines.iter().map(|line| line.as_bytes()).collect());
             let (origin, host) = (Some(origin.as_bytes()), Some(&b"h.com"[..]));
-            let page = Page { origin, host, proxy };
+            let page = Page { origin, host, proxy, is_secure: false };
             page.check(&config, &CheckOrigin::Conn).is_ok()
         };
         for lines in [

@@ -230,7 +230,7 @@ impl<N: Node> Core<N> {
     pub fn fail(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
         let Some(phase) = out.socket(key).map(Socket::phase) else { return };
         match phase {
-            Phase::Head | Phase::Full | Phase::Connecting => return out.close(key),
+            Phase::Head | Phase::Full | Phase::Relay | Phase::Connecting => return out.close(key),
             Phase::Open | Phase::Waiting => {
                 self.channels.end_channels(out, key);
                 send_close(out, key, Some(code), close_reason(code));

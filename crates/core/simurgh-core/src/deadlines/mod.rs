@@ -151,7 +151,7 @@ impl Deadlines {
                 out.abandon(key, AbandonReason::Late);
             }
             Phase::Waiting if is_late => return Some(Due::EndWait),
-            Phase::Connecting | Phase::Waiting => {}
+            Phase::Connecting | Phase::Waiting | Phase::Relay => {}
             Phase::Open | Phase::Closing if has_spoken => socket.heard(tick),
             // A publisher that is held back is silent because its socket is not read.
             Phase::Open if excuses.is_held_back => socket.heard(tick),
@@ -185,7 +185,8 @@ impl Deadlines {
         // Stops as soon as enough are found: looking at all records would be a long turn.
         for _ in 0..DRAIN_SWEEPS {
             let is_next = |_: Key, socket: &mut Socket| {
-                let is_left = !matches!(socket.phase, Phase::Closing | Phase::Ending);
+                let is_left =
+                    !matches!(socket.phase, Phase::Closing | Phase::Ending | Phase::Relay);
                 let is_next = is_left && seen < count;
                 seen += usize::from(is_next);
                 is_next
@@ -275,6 +276,7 @@ fn is_overdue(socket: &Socket, tick: u32, node: &impl Node) -> bool {
         Phase::Connecting | Phase::Waiting => {
             Some(config.close_timeout.min(config.decision_timeout))
         }
+        Phase::Relay => None,
         // A socket within the process cannot be lost.
         Phase::Open if socket.is_driven() => None,
         Phase::Open => node

@@ -5,6 +5,8 @@
 
 mod write;
 
+pub(crate) use write::{is_blocked, send};
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
@@ -26,11 +28,12 @@ use crate::handoff::{self, HandOffError};
 use crate::net::{self, Ports};
 use crate::outbound::{LocalOutput, Outbox};
 use crate::slab::{
-    CLOSE_SCHEDULED, CLOSING, CONNECTING, HELD, LISTED, MUTE, NO_READ, NO_SEND, PEER_SHUT, SHUT,
-    Slab, Socket, UNREAD, WRITABLE,
+    CLOSE_SCHEDULED, CLOSING, CONNECTING, HELD, LISTED, MUTE, NO_READ, NO_SEND, PEER_SHUT, SHAKING,
+    SHUT, Slab, Socket, TLS, UNREAD, WRITABLE,
 };
 use crate::stamps::Stamps;
 use crate::stats::{Counts, ReactorStats};
+use crate::tls::Tls;
 
 /// The time of a turn for messages, mail and writes; fan-out has its own.
 const TURN_NS: u64 = 1_000_000;
@@ -58,6 +61,8 @@ pub struct Io<T> {
     /// Only if the kernel is to stamp what it receives.
     pub(crate) stamps: Option<Stamps>,
     pub(crate) lists: Lists,
+    /// `None` until there is a connection with TLS.
+    pub(crate) tls: Option<Box<Tls>>,
     /// Output of local connections that the handler has not been given yet.
     pub(crate) local: LocalOutput,
     pub(crate) locals: usize,
@@ -119,6 +124,11 @@ impl<T> Io<T> {
             ports: Ports::default(),
             stamps: config.receive_stamps.then(|| Stamps::new(clock)),
             lists: Lists::default(),
+            tls: config
+                .tls
+                .iter()
+                .any(Option::is_some)
+                .then(|| Tls::new(config.tls.clone()).into()),
             local: LocalOutput::default(),
             locals: 0,
             outbound_bytes_max: config.outbound_bytes_max,
@@ -228,6 +238,12 @@ impl<T> Io<T> {
         net::peer_addr(fd.ok_or(io::ErrorKind::NotFound)?)
     }
 
+    /// Whether the connection is a Unix socket, asked of the kernel.
+    pub fn is_unix(&self, key: Key) -> bool {
+        let fd = self.sockets.get(key).and_then(|socket| socket.fd.as_ref());
+        fd.is_some_and(net::is_unix)
+    }
+
     /// Bytes that the connection's peer has not taken yet, without those of this turn.
     #[inline]
     pub fn queued(&self, key: Key) -> usize {
@@ -301,8 +317,11 @@ impl<T> Io<T> {
     ) -> Option<bool> {
         let socket = self.sockets.get_mut(key)?;
         let (bytes, run) = choose(&socket.data)?;
-        if socket.flags & (NO_SEND | CONNECTING) != 0 || socket.span != 0 || socket.queue.is_some()
-        {
+        let is_busy = socket.span != 0 || socket.queue.is_some();
+        if socket.flags & (NO_SEND | CONNECTING | TLS) != 0 || is_busy {
+            if socket.flags & (NO_SEND | CONNECTING | SHAKING) == 0 && !is_busy {
+                return Some(self.send_secured(key, &run(), bytes));
+            }
             self.run_behind(key, &run());
             return Some(self.queued(key) > 0);
         }
@@ -401,7 +420,7 @@ impl<T> Io<T> {
         let socket = self
             .sockets
             .get(key)
-            .filter(|socket| socket.flags & (NO_READ | SHUT | CONNECTING) == 0);
+            .filter(|socket| socket.flags & (NO_READ | SHUT | CONNECTING | TLS) == 0);
         let socket = socket.ok_or(HandOffError::NotOpen)?;
         let fd = socket.fd.as_ref().ok_or(HandOffError::NotOpen)?;
         if socket.queue.is_some() {
@@ -418,6 +437,20 @@ impl<T> Io<T> {
         }
         // The record was just looked up.
         self.leave(key).map(|socket| socket.data).ok_or(HandOffError::NotOpen)
+    }
+
+    /// Hands one end of a new socket pair to the other end of the hand-off, as a connection from
+    /// which these bytes were read; returns the key of its other end, which has this record.
+    pub fn hand_off_pair(&mut self, conn: T, read_ahead: &[u8]) -> Result<Key, HandOffError> {
+        let (ours, theirs) = handoff::stream_pair().map_err(|_| HandOffError::Full)?;
+        let key = self.register_new(&ours).ok_or(HandOffError::Full)?;
+        let end = self.hand_off.as_ref().ok_or(HandOffError::Gone);
+        if let Err(error) = end.and_then(|end| handoff::send(end, &theirs, read_ahead)) {
+            self.refuse(key, ours);
+            return Err(error);
+        }
+        self.insert(key, ours, conn, 0);
+        Ok(key)
     }
 
     /// Passes the records of the next `records` slots, used or not, from `cursor` on to `visit`,
@@ -533,12 +566,15 @@ impl<T> Io<T> {
             tracing::warn!(%error, "a connection could not be removed from the poll set");
         }
         self.counts.taken += 1;
-        self.forget(&socket);
+        self.forget(key, &socket);
         Some(socket)
     }
 
     /// Counts a removed connection out.
-    pub(crate) fn forget(&mut self, socket: &Socket<T>) {
+    pub(crate) fn forget(&mut self, key: Key, socket: &Socket<T>) {
+        if let Some(tls) = self.tls.as_mut().filter(|_| socket.flags & TLS != 0) {
+            tls.forget(key);
+        }
         if let Some(queue) = &socket.queue {
             self.counts.queued_bytes -= queue.bytes() as u64;
             self.owned_bytes -= queue.owned();

@@ -13,7 +13,10 @@ use simurgh_data::{Key, Run, Shared};
 use crate::connection::Closed;
 use crate::outbound::{DRAIN_BYTES_MAX, Dirty, Outbox, Piece, SLICES_MAX, fill};
 use crate::queue::Queue;
-use crate::slab::{BLOCKED, CLOSE_SCHEDULED, CLOSING, CONNECTING, MUTE, NO_SEND, OVER, Socket};
+use crate::slab::{
+    BLOCKED, CLOSE_SCHEDULED, CLOSING, CONNECTING, MUTE, NO_SEND, OVER, SHAKING, Socket, TLS,
+};
+use crate::tls::PLAIN_BYTES_MAX;
 
 #[cfg(target_os = "linux")]
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
@@ -22,7 +25,7 @@ const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 const FLAGS: SendFlags = SendFlags::DONTWAIT;
 
 #[inline]
-pub(super) fn send(fd: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<usize> {
+pub(crate) fn send(fd: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<usize> {
     rustix::net::send(fd, bytes, FLAGS)
 }
 
@@ -34,7 +37,7 @@ fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize
 }
 
 /// The kernel has no room now; a later try may succeed.
-fn is_blocked(error: Errno) -> bool {
+pub(crate) fn is_blocked(error: Errno) -> bool {
     matches!(error, Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM)
 }
 
@@ -58,8 +61,11 @@ fn flush_one<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
     if socket.flags & MUTE != 0 {
         return;
     }
-    if socket.queue.is_some() || socket.flags & CONNECTING != 0 {
+    if socket.queue.is_some() || socket.flags & (CONNECTING | SHAKING) != 0 {
         return queue_rest(io, outbox, dirty, 0);
+    }
+    if socket.flags & TLS != 0 {
+        return flush_records(io, outbox, dirty);
     }
     let Some(fd) = &socket.fd else {
         for piece in outbox.spans(dirty).flat_map(Piece::slices) {
@@ -82,13 +88,22 @@ fn flush_one<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
     flush_chain(io, outbox, dirty);
 }
 
+/// With TLS: one record if it is enough, else through the queue.
+fn flush_records<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
+    if outbox.spans(dirty).map(Piece::len).sum::<usize>() > PLAIN_BYTES_MAX {
+        queue_rest(io, outbox, dirty, 0);
+        return io.drain_records(dirty.key);
+    }
+    io.send_record(dirty.key, outbox.spans(dirty).flat_map(Piece::slices));
+}
+
 /// Several pieces: one gathered write for each [`SLICES_MAX`] of them.
 fn flush_chain<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
     let mut pieces = outbox.spans(dirty).flat_map(Piece::slices);
     let mut done = 0;
     loop {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let (filled, bytes) = fill(&mut slices, &mut pieces);
+        let (filled, bytes) = fill(&mut slices, &mut pieces, DRAIN_BYTES_MAX);
         let Some(slices) = slices.get(..filled).filter(|_| filled > 0) else { return };
         let fd = io.sockets.get(dirty.key).and_then(|socket| socket.fd.as_ref());
         let Some(fd) = fd else { return };
@@ -143,7 +158,7 @@ fn queue_rest<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty, mut written: usi
 
 impl<T> Io<T> {
     /// Lets `fill` add to the queue, asks for writability, and checks both limits.
-    fn enqueue(&mut self, key: Key, fill: impl FnOnce(&mut Queue)) {
+    pub(crate) fn enqueue(&mut self, key: Key, fill: impl FnOnce(&mut Queue)) {
         let now_ns = self.served_ns();
         let Some(socket) = self.sockets.get_mut(key) else { return };
         let fresh = socket.queue.is_none();
@@ -188,8 +203,12 @@ impl<T> Io<T> {
     #[cold]
     pub(super) fn send_gathered(&mut self, key: Key, run: &Run) {
         let Some(socket) = self.sockets.get(key) else { return };
-        let is_free = socket.flags & (NO_SEND | CONNECTING) == 0
+        let is_free = socket.flags & (NO_SEND | CONNECTING | SHAKING) == 0
             && (socket.span == 0 && socket.queue.is_none());
+        if is_free && socket.flags & TLS != 0 {
+            self.send_secured(key, run, &[]);
+            return;
+        }
         if !is_free || socket.fd.is_none() {
             return self.run_behind(key, run);
         }
@@ -201,7 +220,7 @@ impl<T> Io<T> {
                 return self.enqueue(key, |queue| queue.push(Piece::Run(run), done));
             }
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            let (filled, bytes) = fill(&mut slices, &mut frames);
+            let (filled, bytes) = fill(&mut slices, &mut frames, DRAIN_BYTES_MAX);
             let fd = self.sockets.get(key).and_then(|socket| socket.fd.as_ref());
             let Some(fd) = fd else { return };
             self.counts.writes += 1;
@@ -222,7 +241,8 @@ impl<T> Io<T> {
         if socket.flags & NO_SEND != 0 {
             return;
         }
-        if socket.span == 0 && (socket.queue.is_some() || socket.flags & CONNECTING != 0) {
+        let waits = socket.queue.is_some() || socket.flags & (CONNECTING | SHAKING) != 0;
+        if socket.span == 0 && waits {
             self.enqueue(key, |queue| queue.push(Piece::Run(run), 0));
         } else {
             self.send_run_later(key, run.clone());
@@ -231,6 +251,9 @@ impl<T> Io<T> {
 
     /// The socket of `key` is writable again: writes its queue, and drops it when it is empty.
     pub(crate) fn drain_queue(&mut self, key: Key) {
+        if self.is_secure(key) {
+            return self.drain_records(key);
+        }
         let (now_ns, mut drained) = (self.served_ns(), 0);
         loop {
             let Some(socket) = self.sockets.get_mut(key) else { return };
@@ -238,7 +261,7 @@ impl<T> Io<T> {
             let Some(fd) = fd else { return };
             let Some(waiting) = queue.as_mut().filter(|_| *flags & MUTE == 0) else { return };
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            let filled = waiting.slices(&mut slices);
+            let (filled, _) = waiting.slices(&mut slices, DRAIN_BYTES_MAX);
             if filled == 0 {
                 break;
             }
@@ -261,6 +284,11 @@ impl<T> Io<T> {
                 Err(error) => return self.schedule_close(key, Closed::Reset(error.kind())),
             }
         }
+        self.queue_is_empty(key);
+    }
+
+    /// All that waited for a connection is written.
+    pub(crate) fn queue_is_empty(&mut self, key: Key) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         socket.queue = None;
         self.lists.drained.push(key);

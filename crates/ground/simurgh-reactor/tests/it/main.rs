@@ -14,3 +14,4 @@ mod output;
 mod support;
 mod tables;
 mod timing;
+mod tls;

@@ -1,12 +1,13 @@
 //! The record of a connection: permanent state, and temporary state (`passing`).
 
 use std::any::Any;
-use std::net::SocketAddr;
 
 use simurgh_core::{Phase, Socket};
 use simurgh_proto::ws::Decoder;
+use simurgh_reactor::Key;
 
 use crate::mail::{Answer, Opener};
+use crate::proxies::Named;
 
 /// User sockets that an endpoint may have.
 pub const USER_SOCKETS_MAX: usize = 1 << u8::BITS;
@@ -26,7 +27,7 @@ const _: () = assert!(size_of::<Conn>() <= 40, "a connection's record is budgete
 
 pub(crate) enum Passing {
     /// Bytes of an upgrade request, and the client's address if a PROXY header named one.
-    Head { bytes: Vec<u8>, peer: Option<SocketAddr> },
+    Head { bytes: Vec<u8>, peer: Option<Named> },
     Connecting {
         /// The 101 response, sent if the application accepts.
         response: Vec<u8>,
@@ -40,6 +41,8 @@ pub(crate) enum Passing {
     Reading { bytes: usize, waiting: Waiting },
     /// Bytes that came after a join that is being decided.
     Backlog(Vec<u8>),
+    /// The connection to which its bytes go, and which it gets them from.
+    Relay(Key),
 }
 
 /// A part of this process that asked for a socket.
@@ -64,6 +67,7 @@ impl Passing {
                 response.capacity() + waiting.behind.capacity()
             }
             Self::Reading { bytes, waiting } => bytes + waiting.behind.capacity(),
+            Self::Relay(_) => 0,
         }
     }
 
@@ -73,13 +77,13 @@ impl Passing {
             Self::Connecting { waiting, .. } | Self::Reading { waiting, .. } => {
                 Some(waiting.ticket)
             }
-            Self::Head { .. } | Self::Backlog(_) => None,
+            Self::Head { .. } | Self::Backlog(_) | Self::Relay(_) => None,
         }
     }
 
     pub(crate) fn stash(&mut self, data: &[u8]) {
         match self {
-            Self::Head { .. } => {}
+            Self::Head { .. } | Self::Relay(_) => {}
             Self::Backlog(behind) => behind.extend_from_slice(data),
             Self::Connecting { waiting, .. } | Self::Reading { waiting, .. } => {
                 waiting.behind.extend_from_slice(data);

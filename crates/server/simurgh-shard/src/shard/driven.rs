@@ -439,8 +439,8 @@ fn request(
     let parsed = Request::parse(&connect.head, &HeadLimits::default());
     let (request, _) = parsed.map_err(|error| error.status())?.ok_or(400_u16)?;
     let user_socket = server.user_sockets.get(usize::from(connect.user_socket)).ok_or(404_u16)?;
-    let checked =
-        check(server, user_socket, &request, io, NOT_YET).map_err(|(status, _)| status)?;
+    let checked = check(server, user_socket, &request, io, NOT_YET, false);
+    let checked = checked.map_err(|(status, _)| status)?;
     let params = match &user_socket.parts().connect {
         Some(_) => params::decode(request.query()).map_err(|_| 400_u16)?,
         None => serde_json::Value::Null,

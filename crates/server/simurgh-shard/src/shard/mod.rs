@@ -12,6 +12,7 @@ mod memory;
 mod peers;
 mod poll_sources;
 mod polled;
+mod relay;
 mod requests;
 mod survey;
 mod transport;
@@ -138,6 +139,7 @@ impl Shard {
             }
             Phase::Open | Phase::Closing => self.frames(io, key, data),
             Phase::Connecting | Phase::Waiting => self.stash(io, key, data),
+            Phase::Relay => relay::pass_on(io, key, data),
             Phase::Ending => {}
         }
         self.account_inbound(io, key, before);
@@ -229,6 +231,7 @@ impl Handler for Shard {
 
     fn closed(&mut self, io: &mut Io, key: Key, conn: Conn, _why: Closed) {
         self.forget_inbound(key, conn.inbound_bytes());
+        relay::end(io, &conn);
         self.uncount_peer(key);
         self.tidying.one_left();
         match conn.socket.transport {
@@ -279,6 +282,7 @@ impl Handler for Shard {
     }
 
     fn drained(&mut self, io: &mut Io, key: Key) {
+        relay::go_on(io, key);
         let (core, out) = self.parts(io);
         core.drained(&out, key);
     }

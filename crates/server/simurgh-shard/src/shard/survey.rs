@@ -534,6 +534,7 @@ fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Head => "head",
         Phase::Full => "full",
+        Phase::Relay => "relay",
         Phase::Connecting | Phase::Waiting => "pending",
         Phase::Open => "open",
         Phase::Closing => "closing",

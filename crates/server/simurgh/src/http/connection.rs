@@ -8,6 +8,7 @@
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -24,11 +25,12 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rustix::net::AddressFamily;
 use simurgh_reactor::HandOffEnd;
 use simurgh_shard::connections::{
     ConnectionSlot, HeldBytes, HttpConnections, Overdue, Side, Watch,
 };
-use simurgh_shard::proxies::{is_trusted, proxy_line, take_proxy_line};
+use simurgh_shard::proxies::{Named, is_trusted, proxy_line, read_proxy_line};
 use simurgh_shard::server::Server;
 use simurgh_socket::LongPoll;
 use tokio::io::unix::AsyncFd;
@@ -46,6 +48,9 @@ use crate::longpoll::{self, Client, LongPolls, Served, write_head};
 /// How long a client may continue to send after its answer, and how many bytes.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 8 << 20;
+
+/// The peer of a Unix socket is on this machine.
+const UNIX_PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// The shard that a connection came from, and may return to.
 pub(super) type Back = Arc<AsyncFd<HandOffEnd>>;
@@ -75,11 +80,11 @@ pub(super) fn serve(
     mut ahead: Vec<u8>,
     mut slot: ConnectionSlot,
 ) -> impl Future<Output = io::Result<()>> + Send {
-    let answers = stream.peer_addr().map(|hop| {
+    let answers = peer_of(&stream).map(|hop| {
+        let named = if back.is_some() { take_named(&server, hop, &mut ahead) } else { None };
+        let hop = hop.or(named.map(|named| named.client)).unwrap_or(UNIX_PEER);
         let is_proxy = is_trusted(&server.config.trusted_proxies, hop.ip());
-        let names_client = is_proxy && server.config.proxy_protocol && back.is_some();
-        let named = if names_client { take_proxy_line(&mut ahead) } else { None };
-        let client = Client { peer: named.unwrap_or(hop), is_named: named.is_some(), is_proxy };
+        let client = Client { hop, named, is_proxy };
         let watch = Arc::new(Watch::default());
         slot.enter(&watch);
         Arc::new(Answers {
@@ -101,8 +106,7 @@ pub(super) fn serve(
             (ended, stream, ahead) = boxed(|| serve_requests(answers, stream, ahead)).await?;
             match (ended, &back) {
                 (Ended::Upgrade(head), Some(back)) => {
-                    let Client { peer, is_named, .. } = answers.client;
-                    let line = if is_named { proxy_line(peer) } else { String::new() };
+                    let line = answers.client.named.map(proxy_line).unwrap_or_default();
                     return give_back(back, stream, [line.into_bytes(), head].concat(), &ahead);
                 }
                 (Ended::Waits(parked), _) => {
@@ -116,6 +120,26 @@ pub(super) fn serve(
             }
         }
     }
+}
+
+/// The address of a connection's other end; `None` for a Unix socket.
+fn peer_of(stream: &TcpStream) -> io::Result<Option<SocketAddr>> {
+    let is_unix = rustix::net::getsockname(stream)?.address_family() == AddressFamily::UNIX;
+    if is_unix { Ok(None) } else { stream.peer_addr().map(Some) }
+}
+
+/// Takes the line that names the client, if a shard has put it before the connection's bytes: a
+/// shard reads all that clients send before it passes them on, so no client can write that line.
+fn take_named(server: &Server, hop: Option<SocketAddr>, ahead: &mut Vec<u8>) -> Option<Named> {
+    let config = &server.config;
+    let is_of_proxy =
+        |hop: SocketAddr| config.proxy_protocol && is_trusted(&config.trusted_proxies, hop.ip());
+    if !hop.is_none_or(is_of_proxy) {
+        return None;
+    }
+    let (named, rest) = read_proxy_line(ahead)?;
+    *ahead = rest.to_vec();
+    Some(named)
 }
 
 /// Builds a future on the heap: one that is built where it is awaited would take space there, too.
@@ -282,7 +306,7 @@ async fn answer(
         // On the heap, so that the futures of other requests stay small.
         return Ok(Box::pin(answer_poll(&answers, polls, polled, number, request)).await);
     }
-    request.extensions_mut().insert(ConnectInfo(answers.client.peer));
+    request.extensions_mut().insert(ConnectInfo(answers.client.peer()));
     let is_options = request.method() == Method::OPTIONS;
     let is_root = matches!(request.uri().path(), "/" | "*");
     let mut router = answers.pages.at(request.uri().path());

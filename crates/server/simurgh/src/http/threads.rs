@@ -9,7 +9,7 @@
 )]
 
 use std::io::{self, Write};
-use std::net::TcpStream as StdTcpStream;
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,7 +17,7 @@ use simurgh_proto::ws::handshake;
 use simurgh_reactor::HandOffEnd;
 use simurgh_shard::connections::{ConnectionSlot, is_reserved};
 use simurgh_shard::peer_limits::TOO_MANY_OF_ADDRESS;
-use simurgh_shard::proxies::is_trusted;
+use simurgh_shard::proxies::{is_trusted, read_proxy_line};
 use simurgh_shard::server::Server;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
@@ -135,7 +135,11 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
                     continue;
                 };
                 let stream = StdTcpStream::from(descriptor);
-                if !has_share(&server, &stream, is_reserved(path(&read_ahead)), &mut slot) {
+                let named = read_proxy_line(&read_ahead);
+                let head = named.map_or(&*read_ahead, |(_, head)| head);
+                let is_reserved = is_reserved(path(head));
+                let peer = stream.peer_addr().ok().or(named.map(|(named, _)| named.client));
+                if !has_share(&server, peer, is_reserved, &mut slot) {
                     refuse(&stream);
                     continue;
                 }
@@ -157,12 +161,11 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
 /// to many clients.
 fn has_share(
     server: &Server,
-    stream: &StdTcpStream,
+    peer: Option<SocketAddr>,
     is_reserved: bool,
     slot: &mut ConnectionSlot,
 ) -> bool {
-    let Ok(peer) = stream.peer_addr() else { return true };
-    let address = peer.ip();
+    let Some(address) = peer.map(|peer| peer.ip()) else { return true };
     if is_trusted(&server.config.trusted_proxies, address) {
         return true;
     }

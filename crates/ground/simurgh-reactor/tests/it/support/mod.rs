@@ -10,6 +10,7 @@ use simurgh_reactor::{
     Accepted, Closed, Config, HandOffEnd, Handler, Io, Key, LocalOutput, Mailbox, Next,
     ShardHandle, ShardSet, Slow,
 };
+use simurgh_tls::HandshakeError;
 
 pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
@@ -24,6 +25,8 @@ pub enum Event {
     Local(Key, Vec<u8>),
     Closed(Key, Closed),
     Slow(Key),
+    Secured(Key),
+    Insecure(Key, String),
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +68,16 @@ impl Handler for Probe {
     fn connected(&mut self, io: &mut Io<Conn>, key: Key) {
         assert!(io.conn_ref(key).is_some());
         self.tell(Event::Connected(key));
+    }
+
+    fn secured(&mut self, io: &mut Io<Conn>, key: Key) {
+        assert!(io.is_secure(key));
+        self.tell(Event::Secured(key));
+    }
+
+    fn insecure(&mut self, io: &mut Io<Conn>, key: Key, why: &HandshakeError) {
+        assert!(io.conn_ref(key).is_some());
+        self.tell(Event::Insecure(key, why.to_string()));
     }
 
     fn readable(&mut self, io: &mut Io<Conn>, key: Key, data: &mut [u8]) {
@@ -121,7 +134,7 @@ impl Server {
         Self::listening(&[], 1, false, config)
     }
 
-    fn listening(addresses: &[SocketAddr], shards: usize, echo: bool, config: &Config) -> Self {
+    pub fn listening(addresses: &[SocketAddr], shards: usize, echo: bool, config: &Config) -> Self {
         let mut set = ShardSet::prepare(shards, 1 << 20).unwrap();
         let bound = if addresses.is_empty() { Vec::new() } else { set.bind(addresses).unwrap() };
         let address = bound.first().copied().unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());

@@ -32,7 +32,7 @@ impl Shard {
                 Phase::Open => conn.socket.heard(ticks),
                 Phase::Closing => {}
                 Phase::Connecting | Phase::Waiting => return self.stash(io, key, rest),
-                Phase::Head | Phase::Full | Phase::Ending => return,
+                Phase::Head | Phase::Full | Phase::Relay | Phase::Ending => return,
             }
             let is_open = phase == Phase::Open;
             let mut is_worth_a_look = false;

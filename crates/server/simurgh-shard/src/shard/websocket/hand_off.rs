@@ -14,7 +14,7 @@ use simurgh_reactor::{HandOffError, Key, Next};
 
 use super::upgrade::keep_head;
 use super::waiting::take_passing;
-use crate::shard::{Io, Passing, Shard};
+use crate::shard::{Io, Passing, Shard, relay};
 
 /// Connections that wait; further ones are refused.
 const WAITING_MAX: usize = 1024;
@@ -95,7 +95,11 @@ impl Shard {
             }
             return is_over;
         }
-        let Err(error) = io.hand_off(key, head) else { return true };
+        let handed = match io.is_secure(key) {
+            true => relay::begin(io, key, head),
+            false => io.hand_off(key, head).map(drop),
+        };
+        let Err(error) = handed else { return true };
         self.server.http_connections.give_back();
         if error == HandOffError::Full {
             return false;

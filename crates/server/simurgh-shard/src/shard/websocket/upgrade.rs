@@ -19,7 +19,9 @@ use simurgh_socket::{
 
 use crate::connection_id::ConnectionId;
 use crate::connections::is_reserved;
-use crate::proxies::{Page, is_trusted, names_client, proxy_line, real_peer};
+use crate::proxies::{
+    Named, Page, is_trusted, names_client, proxy_line, read_proxy_line, real_peer,
+};
 use crate::server::Server;
 use crate::shard::Passing;
 use crate::shard::{Io, Shard};
@@ -50,7 +52,7 @@ impl Shard {
         }
     }
 
-    fn head_bytes(&mut self, io: &mut Io, key: Key, data: &mut [u8], peer: Option<SocketAddr>) {
+    fn head_bytes(&mut self, io: &mut Io, key: Key, data: &mut [u8], peer: Option<Named>) {
         let (skip, peer) = match self.proxy_header(io, key, data, peer) {
             Ok(Some(found)) => found,
             Ok(None) => return keep_head(io, key, data.to_vec(), peer),
@@ -74,10 +76,14 @@ impl Shard {
             user_socket.and_then(|at| Some((at, server.user_sockets.get(at)?)))
         else {
             let is_reserved = is_reserved(request.path());
-            return match peer {
+            let is_secure = io.is_secure(key);
+            // The HTTP side cannot ask the system for the address of a client with TLS.
+            let own = || Some(Named { client: io.peer_addr(key).ok()?, is_secure });
+            return match peer.or_else(|| own().filter(|_| is_secure)) {
                 None => self.hand_off(io, key, request_bytes, is_reserved),
-                Some(client) => {
-                    let named = [proxy_line(client).as_bytes(), request_bytes].concat();
+                Some(named) => {
+                    let line = proxy_line(Named { is_secure, ..named });
+                    let named = [line.as_bytes(), request_bytes].concat();
                     self.hand_off(io, key, &named, is_reserved)
                 }
             };
@@ -116,14 +122,19 @@ impl Shard {
         io: &Io,
         key: Key,
         data: &[u8],
-        known: Option<SocketAddr>,
-    ) -> Result<Option<(usize, Option<SocketAddr>)>, ()> {
+        known: Option<Named>,
+    ) -> Result<Option<(usize, Option<Named>)>, ()> {
         let config = &self.server.config;
-        if !config.proxy_protocol || known.is_some() {
+        // On a Unix socket the client is a proxy on this machine, or our own HTTP side.
+        let is_local = data.starts_with(b"PROXY ") && io.is_unix(key);
+        if let Some((named, rest)) = read_proxy_line(data).filter(|_| is_local) {
+            return Ok(Some((data.len() - rest.len(), Some(named))));
+        }
+        if (!config.proxy_protocol && !is_local) || known.is_some() {
             return Ok(Some((0, known)));
         }
         let Ok(peer) = io.peer_addr(key) else { return Err(()) };
-        if !is_trusted(&config.trusted_proxies, peer.ip()) {
+        if !is_local && !is_trusted(&config.trusted_proxies, peer.ip()) {
             return Ok(Some((0, None)));
         }
         use ppp::{HeaderResult, PartialResult as _};
@@ -158,7 +169,8 @@ impl Shard {
             }
             HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => return Err(()),
         };
-        Ok(Some((bytes, Some(client.map_or(peer, SocketAddr::from)))))
+        let client = client.map_or(peer, SocketAddr::from);
+        Ok(Some((bytes, Some(Named { client, is_secure: false }))))
     }
 
     /// All checks of an upgrade, in the order of PROTOCOL §2.
@@ -169,15 +181,17 @@ impl Shard {
         server: &Server,
         user_socket: &UserSocket,
         request: &Request<'_>,
-        peer: Option<SocketAddr>,
+        named: Option<Named>,
     ) -> Result<Accepted, Refused> {
+        let peer = named.map(|named| named.client);
         let address = || client(server, request, io, key, peer).ip();
         self.note_source(key, || {
             let is_named = peer.is_some() || proxy_is_trusted(server, request, io, key);
             is_named.then(address)
         });
         self.count_address(key, address).map_err(|why| Refused::of(429, why))?;
-        let checked = check(server, user_socket, request, io, key)
+        let is_secure = io.is_secure(key) || named.is_some_and(|named| named.is_secure);
+        let checked = check(server, user_socket, request, io, key, is_secure)
             .map_err(|(status, why)| Refused::of(status, why))?;
         let connect = match &user_socket.parts().connect {
             None => Connect::ok(),
@@ -343,7 +357,7 @@ impl Refused {
     }
 }
 
-pub(super) fn keep_head(io: &mut Io, key: Key, bytes: Vec<u8>, peer: Option<SocketAddr>) {
+pub(super) fn keep_head(io: &mut Io, key: Key, bytes: Vec<u8>, peer: Option<Named>) {
     if let Some(conn) = io.conn(key) {
         conn.passing = Some(Box::new(Passing::Head { bytes, peer }));
     }
@@ -357,6 +371,7 @@ pub(crate) fn check(
     request: &Request<'_>,
     io: &Io,
     key: Key,
+    is_secure: bool,
 ) -> Result<Checked, (u16, &'static str)> {
     const REFUSED: (u16, &str) = (403, "");
     let vsn = params::vsn(request.query());
@@ -366,6 +381,7 @@ pub(crate) fn check(
         host: request.header("host"),
         proxy: proxy_is_trusted(server, request, io, key)
             .then(|| request.named("x-forwarded-proto").collect()),
+        is_secure,
     };
     page.check(&server.config, policy).map_err(|why| (403, why))?;
     let configured: Vec<&str> =
