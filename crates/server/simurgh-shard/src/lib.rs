@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! shard ─► server ─┬─► mail ─► view
-//!                  ├─► connections, peer_limits ─► config
+//!                  ├─► connections, peer_limits, certificates ─► config
 //!                  └─► access_list, cluster_inbox, connection_id, member_counts, state_dir,
 //!                      saved, callback_watch, api_requests
 //! ```
@@ -21,6 +21,7 @@
 pub mod access_list;
 pub mod api_requests;
 pub mod callback_watch;
+pub mod certificates;
 pub mod cluster_inbox;
 pub mod config;
 pub mod connection_id;

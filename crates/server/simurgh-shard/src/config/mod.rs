@@ -12,9 +12,11 @@ use simurgh_proto::ws::FrameLimits;
 
 mod api;
 mod http;
+mod tls;
 
 pub use api::{ApiToken, Scope};
 pub use http::HttpConfig;
+pub use tls::{CertificateFiles, RecordLayer, TlsConfig, TlsVersion};
 
 /// All settings of an `Endpoint` besides its user sockets.
 #[derive(Debug, Clone)]
@@ -23,6 +25,8 @@ pub struct Config {
     /// Where to listen, IPv4 and IPv6; port 0 takes a free one. `[::]` takes IPv6 alone: list
     /// `0.0.0.0` beside it for IPv4.
     pub listen: Vec<SocketAddr>,
+    /// Addresses with TLS, and their certificates. Default: none.
+    pub tls: Option<TlsConfig>,
     /// Address of `/metrics` and the observer when a listening address is public; on loopback alone
     /// they are served on the same port. Default: none.
     pub admin_listen: Option<SocketAddr>,
@@ -140,6 +144,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: Vec::new(),
+            tls: None,
             admin_listen: None,
             shards: cores(),
             max_connections: None,
@@ -185,8 +190,14 @@ impl Config {
         self.api_token.is_some() || !self.api_tokens.is_empty()
     }
 
+    /// The addresses to listen on: those without TLS, then those with TLS.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.listen.iter().chain(self.tls.iter().flat_map(|tls| &tls.listen)).copied()
+    }
+
+    /// Whether the server listens on loopback alone, with and without TLS.
     pub fn is_loopback(&self) -> bool {
-        self.listen.iter().all(|address| address.ip().is_loopback())
+        self.addresses().all(|address| address.ip().is_loopback())
     }
 
     /// The part of this that the core of each shard uses.
