@@ -27,6 +27,7 @@ use tokio::task::JoinError;
 use crate::access_list::AccessList;
 use crate::api_requests::ApiRequests;
 use crate::callback_watch::CallbackWatch;
+use crate::certificates::Certificates;
 use crate::cluster_inbox::ClusterInbox;
 use crate::config::Config;
 use crate::connections::HttpConnections;
@@ -40,6 +41,8 @@ pub struct Server {
     /// Differs for each start.
     pub id: u64,
     pub config: Config,
+    /// `None` without TLS.
+    pub certificates: Option<Arc<Certificates>>,
     /// The settings that the shards' cores use.
     pub limits: simurgh_core::Config,
     /// For user sockets without one of their own.

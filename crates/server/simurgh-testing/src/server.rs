@@ -85,6 +85,7 @@ impl TestServer {
         };
         let builder = builder.socket(listener::user_socket()).configure(|config| {
             config.listen.clear();
+            config.tls = None;
             config.admin_listen = None;
         });
         let endpoint = or_fail(builder.start_local());

@@ -15,8 +15,9 @@ use simurgh_reactor as reactor;
 use simurgh_shard::access_list::AccessList;
 use simurgh_shard::api_requests::ApiRequests;
 use simurgh_shard::callback_watch::CallbackWatch;
+use simurgh_shard::certificates::{CertificateProblems, Certificates};
 use simurgh_shard::cluster_inbox::{ClusterInbox, Service};
-use simurgh_shard::config::{Config, cores};
+use simurgh_shard::config::{Config, TlsConfig, cores};
 use simurgh_shard::connections::HttpConnections;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::member_counts::MemberCounts;
@@ -39,6 +40,7 @@ use crate::pubsub::PubSub;
 use crate::questions;
 use crate::secret;
 use crate::signals::Signals;
+use crate::tls;
 use crate::watchdog::{self, Watchdog};
 
 /// Descriptors of the process's own table for other things than HTTP connections: wakers,
@@ -93,9 +95,29 @@ impl Endpoint {
         }
     }
 
-    /// The addresses it listens on, with the real port if 0 was requested.
+    /// The addresses it listens on, with the real port if 0 was requested: those without TLS, then
+    /// those with TLS.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The same as URLs, such as `http://127.0.0.1:4000` and `https://0.0.0.0:443`.
+    pub fn urls(&self) -> impl Iterator<Item = String> {
+        let plain = self.server.config.listen.len();
+        self.addresses.iter().enumerate().map(move |(index, address)| {
+            let scheme = if index < plain { "http" } else { "https" };
+            format!("{scheme}://{address}")
+        })
+    }
+
+    /// Reads the TLS certificates and keys again, for all later connections; those that exist keep
+    /// theirs. SIGHUP does the same. Blocks while it reads. Logs the result, also if there is
+    /// nothing to read because the server has no TLS.
+    ///
+    /// # Errors
+    /// A file cannot be used, or a certificate is not valid now. All old certificates then stay.
+    pub fn reload_certificates(&self) -> Result<(), CertificateProblems> {
+        self.handle().reload_certificates()
     }
 
     /// The address of [`Config::admin_listen`], with the real port if 0 was requested.
@@ -134,8 +156,8 @@ impl Endpoint {
         Presence::new(Arc::clone(&self.server))
     }
 
-    /// Serves until a signal has drained the server; a second signal ends the process at once.
-    /// Fails if the system has no thread left to wait for signals.
+    /// Serves until SIGTERM or SIGINT has drained the server; a second one ends the process at once.
+    /// SIGHUP reloads the certificates. Fails if the system has no thread left to wait for signals.
     pub fn serve(self, signals: Signals) -> Result<(), Error> {
         signals.drain(self.handle()).map_err(Error::Prepare)?;
         self.wait()
@@ -162,14 +184,18 @@ impl Endpoint {
         self.end();
     }
 
-    fn spawn_shards(&mut self, set: &mut reactor::ShardSet<Mail>) -> Result<(), Error> {
+    fn spawn_shards(
+        &mut self,
+        set: &mut reactor::ShardSet<Mail>,
+        tls: &tls::Prepared,
+    ) -> Result<(), Error> {
         for index in 0..self.server.config.shards {
             let server = Arc::clone(&self.server);
             // A name of more than eight bytes: a client's channel often takes eight, and the name,
             // which stays, would keep their page of the allocator in use.
             let name = format!("shard-{index:03}");
             let shard = set
-                .spawn(&name, reactor_config(&self.server.config, index), move |_| {
+                .spawn(&name, reactor_config(&self.server.config, tls, index), move |_| {
                     Shard::new(server, index as u16)
                 })
                 .map_err(Error::Listen)?;
@@ -266,6 +292,12 @@ impl Builder {
         self
     }
 
+    /// Listens with TLS, too; [`start`](Self::start) reads the certificates.
+    pub fn tls(mut self, tls: TlsConfig) -> Self {
+        self.config.tls = Some(tls);
+        self
+    }
+
     /// Serves pages and other plain HTTP on the same port.
     pub fn http(mut self, router: axum::Router) -> Self {
         self.router = self.router.merge(router);
@@ -309,7 +341,7 @@ impl Builder {
     /// # Errors
     /// An address is wrong or taken, or the system refused something; each error says what to do.
     pub fn start(self) -> Result<Endpoint, Error> {
-        if self.wrong_address.is_none() && self.config.listen.is_empty() {
+        if self.wrong_address.is_none() && self.config.addresses().next().is_none() {
             return Err(Error::NoAddress);
         }
         self.start_local()
@@ -325,7 +357,9 @@ impl Builder {
         fit_into_descriptors(&mut config);
         let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
             .map_err(Error::Prepare)?;
-        let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
+        let tls = tls::prepare(&config)?;
+        let addresses: Vec<_> = config.addresses().collect();
+        let addresses = set.bind(&addresses).map_err(|error| Error::Listen(error.into()))?;
         if let Some(cluster) = &cluster {
             config.node_name = cluster.name().to_owned();
         }
@@ -341,8 +375,10 @@ impl Builder {
         let user_sockets = with_limited_copies(user_sockets)?;
         let history_key = secret::key(secret, b"simurgh history");
         let keys = (signer.node, history_key.map_err(Error::Prepare)?);
-        let server =
-            Arc::new(make_server(config, user_sockets, keys, inbox, set.mailboxes().to_vec()));
+        let mailboxes = set.mailboxes().to_vec();
+        let certificates = tls.certificates.clone();
+        let server = make_server(config, user_sockets, keys, inbox, mailboxes, certificates);
+        let server = Arc::new(server);
         let longpolls = Arc::new(LongPolls::new(Arc::clone(&server), signer));
         let observer = Arc::new(Observer::new(Arc::clone(&server)));
         if let Some(details) = front {
@@ -352,7 +388,7 @@ impl Builder {
         crate::hooked::start(&server)?;
         let watchdog = watchdog::start(&server).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
-        let is_listening = !server.config.listen.is_empty();
+        let is_listening = !addresses.is_empty();
         let loops = if is_listening { server.config.http.threads.max(1) } else { 0 };
         let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
         let _ = server.runtime.set(runtime.handle().clone());
@@ -379,7 +415,7 @@ impl Builder {
         endpoint.cluster =
             prepared.map(|it| it.start(&server, services(&longpolls, &observer))).transpose()?;
         cluster::await_others(&server);
-        endpoint.spawn_shards(&mut set)?;
+        endpoint.spawn_shards(&mut set, &tls)?;
         // Without an address there are no pages and no observer.
         let is_served = is_listening || server.config.admin_listen.is_some();
         if is_served {
@@ -404,8 +440,8 @@ impl Builder {
         self
     }
 
-    /// Starts the server, and serves until SIGTERM or SIGINT has drained it; a second signal ends
-    /// the process at once. Errors as for [`start`](Self::start).
+    /// Starts the server, and serves until SIGTERM or SIGINT has drained it; a second one ends the
+    /// process at once. SIGHUP reloads the certificates. Errors as for [`start`](Self::start).
     pub fn run(mut self) -> Result<(), Error> {
         let signals = Signals::block().map_err(Error::Prepare)?;
         let ready = self.ready.take();
@@ -462,6 +498,7 @@ fn make_server(
     (id, history_key): (u64, hmac::Key),
     cluster: Option<Arc<ClusterInbox>>,
     mailboxes: Vec<reactor::Mailbox<Mail>>,
+    certificates: Option<Arc<Certificates>>,
 ) -> Server {
     let shards = mailboxes.len();
     let reserved = config.http.connections_reserved;
@@ -502,19 +539,21 @@ fn make_server(
         started: (Instant::now(), SystemTime::now()),
         limits: config.limits_of_core(),
         config,
+        certificates,
         user_sockets,
         mailboxes,
     }
 }
 
 #[allow(clippy::field_reassign_with_default, reason = "the struct is non-exhaustive")]
-fn reactor_config(config: &Config, index: usize) -> reactor::Config {
+fn reactor_config(config: &Config, tls: &tls::Prepared, index: usize) -> reactor::Config {
     let mut reactor = reactor::Config::default();
     reactor.outbound_bytes_max = config.outbound_bytes_max;
     reactor.outbound_budget_bytes = config.outbound_budget_bytes;
     reactor.slow_after = Some(config.slow_after);
     reactor.half_close = true;
     reactor.linger = config.close_timeout;
+    let _ = &tls.listeners;
     reactor.core = config.pin_shards.then_some(index % cores());
     reactor
 }

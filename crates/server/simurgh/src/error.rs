@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use simurgh_shard::certificates::CertificateProblems;
 use simurgh_shard::shard::USER_SOCKETS_MAX;
 
 /// Why [`Builder::start`](crate::Builder::start) failed.
@@ -27,6 +28,12 @@ pub enum Error {
          127.0.0.1:4000 or [::]:4000"
     )]
     WrongAddress(String),
+    /// The certificates or keys for TLS cannot be used.
+    #[error("{0}")]
+    Certificates(#[source] CertificateProblems),
+    /// rustls refuses the settings, or there are no random bytes.
+    #[error("cannot prepare TLS: {0}")]
+    Tls(String),
     /// The system has no threads or descriptors left.
     #[error("cannot start the shards' threads: {0}")]
     Prepare(#[source] io::Error),

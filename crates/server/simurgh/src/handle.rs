@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_reactor as reactor;
+use simurgh_shard::certificates::CertificateProblems;
 use simurgh_shard::cluster_inbox;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::server::Server;
@@ -55,6 +56,17 @@ impl Handle {
             let is_silent = stats.read().mails < *posted && !ended.load(Relaxed);
             is_silent.then_some(shard)
         })
+    }
+
+    /// As [`Endpoint::reload_certificates`](crate::Endpoint::reload_certificates).
+    pub fn reload_certificates(&self) -> Result<(), CertificateProblems> {
+        match &self.0.certificates {
+            Some(certificates) => certificates.reload(),
+            None => {
+                tracing::info!("there are no certificates to reload: the server has no TLS");
+                Ok(())
+            }
+        }
     }
 
     /// Begins a drain and returns; [`Endpoint::wait`](crate::Endpoint::wait) waits for its end.

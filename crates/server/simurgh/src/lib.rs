@@ -103,6 +103,7 @@ mod questions;
 mod remote_waker;
 mod secret;
 mod signals;
+pub mod tls;
 mod watchdog;
 
 pub use cluster::Cluster;

@@ -1,4 +1,4 @@
-//! One thread waits for SIGTERM and SIGINT.
+//! One thread waits for SIGTERM, SIGINT and SIGHUP.
 //!
 //! All threads block them, and `sigwait` takes them, never a handler. A handler runs on any thread
 //! and wakes its program by writing to a descriptor; on a shard, which has its own descriptor
@@ -13,7 +13,8 @@ use crate::handle::Handle;
 /// The first signal once more, this soon after it, is part of the same request.
 const SAME_REQUEST: Duration = Duration::from_millis(50);
 
-/// The signals that end a server, blocked in all existing and later threads.
+/// The signals for a server, blocked in all existing and later threads: SIGTERM and SIGINT end it,
+/// SIGHUP reloads its certificates.
 #[derive(Debug)]
 pub struct Signals(SigSet);
 
@@ -21,9 +22,16 @@ impl Signals {
     /// Blocks them, and SIGXFSZ, in this thread and all that it starts later. Call it before any
     /// thread is started. The system has no reason to refuse.
     pub fn block() -> std::io::Result<Self> {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGTERM);
-        set.add(Signal::SIGINT);
+        Self::block_all(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])
+    }
+
+    /// As [`block`](Self::block), for programs that SIGHUP shall end as usual.
+    pub fn block_without_hangup() -> std::io::Result<Self> {
+        Self::block_all(&[Signal::SIGTERM, Signal::SIGINT])
+    }
+
+    fn block_all(signals: &[Signal]) -> std::io::Result<Self> {
+        let set: SigSet = signals.iter().copied().collect();
         set.thread_block()?;
         // A file over its limit (`ulimit -f`) then fails the write instead of ending the process.
         let mut quiet = SigSet::empty();
@@ -33,7 +41,8 @@ impl Signals {
     }
 
     /// From now on the first signal drains the server, and the second ends the process at once,
-    /// with 128 plus the signal's number as its status. Fails if the system has no thread left.
+    /// with 128 plus the signal's number as its status. SIGHUP reloads the certificates, at any
+    /// time. Fails if the system has no thread left.
     pub fn drain(self, server: Handle) -> std::io::Result<()> {
         self.drain_telling(server, || {}, || {})
     }
@@ -46,12 +55,14 @@ impl Signals {
         tell: impl FnOnce() + Send + 'static,
         last: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<()> {
+        let reloading = server.clone();
         let drain = move |signal| {
             tracing::info!(signal, "draining; a second signal exits at once");
             tell();
             server.drain();
         };
-        self.first_then_exit(drain, last)
+        // It logs its errors.
+        self.until_exit(drain, last, move || drop(reloading.reload_certificates()))
     }
 
     /// From now on each signal calls `heard`, on another thread, with its name and with the exit
@@ -74,11 +85,20 @@ impl Signals {
         first: impl FnOnce(&'static str) + Send + 'static,
         second: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<()> {
+        self.until_exit(first, second, || ())
+    }
+
+    fn until_exit(
+        self,
+        first: impl FnOnce(&'static str) + Send + 'static,
+        second: impl FnOnce() + Send + 'static,
+        hangup: impl Fn() + Send + 'static,
+    ) -> std::io::Result<()> {
         let wait = move || {
-            let Ok(asked) = self.0.wait() else { return };
+            let Ok(asked) = self.wait_for_end(&hangup) else { return };
             first(asked.as_str());
             let since = Instant::now();
-            while let Ok(signal) = self.0.wait() {
+            while let Ok(signal) = self.wait_for_end(&hangup) {
                 if signal == asked && since.elapsed() < SAME_REQUEST {
                     continue;
                 }
@@ -88,6 +108,16 @@ impl Signals {
             }
         };
         start(wait)
+    }
+
+    /// Waits for a signal other than SIGHUP, and calls `hangup` for each of those.
+    fn wait_for_end(&self, hangup: impl Fn()) -> nix::Result<Signal> {
+        loop {
+            match self.0.wait()? {
+                Signal::SIGHUP => hangup(),
+                signal => return Ok(signal),
+            }
+        }
     }
 }
 

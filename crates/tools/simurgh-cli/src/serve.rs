@@ -11,7 +11,7 @@ pub(crate) fn serve(
     application: impl FnOnce(Builder, Option<Declared>) -> Builder,
 ) -> Result<(), String> {
     let Settings { config, declared, cluster, log, log_format, source, warnings } = settings;
-    let signals = signals::block()?;
+    let signals = signals::block_with_hangup()?;
     let log = logging::start(log, log_format);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let drained_within = config.drain_time + config.close_timeout;
@@ -33,8 +33,8 @@ pub(crate) fn serve(
         finish_log();
     };
     signals.drain_telling(endpoint.handle(), stopping, last).map_err(signals::no_thread)?;
-    for address in endpoint.addresses() {
-        print(&format!("listening on http://{address}\n"));
+    for url in endpoint.urls() {
+        print(&format!("listening on {url}\n"));
     }
     report(&source, &sockets, &endpoint);
     tracing::info!(shards, version = version::VERSION, commit = version::COMMIT, "serving");
@@ -71,11 +71,11 @@ fn report(source: &Source, sockets: &[Served], endpoint: &Endpoint) {
         Some(file) => tracing::info!("settings: {file}"),
         None => tracing::info!("settings: defaults and flags; this directory has no simurgh.toml"),
     }
-    let address = endpoint.addresses().first().map(ToString::to_string).unwrap_or_default();
+    let url = endpoint.urls().next().unwrap_or_default();
+    let websocket = url.replacen("http", "ws", 1);
     for Served { path, has_longpoll, topics } in sockets {
         let longpoll = path.strip_suffix("/websocket").filter(|_| *has_longpoll);
-        let longpoll =
-            longpoll.map(|it| format!(", long polling at http://{address}{it}/longpoll"));
+        let longpoll = longpoll.map(|it| format!(", long polling at {url}{it}/longpoll"));
         let longpoll = longpoll.unwrap_or_default();
         let what = if source.is_built_in_chat { " (built-in chat)" } else { "" };
         let shown = topics.iter().take(TOPICS_SHOWN).map(String::as_str);
@@ -84,11 +84,11 @@ fn report(source: &Source, sockets: &[Served], endpoint: &Endpoint) {
             (..=TOPICS_SHOWN, shown) => format!("; channels: {shown}"),
             (all, shown) => format!("; channels: {shown} and {} more", all - TOPICS_SHOWN),
         };
-        tracing::info!("socket: ws://{address}{path}{longpoll}{channels}{what}");
+        tracing::info!("socket: {websocket}{path}{longpoll}{channels}{what}");
     }
     // An application in Rust has its own pages, or none.
-    let page = source.tokens.map(|_| format!("http://{address}/, ")).unwrap_or_default();
-    tracing::info!("pages: {page}observer http://{address}/observer/");
+    let page = source.tokens.map(|_| format!("{url}/, ")).unwrap_or_default();
+    tracing::info!("pages: {page}observer {url}/observer/");
     match source.tokens {
         Some("off") if !source.asks => {
             tracing::info!("tokens: off, any client may connect");

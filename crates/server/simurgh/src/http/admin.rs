@@ -48,6 +48,7 @@ fn render(polls: &LongPolls) -> String {
     api_requests(&mut out, server);
     blocked(&mut out, server);
     schemas(&mut out, server);
+    certificates(&mut out, server);
     if let Some(inbox) = &server.cluster {
         cluster_metrics::render(&mut out, &inbox.view());
         presence_entries(&mut out, server);
@@ -73,6 +74,26 @@ fn schemas(out: &mut String, server: &Server) {
     for ((channel, event), count) in refused {
         let [channel, event] = [channel, event].map(|label| escaped(&label));
         let _ = writeln!(out, "{name}{{channel=\"{channel}\",event=\"{event}\"}} {count}");
+    }
+}
+
+/// Only servers with TLS have these.
+fn certificates(out: &mut String, server: &Server) {
+    let Some(certificates) = &server.certificates else { return };
+    let name = "simurgh_tls_reloads_total";
+    family(out, name, "counter", "Reloads of the certificates.");
+    for (result, count) in [("ok", &certificates.reloads), ("failed", &certificates.failed_reloads)]
+    {
+        let _ = writeln!(out, "{name}{{result=\"{result}\"}} {}", count.load(Relaxed));
+    }
+    let name = "simurgh_tls_certificate_expires_seconds";
+    family(out, name, "gauge", "Seconds until a certificate expires; negative afterwards.");
+    let now = unix_s(SystemTime::now());
+    for certificate in certificates.current().all() {
+        let file = escaped(&certificate.files.chain.to_string_lossy());
+        let of = escaped(certificate.names.first().map_or("", String::as_str));
+        let left = (unix_s(certificate.not_after) - now).round();
+        let _ = writeln!(out, "{name}{{name=\"{of}\",file=\"{file}\"}} {left}");
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Interrupt(Arc<AtomicBool>);
 impl Interrupt {
     /// Call before any other thread is started.
     pub(super) fn on_signals() -> std::io::Result<Self> {
-        let signals = Signals::block()?;
+        let signals = Signals::block_without_hangup()?;
         let stop = Self(Arc::new(AtomicBool::new(false)));
         let stopped = Arc::clone(&stop.0);
         let terminal = rustix::termios::tcgetattr(std::io::stdin()).ok();
