@@ -553,7 +553,7 @@ fn reactor_config(config: &Config, tls: &tls::Prepared, index: usize) -> reactor
     reactor.slow_after = Some(config.slow_after);
     reactor.half_close = true;
     reactor.linger = config.close_timeout;
-    let _ = &tls.listeners;
+    reactor.tls.clone_from(&tls.listeners);
     reactor.core = config.pin_shards.then_some(index % cores());
     reactor
 }

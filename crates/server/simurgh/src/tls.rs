@@ -69,6 +69,9 @@ fn server_config(
     // Tickets instead of sessions: the clients remember.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.ticketer = Ticketer::new()?;
+    if tls.record_layer == RecordLayer::Simurgh {
+        simurgh_tls::prepare_server(&mut config);
+    }
     Ok(config)
 }
 
