@@ -50,5 +50,6 @@ mod supabase;
 #[cfg(feature = "token")]
 mod supabase_tokens;
 mod support;
+mod tls;
 #[cfg(feature = "token")]
 mod tokens;
