@@ -6,6 +6,8 @@
 
 mod error;
 mod secrets;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::mem;

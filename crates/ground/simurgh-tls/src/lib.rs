@@ -21,6 +21,10 @@
 //! targets.
 #![forbid(unsafe_code)]
 
+// Tests of modules share the configurations of the others.
+#[cfg(test)]
+extern crate self as simurgh_tls;
+
 mod handshake;
 mod record;
 mod stock;

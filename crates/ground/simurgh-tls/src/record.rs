@@ -321,7 +321,7 @@ impl Record<'_> {
     }
 
     /// Appends a key update that requests none, and goes to the next key (RFC 8446 §4.6.3, §7.2).
-    fn update(&mut self, out: &mut Vec<u8>) -> Result<(), SealError> {
+    pub(crate) fn update(&mut self, out: &mut Vec<u8>) -> Result<(), SealError> {
         let next = self.suite().next_secret(&self.0[self.secret_to_send()])?;
         self.append(HANDSHAKE, [&[KEY_UPDATE, 0, 0, 1, 0][..]], out)?;
         let secret = &next[..self.suite().secret_bytes()];
