@@ -94,8 +94,8 @@ pub(crate) fn is_tls(input: &[u8]) -> bool {
     matches!(input, [] | [21 | 22] | [21 | 22, 3, ..])
 }
 
-/// The record at the front of `input`, if it is complete; of one that is too long, the header, which
-/// rustls refuses.
+/// The record at the front of `input`, if it is complete; of one that is too long, the header,
+/// which rustls refuses.
 pub(crate) fn complete(input: &[u8]) -> Option<&[u8]> {
     let [_, _, _, high, low] = *input.first_chunk()?;
     let body = usize::from(u16::from_be_bytes([high, low]));

@@ -1,8 +1,8 @@
 //! Any bytes as the input of an open connection: the body of the fuzz target `tls_record`.
 //!
-//! The first byte chooses suite, side, and whether we have closed. The rest are operations of a peer
-//! that has the keys: it seals a record of any type, content and padding, goes to its next key,
-//! sends bytes that are no record, or damages what it sent. However the bytes are cut, the
+//! The first byte chooses suite, side, and whether we have closed. The rest are operations of a
+//! peer that has the keys: it seals a record of any type, content and padding, goes to its next
+//! key, sends bytes that are no record, or damages what it sent. However the bytes are cut, the
 //! connection returns only data that was sealed, in its order, ends at most once, keeps less than
 //! one record, and answers little.
 #![allow(unreachable_pub, reason = "the fuzz target calls it")]

@@ -185,9 +185,9 @@ impl Pair {
         Self { ours, peer, out }
     }
 
-    /// Runs the handshake; what the peer sends comes in pieces. As soon as its side is done, it does
-    /// `then`, whose output goes with its last flight. Bytes behind the end of our side are the first
-    /// input of the connection.
+    /// Runs the handshake; what the peer sends comes in pieces. As soon as its side is done, it
+    /// does `then`, whose output goes with its last flight. Bytes behind the end of our side are
+    /// the first input of the connection.
     pub(crate) fn run(
         mut self,
         piece: usize,
