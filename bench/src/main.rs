@@ -33,6 +33,7 @@ mod server;
 #[cfg(test)]
 mod suites;
 mod timing;
+mod tls;
 
 fn main() -> ExitCode {
     let command = match args::parse(std::env::args_os().skip(1)) {
@@ -49,8 +50,9 @@ fn main() -> ExitCode {
 }
 
 /// The suites, each a command.
-const SUITES: [&Suite; 13] = [
+const SUITES: [&Suite; 14] = [
     &server::SUITE,
+    &tls::SUITE,
     &fairness::SUITE,
     &attacks::SUITE,
     &presence::SUITE,

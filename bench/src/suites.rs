@@ -3,9 +3,9 @@
 use simurgh_bench_kit::rounds::table::{rows, text};
 use simurgh_bench_kit::rounds::{Options, Sample, Suite};
 
-use crate::{attacks, cluster, fairness, history, hooks, http, presence};
+use crate::{attacks, cluster, fairness, history, hooks, http, presence, tls};
 
-const SUITES: [&Suite; 8] = [
+const SUITES: [&Suite; 9] = [
     &attacks::SUITE,
     &fairness::SUITE,
     &presence::SUITE,
@@ -14,6 +14,7 @@ const SUITES: [&Suite; 8] = [
     &hooks::SUITE,
     &http::page::SUITE,
     &http::load::SUITE,
+    &tls::SUITE,
 ];
 
 fn options(only: &[&str]) -> Options {

@@ -5,10 +5,12 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use simurgh_tls::rustls::ClientConfig;
 
 use crate::clients::Clients;
 use crate::process::{self, Process};
@@ -37,6 +39,8 @@ pub struct Target {
     settings: Settings,
     /// Bytes of address space; `None`: as many as this process may have.
     address_space: Option<u64>,
+    /// Settings of TLS behind those of the chat, and what its clients need.
+    tls: Option<(String, Arc<ClientConfig>)>,
 }
 
 #[derive(Clone)]
@@ -62,7 +66,7 @@ impl Target {
         arguments: Vec<OsString>,
         settings: Settings,
     ) -> Self {
-        Self { name, program, arguments, settings, address_space: None }
+        Self { name, program, arguments, settings, address_space: None, tls: None }
     }
 
     /// `simurgh serve` with this many shards and the chat without history, and no idle timeout.
@@ -99,6 +103,12 @@ impl Target {
         self
     }
 
+    /// With TLS: this text is appended to the settings.
+    pub fn with_tls(mut self, settings: String, client: Arc<ClientConfig>) -> Self {
+        self.tls = Some((settings, client));
+        self
+    }
+
     /// Limits the address space to this many bytes, as `prlimit --as` does.
     pub fn within(mut self, address_space: u64) -> Self {
         self.address_space = Some(address_space);
@@ -112,7 +122,9 @@ impl Target {
             Settings::File(file) => self.start_with(Some(file), log),
             Settings::Chat => {
                 let file = log.with_extension("chat.toml");
-                fs::write(&file, CHAT).with_context(|| file.display().to_string())?;
+                let tls = self.tls.as_ref().map_or("", |(settings, _)| settings);
+                let settings = format!("{CHAT}{tls}");
+                fs::write(&file, settings).with_context(|| file.display().to_string())?;
                 let running = self.start_with(Some(&file), log);
                 // The server has read it, since it listens or has ended.
                 fs::remove_file(&file)?;
@@ -132,7 +144,15 @@ impl Target {
         let address = process.line("listening on http://", START_TIMEOUT);
         let text = address.with_context(|| format!("{}: where does it listen?", self.name))?;
         let address = text.parse().with_context(|| format!("address {text:?}"))?;
-        Ok(Server { process, address })
+        let tls = match &self.tls {
+            None => None,
+            Some((_, client)) => {
+                let text = process.line("listening on https://", START_TIMEOUT)?;
+                let address = text.parse().with_context(|| format!("address {text:?}"))?;
+                Some((address, Arc::clone(client)))
+            }
+        };
+        Ok(Server { process, address, tls })
     }
 }
 
@@ -146,9 +166,18 @@ pub struct Server {
     pub process: Process,
     /// The address it listens on.
     pub address: SocketAddrV4,
+    tls: Option<(SocketAddrV4, Arc<ClientConfig>)>,
 }
 
 impl Server {
+    /// Where clients connect, and what they need for TLS.
+    pub fn entrance(&self) -> (SocketAddrV4, Option<Arc<ClientConfig>>) {
+        match &self.tls {
+            Some((address, client)) => (*address, Some(Arc::clone(client))),
+            None => (self.address, None),
+        }
+    }
+
     /// Clients of it, none connected yet.
     pub fn clients(&self) -> Result<Clients> {
         Clients::new(self.address)

@@ -8,7 +8,8 @@ use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite, USUAL, table};
 use simurgh_bench_kit::sys;
 use simurgh_bench_kit::target::{CLIENT_CORE, Target};
 
-use phases::{MEASURES, measured};
+use phases::MEASURES;
+pub(crate) use phases::measured;
 
 mod phases;
 

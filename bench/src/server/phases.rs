@@ -41,7 +41,7 @@ fn wants(options: &Options, measure: &str) -> bool {
 
 /// Runs `target` once. The figures have the names of table.txt; failures are in the sample, with
 /// all results until then.
-pub(super) fn measured(target: &Target, options: &Options, log: &Path) -> Sample {
+pub(crate) fn measured(target: &Target, options: &Options, log: &Path) -> Sample {
     let mut figures = Sample::default();
     let (busy, stolen) = sys::machine_ticks();
     let own = Cpu::of(std::process::id());
@@ -75,9 +75,10 @@ fn quiet_sockets() -> Result<()> {
 /// Returns the server's CPU time, seconds.
 fn measure(target: &Target, options: &Options, log: &Path, figures: &mut Sample) -> Result<f64> {
     let server = target.start(log)?;
-    let clients = VerifiedClients::new(server.address, Script::lobby(server.address))?;
+    let (address, tls) = server.entrance();
+    let clients = VerifiedClients::with_tls(address, Script::lobby(address), tls)?;
     let mut phases = Phases { options, server, clients, figures };
-    let outcome = phases.run(target.name == "floor");
+    let outcome = phases.run(target.name == "floor" || phases.server.entrance().1.is_some());
     let Phases { server, clients, figures, .. } = phases;
     let tally = clients.tally();
     let behind = clients.behind();

@@ -1,8 +1,10 @@
 //! Clients by the thousand: one thread, one poll set. All upgrade to WebSocket; a [`Receiver`]
 //! decides what they send then, and handles what they receive.
 
+use std::cell::RefCell;
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -10,10 +12,14 @@ use rustix::event::epoll::{self, CreateFlags, EventFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use secure::Secure;
+use simurgh_tls::rustls::ClientConfig;
+
 use crate::net::{self, check_upgrade, head_length};
 
 mod counting;
 pub mod events;
+mod secure;
 mod verified;
 
 pub use counting::{Clients, Counts, Diff, WAIT_MAX, user};
@@ -52,6 +58,26 @@ struct Connection {
     phase: Phase,
     /// Received bytes that were not taken yet.
     partial: Vec<u8>,
+    /// Where a push needs no exclusive access, it seals.
+    secure: RefCell<Option<Secure>>,
+    /// The part of a record.
+    sealed: Vec<u8>,
+}
+
+impl Connection {
+    fn send(&self, bytes: &[u8]) -> Result<()> {
+        let mut sealed = Vec::new();
+        match &mut *self.secure.borrow_mut() {
+            None => return self.send_sealed(bytes),
+            Some(secure) => secure.seal(bytes, &mut sealed)?,
+        }
+        self.send_sealed(&sealed)
+    }
+
+    fn send_sealed(&self, bytes: &[u8]) -> Result<()> {
+        let socket = self.socket.as_ref().context("the connection is closed")?;
+        if bytes.is_empty() { Ok(()) } else { net::send_all(socket, bytes) }
+    }
 }
 
 /// Makes the upgrade request of each connection.
@@ -66,6 +92,7 @@ struct Connections<R> {
     buf: Vec<u8>,
     upgraded: usize,
     receiver: R,
+    tls: Option<Arc<ClientConfig>>,
 }
 
 impl<R: Receiver> Connections<R> {
@@ -79,6 +106,7 @@ impl<R: Receiver> Connections<R> {
             buf: vec![0; READ_BYTES],
             upgraded: 0,
             receiver,
+            tls: None,
         })
     }
 
@@ -101,8 +129,7 @@ impl<R: Receiver> Connections<R> {
     }
 
     fn send(&self, index: usize, bytes: &[u8]) -> Result<()> {
-        let socket = self.connections.get(index).and_then(|it| it.socket.as_ref());
-        net::send_all(socket.context("the connection is closed")?, bytes)
+        self.connections.get(index).context("no such connection")?.send(bytes)
     }
 
     fn rest_until(&mut self, until: Instant) -> Result<()> {
@@ -135,12 +162,20 @@ impl<R: Receiver> Connections<R> {
                     bail!("connection {index} failed: {error}");
                 }
                 connection.phase = Phase::Upgrading;
-                net::send_all(socket, &(self.request)(index))?;
+                let request = (self.request)(index);
+                match &self.tls {
+                    None => net::send_all(socket, &request)?,
+                    Some(config) => {
+                        let mut hello = Vec::new();
+                        *connection.secure.get_mut() = Some(Secure::begin(config, &mut hello)?);
+                        net::send_all(socket, &hello)?;
+                    }
+                }
             }
             let error = match rustix::io::read(socket, &mut *buf) {
                 Ok(0) => None,
                 Ok(count) => {
-                    self.take(index, buf.get(..count).unwrap_or_default())?;
+                    self.open_and_take(index, buf.get_mut(..count).unwrap_or_default())?;
                     if count < buf.len() {
                         return Ok(());
                     }
@@ -153,6 +188,36 @@ impl<R: Receiver> Connections<R> {
             connection.socket = None;
             return self.receiver.ended(index, error);
         }
+    }
+
+    /// Decrypts, with TLS.
+    fn open_and_take(&mut self, index: usize, input: &mut [u8]) -> Result<()> {
+        let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
+        let Some(secure) = connection.secure.get_mut() else { return self.take(index, input) };
+        let (mut answer, was_open) = (Vec::new(), secure.is_open());
+        let mut sealed = std::mem::take(&mut connection.sealed);
+        let plain = if was_open && sealed.is_empty() {
+            let (plain, used) = secure.open(input, &mut answer)?;
+            sealed = input.get(used..).unwrap_or_default().to_vec();
+            plain
+        } else {
+            sealed.extend_from_slice(input);
+            if !was_open {
+                match secure.shake(&std::mem::take(&mut sealed), &mut answer)? {
+                    Some(rest) => sealed = rest,
+                    None => return connection.send_sealed(&answer),
+                }
+            }
+            let (plain, used) = secure.open(&mut sealed, &mut answer)?;
+            sealed.drain(..used);
+            plain
+        };
+        connection.sealed = sealed;
+        connection.send_sealed(&answer)?;
+        if !was_open {
+            connection.send(&(self.request)(index))?;
+        }
+        if plain.is_empty() { Ok(()) } else { self.take(index, &plain) }
     }
 
     fn take(&mut self, index: usize, input: &[u8]) -> Result<()> {
@@ -174,8 +239,8 @@ impl<R: Receiver> Connections<R> {
             self.upgraded += 1;
             input = rest;
             let first = self.receiver.upgraded(index);
-            if let (false, Some(socket)) = (first.is_empty(), &connection.socket) {
-                net::send_all(socket, first)?;
+            if !first.is_empty() {
+                connection.send(first)?;
             }
         }
         let used = self.receiver.received(index, input)?;

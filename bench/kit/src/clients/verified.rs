@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 use serde::Serialize;
+use simurgh_tls::rustls::ClientConfig;
 
 use super::{Connections, IN_FLIGHT, Receiver};
 use crate::frames::{self, Kind};
@@ -79,6 +80,15 @@ pub struct VerifiedClients {
 impl VerifiedClients {
     /// No connections yet.
     pub fn new(server: SocketAddrV4, script: Script) -> Result<Self> {
+        Self::with_tls(server, script, None)
+    }
+
+    /// The same over TLS.
+    pub fn with_tls(
+        server: SocketAddrV4,
+        script: Script,
+        tls: Option<Arc<ClientConfig>>,
+    ) -> Result<Self> {
         let verifier = Verifier {
             join: script.join,
             members: Vec::new(),
@@ -88,7 +98,9 @@ impl VerifiedClients {
             progress: Arc::default(),
         };
         let request = Box::new(move |_: usize| script.upgrade.clone());
-        Ok(Self { connections: Connections::new(server, request, verifier)? })
+        let mut connections = Connections::new(server, request, verifier)?;
+        connections.tls = tls;
+        Ok(Self { connections })
     }
 
     fn verifier(&self) -> &Verifier {
