@@ -94,3 +94,6 @@ pub(crate) fn prepare(config: &Config) -> Result<Prepared, Error> {
     let with_tls = tls.listen.iter().map(|_| Some(Arc::clone(&with_tls)));
     Ok(Prepared { certificates: Some(certificates), listeners: plain.chain(with_tls).collect() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use simurgh_text::wrapped;
 
 #[cfg(feature = "nats")]
 use crate::settings::cluster;
-use crate::settings::{CHAT, Channels, Key, api, hook, keys, token};
+use crate::settings::{CHAT, Channels, Key, api, hook, keys, tls, token};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
@@ -61,6 +61,8 @@ pub(crate) fn text(channels: Channels) -> String {
         out.push('\n');
         out.push_str(hook::TEXT);
     }
+    out.push('\n');
+    out.push_str(tls::TEXT);
     out.push('\n');
     out.push_str(api::TEXT);
     #[cfg(feature = "nats")]

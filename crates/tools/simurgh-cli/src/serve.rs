@@ -10,7 +10,7 @@ pub(crate) fn serve(
     settings: Settings,
     application: impl FnOnce(Builder, Option<Declared>) -> Builder,
 ) -> Result<(), String> {
-    let Settings { config, declared, cluster, log, log_format, source, warnings } = settings;
+    let Settings { config, declared, cluster, log, log_format, source, warnings, .. } = settings;
     let signals = signals::block_with_hangup()?;
     let log = logging::start(log, log_format);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));

@@ -14,6 +14,7 @@ mod async_secrets;
 mod asynchronous;
 mod bad_resumes;
 mod bounds;
+mod certificates;
 mod driver;
 mod entrances;
 mod fairness;

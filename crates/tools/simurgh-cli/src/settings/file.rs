@@ -21,6 +21,7 @@ use super::hook::HookTable;
 use super::keys::{self, PartialSettings};
 use super::mistakes::Refusal;
 use super::table::{Channels, Value};
+use super::tls::TlsSpec;
 use super::token::TokenSpec;
 
 #[derive(Debug, Default)]
@@ -37,6 +38,8 @@ pub(crate) struct File {
     pub(crate) named_limits: Vec<(String, SocketLimitsSpec)>,
     /// The table `[token]`, if there is one; `Some(None)` if any part cannot be read.
     pub(crate) token: Option<Option<TokenSpec>>,
+    /// The table `[tls]`, likewise.
+    pub(crate) tls: Option<Option<TlsSpec>>,
     /// The readable `[[hook]]` tables.
     pub(crate) hooks: Vec<HookTable>,
     /// The tables `[[api]]`; `None` if any part of one cannot be read.
@@ -147,6 +150,11 @@ impl File {
         self.warnings.push((at, format!("{CHANNEL}: {}", trap.message)));
     }
 
+    /// A text with the place of a key before it, as `file:line: text`.
+    pub(crate) fn placed(&self, path: &str, text: &str) -> String {
+        format!("{}: {text}", self.source(self.place(path)))
+    }
+
     /// The warnings, as `file:line: text`.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.warnings.iter().map(|(at, text)| format!("{}: {text}", self.source(*at))).collect()
@@ -197,6 +205,7 @@ impl File {
                 "limits" if is_declared => self.read_limits(value),
                 "token" if is_declared => self.token = Some(self.whole_table(TOKEN, name, value)),
                 "api" => self.read_api(value),
+                "tls" => self.tls = Some(self.whole_table(TLS, name, value)),
                 #[cfg(feature = "nats")]
                 "cluster" => self.cluster = Some(self.whole_table(CLUSTER, name, value)),
                 name => self.setting(name, key.span().start, value, channels),
@@ -376,6 +385,7 @@ const LIMITS: &str = "[limits]";
 const TOKEN: &str = "[token]";
 const API: &str = "[[api]]";
 const CLUSTER: &str = "[cluster]";
+const TLS: &str = "[tls]";
 const IN_RUST: &str = "not available: this application declares its channels in Rust";
 
 /// The keys of a table, by the fields of its type.
@@ -427,6 +437,7 @@ fn is_key(table: Option<&str>, key: &str) -> bool {
         Some("limits") => fields_of::<SocketLimitsSpec>().contains(&key),
         #[cfg(feature = "nats")]
         Some("cluster") => fields_of::<ClusterSpec>().contains(&key),
+        // The keys of [tls] are files already.
         Some(_) => false,
     }
 }
@@ -455,7 +466,7 @@ fn names(channels: Channels) -> Vec<&'static str> {
         .into_iter()
         .filter(|_| channels == Channels::Declared);
     let cluster = cfg!(feature = "nats").then_some("cluster");
-    keys.chain(tables).chain(["api"]).chain(cluster).collect()
+    keys.chain(tables).chain(["api", "tls"]).chain(cluster).collect()
 }
 
 /// Suggests the known key that an unknown one resembles.
@@ -466,7 +477,7 @@ fn hint(name: &str, known: &[&str]) -> String {
 /// The same for a table, which in TOML also gets keys of the file that are written below it.
 fn hint_within(label: &str, name: &str, known: &[&str]) -> String {
     if keys::ALL.iter().any(|key| key.name == name) {
-        let is_table = [TOKEN, LIMITS, CLUSTER, HOOK].contains(&label);
+        let is_table = [TOKEN, LIMITS, CLUSTER, HOOK, TLS].contains(&label);
         let table = if is_table { label } else { CHANNEL };
         format!("move it above the first {table}")
     } else {

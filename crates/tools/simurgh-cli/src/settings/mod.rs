@@ -1,7 +1,8 @@
 //! Merges flags, `simurgh.toml` and defaults, and checks the result.
 //!
 //! `keys` is the table of all settings, from which `table` makes flags, keys of the file and fields
-//! of the configuration; `file` reads the file, with the tables of `token`, `api` and `cluster`.
+//! of the configuration; `file` reads the file, with the tables of `token`, `api`, `tls` and
+//! `cluster`.
 
 pub(crate) mod api;
 #[cfg(feature = "nats")]
@@ -13,6 +14,7 @@ pub(crate) mod hook;
 pub(crate) mod keys;
 mod mistakes;
 mod table;
+pub(crate) mod tls;
 pub(crate) mod token;
 pub(crate) mod values;
 
@@ -26,6 +28,7 @@ use simurgh::axum::Router;
 use simurgh::axum::http::HeaderValue;
 use simurgh::declared::{self, ChannelSpec, Defaults};
 use simurgh::hooks::HookSet;
+use simurgh::tls::{Severity, TlsConfig};
 use simurgh::{Cluster, Config, LongPoll, UserSocket};
 use simurgh_text::Choice;
 use tracing_subscriber::filter::LevelFilter;
@@ -50,6 +53,8 @@ pub(crate) struct Settings {
     pub(crate) source: Source,
     /// Settings that are allowed but probably not intended, as `file:line: text`.
     pub(crate) warnings: Vec<String>,
+    /// What is wrong with certificates but does not prevent a start, which logs it itself.
+    certificates: Vec<(Severity, String)>,
 }
 
 /// The origin of settings and channels, which `serve` reports.
@@ -109,12 +114,23 @@ impl Settings {
     pub(crate) fn check(path: &Path, channels: Channels) -> Result<Vec<String>, Refusal> {
         let file = File::read(Some(path), channels)?;
         let settings = Self::merge(PartialSettings::default(), file, channels)?;
-        Ok(settings.warnings)
+        let is_warning = |(severity, _): &(Severity, String)| *severity == Severity::Warning;
+        let (warnings, mistakes): (Vec<_>, Vec<_>) =
+            settings.certificates.into_iter().partition(is_warning);
+        if !mistakes.is_empty() {
+            return Err(Refusal(mistakes.into_iter().map(|(_, text)| text).collect()));
+        }
+        let warnings = warnings.into_iter().map(|(_, text)| text);
+        Ok(settings.warnings.into_iter().chain(warnings).collect())
     }
 
     fn merge(flags: PartialSettings, mut file: File, channels: Channels) -> Result<Self, Refusal> {
         let settings = flags.clone().over(std::mem::take(&mut file.settings));
-        let mut found = mistakes(&flags, &settings, channels);
+        let has_tls = file.tls.is_some();
+        let (tls, certificates) = tls(&mut file).unzip();
+        let with_tls = tls.as_ref().map(|tls| &*tls.listen).unwrap_or_default();
+        let with_tls = has_tls.then_some(with_tls);
+        let mut found = mistakes(&flags, &settings, with_tls, channels);
         let mut source = source(&file, channels);
         let cluster = cluster(&mut file);
         if settings.history_save.is_some() && cluster.is_some() {
@@ -155,8 +171,10 @@ impl Settings {
         config.commit = version::COMMIT.to_owned();
         config.secret_key_base = secret.flatten();
         config.api_tokens = api_tokens;
+        config.tls = tls;
         settings.fill(&mut config);
-        Ok(Self { declared, cluster, log, log_format, config, source, warnings })
+        let certificates = certificates.unwrap_or_default();
+        Ok(Self { declared, cluster, log, log_format, config, source, warnings, certificates })
     }
 }
 
@@ -192,25 +210,46 @@ fn cluster(_: &mut File) -> Option<Option<(Cluster, Option<String>)>> {
     None
 }
 
+/// If the file has the table `[tls]` without mistakes: the settings, and problems of certificates
+/// that do not prevent a start.
+fn tls(file: &mut File) -> Option<(TlsConfig, Vec<(Severity, String)>)> {
+    match file.tls.take()??.read() {
+        Ok(tls::Tls { config, problems }) => {
+            let placed = |(severity, (key, text)): (Severity, mistakes::Mistake)| {
+                (severity, file.placed(&format!("tls.{key}"), &format!("[tls] {key}: {text}")))
+            };
+            Some((config, problems.into_iter().map(placed).collect()))
+        }
+        Err(mistakes) => {
+            for (key, text) in mistakes {
+                file.complain(&format!("tls.{key}"), format!("[tls] {key}: {text}"));
+            }
+            None
+        }
+    }
+}
+
 /// Values that contradict each other: the key, and why.
 fn mistakes(
     flags: &PartialSettings,
     settings: &PartialSettings,
+    with_tls: Option<&[SocketAddr]>,
     channels: Channels,
 ) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     let mut add = |key, text: &str| found.push((key, text.to_owned()));
-    if settings.listen.as_ref().is_some_and(Vec::is_empty) {
+    if settings.listen.as_ref().is_some_and(Vec::is_empty) && with_tls.is_none() {
         add("listen", "must name at least one address");
     }
     let mut seen = BTreeSet::new();
-    for address in settings.listen.iter().flatten().filter(|address| address.port() != 0) {
+    let plain = settings.listen.as_deref().unwrap_or(&[LISTEN]);
+    let with_tls = with_tls.unwrap_or_default();
+    for address in plain.iter().chain(with_tls).filter(|address| address.port() != 0) {
         if !seen.insert(*address) {
             add("listen", &format!("{address} is listed twice: remove one"));
         }
     }
-    let default_listen = settings.listen.is_none().then_some(LISTEN);
-    let is_taken = |admin: &SocketAddr| seen.contains(admin) || default_listen == Some(*admin);
+    let is_taken = |admin: &SocketAddr| seen.contains(admin);
     if let Some(admin) = settings.admin_listen.and_then(Choice::value).filter(is_taken) {
         add("admin_listen", &format!("{admin} is also an address of listen: choose another port"));
     }

@@ -22,6 +22,7 @@ mod schemas;
 mod service;
 mod serving;
 mod support;
+mod tls;
 mod token;
 mod tokens;
 mod tune;

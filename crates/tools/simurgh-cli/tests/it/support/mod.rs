@@ -181,8 +181,9 @@ impl Server {
             // A process that ends closes the pipe; the test harness ends one that hangs.
             let read = stdout.read_line(&mut line).unwrap();
             assert!(read > 0, "it ended before it was ready\n{}", server.ended().1);
-            let address = line.trim_end().strip_prefix("listening on http://");
-            server.addresses.push(address.expect("a line for each address").to_owned());
+            let url = line.trim_end().strip_prefix("listening on ");
+            let url = url.expect("a line for each address");
+            server.addresses.push(url.strip_prefix("http://").unwrap_or(url).to_owned());
         }
         server
     }
