@@ -98,8 +98,7 @@ fn measure(_: &Suite, bench: &Bench<'_>) -> Result<Vec<Sample>> {
     let mut before = shown("plain", &plain);
     let mut samples = Vec::new();
     for round in 1..=bench.options.runs.unwrap_or(SUITE.runs) {
-        let mut sample =
-            Sample { round, load_average: f64::NAN, ..Sample::default() };
+        let mut sample = Sample { round, load_average: f64::NAN, ..Sample::default() };
         sample.put("bare_handshake_us", bare_handshake_us(&certificate)?);
         let runs = targets.each_ref().map(|(name, target)| shown(&format!("tls {name}"), target));
         let after = shown("plain", &plain);

@@ -131,19 +131,23 @@ impl Listeners {
                 let over_capacity = io.wired() >= io.capacity();
                 io.counts.accepted += 1;
                 io.counts.over_capacity += u64::from(over_capacity);
-                let from = Accepted { key, listener: index as u16, peer, over_capacity };
-                match handler.accepted(io, from) {
-                    Some(conn) => {
-                        let mut flags = 0;
-                        let listener = index as u16;
-                        if let Some(tls) = io.tls.as_mut().filter(|it| it.is_used_by(listener)) {
-                            tls.add_new(key, listener);
-                            flags = TLS | SHAKING;
-                        }
-                        io.insert(key, fd, conn, flags);
-                    }
-                    None => io.refuse(key, fd),
+                let listener = index as u16;
+                let is_secure = io.tls.as_ref().is_some_and(|tls| tls.is_used_by(listener));
+                if is_secure && over_capacity {
+                    // A handshake only to refuse it politely would cost too much.
+                    io.refuse_handshake(&fd);
+                    io.refuse(key, fd);
+                    return true;
                 }
+                let from = Accepted { key, listener, peer, over_capacity };
+                let Some(conn) = handler.accepted(io, from) else {
+                    io.refuse(key, fd);
+                    return true;
+                };
+                if let Some(tls) = io.tls.as_mut().filter(|_| is_secure) {
+                    tls.add_new(key, listener);
+                }
+                io.insert(key, fd, conn, if is_secure { TLS | SHAKING } else { 0 });
                 true
             }
             Err(Errno::AGAIN) => {

@@ -89,6 +89,7 @@ pub use outbound::LocalOutput;
 pub use page::Page;
 pub use pool::free_memory;
 pub use simurgh_data::{Key, Next, Now, PAGE_SLOTS, Run, Shared, SlotAllocator};
+pub use simurgh_tls::HandshakeError;
 pub use spawn::{Shard, ShardHandle, ShardSet, StartError, connections_for, shards_for};
 pub use stats::{Counts, ReactorStats, TURN_BUCKETS_NS};
 pub use tables::{Tables, raise_descriptor_limit};

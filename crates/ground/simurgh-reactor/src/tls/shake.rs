@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -15,7 +16,7 @@ use simurgh_tls::{Handshake, HandshakeError, Progress};
 use super::{BOXED, Boxed, NEW, NUMBER, Tls};
 use crate::connection::Closed;
 use crate::handler::Handler;
-use crate::io::Io;
+use crate::io::{Io, send};
 use crate::slab::{CLOSE_SCHEDULED, CLOSING, IN_LINE, SHAKING, TLS, UNREAD};
 use crate::turn::Reactor;
 
@@ -135,13 +136,26 @@ impl<T> Io<T> {
         if !is_new {
             return tls.line.begun.push_back(key);
         }
-        tls.line.new.push_back(key);
-        if tls.line.new.len() > NEW_MAX {
-            self.counts.tls_refused += 1;
-            self.send_raw(key, &REFUSAL);
-            self.schedule_close(key, Closed::Local);
+        if tls.line.new.len() < NEW_MAX {
+            return tls.line.new.push_back(key);
         }
+        if let Some(fd) = self.sockets.get(key).and_then(|socket| socket.fd.as_ref()) {
+            send_refusal(fd);
+        }
+        self.counts.tls_refused += 1;
+        self.schedule_close(key, Closed::Local);
     }
+
+    /// Refuses a connection before its handshake.
+    pub(crate) fn refuse_handshake(&mut self, fd: &OwnedFd) {
+        self.counts.tls_refused += 1;
+        send_refusal(fd);
+    }
+}
+
+fn send_refusal(fd: &OwnedFd) {
+    // If there is no room for it, the connection closes without.
+    let _ = send(fd, &REFUSAL);
 }
 
 impl<H: Handler> Reactor<H> {

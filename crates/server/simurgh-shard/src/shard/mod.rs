@@ -25,7 +25,7 @@ use std::sync::Arc;
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, NETWORK, Phase, guarded};
 use simurgh_proto::ws::{self, CloseCode};
-use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
+use simurgh_reactor::{Accepted, Closed, Handler, HandshakeError, Key, LocalOutput, Next, Slow};
 use simurgh_socket::Regrant;
 
 use crate::mail::{Mail, POLLED};
@@ -205,6 +205,10 @@ impl Handler for Shard {
 
     fn adopted(&mut self, io: &mut Io, _key: Key, _peer: SocketAddr) -> Option<Conn> {
         Some(Conn::new(Phase::Head, io.now().tick, NETWORK))
+    }
+
+    fn insecure(&mut self, io: &mut Io, key: Key, why: &HandshakeError) {
+        tracing::debug!(peer = ?io.peer_addr(key).ok(), %why, "a client could not be admitted");
     }
 
     fn readable(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
