@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Bytes on the wire, about: each is given alone, too.
-const BYTES_MAX: usize = 1 << 16;
+const BYTES_MAX: usize = 1 << 13;
 
 /// # Panics
 /// An invariant is broken.

@@ -1,9 +1,9 @@
 //! Connections that stay with rustls.
 
-use simurgh_tls::{End, Established, Progress, SealError};
+use simurgh_tls::{End, Established, SealError, Stock};
 
 use crate::support::config::Configs;
-use crate::support::{Pair, Peer, SIDES, Side, established};
+use crate::support::{Peer, SIDES, Side, established};
 
 fn data(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 31 + bytes) as u8).collect()
@@ -52,18 +52,24 @@ fn change_of_any_byte_ends_the_connection() {
     }
 }
 
+fn stock() -> (Stock, Peer) {
+    let (ours, peer) = established(Side::Server, &Configs::tls12());
+    let Established::Stock(stock) = ours.established else { panic!("not stock") };
+    (*stock, peer)
+}
+
+/// More than rustls buffers by itself.
+#[test]
+fn long_piece_leaves_at_once() {
+    let ((mut stock, mut peer), mut out) = (stock(), Vec::new());
+    let sent = data(300_000);
+    stock.seal([sent.as_slice()], &mut out).unwrap();
+    assert!(peer.receive(&out).unwrap() == sent);
+}
+
 #[test]
 fn nothing_is_sealed_after_the_end() {
-    let configs = Configs::tls12();
-    let mut pair = Pair::new(Side::Server, &configs.server, &configs.client);
-    let mut out = Vec::new();
-    for _ in 0..4 {
-        if pair.ours.receive(&pair.peer.output(), &mut out).unwrap() == Progress::Done {
-            break;
-        }
-        pair.peer.receive(&std::mem::take(&mut out)).unwrap();
-    }
-    let Ok((Established::Stock(mut stock), _)) = pair.ours.finish() else { panic!("not stock") };
+    let (mut stock, _) = stock();
     let (mut plain, mut answer) = (b"before".to_vec(), Vec::new());
     let opened = stock.open(&[23, 3, 3, 0xff, 0xff], &mut plain, &mut answer);
     assert_eq!((opened.plain, opened.end), (6..6, Some(End::Failed(50))));
@@ -71,5 +77,4 @@ fn nothing_is_sealed_after_the_end() {
     assert_eq!(stock.seal([&b"x"[..]], &mut out), Err(SealError::Closed));
     stock.close(&mut out);
     assert!(out.is_empty());
-    let Peer(_) = pair.peer;
 }
