@@ -77,7 +77,7 @@
 //! None is on by default.
 //!
 //! - `hooks`: the module `hooks`, for declared channels whose application decides over HTTP who
-//!   connects, joins and publishes. Includes `token`; adds the dependencies `hyper` and `rustls`.
+//!   connects, joins and publishes. Includes `token`; adds the dependency `tokio-rustls`.
 //! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). Returns
 //!   memory of closed connections and hibernating channels to the system.
 //! - `token`: the module `token`, for sockets that authenticate with `Phoenix.Token` or JSON Web
