@@ -75,8 +75,8 @@ fn server_config(
     Ok(config)
 }
 
-/// What the settings ask for: the certificates, and the settings of rustls by listener, in the order
-/// of [`Config::addresses`].
+/// The certificates, and the settings of rustls by listener, in the order of
+/// [`Config::addresses`].
 #[derive(Default)]
 pub(crate) struct Prepared {
     pub(crate) certificates: Option<Arc<Certificates>>,

@@ -1,4 +1,4 @@
-//! What can be wrong with certificates and keys, and how to fix it.
+//! Problems of certificates and keys, and how to fix them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -110,19 +110,19 @@ pub enum CertificateProblem {
     },
 }
 
-/// What a problem prevents.
+/// The consequence of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// The start, and a reload.
+    /// Prevents a start, and a reload.
     Error,
-    /// A reload: the certificate is not valid now.
+    /// Prevents a reload: the certificate is not valid now.
     NotValid,
-    /// Nothing.
+    /// Prevents nothing.
     Warning,
 }
 
 impl CertificateProblem {
-    /// What it prevents.
+    /// Its consequence.
     pub fn severity(&self) -> Severity {
         match self {
             Self::Expired { .. } | Self::NotYetValid { .. } => Severity::NotValid,

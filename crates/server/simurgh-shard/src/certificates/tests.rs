@@ -1,3 +1,5 @@
+//! Files with every problem, choices by name, and reloads.
+
 use std::path::{Path, PathBuf};
 
 use rcgen::{CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};

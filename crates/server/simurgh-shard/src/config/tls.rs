@@ -18,7 +18,7 @@ pub struct TlsConfig {
     pub certificates: Vec<CertificateFiles>,
     /// The oldest version that clients may use. Default: TLS 1.2.
     pub min_version: TlsVersion,
-    /// What encrypts established TLS 1.3 connections. Default: [`RecordLayer::Simurgh`].
+    /// The code that encrypts established TLS 1.3 connections. Default: [`RecordLayer::Simurgh`].
     pub record_layer: RecordLayer,
 }
 
@@ -53,7 +53,7 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// What encrypts and decrypts established connections with TLS 1.3. rustls does all handshakes, and
+/// The code that encrypts and decrypts established connections with TLS 1.3. rustls does all handshakes, and
 /// all of TLS 1.2.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordLayer {

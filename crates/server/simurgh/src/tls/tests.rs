@@ -1,3 +1,5 @@
+//! Handshakes in memory with a client of rustls.
+
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};

@@ -53,7 +53,7 @@ pub(crate) struct Settings {
     pub(crate) source: Source,
     /// Settings that are allowed but probably not intended, as `file:line: text`.
     pub(crate) warnings: Vec<String>,
-    /// What is wrong with certificates but does not prevent a start, which logs it itself.
+    /// Problems of certificates that do not prevent a start, which logs them itself.
     certificates: Vec<(Severity, String)>,
 }
 

@@ -43,7 +43,7 @@ enum Layer {
     Rustls,
 }
 
-/// The settings of TLS, and what is wrong with its certificates but does not prevent a start.
+/// The settings of TLS, and problems of its certificates that do not prevent a start.
 pub(crate) struct Tls {
     pub(crate) config: TlsConfig,
     pub(crate) problems: Vec<(Severity, Mistake)>,
