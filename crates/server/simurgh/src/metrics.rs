@@ -5,7 +5,7 @@ mod reactor;
 
 use std::fmt::Write;
 
-pub(crate) use reactor::REACTOR_METRICS;
+pub(crate) use reactor::{REACTOR_METRICS, TLS_METRICS};
 pub use simurgh_core::metrics::{Counter, Described, HISTOGRAM_BOUNDS_NS, Histogram, ShardMetrics};
 
 /// Begins a family of metrics in Prometheus' text format.

@@ -16,7 +16,9 @@ use simurgh_socket::UserSocket;
 
 use super::cluster_metrics::{self, histogram};
 use crate::longpoll::LongPolls;
-use crate::metrics::{HISTOGRAM_BOUNDS_NS, REACTOR_METRICS, ShardMetrics, family, process};
+use crate::metrics::{
+    HISTOGRAM_BOUNDS_NS, REACTOR_METRICS, ShardMetrics, TLS_METRICS, family, process,
+};
 
 pub(super) fn router(polls: &Arc<LongPolls>) -> Router {
     let polls = Arc::downgrade(polls);
@@ -48,7 +50,7 @@ fn render(polls: &LongPolls) -> String {
     api_requests(&mut out, server);
     blocked(&mut out, server);
     schemas(&mut out, server);
-    certificates(&mut out, server);
+    tls(&mut out, server);
     if let Some(inbox) = &server.cluster {
         cluster_metrics::render(&mut out, &inbox.view());
         presence_entries(&mut out, server);
@@ -78,8 +80,13 @@ fn schemas(out: &mut String, server: &Server) {
 }
 
 /// Only servers with TLS have these.
-fn certificates(out: &mut String, server: &Server) {
+fn tls(out: &mut String, server: &Server) {
     let Some(certificates) = &server.certificates else { return };
+    let counts = counts(server);
+    for (name, help, read) in TLS_METRICS {
+        let name = format!("simurgh_tls_{name}_total");
+        by_shard(out, (&name, "counter", help), counts.iter().map(read));
+    }
     let name = "simurgh_tls_reloads_total";
     family(out, name, "counter", "Reloads of the certificates.");
     for (result, count) in [("ok", &certificates.reloads), ("failed", &certificates.failed_reloads)]

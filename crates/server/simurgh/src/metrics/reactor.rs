@@ -63,3 +63,15 @@ pub(crate) const REACTOR_METRICS: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
         it.cpu_ns as f64 / 1e9
     }),
 ];
+
+/// The same for TLS: names and help of counters.
+#[allow(clippy::type_complexity, reason = "a table of names and readers")]
+pub(crate) const TLS_METRICS: &[(&str, &str, fn(&Counts) -> u64)] = &[
+    ("handshakes", "TLS handshakes that were completed.", |it| it.tls_handshakes),
+    ("handshakes_1_2", "Of them those with TLS 1.2.", |it| it.tls_12),
+    ("resumed", "Of them those resumed by a ticket.", |it| it.tls_resumed),
+    ("failed", "TLS handshakes that failed.", |it| it.tls_failed),
+    ("refused", "Connections closed because too many others waited for a handshake.", |it| {
+        it.tls_refused
+    }),
+];

@@ -1,4 +1,4 @@
-//! TLS of a server: its addresses, its certificates, and their reload.
+//! A server with TLS: its addresses, its certificates, and their reload.
 
 use std::path::Path;
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 use simurgh::axum::http::HeaderValue;
@@ -244,4 +246,33 @@ fn plain_listener_refuses_tls_with_a_readable_answer() {
     let connection = ClientConnection::new(Arc::clone(&scene.client), name).unwrap();
     let error = StreamOwned::new(connection, stream).write_all(b"x").unwrap_err();
     assert!(!error.to_string().contains("timed out"), "{error}");
+}
+
+#[test]
+fn handshakes_are_counted_by_version_and_resumption() {
+    let scene = Scene::new(echo(), |_| {});
+    let ask = |client: &Arc<ClientConfig>| {
+        let mut stream = scene.connect_with(client);
+        let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).unwrap();
+        stream.read_to_end(&mut Vec::new()).unwrap();
+    };
+    let mut resuming = ClientConfig::clone(&scene.client);
+    resuming.resumption = Resumption::default();
+    let resuming = Arc::new(resuming);
+    (0..2).for_each(|_| ask(&resuming));
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(paths(&scene.root).0).unwrap()).unwrap();
+    let old = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap();
+    ask(&Arc::new(old.with_root_certificates(roots).with_no_client_auth()));
+    let mut plain = TcpStream::connect(scene.endpoint.addresses()[1]).unwrap();
+    plain.set_read_timeout(Some(WAIT_MAX)).unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    let counts = ["handshakes", "handshakes_1_2", "resumed", "failed", "refused"]
+        .map(|name| metric(&scene.endpoint, &format!("simurgh_tls_{name}_total")));
+    assert_eq!(counts, [3, 1, 1, 1, 0]);
 }

@@ -174,7 +174,8 @@ mod tests {
         let path = |name| dir.path().join(name);
         assert_eq!(tls, TlsConfig::new(tls.listen[0], path("a.pem"), path("a.key")));
         let text = "listen = []\n[tls]\nlisten = [\"127.0.0.1:1\", \"[::1]:2\"]\n\
-            certificate = [\"DIR/a.pem\", \"DIR/old.pem\"]\nkey = [\"DIR/a.key\", \"DIR/old.key\"]\n\
+            certificate = [\"DIR/a.pem\", \"DIR/old.pem\"]\n\
+            key = [\"DIR/a.key\", \"DIR/old.key\"]\n\
             min_version = \"1.3\"\nrecord_layer = \"rustls\"\n";
         let settings = merged(&dir, text).unwrap();
         assert!(settings.config.listen.is_empty());
