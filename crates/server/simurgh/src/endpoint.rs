@@ -157,7 +157,8 @@ impl Endpoint {
     }
 
     /// Serves until SIGTERM or SIGINT has drained the server; a second one ends the process at
-    /// once. SIGHUP reloads the certificates. Fails if the system has no thread left to wait for signals.
+    /// once. SIGHUP reloads the certificates. Fails if the system has no thread left to wait for
+    /// signals.
     pub fn serve(self, signals: Signals) -> Result<(), Error> {
         signals.drain(self.handle()).map_err(Error::Prepare)?;
         self.wait()

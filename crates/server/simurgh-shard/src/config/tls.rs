@@ -53,8 +53,8 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// The code that encrypts and decrypts established connections with TLS 1.3. rustls does all handshakes, and
-/// all of TLS 1.2.
+/// The code that encrypts and decrypts established connections with TLS 1.3. rustls does all
+/// handshakes, and all of TLS 1.2.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordLayer {
     /// The server's own record layer over ring's ciphers: about 0.1 kB per idle client.
