@@ -154,8 +154,8 @@ mod tests {
             + &read("crates/server/simurgh-token/tests/it/fuzz_corpus.rs")
             + &read("crates/server/simurgh-nats/src/wire/tests.rs")
             + &read("crates/server/simurgh-hooks/src/answer/fuzz.rs")
-            + &read("crates/ground/simurgh-tls/src/record/fuzz.rs")
-            + &read("crates/ground/simurgh-tls/tests/it/fuzz_corpus.rs")
+            + &read("crates/data/simurgh-tls/src/record/fuzz.rs")
+            + &read("crates/data/simurgh-tls/tests/it/fuzz_corpus.rs")
             + &read("crates/core/simurgh-core/src/registry/tests.rs")
             + &read("crates/core/simurgh-sim/src/fuzz.rs");
         let targets = build::targets(&root).unwrap();

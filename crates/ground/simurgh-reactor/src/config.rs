@@ -24,7 +24,8 @@ pub struct Config {
     /// How long a closing connection may take to read its output before a reset. Default 5 s.
     pub linger: Duration,
     /// Size of the read buffer that all connections share; a connection gets at most this much per
-    /// turn. With TLS, at least 48 KiB. Default 64 KiB; memory is touched only as far as reads fill it.
+    /// turn. With TLS, at least 48 KiB. Default 64 KiB; memory is touched only as far as reads
+    /// fill it.
     pub read_buffer_bytes: usize,
     /// The number of connections from which on new ones count as over capacity. If `None`, the
     /// default, or higher than the descriptor limit allows, that limit sets it.

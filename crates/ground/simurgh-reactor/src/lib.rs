@@ -62,6 +62,7 @@ mod outbound;
 mod page;
 mod pool;
 mod queue;
+mod shake;
 mod slab;
 mod slow;
 mod spawn;

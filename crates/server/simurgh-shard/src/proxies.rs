@@ -55,7 +55,7 @@ fn address(hop: &[u8]) -> Option<IpAddr> {
     ip.ok().map(|ip: IpAddr| ip.to_canonical())
 }
 
-/// What is known of a client that is not the peer of its connection.
+/// A client that is not the peer of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named {
     pub client: SocketAddr,
@@ -72,7 +72,7 @@ pub fn proxy_line(Named { client, is_secure }: Named) -> String {
     format!("PROXY TCP{version} {} {other} {} {port}\r\n", client.ip(), client.port())
 }
 
-/// What such a line at the front of a connection's bytes says, and the bytes behind it.
+/// Reads that line from the front of a connection's bytes; returns also the bytes behind it.
 pub fn read_proxy_line(bytes: &[u8]) -> Option<(Named, &[u8])> {
     let end = bytes.iter().position(|byte| *byte == b'\n')? + 1;
     let (line, rest) = bytes.split_at_checked(end)?;

@@ -3,9 +3,13 @@
 //! Nothing here calls the handler: ends of connections are noted and carried out at the end of the
 //! turn (`Reactor::end_connections` decides when), so a handler is never re-entered.
 
+mod hand_off;
+mod handshakes;
+mod records;
 mod write;
 
-pub(crate) use write::{is_blocked, send};
+pub(crate) use records::Opened;
+use write::{is_blocked, send};
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -24,11 +28,10 @@ use simurgh_data::{Key, Now, Run, Shared};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::{Closed, Special, token};
-use crate::handoff::{self, HandOffError};
 use crate::net::{self, Ports};
 use crate::outbound::{LocalOutput, Outbox};
 use crate::slab::{
-    CLOSE_SCHEDULED, CLOSING, CONNECTING, HELD, LISTED, MUTE, NO_READ, NO_SEND, PEER_SHUT, SHAKING,
+    CLOSE_SCHEDULED, CLOSING, CONNECTING, HELD, LISTED, MUTE, NO_SEND, PEER_SHUT, SHAKING,
     SHUT, Slab, Socket, TLS, UNREAD, WRITABLE,
 };
 use crate::stamps::Stamps;
@@ -413,46 +416,6 @@ impl<T> Io<T> {
         self.reset(key, Closed::Local);
     }
 
-    /// Hands a connection and the bytes already read from it to the other end of the hand-off;
-    /// returns its record. On an error the connection stays on the shard.
-    pub fn hand_off(&mut self, key: Key, read_ahead: &[u8]) -> Result<T, HandOffError> {
-        self.flush();
-        let socket = self
-            .sockets
-            .get(key)
-            .filter(|socket| socket.flags & (NO_READ | SHUT | CONNECTING | TLS) == 0);
-        let socket = socket.ok_or(HandOffError::NotOpen)?;
-        let fd = socket.fd.as_ref().ok_or(HandOffError::NotOpen)?;
-        if socket.queue.is_some() {
-            return Err(HandOffError::OutputQueued);
-        }
-        let end = self.hand_off.as_ref().ok_or(HandOffError::Gone)?;
-        // The other side may read the counters as soon as it has the connection.
-        self.counts.open -= 1;
-        self.stats.publish(&self.counts);
-        if let Err(error) = handoff::send(end, fd, read_ahead) {
-            self.counts.open += 1;
-            self.counts.hand_off_refused += 1;
-            return Err(error);
-        }
-        // The record was just looked up.
-        self.leave(key).map(|socket| socket.data).ok_or(HandOffError::NotOpen)
-    }
-
-    /// Hands one end of a new socket pair to the other end of the hand-off, as a connection from
-    /// which these bytes were read; returns the key of its other end, which has this record.
-    pub fn hand_off_pair(&mut self, conn: T, read_ahead: &[u8]) -> Result<Key, HandOffError> {
-        let (ours, theirs) = handoff::stream_pair().map_err(|_| HandOffError::Full)?;
-        let key = self.register_new(&ours).ok_or(HandOffError::Full)?;
-        let end = self.hand_off.as_ref().ok_or(HandOffError::Gone);
-        if let Err(error) = end.and_then(|end| handoff::send(end, &theirs, read_ahead)) {
-            self.refuse(key, ours);
-            return Err(error);
-        }
-        self.insert(key, ours, conn, 0);
-        Ok(key)
-    }
-
     /// Passes the records of the next `records` slots, used or not, from `cursor` on to `visit`,
     /// and collects the keys for which it returns `true`. The cursor is 0 again after the last
     /// slot.
@@ -555,19 +518,6 @@ impl<T> Io<T> {
     pub(crate) fn linger_due(&self) -> Option<Duration> {
         let (_, due) = self.lists.linger.front()?;
         Some(Duration::from_nanos(due.saturating_sub(self.now.ns)))
-    }
-
-    /// Removes a connection whose descriptor stays open.
-    fn leave(&mut self, key: Key) -> Option<Socket<T>> {
-        // The open file stays, so closing our number would leave it in the poll set.
-        let fd = self.sockets.get(key)?.fd.as_ref()?.as_raw_fd();
-        let socket = self.sockets.remove(key)?;
-        if let Err(error) = self.poll.registry().deregister(&mut SourceFd(&fd)) {
-            tracing::warn!(%error, "a connection could not be removed from the poll set");
-        }
-        self.counts.taken += 1;
-        self.forget(key, &socket);
-        Some(socket)
     }
 
     /// Counts a removed connection out.

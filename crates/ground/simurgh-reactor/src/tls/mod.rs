@@ -1,15 +1,14 @@
 //! TLS of a shard's connections: where the state of each is, and the step between the bytes of a
-//! handler and those of the wire. `shake` does the handshakes, `read` and `write` the rest.
+//! handler and those of the wire. `io/records.rs` reads and writes them, `shake.rs` has the
+//! handshakes.
 //!
 //! A connection with TLS 1.3 keeps its keys alone, in pages by cipher suite; one without TLS keeps
 //! nothing. What a handler sends stays plaintext, shared by all who get it, until it is written:
 //! then as much as fits one record is sealed into the shard's scratch. What the socket does not
 //! take of a record is kept sealed, so no record is sealed twice.
 
-mod read;
-mod shake;
+mod line;
 mod table;
-mod write;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,10 +20,14 @@ use simurgh_tls::{
     Record, Stock,
 };
 
-use self::shake::Line;
+use self::line::Line;
 use self::table::Table;
 
 pub(crate) use simurgh_tls::PLAIN_BYTES_MAX;
+
+/// Incomplete records of all connections, bytes. Beyond that the peers are closed whose parts are
+/// largest and oldest.
+const PARTIAL_BYTES_MAX: usize = 32 << 20;
 
 /// In [`Tls::places`]: which table has the state, and its number there.
 const NUMBER: u32 = (1 << 29) - 1;
@@ -60,7 +63,7 @@ pub(crate) struct Tls {
     line: Line,
 }
 
-enum Session<'a> {
+pub(crate) enum Session<'a> {
     Record(Record<'a>),
     Stock(&'a mut Stock),
 }
@@ -106,7 +109,7 @@ impl Tls {
     }
 
     /// The handshake of a connection is done: only its keys are kept. `None`: no memory is left.
-    fn establish(&mut self, key: Key, established: Established) -> Option<()> {
+    pub(crate) fn establish(&mut self, key: Key, established: Established) -> Option<()> {
         self.forget_state(key);
         let place = match established {
             Established::Aes128(keys) => AES128 | self.aes128.insert(keys)?,
@@ -118,7 +121,7 @@ impl Tls {
         Some(())
     }
 
-    fn session(&mut self, key: Key) -> Option<Session<'_>> {
+    pub(crate) fn session(&mut self, key: Key) -> Option<Session<'_>> {
         let place = self.place(key);
         let number = place & NUMBER;
         match place & !NUMBER {
@@ -155,5 +158,86 @@ impl Tls {
         if let Some((bytes, _)) = self.partial.remove(&key.slot) {
             self.partial_bytes -= bytes.len();
         }
+    }
+}
+
+impl Tls {
+    /// Seals one record of at most [`PLAIN_BYTES_MAX`] bytes. `None`: nothing more can be sent.
+    pub(crate) fn seal<'p>(
+        &mut self,
+        key: Key,
+        pieces: impl Iterator<Item = &'p [u8]>,
+    ) -> Option<&[u8]> {
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        let is_sealed = match self.session(key) {
+            Some(Session::Record(mut record)) => record.seal(pieces, &mut out).is_ok(),
+            Some(Session::Stock(stock)) => stock.seal(pieces, &mut out).is_ok(),
+            None => false,
+        };
+        self.scratch = out;
+        is_sealed.then_some(&*self.scratch)
+    }
+
+    pub(crate) fn close(&mut self, key: Key) -> Option<&[u8]> {
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        match self.session(key) {
+            Some(Session::Record(mut record)) => record.close(&mut out),
+            Some(Session::Stock(stock)) => stock.close(&mut out),
+            None => {}
+        }
+        self.scratch = out;
+        Some(&*self.scratch).filter(|it| !it.is_empty())
+    }
+}
+
+impl Tls {
+    /// Puts the part of a record that has come before at the front of the buffer; returns its
+    /// length.
+    pub(crate) fn unread(&mut self, key: Key, buffer: &mut [u8]) -> usize {
+        if self.partial.is_empty() {
+            return 0;
+        }
+        let Some((part, _)) = self.partial.remove(&key.slot) else { return 0 };
+        self.partial_bytes -= part.len();
+        match buffer.get_mut(..part.len()) {
+            Some(front) => front.copy_from_slice(&part),
+            None => return 0,
+        }
+        part.len()
+    }
+
+    /// Keeps the part of a record.
+    pub(crate) fn keep(&mut self, key: Key, part: &[u8], now_ns: u64) {
+        if !part.is_empty() {
+            self.partial_bytes += part.len();
+            self.partial.insert(key.slot, (part.to_vec(), now_ns));
+        }
+    }
+
+    /// The slots of the connections whose incomplete records are largest and oldest, if those of
+    /// all are too large.
+    pub(crate) fn to_shed(&self, now_ns: u64) -> Vec<u32> {
+        let mut over = self.partial_bytes.saturating_sub(PARTIAL_BYTES_MAX);
+        if over == 0 {
+            return Vec::new();
+        }
+        over += PARTIAL_BYTES_MAX / 8;
+        let mut found: Vec<(u128, u32, usize)> = Vec::new();
+        for (slot, (bytes, since_ns)) in &self.partial {
+            let age = u128::from(now_ns.saturating_sub(*since_ns)) + 1;
+            found.push((bytes.len() as u128 * age, *slot, bytes.len()));
+        }
+        found.sort_unstable_by(|one, two| two.cmp(one));
+        let mut slots = Vec::new();
+        for (_, slot, bytes) in found {
+            if over == 0 {
+                break;
+            }
+            over = over.saturating_sub(bytes);
+            slots.push(slot);
+        }
+        slots
     }
 }

@@ -1,7 +1,7 @@
-//! Connections with TLS that are for the HTTP side. It cannot have their keys, so it gets one end of
-//! a socket pair, and this shard passes the bytes on between the other end and the client.
+//! Connections with TLS that are for the HTTP side. It cannot have their keys, so it gets one end
+//! of a socket pair, and this shard passes the bytes on between the other end and the client.
 //!
-//! What one side does not take waits at most as long as a read buffer: then the other is not read.
+//! At most a read buffer waits for one side: then the other is not read.
 
 use simurgh_core::{NETWORK, Phase};
 use simurgh_reactor::{HandOffError, Key};

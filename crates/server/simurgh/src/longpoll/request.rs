@@ -48,7 +48,7 @@ impl From<Reply<'_>> for Served {
 pub(crate) struct Client {
     /// The address of the client or a proxy.
     pub(crate) hop: SocketAddr,
-    /// What a PROXY header, or the shard that has the connection's TLS, says of the client.
+    /// The client as named by a PROXY header, or by the shard that has the connection's TLS.
     pub(crate) named: Option<Named>,
     /// The hop is a trusted proxy.
     pub(crate) is_proxy: bool,

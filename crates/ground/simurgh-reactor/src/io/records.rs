@@ -1,39 +1,71 @@
-//! From plaintext to records, at the moment they are written.
+//! Records of TLS: from the read buffer, and at the moment they are written.
 
-use std::io::IoSlice;
+use std::io::{ErrorKind, IoSlice};
 
 use simurgh_data::{Key, Run};
+use simurgh_tls::End;
 
-use super::{PLAIN_BYTES_MAX, Session, Tls};
+use super::{Io, is_blocked, send};
 use crate::connection::Closed;
-use crate::io::{Io, is_blocked, send};
 use crate::outbound::{DRAIN_BYTES_MAX, Piece, SLICES_MAX};
-use crate::slab::{CONNECTING, MUTE, SHAKING};
+use crate::slab::{CONNECTING, MUTE, SHAKING, TLS};
+use crate::tls::{PLAIN_BYTES_MAX, Session};
 
-impl Tls {
-    /// Seals one record of at most [`PLAIN_BYTES_MAX`] bytes. `None`: nothing more can be sent.
-    fn seal<'p>(&mut self, key: Key, pieces: impl Iterator<Item = &'p [u8]>) -> Option<&[u8]> {
-        let mut out = std::mem::take(&mut self.scratch);
-        out.clear();
-        let is_sealed = match self.session(key) {
-            Some(Session::Record(mut record)) => record.seal(pieces, &mut out).is_ok(),
-            Some(Session::Stock(stock)) => stock.seal(pieces, &mut out).is_ok(),
-            None => false,
+/// What has come of a connection.
+pub(crate) struct Opened {
+    /// Plaintext, by its place in the buffer.
+    pub(crate) plain: std::ops::Range<usize>,
+    /// The peer sends no more, or is not to be heard any more.
+    pub(crate) end: Option<Closed>,
+}
+impl<T> Io<T> {
+    /// Opens the whole records at the front of the buffer, and keeps the rest.
+    pub(crate) fn open_records(&mut self, key: Key, buffer: &mut Vec<u8>, bytes: usize) -> Opened {
+        let nothing = || Opened { plain: 0..0, end: Some(Closed::Reset(ErrorKind::Other)) };
+        let now_ns = self.now.ns;
+        let Some(tls) = &mut self.tls else { return nothing() };
+        let mut answer = Vec::new();
+        let data = buffer.get_mut(..bytes).unwrap_or_default();
+        let (plain, used, end) = match tls.session(key) {
+            Some(Session::Record(mut record)) => {
+                let opened = record.open(data, &mut answer);
+                (opened.plain, opened.used, opened.end)
+            }
+            Some(Session::Stock(stock)) => {
+                let mut plain = Vec::new();
+                let opened = stock.open(data, &mut plain, &mut answer);
+                let (used, end) = (opened.used, opened.end);
+                // Behind the ciphertext, as its rest is still to be kept.
+                let start = bytes;
+                if buffer.len() < start + plain.len() {
+                    buffer.resize(start + plain.len(), 0);
+                }
+                let place = start..start + plain.len();
+                if let Some(to) = buffer.get_mut(place.clone()) {
+                    to.copy_from_slice(&plain);
+                }
+                (place, used, end)
+            }
+            None => return nothing(),
         };
-        self.scratch = out;
-        is_sealed.then_some(&*self.scratch)
-    }
-
-    fn close(&mut self, key: Key) -> Option<&[u8]> {
-        let mut out = std::mem::take(&mut self.scratch);
-        out.clear();
-        match self.session(key) {
-            Some(Session::Record(mut record)) => record.close(&mut out),
-            Some(Session::Stock(stock)) => stock.close(&mut out),
-            None => {}
+        if end.is_none() {
+            let rest = buffer.get(used..bytes).unwrap_or_default();
+            tls.keep(key, rest, now_ns);
+            for slot in tls.to_shed(now_ns) {
+                if let Some(key) = self.sockets.key_at(slot) {
+                    self.schedule_close(key, Closed::Slow);
+                }
+            }
         }
-        self.scratch = out;
-        Some(&*self.scratch).filter(|it| !it.is_empty())
+        if !answer.is_empty() {
+            self.send_raw(key, &answer);
+        }
+        let end = end.map(|end| match end {
+            End::Closed => Closed::PeerEof,
+            End::Alert(_) => Closed::Reset(ErrorKind::ConnectionReset),
+            End::Failed(_) => Closed::Reset(ErrorKind::InvalidData),
+        });
+        Opened { plain, end }
     }
 }
 
@@ -162,5 +194,16 @@ impl<T> Io<T> {
             // It is small: if there is no room, the peer does not read, and gets no end.
             let _ = send(fd, record);
         }
+    }
+}
+impl<T> Io<T> {
+    /// Whether the connection has TLS, be its handshake done or not.
+    pub fn is_secure(&self, key: Key) -> bool {
+        self.sockets.get(key).is_some_and(|socket| socket.flags & TLS != 0)
+    }
+
+    /// Whether its handshake is under way.
+    pub(crate) fn is_shaking(&self, key: Key) -> bool {
+        self.sockets.get(key).is_some_and(|socket| socket.flags & SHAKING != 0)
     }
 }

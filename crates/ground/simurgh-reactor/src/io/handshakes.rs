@@ -1,0 +1,65 @@
+//! Handshakes of TLS: their beginning, and connections that are refused before.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use simurgh_data::Key;
+use simurgh_tls::rustls::ClientConfig;
+use simurgh_tls::rustls::pki_types::ServerName;
+use simurgh_tls::{Handshake, HandshakeError};
+
+use super::{Io, send};
+use crate::connection::Closed;
+use crate::slab::{IN_LINE, SHAKING, TLS, UNREAD};
+use crate::tls::Tls;
+
+/// A fatal alert "internal error" in plaintext (RFC 8446 §6.2): the handshake has not begun.
+const REFUSAL: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
+
+impl<T> Io<T> {
+    /// Begins TLS on a connection of [`Io::connect`]; `name` is what the server's certificate must
+    /// be for. [`Handler::secured`] or [`Handler::insecure`] follows; what is sent before waits.
+    pub fn begin_tls(
+        &mut self,
+        key: Key,
+        config: &Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> Result<(), HandshakeError> {
+        let mut hello = Vec::new();
+        let handshake = Handshake::client(config, name, &mut hello)?;
+        let Some(socket) = self.sockets.get_mut(key) else { return Ok(()) };
+        socket.flags |= TLS | SHAKING;
+        let tls = self.tls.get_or_insert_with(|| Box::new(Tls::new(Vec::new())));
+        tls.begin(key, handshake, self.now.ns);
+        self.send_raw(key, &hello);
+        Ok(())
+    }
+
+    /// A connection's handshake has input.
+    pub(crate) fn line_up(&mut self, key: Key) {
+        let (Some(socket), Some(tls)) = (self.sockets.get_mut(key), &mut self.tls) else { return };
+        socket.flags |= UNREAD;
+        if socket.flags & IN_LINE != 0 {
+            return;
+        }
+        socket.flags |= IN_LINE;
+        if !tls.line_up(key) {
+            if let Some(fd) = &socket.fd {
+                send_refusal(fd);
+            }
+            self.counts.tls_refused += 1;
+            self.schedule_close(key, Closed::Local);
+        }
+    }
+
+    /// Refuses a connection before its handshake.
+    pub(crate) fn refuse_handshake(&mut self, fd: &OwnedFd) {
+        self.counts.tls_refused += 1;
+        send_refusal(fd);
+    }
+}
+
+fn send_refusal(fd: &OwnedFd) {
+    // If there is no room for it, the connection closes without.
+    let _ = send(fd, &REFUSAL);
+}
