@@ -12,8 +12,11 @@ pub enum Closed {
     Local,
     /// The peer closed its sending half.
     PeerEof,
-    /// The connection broke: reset, timed out, unreachable.
+    /// The connection broke: reset, timed out, unreachable. With TLS `InvalidData` is a record that
+    /// is not valid.
     Reset(io::ErrorKind),
+    /// The peer ended TLS with this alert (RFC 8446 §6.2).
+    Alert(u8),
     /// It was never established: refused, timed out, unreachable, or reset at once. Only for
     /// connections of [`crate::Io::connect`].
     Unconnected(io::ErrorKind),

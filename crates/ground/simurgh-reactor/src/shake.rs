@@ -79,7 +79,9 @@ impl<H: Handler> Reactor<H> {
     fn shake_with(&mut self, key: Key, bytes: usize) {
         let now_ns = self.io.now.ns;
         let Some(tls) = &mut self.io.tls else { return };
-        if let Some(config) = tls.config_of_new(key) {
+        let config = tls.config_of_new(key);
+        let is_new = config.is_some();
+        if let Some(config) = config {
             match Handshake::server(&config) {
                 Ok(handshake) => tls.begin(key, handshake, now_ns),
                 Err(error) => return self.fail_to_shake(key, &error),
@@ -93,7 +95,12 @@ impl<H: Handler> Reactor<H> {
         match received {
             Ok(Progress::Continues) => {}
             Ok(Progress::Done) => self.secure(key),
-            Err(error) => self.fail_to_shake(key, &error),
+            Err(error) => {
+                if is_new && matches!(error, HandshakeError::NotTls) {
+                    self.io.send_raw(key, NOT_TLS);
+                }
+                self.fail_to_shake(key, &error);
+            }
         }
     }
 
@@ -131,9 +138,6 @@ impl<H: Handler> Reactor<H> {
 
     fn fail_to_shake(&mut self, key: Key, error: &HandshakeError) {
         self.io.counts.tls_failed += 1;
-        if matches!(error, HandshakeError::NotTls) {
-            self.io.send_raw(key, NOT_TLS);
-        }
         self.handler.insecure(&mut self.io, key, error);
         self.io.schedule_close(key, Closed::Reset(ErrorKind::InvalidData));
     }

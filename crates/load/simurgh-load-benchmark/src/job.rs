@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use simurgh_load_client::http::{Limits, Request, Url, asks_to_close, basic_of_url, is_token};
-use simurgh_load_client::tls::{TlsClient, TlsConfig};
+use simurgh_load_client::tls::{TlsConfig, server_name};
 use simurgh_load_client::{AddressRange, Sources, Tls, resolve};
 use simurgh_load_scenario::placement;
 
@@ -105,8 +105,8 @@ impl Job {
         check_request(&plan)?;
         let address = resolve(url.host, url.port, &plan.map)?;
         let tls = url.tls.then(|| TlsConfig::new(&plan.tls)).transpose()?;
-        if let Some(config) = &tls {
-            TlsClient::new(config, url.host)?;
+        if url.tls {
+            server_name(url.host)?;
         }
         let headers: Vec<(&str, &[u8])> =
             plan.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();

@@ -2,7 +2,6 @@
 
 use simurgh_load_client::connection::NO_KEY;
 use simurgh_load_client::http::Response;
-use simurgh_load_client::tls::TlsClient;
 use simurgh_reactor::Key;
 
 use super::job::LIMITS;
@@ -12,7 +11,6 @@ pub(super) enum State {
     /// There is no connection; the next tick tries again.
     Down,
     Connecting,
-    Handshaking,
     Idle,
     Busy,
 }
@@ -30,8 +28,6 @@ pub(super) struct Link {
     /// When it was sent, or the connection begun: the start of a time-out.
     pub(super) since_ns: u64,
     pub(super) response: Response,
-    /// Boxed: most links have none.
-    pub(super) tls: Option<Box<TlsClient>>,
 }
 
 impl Link {
@@ -44,14 +40,12 @@ impl Link {
             due_ns: 0,
             since_ns: 0,
             response: Response::new(false, LIMITS),
-            tls: None,
         }
     }
 
     pub(super) fn release(&mut self) -> Key {
         self.state = State::Down;
         self.has_answered = false;
-        self.tls = None;
         std::mem::replace(&mut self.key, NO_KEY)
     }
 }

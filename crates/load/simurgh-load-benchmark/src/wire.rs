@@ -2,20 +2,25 @@
 
 use std::io;
 
-use simurgh_load_client::connection::{begin_tls, receive_tls, send_tls};
 use simurgh_load_client::http::{Done, Event, Response, ResponseError};
-use simurgh_load_client::tls::TlsError;
+use simurgh_load_client::tls::fault;
 use simurgh_load_record::ErrorKind;
 use simurgh_reactor::{Closed, ConnectOptions, Key};
 
 use super::job::LIMITS;
-use super::link::{Link, State};
+use super::link::State;
 use super::worker::{Net, Phase, Worker};
 
 /// How long a server that announced a close may take for it.
 const LEAVE_NS: u64 = 1_000_000_000;
 
 impl Worker {
+    /// The place of the link that has this connection.
+    fn place_of(&self, io: &Net, key: Key) -> Option<u32> {
+        let place = io.conn_ref(key).copied()?;
+        self.links.get(place as usize).filter(|link| link.key == key).map(|_| place)
+    }
+
     /// Opens a connection for a link that has none.
     pub(super) fn open(&mut self, io: &mut Net, place: u32) {
         match self.sources.connect(io, self.job.address, ConnectOptions::default(), place) {
@@ -34,19 +39,21 @@ impl Worker {
     }
 
     pub(super) fn link_up(&mut self, io: &mut Net, key: Key) {
-        let Some(place) = io.conn(key).copied() else { return };
-        let Some(link) = link_of(&mut self.links, place, key) else { return };
-        let Some(config) = &self.job.tls else { return self.ready(io, place) };
-        match begin_tls(io, key, config, &self.job.host, &mut self.cipher) {
-            Ok(tls) => {
-                link.tls = Some(tls);
-                link.state = State::Handshaking;
-            }
-            Err(error) => self.not_connected(io, place, ErrorKind::Tls, || error),
+        let Some(tls) = &self.job.tls else { return self.ready(io, key) };
+        if let Err(error) = tls.begin(io, key, &self.job.host) {
+            self.not_secured(io, key, error);
         }
     }
 
-    fn ready(&mut self, io: &mut Net, place: u32) {
+    pub(super) fn not_secured(&mut self, io: &mut Net, key: Key, error: String) {
+        if let Some(place) = self.place_of(io, key) {
+            self.not_connected(io, place, ErrorKind::Tls, || error);
+        }
+    }
+
+    /// The connection of a link is established, with TLS where it is used.
+    pub(super) fn ready(&mut self, io: &mut Net, key: Key) {
+        let Some(place) = self.place_of(io, key) else { return };
         self.settle(true);
         let Some(link) = self.links.get_mut(place as usize) else { return };
         link.state = State::Idle;
@@ -76,15 +83,12 @@ impl Worker {
     ) {
         self.tally.error(kind, text);
         let Some(link) = self.links.get_mut(place as usize) else { return };
-        let state = link.state;
-        let key = link.release();
-        match state {
+        if link.state == State::Down {
             // It could not be begun, and was not counted.
-            State::Down => self.opening += 1,
-            State::Connecting => io.abort(key),
-            // TLS sends a close message first.
-            _ => io.close(key),
+            self.opening += 1;
         }
+        // Not aborted: the server can still read an alert.
+        io.close(link.release());
         self.settle(false);
     }
 
@@ -94,43 +98,11 @@ impl Worker {
         link.due_ns = due_ns;
         link.since_ns = now_ns;
         link.response = Response::new(self.job.to_head, LIMITS);
-        let Some(tls) = &mut link.tls else { return io.send_shared(link.key, &self.request) };
-        send_tls(io, link.key, tls, &self.job.request, &mut self.cipher);
+        io.send_shared(link.key, &self.request);
     }
 
-    pub(super) fn bytes_in(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
-        let Some(place) = io.conn(key).copied() else { return };
-        let Some(link) = link_of(&mut self.links, place, key) else { return };
-        let Some(mut tls) = link.tls.take() else { return self.answer_in(io, place, data) };
-        let was_open = tls.progress().handshake_done;
-        let mut plain = std::mem::take(&mut self.plain);
-        plain.clear();
-        let (is_ready, error) = receive_tls(io, key, &mut tls, data, &mut plain, &mut self.cipher);
-        let is_closed = tls.progress().closed;
-        link.tls = Some(tls);
-        if is_ready {
-            self.ready(io, place);
-        }
-        if !plain.is_empty() {
-            self.answer_in(io, place, &plain);
-        }
-        self.plain = plain;
-        if let Some(error) = error
-            && link_of(&mut self.links, place, key).is_some()
-        {
-            let text = || TlsError::to_string(&error);
-            match was_open {
-                false => self.not_connected(io, place, ErrorKind::Tls, text),
-                true => self.fail(io, place, ErrorKind::ConnectionReset, text),
-            }
-        } else if is_closed {
-            // An end as with a FIN (RFC 8446 §6.1).
-            self.link_down(io, key, place, Closed::PeerEof);
-            io.close(key);
-        }
-    }
-
-    fn answer_in(&mut self, io: &mut Net, place: u32, data: &[u8]) {
+    pub(super) fn answer_in(&mut self, io: &mut Net, key: Key, data: &[u8]) {
+        let Some(place) = self.place_of(io, key) else { return };
         self.tally.bytes_in += data.len() as u64;
         let Some(link) = self.links.get_mut(place as usize) else { return };
         if link.state != State::Busy {
@@ -195,18 +167,16 @@ impl Worker {
     }
 
     pub(super) fn link_down(&mut self, io: &mut Net, key: Key, place: u32, why: Closed) {
-        let Some(link) = link_of(&mut self.links, place, key) else { return };
-        if self.phase == Phase::Over {
-            return;
-        }
+        let link = self.links.get_mut(place as usize).filter(|link| link.key == key);
+        let Some(link) = link.filter(|_| self.phase != Phase::Over) else { return };
         match link.state {
             State::Down => {}
-            State::Connecting | State::Handshaking => {
+            State::Connecting => {
                 let kind = match why {
                     Closed::Unconnected(kind) => ErrorKind::of_unconnected(kind),
                     _ => ErrorKind::Tls,
                 };
-                self.not_connected(io, place, kind, || closed_error(why).to_string());
+                self.not_connected(io, place, kind, || closed_error(why));
             }
             State::Idle => {
                 link.release();
@@ -224,7 +194,7 @@ impl Worker {
         match ended {
             // Without a length the answer ends with the connection, but not with a reset.
             Ok(done) if why == Closed::PeerEof => self.answered(io, place, done, true),
-            Err(ResponseError::NoAnswer) if link.has_answered => {
+            Err(ResponseError::NoAnswer) if link.has_answered && fault(why).is_none() => {
                 link.release();
                 link.resend = true;
                 self.tally.reconnects += 1;
@@ -233,13 +203,15 @@ impl Worker {
             _ => {
                 let kind = match why {
                     Closed::Reset(io::ErrorKind::BrokenPipe) => ErrorKind::Send,
-                    Closed::Reset(_) | Closed::Unconnected(_) => ErrorKind::ConnectionReset,
+                    Closed::Reset(_) | Closed::Unconnected(_) | Closed::Alert(_) => {
+                        ErrorKind::ConnectionReset
+                    }
                     Closed::Slow => ErrorKind::SendStalled,
                     Closed::PeerEof | Closed::Local => ErrorKind::EndOfStream,
                 };
                 let text = || match ended {
                     Err(error) if why == Closed::PeerEof => error.to_string(),
-                    _ => closed_error(why).to_string(),
+                    _ => closed_error(why),
                 };
                 self.fail(io, place, kind, text);
             }
@@ -247,15 +219,13 @@ impl Worker {
     }
 }
 
-/// The link at a place, unless it has another connection by now.
-fn link_of(links: &mut [Link], place: u32, key: Key) -> Option<&mut Link> {
-    links.get_mut(place as usize).filter(|link| link.key == key)
-}
-
-fn closed_error(why: Closed) -> io::Error {
-    match why {
+fn closed_error(why: Closed) -> String {
+    let error: io::Error = match why {
         Closed::Unconnected(kind) | Closed::Reset(kind) => kind.into(),
         Closed::PeerEof => io::Error::other("the server closed the connection"),
-        Closed::Local | Closed::Slow => io::Error::other("the attempt to connect was abandoned"),
-    }
+        Closed::Local | Closed::Slow | Closed::Alert(_) => {
+            io::Error::other("the attempt to connect was abandoned")
+        }
+    };
+    fault(why).unwrap_or_else(|| error.to_string())
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use simurgh_load_client::SourcePool;
 use simurgh_load_client::connection::Leaving;
 use simurgh_load_record::ErrorKind;
-use simurgh_reactor::{Closed, Handler, Io, Key, Next, Shared, Slow};
+use simurgh_reactor::{Closed, Handler, HandshakeError, Io, Key, Next, Shared, Slow};
 
 use super::job::Job;
 use super::link::{Link, State};
@@ -40,7 +40,6 @@ const WATCH_NS: u64 = 10_000_000;
 
 pub(super) struct Worker {
     pub(super) job: Arc<Job>,
-    /// The request, sent directly without TLS.
     pub(super) request: Shared,
     pub(super) links: Vec<Link>,
     /// Open loop: links that wait for a request. Some may have got one since, or have lost their
@@ -55,9 +54,6 @@ pub(super) struct Worker {
     pub(super) settled: usize,
     pub(super) opened: usize,
     pub(super) leaving: Leaving,
-    /// Buffers for bytes from and to TLS, reused.
-    pub(super) plain: Vec<u8>,
-    pub(super) cipher: Vec<u8>,
     events: EventSender,
     /// Links before this one have begun to connect.
     begun: usize,
@@ -95,8 +91,6 @@ impl Worker {
             settled: 0,
             opened: 0,
             leaving: Leaving::default(),
-            plain: Vec::new(),
-            cipher: Vec::new(),
             events,
             begun: 0,
             started: 0,
@@ -198,7 +192,7 @@ impl Worker {
                 State::Down if self.phase == Phase::Running && self.opening < OPENING_MAX => {
                     self.open(io, place as u32);
                 }
-                State::Connecting | State::Handshaking if is_late => {
+                State::Connecting if is_late => {
                     let text = || "no connection in time".to_owned();
                     self.not_connected(io, place as u32, ErrorKind::ConnectTimeout, text);
                 }
@@ -275,8 +269,17 @@ impl Handler for Worker {
         self.link_up(io, key);
     }
 
+    fn secured(&mut self, io: &mut Net, key: Key) {
+        self.ready(io, key);
+    }
+
+    fn insecure(&mut self, io: &mut Net, key: Key, why: &HandshakeError) {
+        let text = self.job.tls.as_ref().map(|tls| tls.why_not(why)).unwrap_or_default();
+        self.not_secured(io, key, text);
+    }
+
     fn readable(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
-        self.bytes_in(io, key, data);
+        self.answer_in(io, key, data);
     }
 
     fn closed(&mut self, io: &mut Net, key: Key, place: u32, why: Closed) {

@@ -1,30 +1,28 @@
-//! A TLS client without I/O: it converts ciphertext to plaintext and back.
-//!
-//! Built on rustls' unbuffered connections, because a buffered one keeps 4 KiB and more for each
-//! connection that ever received something. An idle connection keeps only its keys, its state and
-//! the server's certificates: 3.6 kB (TLS 1.2) to 4 kB (1.3) with one small certificate, as
-//! `tests/tls_memory.rs` measures it.
+//! TLS of connections: whom they trust, and what is said when that fails. The reactor encrypts.
 //!
 //! Mozilla's roots are compiled in: a run needs nothing from the host, and all hosts of a run
 //! agree. Sessions are never resumed, as every user represents a separate client. Only rustls reads
 //! the clock, to check the validity of certificates.
 
+use std::io;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{UnbufferedClientConnection, WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
-use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
-use rustls::{AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct};
-use rustls::{RootCertStore, SignatureScheme};
+use simurgh_reactor::{Closed, Io, Key};
+use simurgh_tls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use simurgh_tls::rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
+use simurgh_tls::rustls::crypto::{CryptoProvider, ring};
+use simurgh_tls::rustls::pki_types::pem::PemObject as _;
+use simurgh_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use simurgh_tls::rustls::server::ParsedCertificate;
+use simurgh_tls::rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
+};
+use simurgh_tls::{HandshakeError, prepare_client};
 
 use crate::Tls;
-
-/// Bytes of one record: 16 KiB, its head, and what encryption adds (RFC 8446 §5.2).
-const RECORD_BYTES_MAX: usize = (16 << 10) + 5 + 256;
 
 /// The TLS settings that all connections of a run share. Made once, and cheap to clone.
 #[derive(Clone, Debug)]
@@ -34,13 +32,13 @@ pub struct TlsConfig {
 }
 
 /// The settings for certificates that the user has given: advice does not repeat them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trust {
-    /// Nothing: Mozilla's roots.
+#[derive(Clone, Copy, Debug)]
+enum Trust {
+    /// None: Mozilla's roots.
     WebRoots,
-    /// Named further roots.
+    /// Further roots.
     NamedRoots,
-    /// Accepts any certificate.
+    /// Any certificate is accepted.
     Any,
 }
 
@@ -67,7 +65,8 @@ impl TlsConfig {
             }
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        config.resumption = rustls::client::Resumption::disabled();
+        config.resumption = Resumption::disabled();
+        prepare_client(&mut config);
         let trust = match (tls.insecure, tls.roots_pem.is_empty()) {
             (true, _) => Trust::Any,
             (false, false) => Trust::NamedRoots,
@@ -75,6 +74,53 @@ impl TlsConfig {
         };
         Ok(Self { config: Arc::new(config), trust })
     }
+
+    /// Begins TLS on a connection. `host` is the name or address that the server's certificate must
+    /// be for. An error is a message for people.
+    pub fn begin<T>(&self, io: &mut Io<T>, key: Key, host: &str) -> Result<(), String> {
+        let name = server_name(host)?;
+        io.begin_tls(key, &self.config, name).map_err(|error| self.why_not(&error))
+    }
+
+    /// Why a handshake failed, for people.
+    pub fn why_not(&self, error: &HandshakeError) -> String {
+        match error {
+            HandshakeError::Refused(Error::InvalidCertificate(error)) => {
+                let words = certificate_words(error, self.trust);
+                format!("TLS: the server's certificate is not accepted: {words}")
+            }
+            HandshakeError::Refused(Error::AlertReceived(alert)) => alert_text(*alert),
+            HandshakeError::Refused(error) => format!("TLS: {error}"),
+            HandshakeError::NotTls => {
+                "TLS: the server does not speak TLS: use http or ws, or another port".to_owned()
+            }
+            error => format!("TLS: {error}"),
+        }
+    }
+}
+
+/// The name or address that a certificate must be for. An error, for people, says that it is
+/// neither.
+pub fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let name = ServerName::try_from(bare)
+        .map_err(|_| format!("'{host}' is not a host name or address that TLS can check"))?;
+    Ok(name.to_owned())
+}
+
+/// The fault of the server by which an established connection with TLS has ended, for people.
+pub fn fault(why: Closed) -> Option<String> {
+    match why {
+        Closed::Alert(alert) => Some(alert_text(alert.into())),
+        Closed::Reset(io::ErrorKind::InvalidData) => {
+            Some("TLS: the server sent an invalid record".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn alert_text(alert: AlertDescription) -> String {
+    format!("TLS: the server sent the alert {alert:?}")
 }
 
 fn certificates(pem: &str, whose: &str) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -121,7 +167,7 @@ impl ServerCertVerifier for Verifier {
         server_name: &ServerName<'_>,
         ocsp_response: &[u8],
         now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
+    ) -> Result<ServerCertVerified, Error> {
         if self.accepts_any {
             return Ok(ServerCertVerified::assertion());
         }
@@ -138,7 +184,7 @@ impl ServerCertVerifier for Verifier {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+    ) -> Result<HandshakeSignatureValid, Error> {
         self.by_root.verify_tls12_signature(message, certificate, signature)
     }
 
@@ -147,7 +193,7 @@ impl ServerCertVerifier for Verifier {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+    ) -> Result<HandshakeSignatureValid, Error> {
         self.by_root.verify_tls13_signature(message, certificate, signature)
     }
 
@@ -156,26 +202,9 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Why a TLS connection has failed.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum TlsError {
-    /// The server's certificate is not accepted.
-    #[error("TLS: the server's certificate is not accepted: {}", certificate_words(.0, *.1))]
-    Certificate(CertificateError, Trust),
-    /// The server ended the connection with this alert.
-    #[error("TLS: the server sent the alert {0:?}")]
-    Alert(AlertDescription),
-    /// The server does not speak TLS, or violates it.
-    #[error("TLS: {0}")]
-    Protocol(rustls::Error),
-    /// Something was sent before the handshake was done or after the close: a fault of ours.
-    #[error("TLS: the connection is not open for data")]
-    NotOpen,
-}
-
 /// The text of rustls, without its introduction, and what to do.
 fn certificate_words(error: &CertificateError, trust: Trust) -> String {
-    let text = rustls::Error::InvalidCertificate(error.clone()).to_string();
+    let text = Error::InvalidCertificate(error.clone()).to_string();
     let text = match text.trim_start_matches("invalid peer certificate: ") {
         it if it.contains("CaUsedAsEndEntity") => "it is an authority's own, or self-signed",
         // Nothing is done with such a certificate, not even if any is accepted.
@@ -207,231 +236,4 @@ fn advice(error: &CertificateError, trust: Trust) -> &'static str {
              itself"
         }
     }
-}
-
-impl TlsError {
-    fn new(error: rustls::Error, trust: Trust) -> Self {
-        match error {
-            rustls::Error::InvalidCertificate(error) => Self::Certificate(error, trust),
-            rustls::Error::AlertReceived(alert) => Self::Alert(alert),
-            error => Self::Protocol(error),
-        }
-    }
-}
-
-/// The state of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Data can be sent, from now on until the end.
-    pub handshake_done: bool,
-    /// The server has announced that it sends nothing more. A connection that ends without this may
-    /// have been cut, which only matters where the end of a message is not known otherwise.
-    pub closed: bool,
-}
-
-/// One connection.
-///
-/// [`TlsClient::start`] writes the first bytes; bytes that arrive go to [`TlsClient::receive`],
-/// which answers handshake messages itself.
-pub struct TlsClient {
-    // Boxed, so that a record with an optional connection stays small.
-    connection: Box<UnbufferedClientConnection>,
-    trust: Trust,
-    /// A record that has arrived in part.
-    partial: Vec<u8>,
-    progress: Progress,
-    /// Our close has been sent: nothing more is sent.
-    is_closed: bool,
-    /// The error. It is kept: after an error rustls must not be called.
-    failed: Option<Box<TlsError>>,
-}
-
-impl TlsClient {
-    /// A connection that has not begun. `host` is the name or address that the server's certificate
-    /// must be for. An error, for people, says that it is neither.
-    pub fn new(config: &TlsConfig, host: &str) -> Result<Self, String> {
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let name = ServerName::try_from(bare)
-            .map_err(|_| format!("'{host}' is not a host name or address that TLS can check"))?;
-        let connection = UnbufferedClientConnection::new(config.config.clone(), name.to_owned())
-            .map_err(|error| format!("TLS: {error}"))?;
-        Ok(Self {
-            connection: Box::new(connection),
-            trust: config.trust,
-            partial: Vec::new(),
-            progress: Progress::default(),
-            is_closed: false,
-            failed: None,
-        })
-    }
-
-    /// A connection whose first bytes of the handshake are appended to `out`. Fails as
-    /// [`TlsClient::new`] and [`TlsClient::start`] do.
-    pub fn begin(config: &TlsConfig, host: &str, out: &mut Vec<u8>) -> Result<Self, String> {
-        let mut tls = Self::new(config, host)?;
-        tls.start(out).map_err(|error| error.to_string())?;
-        Ok(tls)
-    }
-
-    /// Appends the first bytes of the handshake to `out`.
-    pub fn start(&mut self, out: &mut Vec<u8>) -> Result<(), TlsError> {
-        self.receive(&mut [], &mut Vec::new(), out).map(|_| ())
-    }
-
-    /// Decrypts ciphertext (all of it; in place) to `plain`, and appends answers to `out`.
-    ///
-    /// # Errors
-    /// See [`TlsError`]. `out` may then hold an alert that should still be sent, and `plain` is
-    /// valid. Each further call returns the same error.
-    pub fn receive(
-        &mut self,
-        cipher: &mut [u8],
-        plain: &mut Vec<u8>,
-        out: &mut Vec<u8>,
-    ) -> Result<Progress, TlsError> {
-        if let Some(error) = &self.failed {
-            return Err(TlsError::clone(error));
-        }
-        let worked = if self.partial.is_empty() {
-            let used = self.work(cipher, plain, out);
-            used.map(|used| self.partial.extend_from_slice(cipher.get(used..).unwrap_or_default()))
-        } else {
-            let mut joined = std::mem::take(&mut self.partial);
-            joined.extend_from_slice(cipher);
-            let used = self.work(&mut joined, plain, out);
-            used.map(|used| {
-                // Copied to a buffer of its size: the joined buffer, grown by doubling, is not
-                // kept.
-                self.partial.extend_from_slice(joined.get(used..).unwrap_or_default());
-            })
-        };
-        match worked {
-            Ok(()) => Ok(self.progress),
-            Err(error) => {
-                self.failed = Some(Box::new(error.clone()));
-                Err(error)
-            }
-        }
-    }
-
-    /// Encrypts `plain` and appends it to `out`. Fails with [`TlsError::NotOpen`] before the
-    /// handshake is done or after [`TlsClient::close`].
-    pub fn send(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), TlsError> {
-        if !self.is_open() {
-            return Err(TlsError::NotOpen);
-        }
-        if plain.is_empty() {
-            return Ok(());
-        }
-        let status = self.connection.process_tls_records(&mut []);
-        let state = status.state.map_err(|error| TlsError::new(error, self.trust))?;
-        let ConnectionState::WriteTraffic(mut traffic) = state else {
-            return Err(TlsError::NotOpen);
-        };
-        // Each record of at most 16 KiB grows by a header, a type and a tag: 22 or 29 bytes. The
-        // rest is for an update of the keys before them.
-        let room = plain.len() + (plain.len() / 16_384 + 1) * 32 + 256;
-        append(out, room, |buffer| traffic.encrypt(plain, buffer))
-    }
-
-    /// Appends our close; the peer's may still come. Does nothing without an open connection.
-    pub fn close(&mut self, out: &mut Vec<u8>) {
-        if !self.is_open() {
-            return;
-        }
-        self.is_closed = true;
-        let status = self.connection.process_tls_records(&mut []);
-        if let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state {
-            // The only possible error is too little room, and room is made.
-            let _ = append(out, 64, |buffer| traffic.queue_close_notify(buffer));
-        }
-    }
-
-    /// The state of the connection.
-    #[must_use]
-    pub fn progress(&self) -> Progress {
-        self.progress
-    }
-
-    fn is_open(&self) -> bool {
-        self.progress.handshake_done && !self.is_closed && self.failed.is_none()
-    }
-
-    /// Processes all whole records in `cipher`; returns how many bytes were used.
-    fn work(
-        &mut self,
-        cipher: &mut [u8],
-        plain: &mut Vec<u8>,
-        out: &mut Vec<u8>,
-    ) -> Result<usize, TlsError> {
-        let mut used = 0;
-        loop {
-            let rest = cipher.get_mut(used..).unwrap_or_default();
-            let UnbufferedStatus { discard, state } = self.connection.process_tls_records(rest);
-            used += discard;
-            match state {
-                Err(error) => {
-                    self.flush(plain, out);
-                    return Err(TlsError::new(error, self.trust));
-                }
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append(out, RECORD_BYTES_MAX, |buffer| data.encode(buffer))?;
-                }
-                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
-                    while let Some(record) = traffic.next_record() {
-                        let record = record.map_err(|error| TlsError::new(error, self.trust))?;
-                        used += record.discard;
-                        plain.extend_from_slice(record.payload);
-                    }
-                }
-                Ok(ConnectionState::PeerClosed) => self.progress.closed = true,
-                Ok(ConnectionState::WriteTraffic(_)) => {
-                    self.progress.handshake_done = true;
-                    return Ok(self.used(used, cipher));
-                }
-                // `BlockedHandshake`, `Closed`, and states that a client does not reach.
-                Ok(_) => return Ok(self.used(used, cipher)),
-            }
-        }
-    }
-
-    /// After the server's close, further bytes are dropped.
-    fn used(&self, used: usize, cipher: &[u8]) -> usize {
-        if self.progress.closed { cipher.len() } else { used }
-    }
-
-    /// Takes the data and the alert that rustls still has after an error.
-    ///
-    /// Makes no further call: it would look at the bytes again, and panic after an error.
-    fn flush(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) {
-        while self.connection.wants_write() {
-            match self.connection.process_tls_records(&mut []).state {
-                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
-                    while let Some(Ok(record)) = traffic.next_record() {
-                        plain.extend_from_slice(record.payload);
-                    }
-                }
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    if append(out, RECORD_BYTES_MAX, |buffer| data.encode(buffer)).is_err() {
-                        return;
-                    }
-                }
-                _ => return,
-            }
-        }
-    }
-}
-
-/// Lets `write` append to `out`, with room for all that it may write.
-fn append<E>(
-    out: &mut Vec<u8>,
-    room: usize,
-    write: impl FnOnce(&mut [u8]) -> Result<usize, E>,
-) -> Result<(), TlsError> {
-    let start = out.len();
-    out.resize(start + room, 0);
-    let written = write(out.get_mut(start..).unwrap_or_default());
-    out.truncate(start + written.as_ref().map_or(0, |written| *written));
-    written.map(drop).map_err(|_| TlsError::NotOpen)
 }

@@ -1,82 +1,106 @@
-//! The memory of an idle TLS connection; a process of its own, because it counts the heap.
+//! The memory of a user whose connection has TLS; a process of its own, because it counts the heap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::io::Write as _;
-use std::sync::Arc;
+mod outside;
 
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use outside::{Peer, Server, head, of, steered};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ServerConfig, ServerConnection};
-use simurgh_load::scenario::Tls;
-use simurgh_load::tls::{TlsClient, TlsConfig};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 #[global_allocator]
 static HEAP: dhat::Alloc = dhat::Alloc;
 
-const CONNECTIONS: usize = 64;
+/// What one more user takes is the difference between these numbers of users.
+const USERS: [usize; 2] = [256, 768];
 
-fn heap_bytes() -> usize {
-    dhat::HeapStats::get().curr_bytes
+/// A server for one cipher suite.
+fn config(suite: &str) -> Arc<ServerConfig> {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names = vec!["127.0.0.1".to_owned()];
+    let certificate = rcgen::CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let mut provider = rustls::crypto::ring::default_provider();
+    provider.cipher_suites.retain(|known| format!("{known:?}").contains(suite));
+    let config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap();
+    Arc::new(config)
 }
 
-fn carry(client: &mut TlsClient, server: &mut ServerConnection, sent: &mut Vec<u8>) {
-    let (mut plain, mut cipher) = (Vec::new(), Vec::new());
-    loop {
-        let mut left = sent.as_slice();
-        while !left.is_empty() {
-            server.read_tls(&mut left).unwrap();
-            server.process_new_packets().unwrap();
-        }
-        sent.clear();
-        cipher.clear();
-        while server.wants_write() {
-            server.write_tls(&mut cipher).unwrap();
-        }
-        if cipher.is_empty() {
-            return;
-        }
-        // In pieces, so that every possible buffer is used.
-        for piece in cipher.chunks_mut(1000) {
-            client.receive(piece, &mut plain, sent).unwrap();
-        }
-    }
+/// Upgrades a connection. It has no TLS any more when that is done, so that only the client's end
+/// takes memory.
+fn serve(peer: &mut Peer, config: Option<&Arc<ServerConfig>>) {
+    let Some(config) = config else {
+        assert!(peer.upgrade());
+        return;
+    };
+    let sock = peer.stream.try_clone().unwrap();
+    let mut stream = StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), sock);
+    let head = head(&mut stream).unwrap();
+    let (_, key) = head.split_once("Sec-WebSocket-Key: ").unwrap();
+    key.lines().next().unwrap().clone_into(&mut peer.key);
+    stream.write_all(peer.switch().as_bytes()).unwrap();
+}
+
+/// Heap in use while so many users have their connections.
+fn heap_of(users: usize, config: Option<&Arc<ServerConfig>>) -> usize {
+    let open = Arc::new(AtomicUsize::new(0));
+    let (upgraded, config) = (Arc::clone(&open), config.cloned());
+    let scheme = if config.is_some() { "wss" } else { "ws" };
+    let server = Server::new(move |mut peer| {
+        serve(&mut peer, config.as_ref());
+        upgraded.fetch_add(1, SeqCst);
+        let _ = (&*peer.stream).read(&mut [0; 64]);
+    });
+    let session = "steps = [{ connect = \"/\" }, { receive = \"end\" }]";
+    let text = of(server.addr, users as u32, "raw", "duration = \"60s\"", session)
+        .replace("\"ws://", &format!("\"{scheme}://"));
+    let text = format!("{text}\n[tls]\ninsecure = true\n");
+    let mut looking = None;
+    let ran = steered(&text, 1, |control| {
+        looking = Some(thread::spawn(move || {
+            let began = Instant::now();
+            while open.load(SeqCst) < users {
+                assert!(began.elapsed() < Duration::from_secs(60), "{open:?} are open");
+                thread::sleep(Duration::from_millis(10));
+            }
+            // Measurements are handed over each second, and dropped then.
+            let looks = (0..25).map(|_| {
+                thread::sleep(Duration::from_millis(100));
+                dhat::HeapStats::get().curr_bytes
+            });
+            let least = looks.min().unwrap();
+            control.stop();
+            least
+        }));
+    });
+    ran.errors_are(&[]);
+    looking.unwrap().join().unwrap()
+}
+
+fn bytes_of_a_user(config: Option<&Arc<ServerConfig>>) -> usize {
+    let [few, many] = USERS.map(|users| heap_of(users, config));
+    many.saturating_sub(few) / (USERS[1] - USERS[0])
 }
 
 #[test]
-fn idle_tls_connection_owns_no_buffer() {
+fn user_with_tls_takes_little_more_memory_than_one_without() {
     let _profiler = dhat::Profiler::builder().testing().build();
-    let key = rcgen::KeyPair::generate().unwrap();
-    let names = vec!["a.test".to_owned()];
-    let certificate = rcgen::CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    for (version, bytes_max) in [(&rustls::version::TLS13, 4400), (&rustls::version::TLS12, 4100)] {
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let server = ServerConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(&[version])
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], key)
-            .unwrap();
-        let server = Arc::new(server);
-        let tls = Tls { roots_pem: vec![certificate.pem()], ..Tls::default() };
-        let config = TlsConfig::new(&tls).unwrap();
-        let mut clients = Vec::with_capacity(CONNECTIONS);
-        for _ in 0..CONNECTIONS {
-            let mut server = ServerConnection::new(server.clone()).unwrap();
-            let mut client = TlsClient::new(&config, "a.test").unwrap();
-            let mut sent = Vec::new();
-            client.start(&mut sent).unwrap();
-            carry(&mut client, &mut server, &mut sent);
-            server.writer().write_all(&[7; 15_000]).unwrap();
-            carry(&mut client, &mut server, &mut sent);
-            client.send(&[7; 1000], &mut sent).unwrap();
-            assert!(client.progress().handshake_done);
-            drop((server, sent));
-            clients.push(client);
-        }
-        let all = heap_bytes();
-        drop(clients);
-        let each = (all - heap_bytes() + CONNECTIONS * size_of::<TlsClient>()) / CONNECTIONS;
-        println!("{version:?}: {each} bytes for each idle connection");
-        assert!((1000..=bytes_max).contains(&each), "{each} bytes");
+    // The first run allocates what is allocated once.
+    heap_of(1, None);
+    let plain = bytes_of_a_user(None);
+    for (suite, bytes_max) in [("AES_128", 130), ("CHACHA20", 130), ("AES_256", 180)] {
+        let more = bytes_of_a_user(Some(&config(suite))).saturating_sub(plain);
+        println!("{suite}: {more} bytes more than {plain}");
+        assert!((100..=bytes_max).contains(&more), "{suite}: {more} bytes more than {plain}");
     }
 }

@@ -62,7 +62,7 @@ impl<T> Io<T> {
         }
         let end = end.map(|end| match end {
             End::Closed => Closed::PeerEof,
-            End::Alert(_) => Closed::Reset(ErrorKind::ConnectionReset),
+            End::Alert(alert) => Closed::Alert(alert),
             End::Failed(_) => Closed::Reset(ErrorKind::InvalidData),
         });
         Opened { plain, end }

@@ -106,7 +106,7 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     pub(super) fn send(&mut self, bytes: &[u8]) {
-        self.out.send(self.user.key, self.user.tls(), bytes);
+        self.out.send(self.user.key, bytes);
     }
 
     pub(super) fn bytes_in(&mut self, data: &[u8]) -> Flow {
@@ -125,7 +125,7 @@ impl<O: Outputs> Machine<'_, O> {
         kind: ErrorKind,
         text: String,
     ) -> Flow {
-        self.out.send_close(self.user.key, self.user.tls(), code, "");
+        self.out.send_close(self.user.key, code, "");
         self.user.conn = ConnState::WebSocketClosing;
         self.lost(Some(kind), || text)
     }
@@ -184,7 +184,6 @@ impl<O: Outputs> Machine<'_, O> {
             _ => {}
         }
         if let Some(extra) = &mut self.user.extra {
-            extra.tls = None;
             extra.decoder = Decoder::new();
             extra.head = Vec::new();
             extra.kept.clear();
@@ -205,7 +204,7 @@ impl<O: Outputs> Machine<'_, O> {
         // Tsung leaves without a close frame.
         let is_tsung = self.is_tsung();
         if conn == ConnState::WebSocket && !is_tsung {
-            self.out.send_close(key, self.user.tls(), CloseCode::NORMAL, "");
+            self.out.send_close(key, CloseCode::NORMAL, "");
         }
         let is_up = self.user.poller().is_none_or(|poller| poller.is_connected());
         self.forget_connection();
@@ -226,7 +225,7 @@ impl<O: Outputs> Machine<'_, O> {
             return Flow::Next;
         }
         let reason = if self.is_tsung() { "close" } else { "" };
-        self.out.send_close(self.user.key, self.user.tls(), CloseCode(code), reason);
+        self.out.send_close(self.user.key, CloseCode(code), reason);
         self.user.conn = ConnState::WebSocketClosing;
         self.wait(UserState::Closing, Some(CLOSE_TIMEOUT))
     }
@@ -246,7 +245,6 @@ impl<O: Outputs> Machine<'_, O> {
                 conn: std::mem::replace(&mut user.conn, ConnState::None),
                 client: std::mem::replace(&mut user.client, Client::new(serializer)),
                 decoder: std::mem::take(&mut user.extra().decoder),
-                tls: user.extra().tls.take(),
             };
             self.out.hold(stored.key, true);
             self.drop_stored();
@@ -261,9 +259,9 @@ impl<O: Outputs> Machine<'_, O> {
         let user = &mut *self.user;
         user.server.pin(u16::try_from(op.target).unwrap_or(user.server.index()));
         if let Some(stored) = restored {
-            let StoredConnection { key, server: _, conn, client, decoder, tls } = *stored;
+            let StoredConnection { key, server: _, conn, client, decoder } = *stored;
             (user.key, user.conn, user.client) = (key, conn, client);
-            (user.extra().decoder, user.extra().tls) = (decoder, tls);
+            user.extra().decoder = decoder;
             self.out.hold(key, false);
         }
         user.tidy();

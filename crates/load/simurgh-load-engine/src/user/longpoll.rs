@@ -12,7 +12,6 @@ use simurgh_load_client::http::{
     Done, Event, Limits, LongPollAnswer, LongPollPost, Request, Response, ResponseError,
     longpoll_path, with_token,
 };
-use simurgh_load_client::tls::TlsClient;
 use simurgh_load_record::{Count, ErrorKind};
 use simurgh_load_scenario::Target;
 use simurgh_load_scenario::answer::AnswerText;
@@ -90,7 +89,6 @@ impl Poller {
 pub(crate) struct Posts {
     pub(crate) key: Key,
     is_up: bool,
-    pub(crate) tls: Option<Box<TlsClient>>,
     pub(super) call: Call,
     /// The POST that was sent, or waits for its connection.
     under_way: Option<LongPollPost>,
@@ -102,7 +100,6 @@ impl Default for Posts {
         Self {
             key: NO_KEY,
             is_up: false,
-            tls: None,
             call: Call::default(),
             under_way: None,
             waiting: VecDeque::new(),
@@ -251,9 +248,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     pub(super) fn poll_ended(&mut self, kind: ErrorKind) -> Flow {
         self.user.key = NO_KEY;
-        let extra = self.user.extra();
-        extra.tls = None;
-        let Some(poller) = &mut extra.poller else { return Flow::Wait };
+        let Some(poller) = self.user.poller() else { return Flow::Wait };
         self.out.count(Count::Disconnects, u64::from(poller.is_connected()));
         match poller.poll.end() {
             None => self.send_poll().err().unwrap_or(Flow::Wait),
@@ -353,7 +348,6 @@ impl<O: Outputs> Machine<'_, O> {
         if key == NO_KEY {
             return;
         }
-        self.user.extra().tls = None;
         self.out.hang_up(key, HangUp::Close);
         self.out.count(Count::Disconnects, 1);
     }
@@ -412,7 +406,7 @@ impl<O: Outputs> Machine<'_, O> {
         let bytes = poller.request(target, agent, Some(post));
         poller.posts.call.sent(us(self.now_ns));
         self.out.count(Count::Posts, 1);
-        self.out.send(poller.posts.key, poller.posts.tls.as_deref_mut(), &bytes);
+        self.out.send(poller.posts.key, &bytes);
     }
 
     pub(super) fn posts_connected(&mut self) -> Flow {
@@ -440,7 +434,7 @@ impl<O: Outputs> Machine<'_, O> {
         let Some(poller) = self.user.poller() else { return Flow::Wait };
         let posts = &mut poller.posts;
         let was_up = std::mem::take(&mut posts.is_up);
-        (posts.key, posts.tls) = (NO_KEY, None);
+        posts.key = NO_KEY;
         let end = posts.under_way.is_some().then(|| posts.call.end());
         self.out.count(Count::Disconnects, u64::from(was_up));
         match end {
@@ -457,7 +451,6 @@ impl<O: Outputs> Machine<'_, O> {
         let posts = &mut poller.posts;
         let key = std::mem::replace(&mut posts.key, NO_KEY);
         let was_up = std::mem::take(&mut posts.is_up);
-        posts.tls = None;
         if key == NO_KEY {
             return;
         }

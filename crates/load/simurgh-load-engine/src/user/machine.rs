@@ -26,7 +26,7 @@ pub(crate) enum Input<'a> {
     Polled(&'a str),
     /// The server violated the protocol; this close code answers it.
     ProtocolError(CloseCode, ErrorKind, String),
-    /// TLS on a connection has failed.
+    /// A connection has failed by a fault of the server in TLS.
     Failed(Purpose, ErrorKind, String),
     /// A connection has ended, counted as `kind`; `in_handshake`: during the TLS handshake.
     Ended { purpose: Purpose, kind: ErrorKind, in_handshake: bool },

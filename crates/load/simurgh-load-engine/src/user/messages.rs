@@ -263,6 +263,6 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     pub(super) fn send_frame(&mut self, opcode: OpCode, payload: &[u8]) {
-        self.out.send_frame(self.user.key, self.user.tls(), opcode, payload);
+        self.out.send_frame(self.user.key, opcode, payload);
     }
 }

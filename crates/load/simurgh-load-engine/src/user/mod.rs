@@ -43,7 +43,6 @@ mod values;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use simurgh_load_client::tls::TlsClient;
 use simurgh_load_record::{MetricId, Origin};
 use simurgh_load_scenario::VarId;
 use simurgh_proto::session::client::Client;
@@ -184,7 +183,6 @@ pub(crate) struct Extra {
     rested_us: u32,
     pub(crate) decoder: Decoder,
     pub(crate) head: Vec<u8>,
-    pub(crate) tls: Option<Box<TlsClient>>,
     pub(crate) http: Option<Box<http::HttpState>>,
     /// Open transactions, with their start.
     pub(crate) transactions: Vec<(MetricId, u32)>,
@@ -215,7 +213,6 @@ pub(crate) struct StoredConnection {
     pub(crate) conn: ConnState,
     pub(crate) client: Client,
     pub(crate) decoder: Decoder,
-    pub(crate) tls: Option<Box<TlsClient>>,
 }
 
 /// The work of a reconnect before the session continues.
@@ -282,7 +279,6 @@ impl Extra {
             && self.registers.is_empty()
             && !self.decoder.in_message()
             && self.head.is_empty()
-            && self.tls.is_none()
             && self.http.is_none()
             && self.transactions.is_empty()
             && self.awaits == 0
@@ -332,31 +328,6 @@ impl User {
         let is_stored = stored.as_ref().is_some_and(|stored| stored.key == key);
         let is_posts = poller.as_ref().is_some_and(|poller| poller.posts.key == key);
         if is_stored { Some(Purpose::Stored) } else { is_posts.then_some(Purpose::Posts) }
-    }
-
-    /// Takes TLS of a connection; the caller must set it again.
-    #[inline]
-    pub(crate) fn take_tls(&mut self, purpose: Purpose) -> Option<Box<TlsClient>> {
-        let extra = self.extra.as_mut()?;
-        match purpose {
-            Purpose::User => extra.tls.take(),
-            Purpose::Posts => extra.poller.as_mut()?.posts.tls.take(),
-            Purpose::Stored => None,
-        }
-    }
-
-    pub(crate) fn set_tls(&mut self, purpose: Purpose, tls: Box<TlsClient>) {
-        let extra = self.extra();
-        match (purpose, &mut extra.poller) {
-            (Purpose::User, _) => extra.tls = Some(tls),
-            (Purpose::Posts, Some(poller)) => poller.posts.tls = Some(tls),
-            _ => {}
-        }
-    }
-
-    /// TLS of its connection, if it is encrypted.
-    pub(crate) fn tls(&mut self) -> Option<&mut TlsClient> {
-        self.extra.as_mut()?.tls.as_deref_mut()
     }
 
     pub(crate) fn poller(&mut self) -> Option<&mut longpoll::Poller> {

@@ -1,6 +1,5 @@
 //! The commands of a user to its driver.
 
-use simurgh_load_client::tls::TlsClient;
 use simurgh_load_record::{Count, ErrorKind, MatchLine, MetricId, OfServer, Origin};
 use simurgh_proto::ws::{CloseCode, OpCode};
 use simurgh_reactor::Key;
@@ -29,10 +28,9 @@ pub(crate) trait Outputs {
     fn set_timer(&mut self, due_tick: Option<u32>);
 
     fn dial(&mut self, server: u16) -> Result<Key, (ErrorKind, String)>;
-    /// Sends bytes, encrypted if the connection is.
-    fn send(&mut self, key: Key, tls: Option<&mut TlsClient>, bytes: &[u8]);
-    fn send_frame(&mut self, key: Key, tls: Option<&mut TlsClient>, opcode: OpCode, payload: &[u8]);
-    fn send_close(&mut self, key: Key, tls: Option<&mut TlsClient>, code: CloseCode, reason: &str);
+    fn send(&mut self, key: Key, bytes: &[u8]);
+    fn send_frame(&mut self, key: Key, opcode: OpCode, payload: &[u8]);
+    fn send_close(&mut self, key: Key, code: CloseCode, reason: &str);
     /// Pauses or resumes reading of a connection.
     fn hold(&mut self, key: Key, is_held: bool);
     fn hang_up(&mut self, key: Key, how: HangUp);

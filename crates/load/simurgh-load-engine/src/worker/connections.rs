@@ -1,68 +1,68 @@
-//! Data of users' connections: decrypted, split into frames, and given to the user.
+//! Data of users' connections: split into frames, and given to the user.
 
-use simurgh_load_client::connection::{begin_tls, receive_tls};
-use simurgh_load_client::tls::TlsError;
+use simurgh_load_client::tls;
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_proto::ws::{CloseCode, Decoder, FrameLimits, Role};
 use simurgh_reactor::{Closed, Key};
 
 use super::Worker;
-use super::services::{NOBODY, Net};
+use super::services::Net;
 use crate::user::{ConnState, Input, Purpose};
 
 const LIMITS: FrameLimits = FrameLimits { frame_bytes_max: 16 << 20, message_bytes_max: 16 << 20 };
 
 impl Worker {
     pub(super) fn established(&mut self, io: &mut Net, key: Key) {
-        let Some(u) = io.conn_ref(key).copied() else { return };
-        let now_ns = io.clock_ns();
-        let Some(user) = self.users.get(u) else { return };
-        let Some(purpose) = user.purpose_of(key) else { return };
-        let target = self.program.scenario.targets.get(user.server.place());
-        let Some(target) = target else { return };
-        if !target.tls {
-            return self.step(io, u, now_ns, Input::Connected(purpose));
-        }
-        let Some(config) = &self.services.tls else { return };
-        match begin_tls(io, key, config, &target.host, &mut self.services.cipher) {
-            Ok(tls) => user.set_tls(purpose, tls),
-            Err(error) => self.step(io, u, now_ns, Input::Failed(purpose, ErrorKind::Tls, error)),
+        let Some((u, _)) = self.owner(io, key) else { return };
+        let place = self.users.get(u).map_or(0, |user| user.server.place());
+        let target = self.program.scenario.targets.get(place).filter(|target| target.tls);
+        let (Some(target), Some(tls)) = (target, &self.services.tls) else {
+            return self.usable(io, key);
+        };
+        if let Err(text) = tls.begin(io, key, &target.host) {
+            self.failed(io, key, text);
         }
     }
 
+    /// A connection is established, with TLS where it is used.
+    pub(super) fn usable(&mut self, io: &mut Net, key: Key) {
+        if let Some((u, purpose)) = self.owner(io, key) {
+            self.step_now(io, u, Input::Connected(purpose));
+        }
+    }
+
+    /// TLS of a connection could not be established.
+    pub(super) fn failed(&mut self, io: &mut Net, key: Key, text: String) {
+        if let Some((u, purpose)) = self.owner(io, key) {
+            self.step_now(io, u, Input::Failed(purpose, ErrorKind::Tls, text));
+        }
+    }
+
+    /// The place of a connection's user, and what the connection is for.
+    fn owner(&mut self, io: &Net, key: Key) -> Option<(u32, Purpose)> {
+        let u = io.conn_ref(key).copied()?;
+        Some((u, self.users.get(u)?.purpose_of(key)?))
+    }
+
     pub(super) fn bytes_in(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
-        let Some(u) = io.conn_ref(key).copied() else { return };
         let received_ns = self.received_ns(io);
-        let Some(user) = self.users.get(u) else { return };
-        let purpose = user.purpose_of(key).filter(|purpose| *purpose != Purpose::Stored);
-        let Some(purpose) = purpose else { return };
-        let Some(mut tls) = user.take_tls(purpose) else {
-            return self.plain_in(io, u, (key, purpose), data, received_ns);
-        };
-        let (mut plain, cipher) = (Vec::new(), &mut self.services.cipher);
-        let was_open = tls.progress().handshake_done;
-        let (is_ready, error) = receive_tls(io, key, &mut tls, data, &mut plain, cipher);
-        let is_closed = tls.progress().closed;
-        user.set_tls(purpose, tls);
-        if is_ready {
-            self.step(io, u, received_ns, Input::Connected(purpose));
+        let Some((u, purpose)) = self.owner(io, key) else { return };
+        if purpose == Purpose::Stored {
+            return;
         }
-        if !plain.is_empty() {
-            self.plain_in(io, u, (key, purpose), &mut plain, received_ns);
+        self.services.recorder.count(Count::BytesIn, data.len() as u64);
+        if purpose != Purpose::User {
+            return self.step(io, u, received_ns, Input::Bytes(purpose, data));
         }
-        if let Some(error) = error
-            && self.users.get(u).is_some_and(|user| user.purpose_of(key) == Some(purpose))
-        {
-            let kind = if was_open { ErrorKind::ConnectionReset } else { ErrorKind::Tls };
-            let text = TlsError::to_string(&error);
-            self.step(io, u, received_ns, Input::Failed(purpose, kind, text));
-        } else if is_closed {
-            // An end as with a FIN (RFC 8446 §6.1).
-            self.ended(io, key, u, Closed::PeerEof);
-            if let Some(place) = io.conn(key) {
-                *place = NOBODY;
-            }
-            io.close(key);
+        self.throttle(io, u, key, data.len());
+        if self.is_websocket(u, key) {
+            return self.frames_in(io, u, key, data, received_ns);
+        }
+        self.step(io, u, received_ns, Input::Bytes(purpose, data));
+        self.give_polled(io, u, received_ns);
+        let unread = std::mem::take(&mut self.services.unread);
+        if let Some(at) = data.len().checked_sub(unread).filter(|_| self.is_websocket(u, key)) {
+            self.frames_in(io, u, key, data.split_at_mut(at).1, received_ns);
         }
     }
 
@@ -89,30 +89,6 @@ impl Worker {
             let pause_ns = (bytes as u64).saturating_mul(1_000_000_000) / rate.max(1);
             io.hold(key);
             self.sweeps.release_at(io.now().ns + pause_ns, key);
-        }
-    }
-
-    fn plain_in(
-        &mut self,
-        io: &mut Net,
-        u: u32,
-        (key, purpose): (Key, Purpose),
-        data: &mut [u8],
-        received_ns: u64,
-    ) {
-        self.services.recorder.count(Count::BytesIn, data.len() as u64);
-        if purpose != Purpose::User {
-            return self.step(io, u, received_ns, Input::Bytes(purpose, data));
-        }
-        self.throttle(io, u, key, data.len());
-        if self.is_websocket(u, key) {
-            return self.frames_in(io, u, key, data, received_ns);
-        }
-        self.step(io, u, received_ns, Input::Bytes(purpose, data));
-        self.give_polled(io, u, received_ns);
-        let unread = std::mem::take(&mut self.services.unread);
-        if let Some(at) = data.len().checked_sub(unread).filter(|_| self.is_websocket(u, key)) {
-            self.frames_in(io, u, key, data.split_at_mut(at).1, received_ns);
         }
     }
 
@@ -177,14 +153,18 @@ impl Worker {
         let kind = match why {
             Closed::Unconnected(kind) => ErrorKind::of_unconnected(kind),
             Closed::Slow => ErrorKind::SendStalled,
-            Closed::Reset(_) => ErrorKind::ConnectionReset,
+            Closed::Reset(_) | Closed::Alert(_) => ErrorKind::ConnectionReset,
             Closed::PeerEof | Closed::Local => ErrorKind::EndOfStream,
         };
         let now_ns = io.clock_ns();
         let Some(user) = self.users.get(u) else { return };
         let Some(purpose) = user.purpose_of(key) else { return };
         let in_handshake = !matches!(why, Closed::Unconnected(_));
-        self.step(io, u, now_ns, Input::Ended { purpose, kind, in_handshake });
+        let input = match tls::fault(why).filter(|_| purpose != Purpose::Stored) {
+            Some(text) => Input::Failed(purpose, kind, text),
+            None => Input::Ended { purpose, kind, in_handshake },
+        };
+        self.step(io, u, now_ns, input);
         self.give_polled(io, u, now_ns);
     }
 }

@@ -20,7 +20,9 @@ use simurgh_load_record::{Count, ErrorKind, Names, Recorder, Seen, WorkerId};
 use simurgh_load_scenario::{Follow, Scenario};
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::session::client::Client;
-use simurgh_reactor::{Closed, Handler, Key, Next, Slow, give_back_memory, purge_memory};
+use simurgh_reactor::{
+    Closed, Handler, HandshakeError, Key, Next, Slow, give_back_memory, purge_memory,
+};
 
 use crate::arrivals::{Arrivals, Started};
 use crate::chance::mix;
@@ -134,8 +136,6 @@ impl Worker {
             sources: SourcePool::new(&scenario.sources, share.index, share.of),
             tls: setup.tls.clone(),
             mask: fastrand::Rng::with_seed(mix(scenario.seed, share.index)),
-            frame: Vec::new(),
-            cipher: Vec::new(),
             connected: 0,
             leaving: Leaving::default(),
             seen: Vec::new(),
@@ -397,6 +397,15 @@ impl Handler for Worker {
 
     fn connected(&mut self, io: &mut Net, key: Key) {
         self.established(io, key);
+    }
+
+    fn secured(&mut self, io: &mut Net, key: Key) {
+        self.usable(io, key);
+    }
+
+    fn insecure(&mut self, io: &mut Net, key: Key, why: &HandshakeError) {
+        let text = self.services.tls.as_ref().map(|tls| tls.why_not(why)).unwrap_or_default();
+        self.failed(io, key, text);
     }
 
     fn readable(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {

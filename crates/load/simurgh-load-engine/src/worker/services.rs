@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use simurgh_load_client::SourcePool;
-use simurgh_load_client::connection::{Leaving, send_tls};
-use simurgh_load_client::tls::{TlsClient, TlsConfig};
+use simurgh_load_client::connection::Leaving;
+use simurgh_load_client::tls::TlsConfig;
 use simurgh_load_record::{
     Count, ErrorKind, MatchLine, MetricId, OfServer, Origin, Recorder, Seen,
 };
@@ -33,9 +33,6 @@ pub(super) struct Services {
     pub(super) sources: SourcePool,
     pub(super) tls: Option<TlsConfig>,
     pub(super) mask: fastrand::Rng,
-    /// Buffers of bytes to be encrypted, and of encrypted ones, reused.
-    pub(super) frame: Vec<u8>,
-    pub(super) cipher: Vec<u8>,
     /// Connections ready for use.
     pub(super) connected: u64,
     /// Connections without a user.
@@ -92,51 +89,33 @@ impl Outputs for StepOutputs<'_> {
         dialled.map_err(|error| (ErrorKind::of_connect(&error), error.to_string()))
     }
 
-    fn send(&mut self, key: Key, tls: Option<&mut TlsClient>, bytes: &[u8]) {
+    fn send(&mut self, key: Key, bytes: &[u8]) {
         self.count(Count::BytesOut, bytes.len() as u64);
-        match tls {
-            Some(tls) => send_tls(self.io, key, tls, bytes, &mut self.services.cipher),
-            None => self.io.send(key, bytes),
-        }
+        self.io.send(key, bytes);
     }
 
-    fn send_frame(
-        &mut self,
-        key: Key,
-        tls: Option<&mut TlsClient>,
-        opcode: OpCode,
-        payload: &[u8],
-    ) {
+    fn send_frame(&mut self, key: Key, opcode: OpCode, payload: &[u8]) {
         let mask = Some(self.services.mask.u32(..).to_ne_bytes());
-        if self.io.conn_ref(key).is_none() {
-            // It has ended in this turn; the event follows at the turn's end.
-            return;
-        }
+        let written = self.io.write_with(key, |_, out| {
+            let before = out.len();
+            ws::encode(opcode, payload, mask, out);
+            out.len() - before
+        });
+        // Otherwise it has ended in this turn; the event follows at the turn's end.
+        let Some(bytes) = written else { return };
+        self.count(Count::BytesOut, bytes as u64);
         match opcode {
             OpCode::Text => self.count(Count::FramesOutText, 1),
             OpCode::Binary => self.count(Count::FramesOutBinary, 1),
             _ => {}
         }
-        if tls.is_none() {
-            let written = self.io.write_with(key, |_, out| {
-                let before = out.len();
-                ws::encode(opcode, payload, mask, out);
-                out.len() - before
-            });
-            return self.count(Count::BytesOut, written.unwrap_or(0) as u64);
-        }
-        let mut frame = std::mem::take(&mut self.services.frame);
-        frame.clear();
-        ws::encode(opcode, payload, mask, &mut frame);
-        self.send(key, tls, &frame);
-        self.services.frame = frame;
     }
 
-    fn send_close(&mut self, key: Key, tls: Option<&mut TlsClient>, code: CloseCode, reason: &str) {
+    fn send_close(&mut self, key: Key, code: CloseCode, reason: &str) {
         let mut close = Vec::new();
         let mask = Some(self.services.mask.u32(..).to_ne_bytes());
         ws::encode_close(code, reason, mask, &mut close);
-        self.send(key, tls, &close);
+        self.send(key, &close);
     }
 
     fn hold(&mut self, key: Key, is_held: bool) {

@@ -1,21 +1,29 @@
-//! TLS against rustls' own server, in memory.
+//! TLS of the load generator's connections, against rustls' own server.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
 };
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{CertificateError, RootCertStore, ServerConfig, ServerConnection};
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use simurgh_load::scenario::Tls;
-use simurgh_load::tls::{TlsClient, TlsConfig, TlsError};
+use simurgh_load::tls::{TlsConfig, fault, server_name};
+use simurgh_reactor::{
+    Closed, Config, ConnectOptions, Handler, HandshakeError, Io, Key, Next, ShardSet, Slow,
+};
+
+use crate::outside::{Secure, Server, secure_server};
 
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
-    der: rustls::pki_types::CertificateDer<'static>,
+    der: CertificateDer<'static>,
 }
 
 impl Authority {
@@ -45,7 +53,7 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap(), key)
     }
 
-    fn server(&self, names: &[&str], year_of_end: i32) -> ServerConnection {
+    fn server(&self, names: &[&str], year_of_end: i32) -> Arc<ServerConfig> {
         self.server_with(names, year_of_end, rustls::ALL_VERSIONS, false)
     }
 
@@ -55,7 +63,7 @@ impl Authority {
         year_of_end: i32,
         versions: &[&'static rustls::SupportedProtocolVersion],
         wants_identity: bool,
-    ) -> ServerConnection {
+    ) -> Arc<ServerConfig> {
         let (certificate, key) = self.sign(names, year_of_end);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone());
@@ -71,175 +79,174 @@ impl Authority {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let mut config = builder.with_single_cert(vec![certificate.der().clone()], key).unwrap();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        ServerConnection::new(Arc::new(config)).unwrap()
+        Arc::new(config)
     }
 
-    fn client(&self, host: &str) -> TlsClient {
-        self.client_with(host, None)
-    }
-
-    fn client_with(&self, host: &str, identity_pem: Option<String>) -> TlsClient {
-        let roots_pem = vec![self.pem.clone()];
-        let config = TlsConfig::new(&Tls { insecure: false, roots_pem, identity_pem }).unwrap();
-        TlsClient::new(&config, host).unwrap()
+    fn trusted(&self) -> Tls {
+        Tls { roots_pem: vec![self.pem.clone()], ..Tls::default() }
     }
 }
 
-/// Both ends, and the bytes between them.
-struct Pair {
-    client: TlsClient,
-    server: ServerConnection,
-    sent: Vec<u8>,
-    served: Vec<u8>,
-    plain: Vec<u8>,
-    /// The client gets its bytes in pieces of this size.
-    piece: usize,
-    server_error: Option<rustls::Error>,
+/// What became of a connection of a client.
+#[derive(Debug, Default)]
+struct Outcome {
+    is_secured: bool,
+    refusal: Option<String>,
+    data: Vec<u8>,
+    end: Option<Closed>,
 }
 
-impl Pair {
-    fn new(client: TlsClient, server: ServerConnection, piece: usize) -> Self {
-        let mut pair = Self {
-            client,
-            server,
-            sent: vec![],
-            served: vec![],
-            plain: vec![],
-            piece,
-            server_error: None,
-        };
-        pair.client.start(&mut pair.sent).unwrap();
-        pair
+/// One connection; it is closed once it is secured, unless there is something to send.
+struct Client {
+    to: SocketAddr,
+    tls: TlsConfig,
+    host: String,
+    sends: &'static [u8],
+    outcome: Outcome,
+    done: Sender<Outcome>,
+}
+
+impl Handler for Client {
+    type Conn = ();
+    type Mail = ();
+
+    fn connected(&mut self, io: &mut Io<()>, key: Key) {
+        self.tls.begin(io, key, &self.host).unwrap();
     }
 
-    /// Carries bytes in both directions until there are none left.
-    fn run(&mut self) -> Result<(), TlsError> {
-        loop {
-            let mut sent = std::mem::take(&mut self.sent);
-            let mut left = sent.as_slice();
-            while !left.is_empty() && self.server_error.is_none() {
-                self.server.read_tls(&mut left).unwrap();
-                self.server_error = self.server.process_new_packets().err();
-                // At the end of the received data there is `WouldBlock`.
-                let _ = self.server.reader().read_to_end(&mut self.served);
-            }
-            sent.clear();
-            let mut cipher = Vec::new();
-            while self.server.wants_write() {
-                self.server.write_tls(&mut cipher).unwrap();
-            }
-            if cipher.is_empty() && self.sent.is_empty() {
-                return Ok(());
-            }
-            for piece in cipher.chunks_mut(self.piece) {
-                self.client.receive(piece, &mut self.plain, &mut self.sent)?;
-            }
+    fn secured(&mut self, io: &mut Io<()>, key: Key) {
+        self.outcome.is_secured = true;
+        match self.sends {
+            [] => io.close(key),
+            bytes => io.send(key, bytes),
         }
     }
 
-    fn at_server(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.served)
+    fn insecure(&mut self, _: &mut Io<()>, _: Key, why: &HandshakeError) {
+        self.outcome.refusal = Some(self.tls.why_not(why));
+    }
+
+    fn readable(&mut self, _: &mut Io<()>, _: Key, data: &mut [u8]) {
+        self.outcome.data.extend_from_slice(data);
+    }
+
+    fn closed(&mut self, io: &mut Io<()>, _: Key, (): (), why: Closed) {
+        self.outcome.end = Some(why);
+        self.done.send(std::mem::take(&mut self.outcome)).unwrap();
+        io.stop();
+    }
+
+    fn mail(&mut self, io: &mut Io<()>, (): ()) {
+        io.connect(self.to, &ConnectOptions::default(), ()).unwrap();
+    }
+
+    fn turn_end(&mut self, _: &mut Io<()>) -> Next {
+        Next::Idle
+    }
+
+    fn slow(&mut self, _: &mut Io<()>, _: Key) -> Slow {
+        Slow::Abort
     }
 }
 
-const PIECES: [usize; 4] = [1, 7, 1000, usize::MAX];
+fn connect(server: &Server, host: &str, tls: &Tls, sends: &'static [u8]) -> Outcome {
+    let (done, outcome) = channel();
+    let (to, tls, host) = (server.addr, TlsConfig::new(tls).unwrap(), host.to_owned());
+    let client = Client { to, tls, host, sends, outcome: Outcome::default(), done };
+    let mut set = ShardSet::prepare(1, 1 << 20).unwrap();
+    let shard = set.spawn("client", Config::default(), move |_| client).unwrap();
+    set.mailboxes()[0].post_anyway(());
+    let outcome = outcome.recv_timeout(Duration::from_secs(30)).unwrap();
+    shard.join().unwrap();
+    outcome
+}
+
+/// Connects to a server that tells how its handshake, and its first read, ended.
+fn meet(config: Arc<ServerConfig>, host: &str, tls: &Tls) -> (Outcome, io::Result<usize>) {
+    let (tell, told) = channel();
+    let server = secure_server(config, move |mut stream: Secure| {
+        tell.send(stream.read(&mut [0; 16])).unwrap();
+    });
+    let outcome = connect(&server, host, tls, b"");
+    (outcome, told.recv_timeout(Duration::from_secs(30)).unwrap())
+}
+
+#[track_caller]
+fn refusal(config: Arc<ServerConfig>, host: &str, tls: &Tls) -> (String, io::Error) {
+    let (outcome, at_server) = meet(config, host, tls);
+    assert!(!outcome.is_secured, "{outcome:?}");
+    (outcome.refusal.unwrap(), at_server.unwrap_err())
+}
+
+/// Writes no more than so many bytes at a time.
+struct Pieces(TcpStream, usize);
+
+impl Read for Pieces {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(&bytes[..bytes.len().min(self.1)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 #[test]
 fn tls_data_passes_both_ways_in_any_fragments() {
     let authority = Authority::new();
     let big: Vec<u8> = (0..100_000_u32).map(|number| (number % 251) as u8).collect();
     for version in rustls::ALL_VERSIONS {
-        for piece in PIECES {
-            let server = authority.server_with(&["a.test"], 2100, &[version], false);
-            let mut pair = Pair::new(authority.client("a.test"), server, piece);
-            assert!(!pair.client.progress().handshake_done);
-            pair.run().unwrap();
-            assert!(pair.client.progress().handshake_done);
-            assert_eq!(pair.server.alpn_protocol(), Some(&b"http/1.1"[..]));
-            pair.client.send(b"hello", &mut pair.sent).unwrap();
-            pair.client.send(b"", &mut pair.sent).unwrap();
-            pair.run().unwrap();
-            assert_eq!(pair.at_server(), b"hello");
-            pair.server.set_buffer_limit(None);
-            pair.server.writer().write_all(&big).unwrap();
-            pair.run().unwrap();
-            assert_eq!(pair.plain, big);
+        for piece in [1, 7, 1000, usize::MAX] {
+            let config = authority.server_with(&["a.test"], 2100, &[version], false);
+            let answer = big.clone();
+            let server = Server::new(move |peer| {
+                let pieces = Pieces(peer.stream.try_clone().unwrap(), piece);
+                let connection = ServerConnection::new(config.clone()).unwrap();
+                let mut stream = StreamOwned::new(connection, pieces);
+                let mut hello = [0; 5];
+                stream.read_exact(&mut hello).unwrap();
+                assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
+                stream.write_all(&answer).unwrap();
+                stream.conn.send_close_notify();
+                stream.flush().unwrap();
+                assert_eq!((&hello, stream.read(&mut [0]).unwrap()), (b"hello", 0));
+            });
+            let outcome = connect(&server, "a.test", &authority.trusted(), b"hello");
+            assert!(outcome.data == big, "{version:?}, {piece}");
+            assert_eq!(outcome.end, Some(Closed::PeerEof));
         }
     }
 }
 
 #[test]
-fn both_ends_can_close_tls() {
+fn client_announces_its_end() {
     let authority = Authority::new();
-    let mut pair = Pair::new(authority.client("a.test"), authority.server(&["a.test"], 2100), 9);
-    pair.run().unwrap();
-    pair.client.close(&mut pair.sent);
-    pair.client.close(&mut pair.sent);
-    let mut none = Vec::new();
-    assert_eq!(pair.client.send(b"late", &mut none), Err(TlsError::NotOpen));
-    assert!(none.is_empty());
-    let mut left = pair.sent.as_slice();
-    pair.server.read_tls(&mut left).unwrap();
-    assert!(pair.server.process_new_packets().unwrap().peer_has_closed());
-
-    let mut pair = Pair::new(authority.client("a.test"), authority.server(&["a.test"], 2100), 9);
-    pair.run().unwrap();
-    pair.server.send_close_notify();
-    pair.run().unwrap();
-    assert!(pair.client.progress().closed);
-    // Later bytes are ignored.
-    let (mut plain, mut out) = (Vec::new(), Vec::new());
-    pair.client.receive(&mut [23, 3, 3, 0, 1, 0], &mut plain, &mut out).unwrap();
-    assert!(plain.is_empty() && out.is_empty());
+    for version in rustls::ALL_VERSIONS {
+        let config = authority.server_with(&["a.test"], 2100, &[version], false);
+        let (outcome, at_server) = meet(config, "a.test", &authority.trusted());
+        assert_eq!((outcome.end, at_server.unwrap()), (Some(Closed::Local), 0));
+    }
 }
-
-#[test]
-fn no_data_is_sent_before_the_tls_handshake() {
-    let mut client = Authority::new().client("a.test");
-    let mut out = Vec::new();
-    assert_eq!(client.send(b"early", &mut out), Err(TlsError::NotOpen));
-    client.start(&mut out).unwrap();
-    let hello = out.len();
-    assert!(hello > 100 && out.starts_with(&[22, 3, 1]), "a ClientHello");
-    assert_eq!(client.send(b"early", &mut out), Err(TlsError::NotOpen));
-    assert_eq!(out.len(), hello);
-}
-
-fn refusal(client: TlsClient, server: ServerConnection) -> (TlsError, Option<rustls::Error>) {
-    let mut pair = Pair::new(client, server, usize::MAX);
-    let error = pair.run().unwrap_err();
-    assert!(!pair.client.progress().handshake_done);
-    // The alert is still sent.
-    let _ = pair.run();
-    (error, pair.server_error)
-}
-
-type Judge<'a> = &'a dyn Fn(&CertificateError) -> bool;
 
 #[test]
 fn certificates_with_wrong_name_date_or_issuer_are_refused() {
     let (authority, other) = (Authority::new(), Authority::new());
-    let is_name = |error: &CertificateError| {
-        matches!(
-            error,
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
-        )
-    };
-    let is_time = |error: &CertificateError| {
-        matches!(error, CertificateError::Expired | CertificateError::ExpiredContext { .. })
-    };
-    let is_issuer = |error: &CertificateError| matches!(error, CertificateError::UnknownIssuer);
-    let table: [(_, _, _, Judge<'_>, &str); 4] = [
-        ("b.test", authority.server(&["a.test"], 2100), &authority, &is_name, "not valid for name"),
-        ("127.0.0.1", authority.server(&["a.test"], 2100), &authority, &is_name, "not valid for"),
-        ("a.test", authority.server(&["a.test"], 2001), &authority, &is_time, "expired"),
-        ("a.test", other.server(&["a.test"], 2100), &authority, &is_issuer, "UnknownIssuer"),
-    ];
-    for (host, server, trusted, is_it, word) in table {
-        let (error, at_server) = refusal(trusted.client(host), server);
-        assert!(matches!(&error, TlsError::Certificate(error, _) if is_it(error)), "{error:?}");
-        assert!(error.to_string().contains(word), "{error}");
-        assert!(matches!(at_server, Some(rustls::Error::AlertReceived(_))), "{at_server:?}");
+    for (host, config, word) in [
+        ("b.test", authority.server(&["a.test"], 2100), "not valid for name"),
+        ("127.0.0.1", authority.server(&["a.test"], 2100), "not valid for"),
+        ("a.test", authority.server(&["a.test"], 2001), "expired"),
+        ("a.test", other.server(&["a.test"], 2100), "UnknownIssuer"),
+    ] {
+        let (error, at_server) = refusal(config, host, &authority.trusted());
+        assert!(error.starts_with("TLS: the server's certificate is not accepted: "), "{error}");
+        assert!(error.contains(word), "{error}");
+        assert!(at_server.to_string().contains("received fatal alert"), "{at_server}");
     }
 }
 
@@ -247,18 +254,16 @@ fn certificates_with_wrong_name_date_or_issuer_are_refused() {
 #[test]
 fn certificate_advice_leaves_out_steps_already_taken() {
     let (authority, other) = (Authority::new(), Authority::new());
-    let web = TlsConfig::new(&Tls::default()).unwrap();
-    let web = || TlsClient::new(&web, "a.test").unwrap();
     let good = || authority.server(&["a.test"], 2100);
     let expired = || authority.server(&["a.test"], 2001);
-    for (client, server, has, has_not) in [
-        (web(), good(), "name its root in [tls] roots", "none of the given"),
-        (other.client("a.test"), good(), "none of the given roots has signed it", "[tls]"),
-        (authority.client("a.test"), expired(), "renew it", "root"),
-        (authority.client("b.test"), good(), "--map NAME=ADDR", "root"),
+    let (web, trusted) = (Tls::default(), authority.trusted());
+    for (tls, host, config, has, has_not) in [
+        (&web, "a.test", good(), "name its root in [tls] roots", "none of the given"),
+        (&other.trusted(), "a.test", good(), "none of the given roots has signed it", "[tls]"),
+        (&trusted, "a.test", expired(), "renew it", "root"),
+        (&trusted, "b.test", good(), "--map NAME=ADDR", "root"),
     ] {
-        let (error, _) = refusal(client, server);
-        let text = error.to_string();
+        let (text, _) = refusal(config, host, tls);
         assert!(text.contains(has) && !text.contains(has_not), "{text}");
         assert!(text.contains("--insecure"), "{text}");
     }
@@ -271,80 +276,77 @@ fn self_signed_certificate_is_accepted_as_a_root() {
     let mut params = CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let certificate = params.self_signed(&key).unwrap();
-    let server = || {
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider);
-        let builder = builder.with_protocol_versions(rustls::ALL_VERSIONS).unwrap();
-        let builder = builder.with_no_client_auth();
-        let config = builder.with_single_cert(vec![certificate.der().clone()], key).unwrap();
-        ServerConnection::new(Arc::new(config)).unwrap()
-    };
-    let client = |host: &str, pem: String| {
-        let config = TlsConfig::new(&Tls { roots_pem: vec![pem], ..Tls::default() }).unwrap();
-        TlsClient::new(&config, host).unwrap()
-    };
-    Pair::new(client("a.test", certificate.pem()), server(), 100).run().unwrap();
-    let (error, _) = refusal(client("b.test", certificate.pem()), server());
-    assert!(error.to_string().contains("not valid for name"), "{error}");
-    let (error, _) = refusal(client("a.test", Authority::new().pem), server());
-    assert!(matches!(error, TlsError::Certificate(..)), "{error}");
-    assert!(error.to_string().contains("or self-signed (none of the given roots"), "{error}");
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider);
+    let builder = builder.with_protocol_versions(rustls::ALL_VERSIONS).unwrap();
+    let builder = builder.with_no_client_auth();
+    let config = builder.with_single_cert(vec![certificate.der().clone()], key).unwrap();
+    let config = Arc::new(config);
+    let itself = Tls { roots_pem: vec![certificate.pem()], ..Tls::default() };
+    assert!(meet(config.clone(), "a.test", &itself).0.is_secured);
+    let (error, _) = refusal(config.clone(), "b.test", &itself);
+    assert!(error.contains("not valid for name"), "{error}");
+    let (error, _) = refusal(config, "a.test", &Authority::new().trusted());
+    assert!(error.contains("or self-signed (none of the given roots"), "{error}");
 }
 
 #[test]
 fn certificates_are_checked_for_ip_addresses_too() {
     let authority = Authority::new();
     for host in ["127.0.0.1", "::1", "[::1]"] {
-        let server = authority.server(&["127.0.0.1", "::1"], 2100);
-        Pair::new(authority.client(host), server, 100).run().unwrap();
+        let config = authority.server(&["127.0.0.1", "::1"], 2100);
+        assert!(meet(config, host, &authority.trusted()).0.is_secured, "{host}");
     }
-    let config = TlsConfig::new(&Tls::default()).unwrap();
-    let refused = TlsClient::new(&config, "no name").err();
-    assert!(refused.is_some_and(|error| error.contains("'no name'")));
-    assert!(TlsClient::new(&config, "").is_err());
+    assert!(server_name("no name").is_err_and(|error| error.contains("'no name'")));
+    assert!(server_name("").is_err());
 }
 
 #[test]
 fn insecure_accepts_any_certificate_with_a_valid_signature() {
-    let config = TlsConfig::new(&Tls { insecure: true, ..Tls::default() }).unwrap();
+    let any = Tls { insecure: true, ..Tls::default() };
     let authority = Authority::new();
     for version in rustls::ALL_VERSIONS {
-        let server = authority.server_with(&["a.test"], 2001, &[version], false);
-        let mut pair = Pair::new(TlsClient::new(&config, "b.test").unwrap(), server, 50);
-        pair.run().unwrap();
-        assert!(pair.client.progress().handshake_done);
+        let config = authority.server_with(&["a.test"], 2001, &[version], false);
+        assert!(meet(config, "b.test", &any).0.is_secured);
     }
     // One flipped bit of the server's signature: 1.2 sends it in the clear.
-    let server = authority.server_with(&["a.test"], 2100, &[&rustls::version::TLS12], false);
-    let mut pair = Pair::new(TlsClient::new(&config, "b.test").unwrap(), server, usize::MAX);
-    pair.server.read_tls(&mut pair.sent.as_slice()).unwrap();
-    pair.server.process_new_packets().unwrap();
-    let mut cipher = Vec::new();
-    while pair.server.wants_write() {
-        pair.server.write_tls(&mut cipher).unwrap();
-    }
-    // The signature ends before the last record, ServerHelloDone, of nine bytes.
-    let at = cipher.len() - 9 - 1;
-    cipher[at] ^= 1;
-    let error = pair.client.receive(&mut cipher, &mut pair.plain, &mut Vec::new()).unwrap_err();
-    assert!(matches!(error, TlsError::Certificate(CertificateError::BadSignature, _)), "{error:?}");
-    assert!(!error.to_string().contains("insecure"), "{error}");
+    let config = authority.server_with(&["a.test"], 2100, &[&rustls::version::TLS12], false);
+    let server = Server::new(move |mut peer| {
+        let mut connection = ServerConnection::new(config.clone()).unwrap();
+        while !connection.wants_write() {
+            connection.read_tls(&mut &*peer.stream).unwrap();
+            connection.process_new_packets().unwrap();
+        }
+        let mut cipher = Vec::new();
+        while connection.wants_write() {
+            connection.write_tls(&mut cipher).unwrap();
+        }
+        // The signature ends before the last record, ServerHelloDone, of nine bytes.
+        let at = cipher.len() - 9 - 1;
+        cipher[at] ^= 1;
+        peer.send(cipher);
+        peer.drain();
+    });
+    let error = connect(&server, "b.test", &any, b"").refusal.unwrap();
+    assert!(error.contains("BadSignature") && !error.contains("insecure"), "{error}");
 }
 
 #[test]
 fn client_certificate_is_sent_on_request() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign(&["client.test"], 2100);
-    let identity = certificate.pem() + &key.serialize_pem();
-    let server = || authority.server_with(&["a.test"], 2100, rustls::ALL_VERSIONS, true);
-    let mut pair = Pair::new(authority.client_with("a.test", Some(identity)), server(), 100);
-    pair.run().unwrap();
-    assert!(pair.server.peer_certificates().is_some());
+    let identity_pem = Some(certificate.pem() + &key.serialize_pem());
+    let config = authority.server_with(&["a.test"], 2100, rustls::ALL_VERSIONS, true);
+    let identified = Tls { identity_pem, ..authority.trusted() };
+    let (outcome, at_server) = meet(config.clone(), "a.test", &identified);
+    assert_eq!((outcome.is_secured, at_server.unwrap()), (true, 0));
     // Without it the client thinks it is done (1.3), then gets the alert.
-    let mut pair = Pair::new(authority.client("a.test"), server(), 100);
-    let error = pair.run().unwrap_err();
-    assert_eq!(error, TlsError::Alert(rustls::AlertDescription::CertificateRequired));
+    let server = secure_server(config, |mut stream| assert!(stream.read(&mut [0]).is_err()));
+    let outcome = connect(&server, "a.test", &authority.trusted(), b"hello");
+    assert!(outcome.is_secured);
+    let text = fault(outcome.end.unwrap());
+    assert_eq!(text.as_deref(), Some("TLS: the server sent the alert CertificateRequired"));
 }
 
 #[test]
@@ -365,20 +367,31 @@ fn invalid_pem_is_reported() {
     }
 }
 
+/// The server gets the first message of the handshake, and nothing after its garbage but an alert.
 #[test]
-fn garbage_instead_of_tls_is_a_lasting_error() {
-    let authority = Authority::new();
-    for garbage in
-        [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0; 100], &[0xff; 20_000], b"SSH-2.0-x\r\n"]
-    {
-        let (mut plain, mut out) = (Vec::new(), Vec::new());
-        let mut client = authority.client("a.test");
-        client.start(&mut out).unwrap();
-        let error = client.receive(&mut garbage.to_vec(), &mut plain, &mut out).unwrap_err();
-        assert!(matches!(error, TlsError::Protocol(_)), "{error:?}");
-        assert!(plain.is_empty());
-        // The error stays.
-        assert!(client.receive(&mut garbage.to_vec(), &mut plain, &mut out).is_err());
-        assert!(client.send(b"x", &mut out).is_err());
+fn garbage_instead_of_tls_is_an_error_and_not_answered() {
+    for (garbage, word) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "does not speak TLS"),
+        (&[0; 100], "does not speak TLS"),
+        (&[0xff; 20_000], "does not speak TLS"),
+        (b"SSH-2.0-x\r\n", "does not speak TLS"),
+        (&[22, 3, 3, 0, 4, 99, 0, 0, 0], "TLS: received "),
+    ] {
+        let (tell, told) = channel();
+        let server = Server::new(move |mut peer| {
+            let mut hello = vec![0; 4096];
+            let bytes = (&*peer.stream).read(&mut hello).unwrap();
+            assert!(hello.starts_with(&[22, 3, 1]) && bytes > 100, "a ClientHello");
+            peer.send(garbage);
+            let mut answer = Vec::new();
+            // It may have been reset.
+            let _ = (&*peer.stream).read_to_end(&mut answer);
+            tell.send(answer).unwrap();
+        });
+        let outcome = connect(&server, "a.test", &Tls::default(), b"hello");
+        let error = outcome.refusal.unwrap();
+        assert!(error.contains(word) && !outcome.is_secured, "{error}");
+        let answer = told.recv_timeout(Duration::from_secs(30)).unwrap();
+        assert!(matches!(&answer[..], [] | [21, ..]), "{answer:?}");
     }
 }

@@ -13,7 +13,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_load_client::tls::TlsClient;
 use simurgh_load_record::{Count, ErrorKind, MatchLine, Metric, MetricId, OfServer, Origin};
 use simurgh_load_scenario::{Overrides, Scenario};
 use simurgh_proto::serializer::Serializer;
@@ -75,13 +74,13 @@ impl Outputs for Log {
         self.open.insert(self.dialled);
         Ok(Key { slot: self.dialled, generation: 1 })
     }
-    fn send(&mut self, _: Key, _: Option<&mut TlsClient>, bytes: &[u8]) {
+    fn send(&mut self, _: Key, bytes: &[u8]) {
         self.done.push(Done::Sent(String::from_utf8_lossy(bytes).into_owned()));
     }
-    fn send_frame(&mut self, _: Key, _: Option<&mut TlsClient>, _: OpCode, payload: &[u8]) {
+    fn send_frame(&mut self, _: Key, _: OpCode, payload: &[u8]) {
         self.done.push(Done::Frame(String::from_utf8_lossy(payload).into_owned()));
     }
-    fn send_close(&mut self, _: Key, _: Option<&mut TlsClient>, code: CloseCode, _: &str) {
+    fn send_close(&mut self, _: Key, code: CloseCode, _: &str) {
         self.done.push(Done::Close(code.0));
     }
     fn hold(&mut self, _: Key, _: bool) {}
