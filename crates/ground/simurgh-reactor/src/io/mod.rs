@@ -31,8 +31,8 @@ use crate::connection::{Closed, Special, token};
 use crate::net::{self, Ports};
 use crate::outbound::{LocalOutput, Outbox};
 use crate::slab::{
-    CLOSE_SCHEDULED, CLOSING, CONNECTING, HELD, LISTED, MUTE, NO_SEND, PEER_SHUT, SHAKING,
-    SHUT, Slab, Socket, TLS, UNREAD, WRITABLE,
+    CLOSE_SCHEDULED, CLOSING, CONNECTING, HELD, LISTED, MUTE, NO_SEND, PEER_SHUT, SHAKING, SHUT,
+    Slab, Socket, TLS, UNREAD, WRITABLE,
 };
 use crate::stamps::Stamps;
 use crate::stats::{Counts, ReactorStats};

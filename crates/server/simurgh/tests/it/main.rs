@@ -14,7 +14,6 @@ mod async_secrets;
 mod asynchronous;
 mod bad_resumes;
 mod bounds;
-mod certificates;
 mod driver;
 mod entrances;
 mod fairness;
@@ -52,5 +51,6 @@ mod supabase;
 mod supabase_tokens;
 mod support;
 mod tls;
+mod tls_settings;
 #[cfg(feature = "token")]
 mod tokens;

@@ -55,6 +55,9 @@ struct Stream {
     cursor: usize,
 }
 
+/// A channel that its client has joined again, and what it pushed as it ended.
+type Replaced = (u32, Vec<Delivery>);
+
 #[derive(Debug, Default)]
 pub(crate) struct Conn {
     /// Its shard, among all shards.
@@ -72,9 +75,9 @@ pub(crate) struct Conn {
     /// A join that was admitted and waits for something else, with its channel and its reply.
     pub(crate) admitted: Option<(Joining, u32, u32)>,
     /// The channel that a join replaces, and what it pushed at its end.
-    replaced: Option<(u32, Vec<Delivery>)>,
-    /// Refs of joins that timed out, and the channels that they replaced.
-    timed_out: Vec<(u32, Option<(u32, Vec<Delivery>)>)>,
+    replaced: Option<Replaced>,
+    /// Refs of joins that timed out.
+    timed_out: Vec<(u32, Option<Replaced>)>,
     /// The channel that holds it, and since which tick.
     full: Option<(u32, u32)>,
     pub(crate) is_reading: bool,

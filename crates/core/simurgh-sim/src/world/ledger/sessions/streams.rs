@@ -193,7 +193,6 @@ impl Ledger {
         is_answer
     }
 
-    /// A client applies an event of presence, if it is one.
     fn see_presence(&mut self, conn: u32, topic: u8, line: Delivery) {
         let Some(event) = self.sessions.events.get(&line.id).cloned() else { return };
         let stream = &self.sessions.conns[conn as usize].streams[usize::from(topic)];
@@ -338,7 +337,6 @@ impl Ledger {
         }
     }
 
-    /// Clients with channels have all messages that are stored.
     pub(crate) fn check_views(&self) {
         for it in self.sessions.conns.iter().filter(|it| it.is_open && !it.is_lost) {
             for (topic, _) in (0..).zip(&it.joins).filter(|(_, joined)| **joined > 0) {
@@ -373,7 +371,6 @@ impl Ledger {
         true
     }
 
-    /// A client receives a message in a frame.
     pub(crate) fn receive_frame(&mut self, conn: u32, frame: Frame<'_>) {
         let wire = self.sessions.conn(conn).map_or(Wire::V2, |conn| conn.wire);
         let payload = match (wire.serializer(), frame) {
