@@ -41,7 +41,7 @@ use simurgh_text::{Choice, bytes_at_least_one, duration, whole, word_or};
 use simurgh_tune::CONNECTIONS_MAX;
 
 use engine::Program;
-use processes::{Load, wait_until};
+use processes::{Identity, Load, wait_until};
 use report::time;
 use results::{BroadcastResult, Comparison, Host, Milestone, Results};
 use run::CapacityTest;
@@ -74,6 +74,12 @@ pub struct Flags {
     /// `listening on` line, and answers GET /metrics and POST /api/broadcast.
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
+    /// Clients connect with TLS: the server's certificate, a PEM file. Clients accept any name in it.
+    #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "server")]
+    tls_certificate: Option<PathBuf>,
+    /// The certificate's private key, a PEM file.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
     /// Tests a cluster of N nodes with a nats-server and one topic on all nodes.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "server",
           value_parser = clap::value_parser!(u32).range(1..=32))]
@@ -128,6 +134,8 @@ fn run(flags: &Flags) -> Result<Results, String> {
         true => None,
         false => Some(Program::find(flags.nats.as_deref())?),
     };
+    let tls = identity(flags)?;
+    let tls = tls.as_ref();
     let dir = make_directory(&flags.out)?;
     let before = Usage::now()?;
     let room = (spare(&before) / BYTES_AT_FIRST) as u64;
@@ -142,6 +150,7 @@ fn run(flags: &Flags) -> Result<Results, String> {
         machine: Host::this(before.total),
         server: flags.server.clone().unwrap_or_else(|| "simurgh serve".to_owned()),
         nodes: flags.nodes,
+        tls: tls.is_some(),
         engine: program.as_ref().map(|program| format!("nats-server {}", program.version)),
         rate: flags.rate,
         text: flags.text.unwrap_or(0),
@@ -149,23 +158,29 @@ fn run(flags: &Flags) -> Result<Results, String> {
         ..Results::default()
     };
     let servers = match &program {
-        None => Servers::one(flags.server.as_deref(), to + MORE_SOCKETS, &dir)?,
+        None => Servers::one(flags.server.as_deref(), tls, to + MORE_SOCKETS, &dir)?,
         Some(program) => {
             // Users are spread almost evenly, and a node refuses connections beyond its limit.
             let sockets = to.div_ceil(u64::from(flags.nodes)) + 2 * MORE_SOCKETS;
-            Servers::several(flags.nodes, sockets, &dir, program)?
+            Servers::several(flags.nodes, tls, sockets, &dir, program)?
         }
     };
     run_with(flags, servers, to, &dir, &mut results)?;
     if flags.compare {
-        compare(flags, &before, &dir, &mut results)?;
+        compare(flags, tls, &before, &dir, &mut results)?;
     }
     complain(&format!("results in {}", dir.display()));
     Ok(results)
 }
 
 /// The same test, up to the last milestone, with one server without a cluster.
-fn compare(flags: &Flags, before: &Usage, dir: &Path, results: &mut Results) -> Result<(), String> {
+fn compare(
+    flags: &Flags,
+    tls: Option<&Identity>,
+    before: &Usage,
+    dir: &Path,
+    results: &mut Results,
+) -> Result<(), String> {
     let Some(to) = results.milestones.last().map(|it| it.members) else { return Ok(()) };
     complain("repeating the test with one server");
     let is_closed = || Ok(Usage::now()?.sockets <= before.sockets + MORE_SOCKETS);
@@ -173,12 +188,13 @@ fn compare(flags: &Flags, before: &Usage, dir: &Path, results: &mut Results) -> 
     wait_until(is_closed, SOCKETS_TIMEOUT, Duration::from_millis(500), late)?;
     let home = dir.join("one-node");
     std::fs::create_dir(&home).map_err(|error| format!("{}: {error}", home.display()))?;
-    let alone = Servers::alone(to + MORE_SOCKETS, &home)?;
+    let alone = Servers::alone(tls, to + MORE_SOCKETS, &home)?;
     let mut one = Results {
         version: results.version.clone(),
         machine: results.machine.clone(),
         server: results.server.clone(),
         nodes: 1,
+        tls: results.tls,
         rate: results.rate,
         text: results.text,
         ..Results::default()
@@ -198,14 +214,13 @@ fn run_with(
     results: &mut Results,
 ) -> Result<(), String> {
     let milestones = scenarios::milestones(to);
-    let addresses = servers.addresses();
+    let urls = servers.urls();
     let each = servers.metrics_each()?;
     results.shards = each.iter().map(|metrics| metrics.lines("simurgh_sockets")).sum();
-    let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    complain(&format!("server on {} with {} shards", list.join(", "), results.shards));
-    let probes = scenarios::probes(&addresses);
+    complain(&format!("server on {} with {} shards", urls.join(", "), results.shards));
+    let probes = scenarios::probes(&urls);
     let (text, heartbeats) = (results.text, flags.heartbeats.value());
-    let workload = Workload { servers: addresses, rate: flags.rate, text, heartbeats };
+    let workload = Workload { servers: urls, rate: flags.rate, text, heartbeats };
     let mut probes = Load::start("bystanders", &probes, dir.join("bystanders"), "off")?;
     wait_for_probes(&servers, &mut probes)?;
     let scenario = workload.by_milestones(&milestones);
@@ -335,6 +350,18 @@ fn broadcast_line(seen: &BroadcastResult) -> String {
         time(seen.heartbeats.p99),
         seen.heartbeats.count
     )
+}
+
+/// The certificate of the flags. The server has another working directory.
+fn identity(flags: &Flags) -> Result<Option<Identity>, String> {
+    let (Some(certificate), Some(key)) = (&flags.tls_certificate, &flags.tls_key) else {
+        return Ok(None);
+    };
+    let [certificate, key] =
+        [("--tls-certificate", certificate), ("--tls-key", key)].map(|(flag, path)| {
+            path.canonicalize().map_err(|error| format!("{flag}: {}: {error}", path.display()))
+        });
+    Ok(Some(Identity { certificate: certificate?, key: key? }))
 }
 
 fn make_directory(out: &Path) -> Result<PathBuf, String> {

@@ -16,6 +16,7 @@ use super::metrics::Metrics;
 
 /// For a server with hundreds of shards, or as many workers.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+const ADDRESS: &str = "127.77.0.1:0";
 /// For a response while all cores are busy.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -94,19 +95,29 @@ fn server_command(instead: Option<&str>) -> Result<Command, String> {
     Ok(command)
 }
 
+/// The files of a certificate for TLS, by absolute paths.
+pub(super) struct Identity {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
+}
+
 pub(super) struct Server {
     pub(super) process: ChildProcess,
-    pub(super) address: SocketAddr,
+    /// For metrics and the API, without TLS.
+    address: SocketAddr,
+    /// Where clients connect, without a path.
+    pub(super) url: String,
     token: String,
     agent: ureq::Agent,
 }
 
 impl Server {
     /// Starts it for a number of connections, and waits until it listens. `instead` replaces
-    /// `simurgh serve` and gets the same options. `dir` may hold its settings; `what` names it in
-    /// errors.
+    /// `simurgh serve` and gets the same options. With `tls` clients connect with TLS. `dir` may
+    /// hold its settings; `what` names it in errors.
     pub(super) fn start(
         instead: Option<&str>,
+        tls: Option<&Identity>,
         connections: u64,
         dir: &Path,
         what: &'static str,
@@ -114,33 +125,36 @@ impl Server {
         let token = format!("{:032x}", fastrand::u128(..));
         let mut command = server_command(instead)?;
         command
-            .args(["--listen", "127.77.0.1:0", "--idle-timeout", "off"])
+            .args(["--listen", ADDRESS, "--idle-timeout", "off"])
             .args(["--check-origin", "off", "--max-connections", &connections.to_string()])
             .env("SIMURGH_API_TOKEN", &token)
             // Reads the settings in `dir`, not those of the caller's directory.
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
+        if let Some(Identity { certificate, key }) = tls {
+            command
+                .env("SIMURGH_TLS__LISTEN", ADDRESS)
+                .env("SIMURGH_TLS__CERTIFICATE", certificate)
+                .env("SIMURGH_TLS__KEY", key);
+        }
         let mut process = ChildProcess::start(what, &mut command, dir.join("server.log"))?;
         let out = process.child.stdout.take().ok_or("the server has no output")?;
-        let (found, address) = mpsc::channel();
-        // Reads on after the address, so that the server never waits for a full pipe.
+        let (found, urls) = mpsc::channel();
+        // Reads on after the addresses, so that the server never waits for a full pipe.
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
-                if let Some(rest) = line.strip_prefix("listening on http://") {
-                    // Fails for a second address, which is not needed.
-                    let _ = found.send(rest.trim().to_owned());
+                if let Some(url) = line.strip_prefix("listening on ") {
+                    // Fails for an address that is not needed.
+                    let _ = found.send(url.trim().to_owned());
                 }
             }
         });
-        let text = match address.recv_timeout(START_TIMEOUT) {
-            Ok(text) => text,
-            Err(_) => {
-                process.must_run()?;
-                return Err(format!("the {what} did not listen within {START_TIMEOUT:?}"));
-            }
+        let address = next_address(&mut process, &urls, "http://")?;
+        let url = match tls {
+            Some(_) => format!("wss://{}", next_address(&mut process, &urls, "https://")?),
+            None => format!("ws://{address}"),
         };
-        let address = text.parse().map_err(|error| format!("the server's {text:?}: {error}"))?;
         let agent = ureq::Agent::config_builder()
             .timeout_connect(Some(HTTP_TIMEOUT))
             .timeout_recv_response(Some(HTTP_TIMEOUT))
@@ -149,7 +163,7 @@ impl Server {
             .proxy(None)
             .build()
             .into();
-        Ok(Self { process, address, token, agent })
+        Ok(Self { process, address, url, token, agent })
     }
 
     pub(super) fn metrics(&self) -> Result<Metrics, String> {
@@ -179,6 +193,20 @@ impl Server {
         }
         Ok(body)
     }
+}
+
+/// The next address that a server prints, which must be of this scheme.
+fn next_address(
+    process: &mut ChildProcess,
+    urls: &mpsc::Receiver<String>,
+    scheme: &str,
+) -> Result<SocketAddr, String> {
+    let Ok(url) = urls.recv_timeout(START_TIMEOUT) else {
+        process.must_run()?;
+        return Err(format!("the {} did not listen within {START_TIMEOUT:?}", process.what));
+    };
+    let address = url.strip_prefix(scheme).and_then(|address| address.parse().ok());
+    address.ok_or_else(|| format!("the {} listens on {url:?}, not on {scheme}", process.what))
 }
 
 /// Polls a condition at the interval `every`; fails with `late` after `most`.

@@ -74,14 +74,15 @@ impl Results {
         let gib = *memory as f64 / f64::from(1 << 30);
         format!(
             "simurgh {} on {cores} cores ({processor}), {gib:.0} GiB, Linux {kernel}: {} ({}) of \
-             {} shards, and all clients on the same machine.",
+             {} shards, and all clients on the same machine{}.",
             self.version,
             match &self.engine {
                 None => "one server".to_owned(),
                 Some(engine) => format!("{} nodes with {engine} between them", self.nodes),
             },
             self.server,
-            self.shards
+            self.shards,
+            if self.tls { ", with TLS" } else { "" }
         )
     }
 

@@ -11,6 +11,8 @@ pub(super) struct Results {
     pub(super) machine: Host,
     pub(super) server: String,
     pub(super) nodes: u32,
+    /// Whether clients connect with TLS.
+    pub(super) tls: bool,
     /// The broker between several nodes.
     pub(super) engine: Option<String>,
     /// Requested arrivals per second.

@@ -1,7 +1,6 @@
 //! The milestones, and the scenarios of clients and probes.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The milestones: those of the 2015 Phoenix benchmark up to two million.
@@ -24,8 +23,8 @@ pub(super) const START_HEARTBEATS: &str = "road-beat";
 
 #[derive(Clone, Debug)]
 pub(super) struct Workload {
-    /// Several get the same number of members each.
-    pub(super) servers: Vec<SocketAddr>,
+    /// URLs without a path. Several get the same number of members each.
+    pub(super) servers: Vec<String>,
     /// New members per second.
     pub(super) rate: u32,
     /// Bytes of text beside the stamp in a broadcast.
@@ -122,7 +121,7 @@ impl Workload {
 const FILLER: &str = " thirty birds set out to find the Simurgh;";
 const HEARTBEAT: &str = "{ push = \"heartbeat\", topic = \"phoenix\" },\n";
 
-pub(super) fn probes(servers: &[SocketAddr]) -> String {
+pub(super) fn probes(servers: &[String]) -> String {
     format!(
         "name = \"bystanders\"\nseed = 1\n{}\
          [timeouts]\nreply = \"60s\"\n\
@@ -135,11 +134,15 @@ pub(super) fn probes(servers: &[SocketAddr]) -> String {
     )
 }
 
-/// The servers in a scenario's syntax; a member that returns connects to its own server again.
-fn targets(servers: &[SocketAddr]) -> String {
+/// The servers in a scenario's syntax; a member that returns connects to its own server again. With
+/// TLS any certificate is accepted: none is for the address that the test chooses.
+fn targets(servers: &[String]) -> String {
     let mut text = String::from("spread = \"sticky\"\n");
-    for server in servers {
-        let _ = writeln!(text, "[[target]]\nurl = \"ws://{server}\"");
+    for url in servers {
+        let _ = writeln!(text, "[[target]]\nurl = \"{url}\"");
+    }
+    if servers.iter().any(|url| url.starts_with("wss:")) {
+        text += "[tls]\ninsecure = true\n";
     }
     text
 }
@@ -164,12 +167,12 @@ mod tests {
 
     #[test]
     fn generated_scenarios_are_valid_and_start_the_exact_number_of_users() {
-        let server = SocketAddr::from(([127, 0, 0, 1], 4000));
+        let server = "ws://127.0.0.1:4000".to_owned();
         let read = |text: &str| match toml::read(text, Path::new(""), &Overrides::default()) {
             Ok(loaded) => loaded.scenario,
             Err(faults) => panic!("{faults}\n{text}"),
         };
-        let servers = vec![server, SocketAddr::from(([127, 0, 0, 1], 4001))];
+        let servers = vec![server.clone(), "wss://127.0.0.1:4001".to_owned()];
         let crowd = Workload { servers, rate: 7_777, text: 0, heartbeats: None };
         let busy =
             Workload { text: 10_000, heartbeats: Some(Duration::from_secs(30)), ..crowd.clone() };

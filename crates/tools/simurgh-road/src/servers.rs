@@ -1,12 +1,11 @@
 //! The tested servers: one, or several nodes of a cluster with a broker between them.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use super::engine::{Engine, Program};
 use super::metrics::Metrics;
-use super::processes::{Server, wait_until};
+use super::processes::{Identity, Server, wait_until};
 use super::usage;
 
 /// The channels of all compared servers: the built-in chat without histories, which need JetStream
@@ -22,22 +21,28 @@ pub(super) struct Servers {
 
 impl Servers {
     /// One server, `simurgh serve` or the program `instead`, with its own settings.
-    pub(super) fn one(instead: Option<&str>, sockets: u64, dir: &Path) -> Result<Self, String> {
-        let server = Server::start(instead, sockets, dir, "server")?;
+    pub(super) fn one(
+        instead: Option<&str>,
+        tls: Option<&Identity>,
+        sockets: u64,
+        dir: &Path,
+    ) -> Result<Self, String> {
+        let server = Server::start(instead, tls, sockets, dir, "server")?;
         Ok(Self { servers: vec![server], engine: None })
     }
 
     /// One server with the settings of nodes, except the cluster.
-    pub(super) fn alone(sockets: u64, dir: &Path) -> Result<Self, String> {
+    pub(super) fn alone(tls: Option<&Identity>, sockets: u64, dir: &Path) -> Result<Self, String> {
         let home = dir.join("node");
         settings(&home, LOBBY)?;
-        let server = Server::start(None, sockets, &home, "server")?;
+        let server = Server::start(None, tls, sockets, &home, "server")?;
         Ok(Self { servers: vec![server], engine: None })
     }
 
     /// Nodes for this many sockets each, after they have found each other.
     pub(super) fn several(
         count: u32,
+        tls: Option<&Identity>,
         sockets: u64,
         dir: &Path,
         program: &Program,
@@ -53,7 +58,7 @@ impl Servers {
                  servers = [\"{url}\"]\nrequired = \"30s\"\n"
             );
             settings(&home, &cluster)?;
-            nodes.servers.push(Server::start(None, sockets, &home, "node")?);
+            nodes.servers.push(Server::start(None, tls, sockets, &home, "node")?);
         }
         nodes.wait_until_known()?;
         Ok(nodes)
@@ -75,8 +80,9 @@ impl Servers {
         self.servers.len()
     }
 
-    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
-        self.servers.iter().map(|server| server.address).collect()
+    /// Where clients connect, without a path.
+    pub(super) fn urls(&self) -> Vec<String> {
+        self.servers.iter().map(|server| server.url.clone()).collect()
     }
 
     pub(super) fn must_run(&mut self) -> Result<(), String> {
