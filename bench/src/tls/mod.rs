@@ -1,5 +1,5 @@
-//! What TLS costs: `simurgh serve` without it, with it, with the record layer of rustls, and behind
-//! nginx, in turn, with the clients and phases of the suite `server`.
+//! What TLS costs: `simurgh serve` without it, with it, and with the record layer of rustls, in turn,
+//! with the clients and phases of the suite `server`.
 
 use std::fs;
 use std::hint::black_box;
@@ -12,12 +12,14 @@ use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite, USUAL, table};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::sys;
 use simurgh_bench_kit::target::{CLIENT_CORE, Target};
+use simurgh_tls::rustls::client::Resumption;
 use simurgh_tls::rustls::crypto::{CryptoProvider, ring};
-use simurgh_tls::rustls::pki_types::PrivateKeyDer;
 use simurgh_tls::rustls::pki_types::pem::PemObject;
+use simurgh_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use simurgh_tls::rustls::server::NoServerSessionStorage;
 use simurgh_tls::rustls::{
-    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, version,
+    CipherSuite, ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
+    version,
 };
 
 use crate::server::measured;
@@ -28,11 +30,11 @@ const HANDSHAKES: usize = 400;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "tls",
-    about: "The cost of TLS, beside rustls as it comes and nginx in front",
+    about: "The cost of TLS, beside rustls as it comes",
     jobs: || MEASURES.map(|row| Job::new(row, |_, _| Ok(()))).into(),
     runs: 5,
     measure,
-    order: "plain, TLS, rustls, nginx, plain; ÷ mean of the two plain runs",
+    order: "plain, TLS, rustls, plain, …; ÷ mean of the two plain runs around",
     recipes: |_| table::read(include_str!("table.txt"), &[]),
     ..USUAL
 };
@@ -54,7 +56,7 @@ fn certificate(folder: &Path) -> Result<Certificate> {
         .with_protocol_versions(&[&version::TLS13])?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    client.resumption = simurgh_tls::rustls::client::Resumption::disabled();
+    client.resumption = Resumption::disabled();
     simurgh_tls::prepare_client(&mut client);
     let text = |path: &Path| path.to_str().map(str::to_owned).context("a path of text");
     Ok(Certificate { chain: text(&chain)?, key: text(&key)?, client: Arc::new(client) })
@@ -62,12 +64,8 @@ fn certificate(folder: &Path) -> Result<Certificate> {
 
 fn aes_128() -> CryptoProvider {
     let mut provider = ring::default_provider();
-    provider.cipher_suites.retain(|it| it.suite() == version_suite());
+    provider.cipher_suites.retain(|it| it.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256);
     provider
-}
-
-fn version_suite() -> simurgh_tls::rustls::CipherSuite {
-    simurgh_tls::rustls::CipherSuite::TLS13_AES_128_GCM_SHA256
 }
 
 /// The table `[tls]` of a server.
@@ -135,7 +133,7 @@ fn add(sample: &mut Sample, prefix: &str, run: &Sample, (before, after): (&Sampl
 
 /// CPU time of a server's side of a full handshake with rustls in memory, microseconds: median.
 fn bare_handshake_us(certificate: &Certificate) -> Result<f64> {
-    let chain = simurgh_tls::rustls::pki_types::CertificateDer::from_pem_file(&certificate.chain)?;
+    let chain = CertificateDer::from_pem_file(&certificate.chain)?;
     let key = PrivateKeyDer::from_pem_file(&certificate.key)?;
     let mut server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&version::TLS13])?

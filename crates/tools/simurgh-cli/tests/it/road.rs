@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::support::{directory, run, run_long};
+use crate::tls::write_certificate;
 use serde_json::Value;
 
 /// About forty seconds on an idle machine.
@@ -67,6 +68,19 @@ fn capacity_test_counts_all_of_sixty_thousand_clients() {
 }
 
 #[test]
+fn capacity_test_with_tls_counts_all_clients() {
+    let dir = directory(&[]);
+    write_certificate(dir.path(), (4096, 1, 1));
+    let words = ["road", "--connections", "500", "--rate", "250", "--out", "out"];
+    let rest = ["--dashboard", "off", "--no-tune", "--no-reconnect", "--heartbeats", "off"];
+    let tls = ["--tls-certificate", "chain.pem", "--tls-key", "key.pem"];
+    let ran = run_long(dir.path(), &[&words[..], &rest, &tls].concat(), WITHIN);
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    assert!(ran.stderr.contains("server on wss://127.77.0.1:"), "{ran:?}");
+    assert!(ran.stdout.contains("with TLS") && ran.stdout.contains("| 500 |"), "{ran:?}");
+}
+
+#[test]
 fn capacity_test_refuses_invalid_settings() {
     let dir = directory(&[]);
     for words in [
@@ -76,6 +90,7 @@ fn capacity_test_refuses_invalid_settings() {
         ["--nodes", "0"],
         ["--nodes", "33"],
         ["--broadcasts", "0"],
+        ["--tls-certificate", "chain.pem"],
     ] {
         let ran = run(dir.path(), &[&["road"][..], &words[..]].concat());
         assert_eq!(ran.status.code(), Some(2), "{ran:?}");
@@ -83,6 +98,7 @@ fn capacity_test_refuses_invalid_settings() {
     for (words, why) in [
         (&["--nodes", "3", "--nats", "no/such/file"][..], "--nats: no/such/file: No such file"),
         (&["--nodes", "3", "--nats", "/bin/true"], "/bin/true is not nats-server"),
+        (&["--tls-certificate", "no.pem", "--tls-key", "k"], "--tls-certificate: no.pem: No such"),
         (&["--compare"], "need --nodes 2 or more"),
     ] {
         let ran = run(dir.path(), &[&["road", "--out", "out"], words].concat());
