@@ -1,5 +1,5 @@
-//! What TLS costs: `simurgh serve` without it, with it, and with the record layer of rustls, in turn,
-//! with the clients and phases of the suite `server`.
+//! What TLS costs: `simurgh serve` without it, with it, and with the record layer of rustls, in
+//! turn, with the clients and phases of the suite `server`.
 
 use std::fs;
 use std::hint::black_box;

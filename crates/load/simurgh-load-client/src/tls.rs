@@ -1,4 +1,4 @@
-//! TLS of connections: the trust in certificates, and the texts of errors.
+//! TLS of connections: the certificates that they trust, and error texts. The reactor encrypts.
 //!
 //! Mozilla's roots are compiled in: a run needs nothing from the host, and all hosts of a run
 //! agree. Sessions are never resumed, as every user represents a separate client. Only rustls reads

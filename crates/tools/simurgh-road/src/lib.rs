@@ -74,7 +74,8 @@ pub struct Flags {
     /// `listening on` line, and answers GET /metrics and POST /api/broadcast.
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// Clients connect with TLS: the server's certificate, a PEM file. Clients accept any name in it.
+    /// Clients connect with TLS: the server's certificate, a PEM file for any name. Handshakes
+    /// take more CPU than joins: choose a lower --rate.
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "server")]
     tls_certificate: Option<PathBuf>,
     /// The certificate's private key, a PEM file.

@@ -135,7 +135,7 @@ pub(super) fn probes(servers: &[String]) -> String {
 }
 
 /// The servers in a scenario's syntax; a member that returns connects to its own server again. With
-/// TLS any certificate is accepted: none is for the address that the test chooses.
+/// TLS, clients accept any certificate, because the test chooses the address.
 fn targets(servers: &[String]) -> String {
     let mut text = String::from("spread = \"sticky\"\n");
     for url in servers {
