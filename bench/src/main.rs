@@ -21,6 +21,7 @@ mod args;
 mod attacks;
 mod bare;
 mod cluster;
+mod deflate;
 mod driver;
 mod fairness;
 mod history;
@@ -50,13 +51,14 @@ fn main() -> ExitCode {
 }
 
 /// The suites, each a command.
-const SUITES: [&Suite; 14] = [
+const SUITES: [&Suite; 15] = [
     &server::SUITE,
     &tls::SUITE,
     &fairness::SUITE,
     &attacks::SUITE,
     &presence::SUITE,
     &history::SUITE,
+    &deflate::SUITE,
     &cluster::SUITE,
     &hooks::SUITE,
     &load::SUITE,

@@ -3,13 +3,14 @@
 use simurgh_bench_kit::rounds::table::{rows, text};
 use simurgh_bench_kit::rounds::{Options, Sample, Suite};
 
-use crate::{attacks, cluster, fairness, history, hooks, http, presence, tls};
+use crate::{attacks, cluster, deflate, fairness, history, hooks, http, presence, tls};
 
-const SUITES: [&Suite; 9] = [
+const SUITES: [&Suite; 10] = [
     &attacks::SUITE,
     &fairness::SUITE,
     &presence::SUITE,
     &history::SUITE,
+    &deflate::SUITE,
     &cluster::SUITE,
     &hooks::SUITE,
     &http::page::SUITE,

@@ -3,7 +3,8 @@
 //! The first byte chooses the limits. A verdict must not change when more bytes follow, and the
 //! client must accept the answer to an accepted request.
 use simurgh_proto::ws::handshake::{
-    HeadLimits, Request, check_response, check_upgrade, negotiate, write_accept, write_refusal,
+    HeadLimits, Request, accept_deflate, check_response, check_upgrade, negotiate, write_accept,
+    write_refusal,
 };
 
 /// The most cuts of one input that are tried.
@@ -24,7 +25,7 @@ pub fn run(data: &[u8]) {
         }),
         Err(error) => Some(Err(error)),
     });
-    verdicts_last(bytes, |bytes| match check_response(bytes, "", &["phoenix"]) {
+    verdicts_last(bytes, |bytes| match check_response(bytes, "", &["phoenix"], true) {
         Ok(parsed) => parsed.map(|(response, head_bytes)| {
             assert!(head_bytes <= bytes.len());
             Ok((head_bytes, response.status))
@@ -57,7 +58,7 @@ fn answer(request: &Request<'_>) {
     let mut out = Vec::new();
     let Ok(upgrade) = check_upgrade(request) else {
         write_refusal(400, &[("x-path", path)], query, &mut out);
-        let refused = check_response(&out, "", &[]).expect("well-formed").expect("whole");
+        let refused = check_response(&out, "", &[], false).expect("well-formed").expect("whole");
         assert_eq!((refused.0.status, refused.1 + query.len()), (400, out.len()));
         return;
     };
@@ -66,10 +67,12 @@ fn answer(request: &Request<'_>) {
             continue;
         };
         out.clear();
-        write_accept(&upgrade, negotiated.subprotocol, &mut out);
-        let opened = check_response(&out, upgrade.key, &["phoenix", "other"]);
+        let deflate = accept_deflate(request);
+        write_accept(&upgrade, negotiated.subprotocol, deflate, &mut out);
+        let opened = check_response(&out, upgrade.key, &["phoenix", "other"], true);
         let (response, head_bytes) = opened.expect("accepted").expect("whole");
         assert_eq!((response.status, head_bytes), (101, out.len()));
         assert_eq!(response.subprotocol, negotiated.subprotocol);
+        assert_eq!(response.deflate, deflate.is_some());
     }
 }

@@ -4,6 +4,7 @@
 //! over the committed corpus, so an added finding stays tested without a nightly compiler. Each
 //! body asserts something about its input beyond not panicking. The load generator's bodies are in
 //! `load/`, which its own tests include.
+pub mod deflate;
 pub mod handshake;
 pub mod origin;
 pub mod params;

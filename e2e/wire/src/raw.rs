@@ -184,6 +184,8 @@ impl Response {
 pub struct Raw {
     stream: TcpStream,
     buffer: Vec<u8>,
+    /// The server has accepted permessage-deflate: frames may have RSV1.
+    has_deflate: bool,
 }
 
 impl Raw {
@@ -208,7 +210,7 @@ impl Raw {
     pub fn over(stream: TcpStream) -> Raw {
         stream.set_nodelay(true).expect("TCP_NODELAY");
         stream.set_write_timeout(Some(WAIT)).expect("a write time limit");
-        Raw { stream, buffer: Vec::new() }
+        Raw { stream, buffer: Vec::new(), has_deflate: false }
     }
 
     /// The connection below.
@@ -306,6 +308,7 @@ impl Raw {
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect();
         let mut response = Response { status, headers, body: Vec::new() };
+        self.has_deflate = response.header("sec-websocket-extensions").is_some();
         if has_body && status >= 200 && status != 204 && status != 304 {
             response.body = self.body(&response, deadline);
         }
@@ -356,6 +359,8 @@ impl Raw {
     pub fn next_frame(&mut self, deadline: Instant) -> Option<Frame> {
         loop {
             if let Some((frame, length)) = whole_frame(&self.buffer) {
+                let allowed = if self.has_deflate { 0b100 } else { 0 };
+                assert_eq!(frame.rsv & !allowed, 0, "reserved bits without an extension");
                 self.buffer.drain(..length);
                 return Some(frame);
             }
@@ -507,11 +512,11 @@ fn whole_frame(buffer: &[u8]) -> Option<(Frame, usize)> {
         short => (2, u64::from(short)),
     };
     assert_eq!(second & 0x80, 0, "a server may not mask its frames");
-    assert_eq!(first & 0x70, 0, "reserved bits set without an extension");
     let end = start + usize::try_from(length).expect("a length that fits memory");
     let payload = buffer.get(start..end)?.to_vec();
     let (fin, opcode) = (first & 0x80 != 0, first & 0x0f);
-    Some((Frame { fin, rsv: 0, opcode, masked: false, declared: None, payload }, end))
+    let rsv = first >> 4 & 7;
+    Some((Frame { fin, rsv, opcode, masked: false, declared: None, payload }, end))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! `/echo`: a plain WebSocket without channels, for tests of the WebSocket itself.
 
-use simurgh::{FrameLimits, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket};
+use simurgh::{
+    Compress, FrameLimits, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+};
 
 /// Autobahn's largest messages have 16 MiB.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -9,10 +11,11 @@ pub(crate) const OUTBOUND_BYTES_MAX: usize = 64 << 20;
 
 /// Messages are only sent back, so the topic that all connections share is never broadcast on.
 pub(crate) fn user_socket() -> UserSocket {
-    UserSocket::plain("/echo", "echo", |_, _| Join::ok(Echo)).frame_limits(FrameLimits {
-        frame_bytes_max: MESSAGE_BYTES_MAX,
-        message_bytes_max: MESSAGE_BYTES_MAX,
-    })
+    let limits =
+        FrameLimits { frame_bytes_max: MESSAGE_BYTES_MAX, message_bytes_max: MESSAGE_BYTES_MAX };
+    UserSocket::plain("/echo", "echo", |_, _| Join::ok(Echo))
+        .frame_limits(limits)
+        .compress(Compress::All)
 }
 
 struct Echo;

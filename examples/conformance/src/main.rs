@@ -18,7 +18,7 @@ use std::time::Duration;
 use clap::Parser;
 use simurgh::cluster::{ClusterConfig, Prefix};
 use simurgh::supabase::{HOSTED_PATH, Settings};
-use simurgh::{ChannelRoute, CheckOrigin, Cluster, Endpoint, LongPoll, UserSocket};
+use simurgh::{ChannelRoute, CheckOrigin, Cluster, Compress, Endpoint, LongPoll, UserSocket};
 use simurgh_nats::{NatsAdapter, StreamsConfig};
 
 /// The application that the rows of docs/PROTOCOL.md are tested against.
@@ -112,7 +112,10 @@ fn realtime() -> UserSocket {
 
 /// In a cluster, a new member gets all that any node broadcasts from its join on.
 fn socket(path: &str, origins: &CheckOrigin) -> UserSocket {
+    // Its messages are never compressed.
+    let exact = ChannelRoute::on_shard("exact", test_channel::join).compress(Compress::Off);
     UserSocket::new(path)
+        .compress(Compress::Text)
         .auth_token(true)
         .longpoll(LongPoll::new())
         .check_origin(origins.clone())
@@ -120,5 +123,5 @@ fn socket(path: &str, origins: &CheckOrigin) -> UserSocket {
         .channel(ChannelRoute::on_shard("rooms:*", rooms::join).wait_for_interest())
         .channel(ChannelRoute::on_shard("presence:*", presence::join).wait_for_interest())
         .channel(ChannelRoute::on_shard("test:*", test_channel::join).wait_for_interest())
-        .channel(ChannelRoute::on_shard("exact", test_channel::join).wait_for_interest())
+        .channel(exact.wait_for_interest())
 }

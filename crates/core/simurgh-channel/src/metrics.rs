@@ -124,6 +124,18 @@ counters! {
     heartbeats: counter,
     /// Messages sent to clients: replies, pushes, and broadcasts once for each member.
     messages_out: counter,
+    /// Compressed messages received.
+    inflated_messages: counter,
+    /// Bytes of these as received.
+    inflated_bytes_in: counter,
+    /// Bytes of these inflated.
+    inflated_bytes_out: counter,
+    /// Messages compressed, broadcasts once for all members with the same serializer.
+    deflated_messages: counter,
+    /// Bytes of these before.
+    deflated_bytes_in: counter,
+    /// Bytes of these compressed.
+    deflated_bytes_out: counter,
     /// Broadcasts published on this shard.
     broadcasts: counter,
     /// Delivered broadcasts, one per member.

@@ -18,6 +18,31 @@ pub type PrepareFn = Arc<dyn Fn(&mut Message<'static>) -> Prepared + Send + Sync
 /// Handles a fresh token of the socket, in place of the channel on whose topic it arrives.
 pub type RenewFn = Arc<dyn Fn(&mut ShardContext<'_>, &Payload<'_>) -> Outcome + Send + Sync>;
 
+/// The messages that are compressed for clients that offer permessage-deflate: those of 256 bytes
+/// to 64 KiB, where that makes them shorter.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    strum::EnumString,
+    strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "lowercase")]
+pub enum Compress {
+    /// None.
+    #[default]
+    Off,
+    /// Texts.
+    Text,
+    /// Texts and binary messages.
+    All,
+}
+
 /// The channels of a user socket, and the settings of its sockets.
 #[derive(Clone, Debug)]
 pub struct UserSocket {
@@ -32,6 +57,8 @@ pub struct UserSocket {
     pub count_members: bool,
     /// How much each of its sockets may send.
     pub limits: SocketLimits,
+    /// The messages that are compressed; `Off`: permessage-deflate is declined.
+    pub compress: Compress,
 }
 
 /// The protocol of a user socket's sockets.
@@ -68,13 +95,15 @@ pub struct Route {
     pub limits: ChannelLimits,
     /// How much of their broadcasts is kept; `None`: nothing.
     pub history: Option<HistoryRule>,
+    /// The messages that are compressed; `None`: as on the user socket.
+    pub compress: Option<Compress>,
 }
 
 impl Route {
     /// A route without limits and history.
     pub fn new(pattern: Pattern, join: JoinFn) -> Self {
         let limits = ChannelLimits::default();
-        Self { pattern, join, prepare: None, renew: None, limits, history: None }
+        Self { pattern, join, prepare: None, renew: None, limits, history: None, compress: None }
     }
 }
 
@@ -87,6 +116,19 @@ impl UserSocket {
             channels_max: 100,
             count_members: false,
             limits: SocketLimits::default(),
+            compress: Compress::Off,
+        }
+    }
+
+    /// The messages of a topic that are compressed; `None` if none of its sockets has
+    /// permessage-deflate, or the topic.
+    pub fn compress(&self, topic: &str) -> Option<Compress> {
+        if self.compress == Compress::Off {
+            return None;
+        }
+        match self.is_plain_on(topic) {
+            true => Some(self.compress),
+            false => self.route(topic).map(|route| route.compress.unwrap_or(self.compress)),
         }
     }
 
@@ -143,6 +185,21 @@ impl UserSocket {
 mod tests {
     use super::*;
     use crate::channel::Join;
+
+    #[test]
+    fn channel_overrides_the_compression_of_its_user_socket() {
+        let join: JoinFn = Arc::new(|_, _| Join::error(Payload::NULL));
+        let mut secret = Route::new(Pattern::parse("secret").unwrap(), Arc::clone(&join));
+        secret.compress = Some(Compress::Off);
+        let rooms = Route::new(Pattern::parse("rooms:*").unwrap(), Arc::clone(&join));
+        let mut it = UserSocket::new(Kind::Channels(vec![secret, rooms]));
+        assert_eq!(it.compress("rooms:a"), None, "it declines the extension");
+        it.compress = Compress::All;
+        let found = ["rooms:a", "secret", "other"].map(|topic| it.compress(topic));
+        assert_eq!(found, [Some(Compress::All), Some(Compress::Off), None]);
+        it.kind = Kind::Plain { topic: "chat".into(), join };
+        assert_eq!(["chat", "secret"].map(|topic| it.compress(topic)), [Some(Compress::All), None]);
+    }
 
     #[test]
     fn first_declared_matching_channel_is_used() {

@@ -11,7 +11,7 @@ use simurgh_data::{Key, Run, Shared};
 use simurgh_history::{AT, NEXT, Position};
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::{EncodeError, Kind, Serializer, ServerMessage};
-use simurgh_proto::ws::{self, CloseCode, OpCode};
+use simurgh_proto::ws::{self, CloseCode, DEFLATE_BYTES_MIN, OpCode};
 
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire, op_code};
@@ -37,6 +37,9 @@ pub(crate) fn send(
     }
     if message.payload().len() > LONG_BYTES {
         return send_long(out, metrics, key, wire, message);
+    }
+    if wire.has_deflate() && message.payload().len() >= DEFLATE_BYTES_MIN {
+        return send_compressed(out, metrics, key, wire, &message);
     }
     out.send_with(key, |out| {
         if let Err(error) = ws::encode_with(out, |out| write(out, wire, &message)) {
@@ -68,6 +71,22 @@ fn send_long(
     }
 }
 
+#[cold]
+fn send_compressed(
+    out: &mut impl Sockets,
+    metrics: &ShardMetrics,
+    key: Key,
+    wire: Wire,
+    message: &ServerMessage<'_>,
+) {
+    let mut frame = Vec::new();
+    if let Err(error) = ws::encode_with(&mut frame, |frame| write(frame, wire, message)) {
+        return not_encodable(metrics, error);
+    }
+    out.compress(message.topic(), &mut frame);
+    out.send_with(key, |out| out.extend_from_slice(&frame));
+}
+
 fn not_encodable(metrics: &ShardMetrics, error: EncodeError) {
     metrics.errors_encode.add(1);
     tracing::debug!(%error, "cannot encode a message for its receiver");
@@ -77,7 +96,7 @@ pub(crate) fn send_close(out: &mut impl Sockets, key: Key, code: Option<CloseCod
     match out.socket(key).map(|socket| socket.wire) {
         None => {}
         Some(Wire::Values) => out.deliver_close(key, code),
-        Some(Wire::V1 | Wire::V2 | Wire::Plain) => {
+        Some(_) => {
             out.send_with(key, |out| match code {
                 Some(code) => ws::encode_close(code, reason, None, out),
                 None => ws::encode(OpCode::Close, &[], None, out),
@@ -123,7 +142,7 @@ fn plain_message(out: &mut Vec<u8>, payload: &Payload<'_>) -> Kind {
 
 /// The frame of a broadcast in a form; `None`, and an error is counted, if it has none.
 pub(crate) fn broadcast_frame(
-    out: &impl Sockets,
+    out: &mut impl Sockets,
     broadcast: &Arc<Broadcast>,
     form: Form,
     errors: &mut u64,
@@ -133,7 +152,13 @@ pub(crate) fn broadcast_frame(
     } else {
         // Its weight is about the size of its frame.
         let mut bytes = Vec::with_capacity(broadcast.weight());
-        encode_broadcast(&mut bytes, broadcast, form).map(|()| out.share(bytes))
+        encode_broadcast(&mut bytes, broadcast, form).map(|()| {
+            if form.wire.has_deflate() && bytes.len() >= DEFLATE_BYTES_MIN {
+                out.compress(broadcast.topic(), &mut bytes);
+                bytes.shrink_to_fit();
+            }
+            out.share(bytes)
+        })
     };
     match made {
         Ok(frame) => Some(frame),
@@ -238,7 +263,7 @@ impl AsRef<[u8]> for Data<Arc<Broadcast>> {
 
 /// The placeholder of a payload on a wire, and whether it is searched there: binary is always last.
 fn placeholder(payload: &Payload<'_>, wire: Wire) -> (Payload<'static>, bool) {
-    let (mut bytes, is_text) = ([0; 4], wire == Wire::V1);
+    let (mut bytes, is_text) = ([0; 4], wire.serializer() == Some(Serializer::V1));
     let text = PLACEHOLDER.encode_utf8(&mut bytes);
     match payload {
         Payload::Json(_) => (Payload::from_json(text.to_owned()), true),

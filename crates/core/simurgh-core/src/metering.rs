@@ -78,7 +78,7 @@ impl Meters {
             }
             // A plain client would get the answer as an ordinary message.
             (LimitPolicy::Reply, Some(Outcome::NoReply | Outcome::Reply(_)))
-                if speaker.wire != Wire::Plain =>
+                if !speaker.wire.is_plain() =>
             {
                 (Some(Outcome::error(exceeded.response())), effects)
             }
@@ -138,7 +138,7 @@ impl<'a> Metered<'a> {
         let Message { join_ref, msg_ref, topic, event, payload } = message;
         let payload = payload.len().saturating_add(taken_bytes);
         let names = join_ref.raw().len() + msg_ref.raw().len() + topic.len() + event.len();
-        let names = if wire == Wire::Plain { 0 } else { names };
+        let names = if wire.is_plain() { 0 } else { names };
         Self { kind, topic, is_for, payload, bytes: names.saturating_add(payload) as u64 }
     }
 }

@@ -65,6 +65,10 @@ pub trait Sockets {
     /// Wraps bytes that are sent to many.
     fn share(&self, bytes: impl AsRef<[u8]> + 'static) -> Shared;
 
+    /// Compresses the messages of a topic in whole frames, as far as its channel allows that and it
+    /// makes them shorter.
+    fn compress(&mut self, _topic: &str, _frames: &mut Vec<u8>) {}
+
     /// Appends to the output of this turn; `false`, and `write` is not called, if nothing can be
     /// sent.
     fn send_with(&mut self, key: Key, write: impl FnOnce(&mut Vec<u8>)) -> bool;

@@ -19,7 +19,7 @@ use simurgh_data::{Key, Next, Now, Run, Shared};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
 use simurgh_proto::topic::Pattern;
-use simurgh_proto::ws::{CloseCode, Decoder, Event, FrameLimits, Role};
+use simurgh_proto::ws::{CloseCode, Decoder, Deflater, Event, FrameLimits, Inflater, Role};
 
 pub(crate) use self::app::*;
 pub(crate) use self::history::*;

@@ -14,6 +14,12 @@ pub enum Wire {
     V2,
     /// Bare messages without Channels.
     Plain,
+    /// As [`V1`](Self::V1), with permessage-deflate.
+    V1Deflate,
+    /// As [`V2`](Self::V2), with permessage-deflate.
+    V2Deflate,
+    /// As [`Plain`](Self::Plain), with permessage-deflate.
+    PlainDeflate,
     /// Channels as values, without a serializer, for a socket within this process.
     Values,
 }
@@ -25,9 +31,11 @@ pub(crate) struct Form {
     pub(crate) has_positions: bool,
 }
 
-pub(crate) const WIRES: usize = 3;
-/// Forms: those of all wires, then V1 and V2 with positions.
-pub(crate) const FORMS: usize = 5;
+pub(crate) const WIRES: usize = 6;
+/// Forms: those of all wires, then the same with positions.
+pub(crate) const FORMS: usize = 2 * WIRES;
+/// Of these the first: those without positions and compression.
+pub(crate) const COMMON_FORMS: usize = 3;
 
 impl Form {
     #[cfg(test)]
@@ -46,9 +54,31 @@ impl Wire {
     /// The serializer of its messages, if any.
     pub fn serializer(self) -> Option<Serializer> {
         match self {
-            Self::V1 => Some(Serializer::V1),
-            Self::V2 => Some(Serializer::V2),
-            Self::Plain | Self::Values => None,
+            Self::V1 | Self::V1Deflate => Some(Serializer::V1),
+            Self::V2 | Self::V2Deflate => Some(Serializer::V2),
+            Self::Plain | Self::PlainDeflate | Self::Values => None,
+        }
+    }
+
+    /// Whether it has bare messages without Channels.
+    #[inline]
+    pub fn is_plain(self) -> bool {
+        matches!(self, Self::Plain | Self::PlainDeflate)
+    }
+
+    /// Whether its messages may be compressed.
+    #[inline]
+    pub fn has_deflate(self) -> bool {
+        matches!(self, Self::V1Deflate | Self::V2Deflate | Self::PlainDeflate)
+    }
+
+    /// The same with permessage-deflate.
+    pub fn with_deflate(self) -> Self {
+        match self {
+            Self::V1 => Self::V1Deflate,
+            Self::V2 => Self::V2Deflate,
+            Self::Plain => Self::PlainDeflate,
+            other => other,
         }
     }
 }

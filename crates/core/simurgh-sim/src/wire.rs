@@ -205,9 +205,9 @@ impl Delivery {
     /// The same message after encoding for a wire.
     pub(crate) fn on(self, wire: Wire) -> Self {
         match wire {
-            Wire::V2 | Wire::Values => self,
-            Wire::V1 => Self { join_ref: 0, ..self },
-            Wire::Plain => Self::raw(self.id),
+            Wire::V2 | Wire::V2Deflate | Wire::Values => self,
+            Wire::V1 | Wire::V1Deflate => Self { join_ref: 0, ..self },
+            Wire::Plain | Wire::PlainDeflate => Self::raw(self.id),
         }
     }
 

@@ -315,6 +315,9 @@ impl<'s> SessionCheck<'s> {
                     let help = "a token goes in the header x-phoenix-authtoken";
                     self.wrong(line, "subprotocols are those of WebSockets", help);
                 }
+                if polls && connect.compress {
+                    self.wrong(line, "compress is for WebSockets", "leave it out");
+                }
             }
             Act::Switch(switch) => {
                 self.dialect = switch.dialect;

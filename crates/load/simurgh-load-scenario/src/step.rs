@@ -102,6 +102,8 @@ pub struct Connect {
     pub origin: Option<Template>,
     /// Subprotocols to offer.
     pub subprotocols: Vec<String>,
+    /// Whether to offer permessage-deflate.
+    pub compress: bool,
     /// Further headers.
     pub headers: Vec<(String, Template)>,
     /// Checks and captures on the answer's head.

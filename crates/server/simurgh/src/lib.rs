@@ -116,9 +116,10 @@ pub use presence::{Presence, PresenceListError};
 pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
 pub use simurgh_core::{
-    Broadcast, BroadcastError, ChannelHandle, ChannelLimits, Join, JoinFn, Limit, LimitPolicy,
-    Outcome, PresenceConfig, PresenceError, Presences, Rate, RateError, RateLimit, Reason, Reply,
-    ReplyRef, ShardChannel, ShardContext, ShardHandleInfo, SizeLimit, SocketLimits, Stop,
+    Broadcast, BroadcastError, ChannelHandle, ChannelLimits, Compress, Join, JoinFn, Limit,
+    LimitPolicy, Outcome, PresenceConfig, PresenceError, Presences, Rate, RateError, RateLimit,
+    Reason, Reply, ReplyRef, ShardChannel, ShardContext, ShardHandleInfo, SizeLimit, SocketLimits,
+    Stop,
 };
 pub use simurgh_proto::message::{Payload, PayloadError, UserBroadcast};
 pub use simurgh_proto::origin::CheckOrigin;

@@ -51,6 +51,32 @@ fn join_push_and_leave_are_answered() {
     });
 }
 
+/// PROTOCOL row 139: a push and its reply of 1 kB take less than half of the bytes, both ways.
+#[test]
+fn compress_shortens_messages_on_the_wire() {
+    let server = server();
+    both(|vsn| {
+        let word = "a word and another one ".repeat(50);
+        let bytes = [false, true].map(|compress| {
+            let push = "{ push = \"echo\", payload = { a = \"".to_owned() + &word + "\" } }";
+            let pushes = vec![push; 10].join(", ");
+            let topic = unique("test:load");
+            let steps = format!(
+                "steps = [{{ connect = \"/socket/websocket\", compress = {compress} }}, \
+                 {{ join = \"{topic}\" }}, {pushes}, {{ close = true }}]"
+            );
+            let ran = run(&of(server.addr(), USERS as u32, protocol(vsn), "", &steps));
+            ran.errors_are(&[]);
+            ran.users_are(USERS, 0);
+            assert_eq!(ran.count(Count::RepliesOk), 10 * USERS);
+            [Count::BytesIn, Count::BytesOut].map(|count| ran.count(count))
+        });
+        for (plain, compressed) in bytes[0].into_iter().zip(bytes[1]) {
+            assert!(compressed * 2 < plain, "{compressed} of {plain}");
+        }
+    });
+}
+
 #[test]
 fn binary_payloads_are_sent_and_received_as_binary() {
     let _server = server();

@@ -7,6 +7,7 @@ mod binary;
 mod broadcasting;
 mod chat;
 mod closing;
+mod compression;
 mod connecting;
 mod joining;
 mod leaving;

@@ -69,7 +69,7 @@ pub(super) fn reply_join(
     response: Payload<'static>,
 ) {
     let Joining { key, topic, join_ref, message, .. } = joining;
-    if out.socket(*key).is_none_or(|socket| socket.wire == Wire::Plain) {
+    if out.socket(*key).is_none_or(|socket| socket.wire.is_plain()) {
         return;
     }
     send(out, metrics, *key, session::reply(join_ref, message, topic, status, response));
@@ -133,7 +133,7 @@ impl<N: Node> Core<N> {
         self.metrics.joins_refused.add(1);
         reply_join(out, &self.metrics, &joining, "error", response);
         self.close_replaced(out, joining.replaced);
-        if out.socket(key).is_some_and(|socket| socket.wire == Wire::Plain) {
+        if out.socket(key).is_some_and(|socket| socket.wire.is_plain()) {
             self.channels.close(out, key, CloseCode::POLICY);
         }
     }

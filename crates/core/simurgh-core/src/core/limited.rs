@@ -13,7 +13,6 @@ use crate::metering::Metered;
 use crate::meters::Exceeded;
 use crate::socket::Socket;
 use crate::sockets::Sockets;
-use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
     /// Whether a message exceeds a limit; if so, it is answered here. `joined` is the channel of
@@ -78,7 +77,7 @@ impl<N: Node> Core<N> {
             return send(out, &self.metrics, key, refusal);
         };
         // A replaced channel gets no answer, and plain messages have none.
-        let is_plain = out.socket(key).is_none_or(|socket| socket.wire == Wire::Plain);
+        let is_plain = out.socket(key).is_none_or(|socket| socket.wire.is_plain());
         if is_plain || is_stale(&self.channels.registry, channel, message) {
             return;
         }

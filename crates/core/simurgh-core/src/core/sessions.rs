@@ -16,7 +16,6 @@ use crate::frames::{close_reason, send, send_close};
 use crate::registry::{Holds, SOCKET_ID, Subscriber};
 use crate::socket::{Phase, Socket};
 use crate::sockets::Sockets;
-use crate::wire::Wire;
 use simurgh_data::prelude::*;
 
 impl<N: Node> Core<N> {
@@ -40,7 +39,7 @@ impl<N: Node> Core<N> {
             // Without memory it gets no `disconnect`.
             let _ = self.channels.registry.subscribe(&mut socket.list, key, &id, itself);
         }
-        if wire == Wire::Plain {
+        if wire.is_plain() {
             self.join_plain(out, key, user_socket);
         }
     }

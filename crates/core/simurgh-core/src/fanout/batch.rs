@@ -28,7 +28,7 @@ pub(super) struct Batch {
 impl Batch {
     #[inline(never)]
     pub(super) fn new(
-        out: &impl Sockets,
+        out: &mut impl Sockets,
         topic: &mut Topic<Delivery>,
         from: u32,
         form: Form,

@@ -227,7 +227,7 @@ impl<N: Node> Fanout<N> {
     #[inline(always)]
     fn batch(
         &mut self,
-        out: &impl Sockets,
+        out: &mut impl Sockets,
         topic: &mut Topic<Delivery>,
         members: Members<'_>,
         cursor: u32,
@@ -306,7 +306,7 @@ impl<N: Node> Fanout<N> {
             return self.count_deliveries(delivered);
         }
         let (form, mut errors) = (Form { wire, has_positions }, 0);
-        if broadcast.payload().len() > LONG_BYTES {
+        if broadcast.payload().len() > LONG_BYTES || wire.has_deflate() {
             if let Some(frame) = broadcast_frame(out, broadcast, form, &mut errors) {
                 out.send_later(conn, Run::of(&frame));
             }

@@ -3,7 +3,7 @@
 use simurgh_channel::{Broadcast, Posted};
 use simurgh_data::{Run, Shared};
 
-use crate::wire::{FORMS, Form, WIRES};
+use crate::wire::{COMMON_FORMS, FORMS, Form};
 use simurgh_data::prelude::*;
 
 /// A frame of one form, made when it is first needed.
@@ -15,22 +15,23 @@ enum Frame {
     Made(Shared),
 }
 
-type Placed = [Frame; FORMS - WIRES];
+/// The frames of a broadcast with positions, or for compression.
+type Rare = [Frame; FORMS - COMMON_FORMS];
 
-const NOT_YET: Placed = [const { Frame::NotYet }; FORMS - WIRES];
+const NOT_YET: Rare = [const { Frame::NotYet }; FORMS - COMMON_FORMS];
 
 struct Entry {
     posted: Posted,
-    frames: [Frame; WIRES],
+    frames: [Frame; COMMON_FORMS],
 }
 
 /// Numbered broadcasts that are still to be sent; numbers wrap.
 #[derive(Default)]
 pub(crate) struct Log {
     entries: VecDeque<Entry>,
-    /// The same with positions, once a member has needed one.
-    #[expect(clippy::box_collection, reason = "a log without positions pays 8 bytes, not 32")]
-    placed: Option<Box<VecDeque<Placed>>>,
+    /// Their rare frames, once a member has needed one.
+    #[expect(clippy::box_collection, reason = "a log without rare frames pays 8 bytes, not 32")]
+    rare: Option<Box<VecDeque<Rare>>>,
     head: u32,
     /// The last frames of broadcasts that were dropped from the log, for members that are behind:
     /// the next frame is linked to them and makes no queue longer.
@@ -56,10 +57,10 @@ impl Log {
     }
 
     pub(crate) fn push(&mut self, posted: Posted) {
-        let frames = [const { Frame::NotYet }; WIRES];
+        let frames = [const { Frame::NotYet }; COMMON_FORMS];
         self.entries.push_back(Entry { posted, frames });
-        if let Some(placed) = &mut self.placed {
-            placed.push_back(NOT_YET);
+        if let Some(rare) = &mut self.rare {
+            rare.push_back(NOT_YET);
         }
         self.head = self.head.wrapping_add(1);
     }
@@ -68,13 +69,13 @@ impl Log {
     /// to it.
     pub(crate) fn pop(&mut self, is_awaited: bool) -> Option<Posted> {
         let entry = self.entries.pop_front()?;
-        let placed = self.placed.as_mut().and_then(|placed| placed.pop_front());
+        let rare = self.rare.as_mut().and_then(|rare| rare.pop_front());
         if !is_awaited {
             self.tails = None;
             return Some(entry.posted);
         }
         let tails = self.tails.get_or_insert_default();
-        let frames = entry.frames.into_iter().chain(placed.unwrap_or(NOT_YET));
+        let frames = entry.frames.into_iter().chain(rare.unwrap_or(NOT_YET));
         for (tail, frame) in tails.iter_mut().zip(frames) {
             match frame {
                 Frame::Made(frame) => *tail = Some(frame.last_part().clone()),
@@ -92,7 +93,7 @@ impl Log {
     pub(crate) fn shrink(&mut self) -> bool {
         let had_room = self.entries.capacity() > 0;
         if self.entries.is_empty() {
-            (self.entries, self.placed) = (VecDeque::new(), None);
+            (self.entries, self.rare) = (VecDeque::new(), None);
         }
         had_room && self.entries.capacity() == 0
     }
@@ -212,18 +213,18 @@ impl Log {
     }
 
     fn frame_at(&self, at: usize, form: Form) -> Option<&Frame> {
-        match form.has_positions {
-            false => self.entries.get(at)?.frames.get(form.wire as usize),
-            true => self.placed.as_ref()?.get(at)?.get(form.wire as usize),
+        match form.index().checked_sub(COMMON_FORMS) {
+            None => self.entries.get(at)?.frames.get(form.index()),
+            Some(rare) => self.rare.as_ref()?.get(at)?.get(rare),
         }
     }
 
     fn frame_mut(&mut self, at: usize, form: Form) -> Option<&mut Frame> {
-        if !form.has_positions {
-            return self.entries.get_mut(at)?.frames.get_mut(form.wire as usize);
-        }
-        let placed = || Box::new(self.entries.iter().map(|_| NOT_YET).collect());
-        self.placed.get_or_insert_with(placed).get_mut(at)?.get_mut(form.wire as usize)
+        let Some(index) = form.index().checked_sub(COMMON_FORMS) else {
+            return self.entries.get_mut(at)?.frames.get_mut(form.index());
+        };
+        let rare = || Box::new(self.entries.iter().map(|_| NOT_YET).collect());
+        self.rare.get_or_insert_with(rare).get_mut(at)?.get_mut(index)
     }
 
     #[inline]

@@ -9,7 +9,7 @@ use super::interest::Listeners;
 use crate::flow::MemberlessFlows;
 use crate::registry::TopicId;
 use crate::seeded_state::HashSet;
-use crate::wire::{FORMS, WIRES};
+use crate::wire::WIRES;
 use simurgh_data::prelude::*;
 
 pub(crate) struct Fanout<N: Node> {
@@ -19,7 +19,7 @@ pub(crate) struct Fanout<N: Node> {
     pub(super) permit: Permit,
     pub(super) active: VecDeque<TopicId>,
     pub(super) batches: [Option<Box<Batch>>; WIRES],
-    pub(super) placed: [Option<Box<Batch>>; FORMS - WIRES],
+    pub(super) placed: [Option<Box<Batch>>; WIRES],
     pub(super) withheld: Vec<TopicId>,
     pub(super) memberless: MemberlessFlows,
     pub(super) listeners: Option<Box<Listeners>>,
@@ -46,7 +46,7 @@ impl<N: Node> Fanout<N> {
             permit: Permit::None,
             active: VecDeque::new(),
             batches: [const { None }; WIRES],
-            placed: [const { None }; FORMS - WIRES],
+            placed: [const { None }; WIRES],
             withheld: Vec::new(),
             memberless: MemberlessFlows::new(seed),
             listeners: None,

@@ -79,7 +79,7 @@ fn each_member_receives_a_broadcast_in_its_serializer() {
         match wire {
             Wire::V1 => it.sends(key, V1_JOIN),
             Wire::V2 | Wire::Values => it.sends(key, r#"[1,1,"t","phx_join",{}]"#),
-            Wire::Plain => {}
+            _ => {}
         }
         it.receives(key);
         key
@@ -107,6 +107,35 @@ fn each_member_receives_a_broadcast_in_its_serializer() {
             assert_eq!(said, if at == from { vec![] } else { vec![form] }, "{at} of {from}");
         }
         assert_eq!(it.counts(), ["messages_out +3", "broadcasts +1", "deliveries +3"]);
+    }
+}
+
+/// PROTOCOL row 139: replies and pushes are compressed for their receiver, broadcasts for all.
+#[test]
+fn broadcast_is_compressed_once_for_all_members_with_deflate() {
+    let mut it = TestShard::new();
+    let wires = [Wire::V2, Wire::V2Deflate, Wire::V2Deflate, Wire::V1Deflate, Wire::V1Deflate];
+    let keys = wires.map(|wire| {
+        let key = it.opens(wire);
+        let is_v1 = wire == Wire::V1Deflate;
+        it.asks(key, if is_v1 { V1_JOIN } else { r#"[1,1,"t","phx_join",{}]"# });
+        it.out.peer(key).bytes.clear();
+        key
+    });
+    let (short, long) = ("[1]", format!("[{}2]", "1,".repeat(200)));
+    it.broadcasts("t", "news", short);
+    publish(&mut it, Payload::from_json(long.clone()));
+    it.fans_out();
+    assert_eq!(it.out.compressed, 2, "the long one, once for each serializer");
+    let plain = it.out.peer(keys[0]).bytes.len();
+    for (key, wire) in keys.into_iter().zip(wires) {
+        let expected = match wire {
+            Wire::V1Deflate => [v1_news(short), v1_news(&long)],
+            _ => [news(short), news(&long)],
+        };
+        assert_eq!(it.receives(key), expected);
+        let bytes = it.out.peer(key).bytes.len();
+        assert!(wire == Wire::V2 || bytes < plain / 2, "{bytes} of {plain}");
     }
 }
 

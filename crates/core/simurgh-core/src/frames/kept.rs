@@ -9,7 +9,7 @@ use simurgh_proto::serializer::{EncodeError, Serializer, ServerMessage};
 use simurgh_proto::ws::{self, OpCode};
 
 use crate::socket::Speaker;
-use crate::wire::{Wire, op_code};
+use crate::wire::op_code;
 use simurgh_data::prelude::*;
 
 pub(crate) fn ref_of(position: Position) -> Ref<'static> {
@@ -101,7 +101,7 @@ pub(crate) fn pushed<'a>(
         Some((name, payload @ Payload::Json(_))) => {
             (None, Some(event(ref_of(position), name, payload.borrow())))
         }
-        Some((name, payload)) if speaker.wire == Wire::V2 => {
+        Some((name, payload)) if speaker.wire.serializer() == Some(Serializer::V2) => {
             (Some(notice(NEXT)), Some(event(Ref::Null, name, payload.borrow())))
         }
         // It has no form there, which is counted elsewhere.

@@ -76,7 +76,7 @@ fn long_message_is_encoded_like_a_short_one() {
 
 /// The broadcast's frame has the bytes of a whole one, and `own` is not copied.
 #[track_caller]
-fn frame_shares(out: &TestSockets, broadcast: &Arc<Broadcast>, own: &[u8], wire: Wire) {
+fn frame_shares(out: &mut TestSockets, broadcast: &Arc<Broadcast>, own: &[u8], wire: Wire) {
     let mut expected = Vec::new();
     encode_broadcast(&mut expected, broadcast, Form::plain(wire)).unwrap();
     let frame = broadcast_frame(out, broadcast, Form::plain(wire), &mut 0).unwrap();
@@ -90,7 +90,7 @@ fn frame_shares(out: &TestSockets, broadcast: &Arc<Broadcast>, own: &[u8], wire:
 /// PROTOCOL row 82 and others, for a long payload.
 #[test]
 fn long_broadcast_is_encoded_like_a_short_one() {
-    let out = TestSockets::default();
+    let mut out = TestSockets::default();
     let data = Payload::from_bytes(vec![0; LONG_BYTES + 1]);
     let zeros = json(LONG_BYTES + 1);
     for (wire, payload) in [
@@ -103,17 +103,17 @@ fn long_broadcast_is_encoded_like_a_short_one() {
         let broadcast = Arc::new(Broadcast::new("to\u{0}pic", "e\u{0}vent", payload.clone()));
         let own = broadcast.payload();
         let own = own.json().map(str::as_bytes).or(own.binary()).unwrap();
-        frame_shares(&out, &broadcast, own, wire);
+        frame_shares(&mut out, &broadcast, own, wire);
     }
     let short = Arc::new(Broadcast::new("t", "e", json(LONG_BYTES)));
-    let frame = broadcast_frame(&out, &short, Form::plain(Wire::V2), &mut 0).unwrap();
+    let frame = broadcast_frame(&mut out, &short, Form::plain(Wire::V2), &mut 0).unwrap();
     assert!(Run::of(&frame).single().is_some(), "just short enough to be copied");
 }
 
 /// PROTOCOL rows 116 and 117, for a long payload: the data of a member's broadcast is not copied.
 #[test]
 fn long_member_broadcast_is_encoded_like_a_short_one() {
-    let out = TestSockets::default();
+    let mut out = TestSockets::default();
     let data = json(LONG_BYTES + 1);
     let user = |data: &Payload<'_>, is_json| {
         let made = match is_json {
@@ -133,12 +133,12 @@ fn long_member_broadcast_is_encoded_like_a_short_one() {
         let expected = whole(wire, &event(payload.borrow()));
         assert!((expected, 1, 0) == sent(wire, event(payload.borrow())), "{wire:?}");
         let broadcast = Arc::new(Broadcast::new("to\u{0}pic", "broadcast", payload));
-        frame_shares(&out, &broadcast, broadcast.payload().data(), wire);
+        frame_shares(&mut out, &broadcast, broadcast.payload().data(), wire);
     }
     for bytes in [2, LONG_BYTES + 1] {
         let raw = Arc::new(Broadcast::new("t", "broadcast", user(&json(bytes), false)));
         let mut errors = 0;
-        assert!(broadcast_frame(&out, &raw, Form::plain(Wire::V1), &mut errors).is_none());
+        assert!(broadcast_frame(&mut out, &raw, Form::plain(Wire::V1), &mut errors).is_none());
         assert_eq!(errors, 1, "raw bytes have no form in V1");
     }
 }
@@ -153,10 +153,14 @@ fn message_that_cannot_be_encoded_is_an_error_and_is_not_sent() {
         assert_eq!(sent(Wire::V1, reply(Payload::from_bytes(&data[..]))), nothing);
         let broadcast = Arc::new(Broadcast::new("t", "e", Payload::from_bytes(data)));
         let mut errors = 3;
-        let out = TestSockets::default();
-        assert!(broadcast_frame(&out, &broadcast, Form::plain(Wire::V1), &mut errors).is_none());
+        let mut out = TestSockets::default();
+        assert!(
+            broadcast_frame(&mut out, &broadcast, Form::plain(Wire::V1), &mut errors).is_none()
+        );
         assert_eq!(errors, 4);
-        assert!(broadcast_frame(&out, &broadcast, Form::plain(Wire::V2), &mut errors).is_some());
+        assert!(
+            broadcast_frame(&mut out, &broadcast, Form::plain(Wire::V2), &mut errors).is_some()
+        );
         assert_eq!(errors, 4);
     }
 }

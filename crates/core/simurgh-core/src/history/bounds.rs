@@ -20,7 +20,7 @@ const ROUND: Duration = Duration::from_secs(1);
 
 impl<N: Node> Histories<N> {
     pub(crate) fn sweep(&mut self, now: Now) -> Next {
-        if self.kept.counts().0 == 0 && self.encoded.iter().all(Vec::is_empty) {
+        if self.kept.counts().0 == 0 && self.encoded.is_empty() {
             return Next::Idle;
         }
         if let Some(wait @ 1..) = self.next_round_ns.checked_sub(now.ns) {
@@ -28,7 +28,7 @@ impl<N: Node> Histories<N> {
         }
         let is_round = self.kept.sweep(SWEEP_STEPS, self.node.unix_ms(now.ns));
         // By now many simultaneous joins that missed the same are over.
-        self.encoded = Default::default();
+        self.encoded = Vec::new();
         self.kept.last.clear();
         if is_round {
             self.next_round_ns = now.ns + ROUND.as_nanos() as u64;

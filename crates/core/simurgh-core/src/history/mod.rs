@@ -48,6 +48,7 @@ pub use self::save::SavedHistory;
 pub use self::view::KeptView;
 use crate::application::ask;
 use crate::fanout::Spread;
+use crate::wire::Wire;
 use simurgh_data::prelude::*;
 
 /// The histories of topics with their home on this shard, and its channels that wait for one.
@@ -61,7 +62,7 @@ pub(crate) struct Histories<N: Node> {
     departures: Departures,
     replays: Replays,
     /// Missed messages as V1 and V2 clients receive them.
-    encoded: [Vec<(Arc<Missed>, Run)>; 2],
+    encoded: Vec<(Wire, Arc<Missed>, Run)>,
     next_round_ns: u64,
 }
 
@@ -88,7 +89,7 @@ impl<N: Node> Histories<N> {
             followed,
             departures: Departures::new(seed),
             replays: Replays::default(),
-            encoded: Default::default(),
+            encoded: Vec::new(),
             next_round_ns: 0,
         }
     }

@@ -15,7 +15,6 @@ use crate::frames::{kept, send};
 use crate::registry::{POSITIONS, VIA_CHANNEL};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
-use crate::wire::Wire;
 use simurgh_data::prelude::*;
 
 /// Fixed, so that clients keep their numbers over a restart. Finding an id with another client's
@@ -234,24 +233,26 @@ impl<N: Node> Histories<N> {
             }
             return;
         }
-        out.send_with(speaker.conn, |out| {
-            for (position, it) in missed.messages.iter().filter(|(_, it)| !is_own(it)) {
-                let named = (&*speaker.topic, it.content.event());
-                let _ = kept::encode(out, serializer, named, &it.content.payload(), *position);
-            }
-            // The client's own broadcast advances its position, too.
-            if let Some((position, _)) = missed.messages.last().filter(|(_, it)| is_own(it)) {
-                let join_ref = speaker.join_ref.as_ref();
-                let topic = &speaker.topic;
-                let _ = kept::notice(out, serializer, &join_ref, topic, AT, *position);
-            }
-        });
+        let (topic, mut frames) = (&*speaker.topic, Vec::new());
+        for (position, it) in missed.messages.iter().filter(|(_, it)| !is_own(it)) {
+            let named = (topic, it.content.event());
+            let _ = kept::encode(&mut frames, serializer, named, &it.content.payload(), *position);
+        }
+        // The client's own broadcast advances its position, too.
+        if let Some((position, _)) = missed.messages.last().filter(|(_, it)| is_own(it)) {
+            let join_ref = speaker.join_ref.as_ref();
+            let _ = kept::notice(&mut frames, serializer, &join_ref, topic, AT, *position);
+        }
+        if speaker.wire.has_deflate() {
+            out.compress(topic, &mut frames);
+        }
+        out.send_with(speaker.conn, |out| out.extend_from_slice(&frames));
     }
 
     /// The frames of missed messages, for all clients that missed the same.
     fn encoded(
         &mut self,
-        out: &impl Sockets,
+        out: &mut impl Sockets,
         speaker: &Speaker,
         serializer: Serializer,
         missed: &Arc<Missed>,
@@ -259,8 +260,9 @@ impl<N: Node> Histories<N> {
         if missed.messages.is_empty() {
             return None;
         }
-        let encoded = self.encoded.get_mut(usize::from(speaker.wire == Wire::V2))?;
-        if let Some((_, run)) = encoded.iter().find(|(of, _)| Arc::ptr_eq(of, missed)) {
+        let wire = speaker.wire;
+        let mut made = self.encoded.iter();
+        if let Some((.., run)) = made.find(|(w, of, _)| *w == wire && Arc::ptr_eq(of, missed)) {
             return Some(run.clone());
         }
         let mut bytes = Vec::new();
@@ -270,9 +272,12 @@ impl<N: Node> Histories<N> {
                 kept::encode(&mut bytes, serializer, named, &it.content.payload(), *position);
             self.metrics.errors_encode.add(u64::from(made.is_err()));
         }
+        if wire.has_deflate() {
+            out.compress(&speaker.topic, &mut bytes);
+        }
         let run = Run::of(&out.share(bytes));
-        encoded.truncate(ANSWERS_MAX - 1);
-        encoded.insert(0, (Arc::clone(missed), run.clone()));
+        self.encoded.truncate(2 * ANSWERS_MAX - 1);
+        self.encoded.insert(0, (wire, Arc::clone(missed), run.clone()));
         Some(run)
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct TestSockets {
     pub(crate) gathered: usize,
     pub(crate) ready: usize,
     pub(crate) later: usize,
+    /// How often frames were compressed.
+    pub(crate) compressed: usize,
 }
 
 impl TestSockets {
@@ -139,13 +141,20 @@ impl Peer {
         let (mut bytes, mut decoder) = (frames.to_vec(), Decoder::new());
         let mut input = bytes.as_mut_slice();
         let limits = FrameLimits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
-        while let Some(event) = decoder.next(Role::Client, &limits, &mut input).unwrap() {
+        let has_deflate = self.socket.wire.has_deflate();
+        while let Some(event) =
+            decoder.next_with_deflate(Role::Client, &limits, has_deflate, &mut input).unwrap()
+        {
+            let event = match event {
+                Event::Compressed(it) => it.inflate(&mut Inflater::default(), 1 << 20).unwrap(),
+                event => event,
+            };
             self.received.push(match event {
                 Event::Text(text) => text.into_owned(),
                 Event::Binary(data) => format!("binary {}", data.escape_ascii()),
                 Event::Close(None) => "close".into(),
                 Event::Close(Some(it)) => format!("close {} {}", it.code, it.reason),
-                Event::Ping(_) | Event::Pong(_) => panic!("a core sends neither"),
+                Event::Compressed(_) | Event::Ping(_) | Event::Pong(_) => panic!("{frames:?}"),
             });
         }
         assert!(!decoder.in_message(), "frames are whole");
@@ -159,6 +168,11 @@ impl Sockets for TestSockets {
 
     fn clock_ns(&self) -> u64 {
         self.clock_ns.replace(self.clock_ns.get() + self.step_ns)
+    }
+
+    fn compress(&mut self, _topic: &str, frames: &mut Vec<u8>) {
+        self.compressed += 1;
+        Deflater::default().compress(frames, false);
     }
 
     fn socket(&self, key: Key) -> Option<&Socket> {

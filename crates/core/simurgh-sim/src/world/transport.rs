@@ -12,7 +12,7 @@ use std::sync::Arc;
 use simurgh_core::{AbandonReason, Broadcast, NETWORK, Phase, Socket, Sockets, Wire};
 use simurgh_data::{Key, Now, Run, Shared, Slab};
 use simurgh_proto::serializer::{Kind, ServerMessage};
-use simurgh_proto::ws::CloseCode;
+use simurgh_proto::ws::{CloseCode, Deflater};
 
 use crate::findings::Fault;
 use crate::payload::{self, hashed};
@@ -44,6 +44,7 @@ pub(crate) struct Transport {
     opened: u32,
     /// Each frame that is not dropped has a clone.
     frames: Rc<()>,
+    deflater: Option<Box<Deflater>>,
     pub(crate) hash: u64,
     dirty: Vec<Key>,
     pub(crate) removals: Vec<Key>,
@@ -99,6 +100,8 @@ impl Transport {
     pub(crate) fn open(&mut self, conn: u32, wire: Wire, user_socket: u8, window: usize) -> Key {
         let transport = if wire == Wire::Values { 0 } else { NETWORK };
         let mut socket = Socket::new(Phase::Head, self.now.tick, transport);
+        // Every second client has permessage-deflate.
+        let wire = if conn.is_multiple_of(2) { wire } else { wire.with_deflate() };
         socket.lead_to(user_socket, wire);
         let peer = Peer { socket, conn, window, heard_tick: self.now.tick, ..Peer::default() };
         let slot = self.peers.insert(Box::new(peer));
@@ -330,6 +333,10 @@ impl Sockets for Transport {
 
     fn share(&self, bytes: impl AsRef<[u8]> + 'static) -> Shared {
         Shared::new(Counted { bytes, _count: Rc::clone(&self.frames) })
+    }
+
+    fn compress(&mut self, _topic: &str, frames: &mut Vec<u8>) {
+        self.deflater.get_or_insert_default().compress(frames, true);
     }
 
     fn send_with(&mut self, key: Key, write: impl FnOnce(&mut Vec<u8>)) -> bool {

@@ -89,6 +89,14 @@ impl<'a> ServerMessage<'a> {
         }
     }
 
+    /// Its topic.
+    pub fn topic(&self) -> &str {
+        match self {
+            ServerMessage::Reply { topic, .. } => topic,
+            ServerMessage::Event(event) => &event.topic,
+        }
+    }
+
     /// Replaces its payload, and returns the former one.
     pub fn replace_payload(&mut self, payload: Payload<'a>) -> Payload<'a> {
         let place = match self {

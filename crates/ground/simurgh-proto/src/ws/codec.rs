@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::close::{self, CloseFrame};
+use super::deflate::Compressed;
 use super::frame::{Context, FrameError, FrameLimits, HEAD_BYTES_MAX, Head, OpCode, Role};
 use super::mask;
 use super::utf8::{self, Text};
@@ -39,6 +40,8 @@ pub enum Event<'a> {
     Text(Cow<'a, str>),
     /// A whole binary message, joined from all its frames.
     Binary(Cow<'a, [u8]>),
+    /// A whole compressed message, only from [`Decoder::next_with_deflate`].
+    Compressed(Compressed<'a>),
     /// A ping, to be answered with a pong of the same payload (at most 125 bytes).
     Ping(Cow<'a, [u8]>),
     /// A pong (at most 125 bytes).
@@ -54,6 +57,7 @@ impl Event<'_> {
         match self {
             Self::Text(text) => Event::Text(Cow::Owned(text.into_owned())),
             Self::Binary(bytes) => Event::Binary(Cow::Owned(bytes.into_owned())),
+            Self::Compressed(it) => Event::Compressed(it.into_owned()),
             Self::Ping(bytes) => Event::Ping(Cow::Owned(bytes.into_owned())),
             Self::Pong(bytes) => Event::Pong(Cow::Owned(bytes.into_owned())),
             Self::Close(frame) => Event::Close(frame.map(CloseFrame::into_owned)),
@@ -86,7 +90,24 @@ impl Decoder {
         limits: &FrameLimits,
         input: &mut &'a mut [u8],
     ) -> Result<Option<Event<'a>>, FrameError> {
-        let result = self.pull(role, limits, input);
+        self.next_with_deflate(role, limits, false, input)
+    }
+
+    /// As [`next`](Self::next); if `has_deflate`, on a connection with permessage-deflate (RFC
+    /// 7692). Its compressed messages are [`Event::Compressed`], and within the limits as they
+    /// came.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    #[inline]
+    pub fn next_with_deflate<'a>(
+        &mut self,
+        role: Role,
+        limits: &FrameLimits,
+        has_deflate: bool,
+        input: &mut &'a mut [u8],
+    ) -> Result<Option<Event<'a>>, FrameError> {
+        let result = self.pull(role, limits, has_deflate, input);
         if result.is_err() {
             self.partial = None;
         }
@@ -118,11 +139,14 @@ impl Decoder {
         &mut self,
         role: Role,
         limits: &FrameLimits,
+        has_deflate: bool,
         input: &mut &'a mut [u8],
     ) -> Result<Option<Event<'a>>, FrameError> {
         loop {
             if self.partial.as_deref().is_none_or(|partial| partial.frame.is_none()) {
-                let Some(head) = self.head(role, limits, input)? else { return Ok(None) };
+                let Some(head) = self.head(role, limits, has_deflate, input)? else {
+                    return Ok(None);
+                };
                 let alone =
                     head.opcode.is_control() || (head.fin && head.opcode != OpCode::Continuation);
                 if alone && head.payload_bytes <= input.len() {
@@ -131,7 +155,7 @@ impl Decoder {
                         mask::apply(payload, key, 0);
                     }
                     self.free_if_done();
-                    return event(head.opcode, payload).map(Some);
+                    return event(head, payload).map(Some);
                 }
                 self.partial.get_or_insert_default().begin(head);
             }
@@ -152,10 +176,11 @@ impl Decoder {
         &mut self,
         role: Role,
         limits: &FrameLimits,
+        has_deflate: bool,
         input: &mut &mut [u8],
     ) -> Result<Option<Head>, FrameError> {
         let message_bytes = self.partial.as_deref().and_then(|partial| partial.message.len());
-        let context = Context { role, limits, message_bytes };
+        let context = Context { role, limits, message_bytes, has_deflate };
         if let Some(partial) = self.partial.as_deref_mut()
             && partial.head_bytes != 0
         {
@@ -211,6 +236,10 @@ enum Message {
     None,
     Text(Text),
     Binary(Vec<u8>),
+    Compressed {
+        is_text: bool,
+        payload: Vec<u8>,
+    },
 }
 
 enum Gathered {
@@ -224,7 +253,7 @@ impl Partial {
         let message = match &self.message {
             Message::None => 0,
             Message::Text(text) => text.capacity(),
-            Message::Binary(bytes) => bytes.capacity(),
+            Message::Binary(bytes) | Message::Compressed { payload: bytes, .. } => bytes.capacity(),
         };
         message + self.control.capacity()
     }
@@ -256,6 +285,10 @@ impl Partial {
 
     fn begin(&mut self, head: Head) {
         match head.opcode {
+            OpCode::Text | OpCode::Binary if head.is_compressed => {
+                let is_text = head.opcode == OpCode::Text;
+                self.message = Message::Compressed { is_text, payload: Vec::new() };
+            }
             OpCode::Text => self.message = Message::Text(Text::default()),
             OpCode::Binary => self.message = Message::Binary(Vec::new()),
             _ => {}
@@ -291,7 +324,7 @@ impl Partial {
             (true, false) => Ok(Gathered::Part),
             (true, true) if head.opcode.is_control() => {
                 let payload = mem::take(&mut self.control);
-                Ok(Gathered::Event(event(head.opcode, &payload)?.into_owned()))
+                Ok(Gathered::Event(event(head, &payload)?.into_owned()))
             }
             (true, true) => Ok(Gathered::Event(mem::take(&mut self.message).finish()?)),
         }
@@ -305,7 +338,7 @@ impl Message {
         match self {
             Self::None => None,
             Self::Text(text) => Some(text.len()),
-            Self::Binary(bytes) => Some(bytes.len()),
+            Self::Binary(bytes) | Self::Compressed { payload: bytes, .. } => Some(bytes.len()),
         }
     }
 
@@ -318,7 +351,7 @@ impl Message {
                 text.reserve_exact(target.saturating_sub(text.len()));
                 text.push(piece)
             }
-            Self::Binary(bytes) => {
+            Self::Binary(bytes) | Self::Compressed { payload: bytes, .. } => {
                 let target = grown(bytes.capacity(), bytes.len(), piece.len(), room, bytes_max);
                 bytes.reserve_exact(target.saturating_sub(bytes.len()));
                 bytes.extend_from_slice(piece);
@@ -332,6 +365,9 @@ impl Message {
             Self::None => Ok(Event::Binary(Cow::Owned(Vec::new()))),
             Self::Text(text) => Ok(Event::Text(Cow::Owned(text.finish()?))),
             Self::Binary(bytes) => Ok(Event::Binary(Cow::Owned(bytes))),
+            Self::Compressed { is_text, payload } => {
+                Ok(Event::Compressed(Compressed { is_text, payload: Cow::Owned(payload) }))
+            }
         }
     }
 }
@@ -339,7 +375,13 @@ impl Message {
 /// The capacity for `len` bytes and `more`: the greatest possible length, halved as often as these
 /// still fit. So it doubles, which keeps gathering linear, and while the last bytes come, memory
 /// never has the whole message and nearly as much again.
-fn grown(capacity: usize, len: usize, more: usize, room: usize, bytes_max: usize) -> usize {
+pub(super) fn grown(
+    capacity: usize,
+    len: usize,
+    more: usize,
+    room: usize,
+    bytes_max: usize,
+) -> usize {
     let wanted = (len + more).max(RESERVE_BYTES_MIN);
     if wanted <= capacity {
         return capacity;
@@ -359,8 +401,12 @@ fn take<'a>(input: &mut &'a mut [u8], bytes_max: usize) -> &'a mut [u8] {
 
 /// The event of an unfragmented frame.
 #[inline]
-fn event(opcode: OpCode, payload: &[u8]) -> Result<Event<'_>, FrameError> {
-    Ok(match opcode {
+fn event(head: Head, payload: &[u8]) -> Result<Event<'_>, FrameError> {
+    Ok(match head.opcode {
+        OpCode::Text | OpCode::Binary if head.is_compressed => {
+            let is_text = head.opcode == OpCode::Text;
+            Event::Compressed(Compressed { is_text, payload: Cow::Borrowed(payload) })
+        }
         OpCode::Text => Event::Text(Cow::Borrowed(utf8::check(payload)?)),
         OpCode::Binary | OpCode::Continuation => Event::Binary(Cow::Borrowed(payload)),
         OpCode::Ping => Event::Ping(Cow::Borrowed(payload)),

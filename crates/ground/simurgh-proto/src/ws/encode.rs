@@ -20,8 +20,24 @@ pub fn encode(opcode: OpCode, payload: &[u8], mask: Option<[u8; 4]>, out: &mut V
     } else {
         payload
     };
+    write_frame(opcode, false, payload, mask, out);
+}
+
+/// As [`encode`], for a text or binary message whose payload is
+/// [compressed](super::Deflater::deflate).
+pub fn encode_compressed(opcode: OpCode, payload: &[u8], mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
+    write_frame(opcode, true, payload, mask, out);
+}
+
+fn write_frame(
+    opcode: OpCode,
+    is_compressed: bool,
+    payload: &[u8],
+    mask: Option<[u8; 4]>,
+    out: &mut Vec<u8>,
+) {
     let mut head = [0; HEAD_BYTES_MAX];
-    let head_bytes = write_head(opcode, payload.len(), mask, &mut head);
+    let head_bytes = write_head(opcode, is_compressed, payload.len(), mask, &mut head);
     out.reserve(head_bytes + payload.len());
     out.extend_from_slice(head.get(..head_bytes).unwrap_or(&head));
     let start = out.len();
@@ -34,7 +50,7 @@ pub fn encode(opcode: OpCode, payload: &[u8], mask: Option<[u8; 4]>, out: &mut V
 /// Appends the head of one unmasked frame to `out`; `payload_bytes` have to follow.
 pub fn encode_head(opcode: OpCode, payload_bytes: usize, out: &mut Vec<u8>) {
     let mut head = [0; HEAD_BYTES_MAX];
-    let head_bytes = write_head(opcode, payload_bytes, None, &mut head);
+    let head_bytes = write_head(opcode, false, payload_bytes, None, &mut head);
     out.extend_from_slice(head.get(..head_bytes).unwrap_or(&head));
 }
 
@@ -78,7 +94,7 @@ impl Tail<'_> {
         debug_assert!(self.out.len() >= payload_at, "the writer only appends");
         let payload_bytes = self.out.len().saturating_sub(payload_at);
         let mut head = [0; HEAD_BYTES_MAX];
-        let head_bytes = write_head(opcode, payload_bytes, None, &mut head);
+        let head_bytes = write_head(opcode, false, payload_bytes, None, &mut head);
         let head = head.get(..head_bytes).unwrap_or(&head);
         if head_bytes != HEAD_BYTES_GUESSED {
             let end = self.start + head_bytes;

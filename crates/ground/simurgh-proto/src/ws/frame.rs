@@ -11,6 +11,8 @@ pub(super) const HEAD_BYTES_MAX: usize = 14;
 
 const FIN: u8 = 0x80;
 const RESERVED: u8 = 0x70;
+/// The first reserved bit: the message is compressed (RFC 7692 §6).
+const RSV1: u8 = 0x40;
 const MASKED: u8 = 0x80;
 const LEN_16: u8 = 126;
 const LEN_64: u8 = 127;
@@ -91,6 +93,9 @@ pub enum FrameError {
     /// A new message begins before the last one is finished.
     #[error("new message inside a fragmented one")]
     ContinuationExpected,
+    /// A compressed message is not a whole DEFLATE stream.
+    #[error("corrupt compressed message")]
+    Compression,
     /// A control frame is fragmented.
     #[error("fragmented control frame")]
     ControlFragmented,
@@ -115,10 +120,10 @@ pub enum FrameError {
     /// A message is longer than [`FrameLimits::message_bytes_max`].
     #[error("message too big")]
     MessageTooBig,
-    /// An opcode (3–7 or 11–15) without a meaning, since no extension is in use.
+    /// An opcode (3–7 or 11–15) without a meaning.
     #[error("reserved opcode {0}")]
     ReservedOpCode(u8),
-    /// A reserved bit is set, but no extension is in use.
+    /// A reserved bit is set that no extension in use gives a meaning there.
     #[error("reserved bit set")]
     ReservedBits,
     /// A continuation frame with nothing to continue.
@@ -148,12 +153,16 @@ pub(super) struct Context<'a> {
     pub(super) limits: &'a FrameLimits,
     /// Bytes already gathered of the message in progress; `None` without one.
     pub(super) message_bytes: Option<usize>,
+    /// Whether messages may be compressed.
+    pub(super) has_deflate: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) fin: bool,
     pub(super) opcode: OpCode,
+    /// Whether it begins a compressed message.
+    pub(super) is_compressed: bool,
     /// Length of the payload, in bytes; within the limits.
     pub(super) payload_bytes: usize,
     /// The masking key of a frame from a client, else `None`.
@@ -169,7 +178,8 @@ impl Head {
     #[inline]
     pub(super) fn parse(bytes: &[u8], context: Context<'_>) -> Result<Option<Self>, FrameError> {
         let Some(&first) = bytes.first() else { return Ok(None) };
-        let (fin, opcode) = Self::parse_first(first, context.message_bytes.is_some())?;
+        let (fin, opcode) = Self::parse_first(first, &context)?;
+        let is_compressed = first & RSV1 != 0;
         let Some(&second) = bytes.get(1) else { return Ok(None) };
         let masked = second & MASKED != 0;
         match context.role {
@@ -192,14 +202,15 @@ impl Head {
             mask = Some(*key);
             head_bytes += key.len();
         }
-        Ok(Some(Self { fin, opcode, payload_bytes, mask, head_bytes }))
+        Ok(Some(Self { fin, opcode, is_compressed, payload_bytes, mask, head_bytes }))
     }
 
     #[inline]
-    fn parse_first(first: u8, in_message: bool) -> Result<(bool, OpCode), FrameError> {
-        if first & RESERVED != 0 {
+    fn parse_first(first: u8, context: &Context<'_>) -> Result<(bool, OpCode), FrameError> {
+        if first & RESERVED != 0 && !(context.has_deflate && begins_compressed(first)) {
             return Err(FrameError::ReservedBits);
         }
+        let in_message = context.message_bytes.is_some();
         let fin = first & FIN != 0;
         let bits = first & 0x0f;
         let opcode = OpCode::from_bits(bits).ok_or(FrameError::ReservedOpCode(bits))?;
@@ -210,6 +221,12 @@ impl Head {
             _ => Ok((fin, opcode)),
         }
     }
+}
+
+/// Whether its reserved bits are those of a compressed message, on the only frame that may have
+/// them: the first of a text or binary message.
+const fn begins_compressed(first: u8) -> bool {
+    first & RESERVED == RSV1 && matches!(first & 0x0f, 1 | 2)
 }
 
 /// The payload length that begins with the seven bits `short`, and what follows it in `bytes`.
@@ -260,6 +277,7 @@ fn check_limits(length: u64, opcode: OpCode, context: Context<'_>) -> Result<usi
 /// Writes the head of an unfragmented frame into `out`; returns its length in bytes.
 pub(super) fn write_head(
     opcode: OpCode,
+    is_compressed: bool,
     payload_bytes: usize,
     mask: Option<[u8; 4]>,
     out: &mut [u8; HEAD_BYTES_MAX],
@@ -270,8 +288,8 @@ pub(super) fn write_head(
         _ => (LEN_64, &(payload_bytes as u64).to_be_bytes()),
     };
     let masked = if mask.is_some() { MASKED } else { 0 };
-    let parts: [&[u8]; 3] =
-        [&[FIN | opcode as u8, masked | short], wide, mask.as_ref().map_or(&[], |key| key)];
+    let first = FIN | if is_compressed { RSV1 } else { 0 } | opcode as u8;
+    let parts: [&[u8]; 3] = [&[first, masked | short], wide, mask.as_ref().map_or(&[], |key| key)];
     let mut written = 0;
     for part in parts {
         for &byte in part {
@@ -290,14 +308,17 @@ mod tests {
 
     fn parse(bytes: &[u8], message_bytes: Option<usize>) -> Result<Option<Head>, FrameError> {
         let limits = FrameLimits { frame_bytes_max: 70_000, message_bytes_max: 100_000 };
-        Head::parse(bytes, Context { role: Role::Client, limits: &limits, message_bytes })
+        Head::parse(
+            bytes,
+            Context { role: Role::Client, limits: &limits, message_bytes, has_deflate: false },
+        )
     }
 
     #[test]
     fn frame_heads_of_every_length_are_parsed_back() {
         for payload_bytes in [0, 1, 125, 126, 127, 65_535, 65_536, 70_000] {
             let mut out = [0; HEAD_BYTES_MAX];
-            let head_bytes = write_head(OpCode::Binary, payload_bytes, None, &mut out);
+            let head_bytes = write_head(OpCode::Binary, false, payload_bytes, None, &mut out);
             let head = parse(&out[..head_bytes], None).unwrap().unwrap();
             assert_eq!((head.payload_bytes, head.head_bytes), (payload_bytes, head_bytes));
             for cut in 0..head_bytes {

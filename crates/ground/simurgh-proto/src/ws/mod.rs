@@ -5,9 +5,11 @@
 //! * [`encode()`], [`encode_with`] and [`encode_close`] append one whole frame to a buffer.
 //! * [`handshake`] is the HTTP/1.1 upgrade, as a server and as a client.
 //!
-//! No extension is supported: a reserved bit is always an error.
+//! * [`Inflater`] and [`Deflater`] are permessage-deflate (RFC 7692) without context takeover, for
+//!   all connections of a thread. No other extension is supported.
 mod close;
 mod codec;
+mod deflate;
 mod encode;
 mod frame;
 pub mod handshake;
@@ -16,5 +18,6 @@ mod utf8;
 
 pub use close::{CloseCode, CloseFrame};
 pub use codec::{Decoder, Event};
-pub use encode::{encode, encode_close, encode_head, encode_with};
+pub use deflate::{Compressed, DEFLATE_BYTES_MIN, Deflated, Deflater, Inflater};
+pub use encode::{encode, encode_close, encode_compressed, encode_head, encode_with};
 pub use frame::{FrameError, FrameLimits, OpCode, Role};

@@ -14,6 +14,11 @@ fn ws_codec_corpus_passes() {
 }
 
 #[test]
+fn deflate_corpus_passes() {
+    run("deflate", bodies::deflate::run);
+}
+
+#[test]
 fn handshake_corpus_passes() {
     run("handshake", bodies::handshake::run);
 }

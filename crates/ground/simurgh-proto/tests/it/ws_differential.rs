@@ -139,12 +139,13 @@ fn tungstenite_server_and_simurgh_client_complete_a_handshake() {
         origin: None,
         subprotocols: &[],
         key: &key,
+        deflate: true,
         headers: &[("x-more", "1")],
     }
     .write(&mut request);
     let socket = tungstenite::accept(Recorded::new(request)).unwrap();
     let answer = &socket.get_ref().output;
-    let (response, head_bytes) = check_response(answer, &key, &[]).unwrap().unwrap();
+    let (response, head_bytes) = check_response(answer, &key, &[], true).unwrap().unwrap();
     assert_eq!((response.status, head_bytes), (101, answer.len()));
 }
 
@@ -164,7 +165,7 @@ impl Read for OurServer {
             let negotiated = negotiate(&request, &[], true).unwrap();
             assert_eq!(negotiated.token.as_deref(), Some("123"));
             let mut out = Vec::new();
-            write_accept(&upgrade, negotiated.subprotocol, &mut out);
+            write_accept(&upgrade, negotiated.subprotocol, None, &mut out);
             out.extend_from_slice(b"\x81\x05Hello");
             Cursor::new(out)
         });

@@ -2,7 +2,8 @@
 //! bytes of a peer cause a panic or take memory that they do not fill.
 use proptest::prelude::*;
 use simurgh_proto::ws::{
-    CloseCode, CloseFrame, Decoder, Event, FrameLimits, OpCode, Role, encode, encode_close,
+    CloseCode, CloseFrame, Decoder, Deflater, Event, FrameLimits, Inflater, OpCode, Role, encode,
+    encode_close,
 };
 
 use crate::common::{RawFrame, decode};
@@ -50,6 +51,7 @@ fn write(event: &Event<'_>, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
     match event {
         Event::Text(text) => encode(OpCode::Text, text.as_bytes(), mask, out),
         Event::Binary(bytes) => encode(OpCode::Binary, bytes, mask, out),
+        Event::Compressed(_) => unreachable!("none is drawn"),
         Event::Ping(bytes) => encode(OpCode::Ping, bytes, mask, out),
         Event::Pong(bytes) => encode(OpCode::Pong, bytes, mask, out),
         Event::Close(None) => encode(OpCode::Close, b"", mask, out),
@@ -119,6 +121,42 @@ proptest! {
         prop_assert_eq!(error, None);
         prop_assert_eq!(events.len(), pings + 1);
         prop_assert_eq!(events.last(), Some(&Event::Text(text.into())));
+    }
+
+    #[test]
+    fn compressed_message_is_the_same_however_it_is_cut(
+        text in "[a-d]{0,3}(\\PC{0,4}[a-d]{200}){0,4}",
+        ends in prop::collection::vec(any::<usize>(), 0..5),
+        pieces in 1_usize..700,
+        bytes_max in 0_usize..1000,
+    ) {
+        let (mut deflater, mut inflater) = (Deflater::default(), Inflater::default());
+        let Some(payload) = deflater.deflate(text.as_bytes()) else { return Ok(()) };
+        let mut ends: Vec<usize> = ends.iter().map(|end| end % (payload.len() + 1)).collect();
+        ends.sort_unstable();
+        ends.push(payload.len());
+        let (mut stream, mut start) = (Vec::new(), 0);
+        let last = ends.len() - 1;
+        for (at, end) in ends.into_iter().enumerate() {
+            let first = if at == 0 { 0x41 } else { 0 } | if at == last { 0x80 } else { 0 };
+            let payload = payload[start..end].to_vec();
+            RawFrame { first, mask: Some([9, 8, 7, at as u8]), payload }.write(&mut stream);
+            start = end;
+        }
+        let (mut decoder, mut events) = (Decoder::new(), Vec::new());
+        let limits = FrameLimits::default();
+        for mut piece in stream.chunks_mut(pieces) {
+            while let Some(event) =
+                decoder.next_with_deflate(Role::Server, &limits, true, &mut piece).unwrap()
+            {
+                events.push(event.into_owned());
+            }
+        }
+        let [Event::Compressed(message)] = &events[..] else { panic!("{events:?}") };
+        let inflated = message.inflate(&mut inflater, bytes_max);
+        prop_assert_eq!(inflated.is_ok(), text.len() <= bytes_max);
+        let whole = message.inflate(&mut inflater, text.len());
+        prop_assert_eq!(whole, Ok(Event::Text(text.into())));
     }
 
     #[test]

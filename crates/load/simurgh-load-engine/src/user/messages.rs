@@ -33,6 +33,7 @@ impl<O: Outputs> Machine<'_, O> {
                 self.send_frame(OpCode::Pong, &payload);
                 Flow::Wait
             }
+            Event::Compressed(_) => Flow::Wait,
             Event::Pong(_) => {
                 self.out.count(Count::PongsIn, 1);
                 Flow::Wait

@@ -30,6 +30,8 @@ pub(crate) trait Outputs {
     fn dial(&mut self, server: u16) -> Result<Key, (ErrorKind, String)>;
     fn send(&mut self, key: Key, bytes: &[u8]);
     fn send_frame(&mut self, key: Key, opcode: OpCode, payload: &[u8]);
+    /// From here on messages of a connection may be compressed.
+    fn deflate(&mut self, key: Key);
     fn send_close(&mut self, key: Key, code: CloseCode, reason: &str);
     /// Pauses or resumes reading of a connection.
     fn hold(&mut self, key: Key, is_held: bool);

@@ -5,7 +5,7 @@ use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
 use simurgh_load_scenario::{Connect, Dialect, Target, Vsn};
 use simurgh_proto::session::client::Client;
-use simurgh_proto::ws::handshake::{check_response, client_key};
+use simurgh_proto::ws::handshake::{DEFLATE_OFFER, check_response, client_key};
 
 use super::dump::Exchange;
 use super::http::unusual_port;
@@ -39,6 +39,9 @@ impl<O: Outputs> Machine<'_, O> {
         headers.push(("Sec-WebSocket-Version", b"13"));
         if !subprotocols.is_empty() {
             headers.push(("Sec-WebSocket-Protocol", subprotocols.as_bytes()));
+        }
+        if connect.compress {
+            headers.push(("Sec-WebSocket-Extensions", DEFLATE_OFFER.as_bytes()));
         }
         headers.extend(borrowed(own));
         self.user.conn = ConnState::Upgrading;
@@ -110,7 +113,7 @@ impl<O: Outputs> Machine<'_, O> {
         let offered: Vec<&str> = offered.map(str::trim).collect();
         // Other answers may come before (RFC 9110 §15.2).
         let answer = loop {
-            match check_response(head, &wanted, &offered) {
+            match check_response(head, &wanted, &offered, connect.compress) {
                 Ok(Some((answer, bytes))) if matches!(answer.status, 100 | 102..=199) => {
                     head = head.get(bytes..).unwrap_or_default();
                 }
@@ -123,6 +126,9 @@ impl<O: Outputs> Machine<'_, O> {
                 Flow::Wait
             }
             Ok(Some((answer, head_bytes))) if answer.status == 101 => {
+                if answer.deflate {
+                    self.out.deflate(self.user.key);
+                }
                 let (head, rest) = head.split_at(head_bytes);
                 self.out.unread(rest.len());
                 let path = connect.path.constant().and_then(|path| str::from_utf8(path).ok());

@@ -2,11 +2,11 @@
 
 use simurgh_load_client::tls;
 use simurgh_load_record::{Count, ErrorKind, Metric};
-use simurgh_proto::ws::{CloseCode, Decoder, FrameLimits, Role};
+use simurgh_proto::ws::{CloseCode, Decoder, Event, FrameLimits, Role};
 use simurgh_reactor::{Closed, Key};
 
 use super::Worker;
-use super::services::Net;
+use super::services::{DEFLATE, Net};
 use crate::user::{ConnState, Input, Purpose};
 
 const LIMITS: FrameLimits = FrameLimits { frame_bytes_max: 16 << 20, message_bytes_max: 16 << 20 };
@@ -40,7 +40,7 @@ impl Worker {
 
     /// The place of a connection's user, and what the connection is for.
     fn owner(&mut self, io: &Net, key: Key) -> Option<(u32, Purpose)> {
-        let u = io.conn_ref(key).copied()?;
+        let u = io.conn_ref(key)? & !DEFLATE;
         Some((u, self.users.get(u)?.purpose_of(key)?))
     }
 
@@ -102,9 +102,18 @@ impl Worker {
             Some(extra) => std::mem::take(&mut extra.decoder),
             None => Decoder::new(),
         };
+        let has_deflate = io.conn_ref(key).is_some_and(|conn| conn & DEFLATE != 0);
         let mut input = data;
         loop {
-            match decoder.next(Role::Client, &LIMITS, &mut input) {
+            let event = decoder.next_with_deflate(Role::Client, &LIMITS, has_deflate, &mut input);
+            let event = match event {
+                Ok(Some(Event::Compressed(message))) => {
+                    let inflater = self.services.inflater.get_or_insert_default();
+                    message.inflate(inflater, LIMITS.message_bytes_max).map(Some)
+                }
+                event => event,
+            };
+            match event {
                 Ok(Some(event)) => {
                     self.step(io, u, received_ns, Input::Event(event));
                     if self.users.get(u).is_none_or(|user| user.key != key) {

@@ -37,7 +37,7 @@ use crate::user::{
 };
 use crate::wheel::{Link, Wheel};
 use cuts::Cuts;
-use services::{LINGER_NS, NOBODY, Net, Services, StepOutputs};
+use services::{DEFLATE, LINGER_NS, NOBODY, Net, Services, StepOutputs};
 use sweeps::Sweeps;
 
 pub(crate) use services::EventSender;
@@ -136,6 +136,8 @@ impl Worker {
             sources: SourcePool::new(&scenario.sources, share.index, share.of),
             tls: setup.tls.clone(),
             mask: fastrand::Rng::with_seed(mix(scenario.seed, share.index)),
+            deflater: None,
+            inflater: None,
             connected: 0,
             leaving: Leaving::default(),
             seen: Vec::new(),
@@ -412,7 +414,8 @@ impl Handler for Worker {
         self.bytes_in(io, key, data);
     }
 
-    fn closed(&mut self, io: &mut Net, key: Key, u: u32, why: Closed) {
+    fn closed(&mut self, io: &mut Net, key: Key, conn: u32, why: Closed) {
+        let u = conn & !DEFLATE;
         if u != NOBODY {
             self.ended(io, key, u, why);
         }

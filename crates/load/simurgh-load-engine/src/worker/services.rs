@@ -8,7 +8,7 @@ use simurgh_load_client::tls::TlsConfig;
 use simurgh_load_record::{
     Count, ErrorKind, MatchLine, MetricId, OfServer, Origin, Recorder, Seen,
 };
-use simurgh_proto::ws::{self, CloseCode, OpCode};
+use simurgh_proto::ws::{self, CloseCode, DEFLATE_BYTES_MIN, Deflater, Inflater, OpCode};
 use simurgh_reactor::{ConnectOptions, Io, Key};
 
 use crate::command::WorkerEvent;
@@ -16,13 +16,15 @@ use crate::program::Program;
 use crate::stamp::Stamp;
 use crate::user::{Ended, HangUp, Outputs};
 
-/// The reactor with the data of a connection: its user's place.
+/// The reactor with the data of a connection: its user's place, and [`DEFLATE`].
 pub(super) type Net = Io<u32>;
 /// Receives the events of workers, on their threads.
 pub(crate) type EventSender = Arc<dyn Fn(WorkerEvent) + Send + Sync>;
 
 /// A connection that has no user any more.
-pub(super) const NOBODY: u32 = u32::MAX;
+pub(super) const NOBODY: u32 = u32::MAX >> 1;
+/// The bit of a connection with permessage-deflate.
+pub(super) const DEFLATE: u32 = 1 << 31;
 /// How long a server may take to close a WebSocket that we closed, also at the end of the run.
 pub(super) const LINGER_NS: u64 = 3_000_000_000;
 
@@ -33,6 +35,9 @@ pub(super) struct Services {
     pub(super) sources: SourcePool,
     pub(super) tls: Option<TlsConfig>,
     pub(super) mask: fastrand::Rng,
+    /// None until messages are compressed.
+    pub(super) deflater: Option<Box<Deflater>>,
+    pub(super) inflater: Option<Box<Inflater>>,
     /// Connections ready for use.
     pub(super) connected: u64,
     /// Connections without a user.
@@ -54,6 +59,20 @@ pub(super) struct StepOutputs<'a> {
     pub(super) place: u32,
     /// The new timer of the user. It is set after the step: the wheel uses the users' own records.
     pub(super) timer: Option<Option<u32>>,
+}
+
+/// Appends a frame, of the payload's short form if it has one.
+fn encode(
+    opcode: OpCode,
+    short: Option<&[u8]>,
+    payload: &[u8],
+    mask: Option<[u8; 4]>,
+    out: &mut Vec<u8>,
+) {
+    match short {
+        None => ws::encode(opcode, payload, mask, out),
+        Some(short) => ws::encode_compressed(opcode, short, mask, out),
+    }
 }
 
 impl Services {
@@ -96,18 +115,28 @@ impl Outputs for StepOutputs<'_> {
 
     fn send_frame(&mut self, key: Key, opcode: OpCode, payload: &[u8]) {
         let mask = Some(self.services.mask.u32(..).to_ne_bytes());
-        let written = self.io.write_with(key, |_, out| {
-            let before = out.len();
-            ws::encode(opcode, payload, mask, out);
-            out.len() - before
-        });
-        // Otherwise it has ended in this turn; the event follows at the turn's end.
-        let Some(bytes) = written else { return };
-        self.count(Count::BytesOut, bytes as u64);
+        // It may have ended in this turn; the event follows at the turn's end.
+        let Some(conn) = self.io.conn_ref(key).copied() else { return };
         match opcode {
             OpCode::Text => self.count(Count::FramesOutText, 1),
             OpCode::Binary => self.count(Count::FramesOutBinary, 1),
             _ => {}
+        }
+        let mut short = None;
+        if conn & DEFLATE != 0 && payload.len() >= DEFLATE_BYTES_MIN && !opcode.is_control() {
+            short = self.services.deflater.get_or_insert_default().deflate(payload);
+        }
+        let written = self.io.write_with(key, |_, out| {
+            let before = out.len();
+            encode(opcode, short, payload, mask, out);
+            out.len() - before
+        });
+        self.count(Count::BytesOut, written.unwrap_or(0) as u64);
+    }
+
+    fn deflate(&mut self, key: Key) {
+        if let Some(conn) = self.io.conn(key) {
+            *conn |= DEFLATE;
         }
     }
 

@@ -154,6 +154,7 @@ fn connect(keys: &mut Keys<'_, '_, '_>, one: &mut Connect) {
     offered.retain(|names| !names.is_empty());
     keys.list("subprotocols", &mut offered, SUBPROTOCOLS);
     one.subprotocols = offered.concat();
+    keys.key("compress", &mut one.compress, false, FLAG);
     if !keys.is_outline() {
         keys.named("headers", &mut one.headers, TEMPLATE);
     }

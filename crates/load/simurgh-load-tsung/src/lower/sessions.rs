@@ -111,6 +111,7 @@ impl Lower<'_> {
             path: Template::literal(&options.path),
             origin: options.origin.as_deref().map(Template::literal),
             subprotocols: options.subprotocols.clone(),
+            compress: false,
             headers: Vec::new(),
             answer: Answer::default(),
         };

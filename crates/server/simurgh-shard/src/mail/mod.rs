@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use simurgh_core::{ChannelId, NETWORK, Received, ToChannel};
+use simurgh_proto::ws::{Event, FrameError};
 use simurgh_reactor::Key;
 use simurgh_socket::{Connect, OffShard, Regrant};
 
@@ -24,6 +25,14 @@ use survey::ShardQuery;
 /// The `transport` of a long-poll session's record.
 pub const POLLED: u8 = NETWORK - 1;
 
+/// A message that another thread has read.
+pub enum Read {
+    /// It was decoded; `None` if it is malformed.
+    Decoded(Option<Received<'static>>),
+    /// It was compressed.
+    Inflated(Result<Event<'static>, FrameError>),
+}
+
 pub enum Mail {
     Core(simurgh_core::Mail),
     /// For one channel. If its shard ends before it takes this, it may be the last to hold
@@ -34,8 +43,8 @@ pub enum Mail {
     Connected(Key, u32, Option<Connect>),
     /// The grant of a socket was decided again.
     Regrant(Key, Regrant),
-    /// A long message was decoded; `None` if it is malformed.
-    Read(Key, u32, Option<Received<'static>>),
+    /// A long message was read on another thread.
+    Read(Key, u32, Read),
     Drive(Box<DriverCommand>),
     LongPoll(Box<PollCommand>),
     Observe(Box<ShardQuery>),

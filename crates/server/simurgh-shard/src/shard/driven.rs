@@ -297,7 +297,7 @@ impl Shard {
                     io.close(key);
                     return;
                 }
-                Event::Ping(_) | Event::Pong(_) => continue,
+                Event::Compressed(_) | Event::Ping(_) | Event::Pong(_) => continue,
             };
             match wire.serializer().map(|serializer| serializer.decode_server(frame)) {
                 Some(Ok(message)) => to_driver.receive(key, kind(&message), || What::of(&message)),

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, NETWORK, Phase, guarded};
-use simurgh_proto::ws::{self, CloseCode};
+use simurgh_proto::ws::{self, CloseCode, Deflater, Inflater};
 use simurgh_reactor::{Accepted, Closed, Handler, HandshakeError, Key, LocalOutput, Next, Slow};
 use simurgh_socket::Regrant;
 
@@ -68,6 +68,10 @@ pub struct Shard {
     pub(crate) handing_off: Option<Box<HandingOff>>,
     /// None unless connections are limited by address or user, or come through proxies.
     pub(crate) counted_peers: Option<Box<CountedPeers>>,
+    /// None until a message is compressed.
+    deflater: Option<Box<Deflater>>,
+    /// None until a compressed message comes.
+    pub(crate) inflater: Option<Box<Inflater>>,
     tidying: Tidying,
     /// The last ticket ([`Waiting`]).
     pub(crate) tickets: u32,
@@ -78,8 +82,8 @@ pub struct Shard {
 }
 
 // 1 KiB, and 8 bytes each for unfinished sockets, for those that wait for the HTTP side, for memory
-// that is given up, and for requests.
-const _: () = assert!(size_of::<Shard>() <= 1056, "a shard without clients is over its budget");
+// that is given up, and for requests; 48 for compression and its batches in the fan-out.
+const _: () = assert!(size_of::<Shard>() <= 1104, "a shard without clients is over its budget");
 
 impl Shard {
     /// Must be called on the shard's own thread.
@@ -103,6 +107,8 @@ impl Shard {
             unfinished: None,
             handing_off: None,
             counted_peers: None,
+            deflater: None,
+            inflater: None,
             tidying: Tidying::default(),
             tickets: 0,
             observed: None,
@@ -112,8 +118,8 @@ impl Shard {
 
     /// The core, and the sockets that it uses during a call.
     pub(crate) fn parts<'a>(&'a mut self, io: &'a mut Io) -> (&'a mut Core<Server>, Transport<'a>) {
-        let Self { core, driven, later, server, counted_peers, .. } = self;
-        (core, Transport { server, io, driven, counted_peers, later })
+        let Self { core, driven, later, server, counted_peers, deflater, metrics, .. } = self;
+        (core, Transport { server, io, driven, counted_peers, deflater, metrics, later })
     }
 
     pub(crate) fn do_later(&mut self, io: &mut Io) {
@@ -272,7 +278,7 @@ impl Handler for Shard {
                     core.keep(&mut out, key, value, lifetime);
                 }
             }
-            Mail::Read(key, ticket, received) => self.was_read(io, key, ticket, received),
+            Mail::Read(key, ticket, read) => self.was_read(io, key, ticket, read),
             Mail::Drive(command) => self.take_driver_command(*command),
             Mail::LongPoll(command) => self.take_poll_command(io, *command),
             Mail::Observe(query) => self.answer_query(io, *query),

@@ -362,7 +362,7 @@ impl Shard {
                 // Binary frames have no form in long polling (PROTOCOL §4).
                 Event::Binary(_) => self.metrics.longpoll_binary_dropped.add(1),
                 Event::Close(_) => return io.close(key),
-                Event::Ping(_) | Event::Pong(_) => {}
+                Event::Compressed(_) | Event::Ping(_) | Event::Pong(_) => {}
             }
         }
     }

@@ -523,9 +523,9 @@ fn shortened(name: &str) -> String {
 
 fn wire_name(wire: Wire) -> &'static str {
     match wire {
-        Wire::V1 => "v1",
-        Wire::V2 => "v2",
-        Wire::Plain => "plain",
+        Wire::V1 | Wire::V1Deflate => "v1",
+        Wire::V2 | Wire::V2Deflate => "v2",
+        Wire::Plain | Wire::PlainDeflate => "plain",
         Wire::Values => "values",
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use simurgh_core::{AbandonReason, Broadcast, Socket, Sockets};
+use simurgh_core::metrics::ShardMetrics;
+use simurgh_core::{AbandonReason, Broadcast, Compress, Socket, Sockets};
 use simurgh_proto::serializer::ServerMessage;
-use simurgh_proto::ws::CloseCode;
+use simurgh_proto::ws::{CloseCode, Deflater};
 use simurgh_reactor::{Key, Now, Run, Shared};
 use simurgh_socket::address_key;
 
@@ -20,6 +21,8 @@ pub(crate) struct Transport<'a> {
     /// None until there is a driver.
     pub(super) driven: &'a mut Option<Box<Driven>>,
     pub(super) counted_peers: &'a Option<Box<CountedPeers>>,
+    pub(super) deflater: &'a mut Option<Box<Deflater>>,
+    pub(super) metrics: &'a ShardMetrics,
     /// Work to be done when the core has returned.
     pub(super) later: &'a mut Vec<Later>,
 }
@@ -90,6 +93,18 @@ impl Sockets for Transport<'_> {
 
     fn share(&self, bytes: impl AsRef<[u8]> + 'static) -> Shared {
         self.io.share(bytes)
+    }
+
+    #[cold]
+    fn compress(&mut self, topic: &str, frames: &mut Vec<u8>) {
+        let user_sockets = self.server.user_sockets.iter();
+        let least = user_sockets.filter_map(|it| it.parts().channels.compress(topic)).min();
+        let Some(compress @ (Compress::Text | Compress::All)) = least else { return };
+        let deflater = self.deflater.get_or_insert_default();
+        let done = deflater.compress(frames, compress == Compress::All);
+        self.metrics.deflated_messages.add(done.messages);
+        self.metrics.deflated_bytes_in.add(done.before);
+        self.metrics.deflated_bytes_out.add(done.after);
     }
 
     #[inline]

@@ -65,7 +65,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 use simurgh_proto::ws::FrameLimits;
 
@@ -78,7 +78,7 @@ use member::Refusal;
 use member::{Announce, Declared, Event};
 #[cfg(feature = "token")]
 pub use rules::one_or_more;
-use simurgh_channel::{ChannelLimits, HistoryRule};
+use simurgh_channel::{ChannelLimits, Compress, HistoryRule};
 use size::limits;
 pub use size::parse_bytes;
 pub use supabase::{ChannelKind, hosted};
@@ -173,12 +173,22 @@ pub struct ChannelSpec {
     /// first removes the oldest messages. Default: `false`, which costs nothing.
     #[serde(deserialize_with = "history::deserialize")]
     pub history: Option<HistoryRule>,
+    /// Messages of its topics that are compressed: `"off"`, `"text"` or `"all"`. Default: as on the
+    /// user socket ([`UserSocket::compress`]).
+    #[serde(deserialize_with = "compress")]
+    pub compress: Option<Compress>,
     /// Whether joins are answered only once broadcasts of other nodes of a cluster on the topic
     /// arrive here (docs/CLUSTER.md), about a millisecond for the first member of a topic. Default:
     /// `false`: broadcasts of other nodes in that time may be missed.
     pub wait_for_interest: bool,
     /// The events members may send.
     pub event: Vec<EventSpec>,
+}
+
+fn compress<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Compress>, D::Error> {
+    let text = String::deserialize(from)?;
+    let unknown = |_| de::Error::unknown_variant(&text, &["off", "text", "all"]);
+    text.parse().map(Some).map_err(unknown)
 }
 
 /// The behaviour of one event.
@@ -431,6 +441,9 @@ fn user_socket_of(
         let mut route = route_of(compiled, spec, message_bytes_max);
         if spec.wait_for_interest {
             route = route.wait_for_interest();
+        }
+        if let Some(compress) = spec.compress {
+            route = route.compress(compress);
         }
         user_socket.channel(route)
     })

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use simurgh_channel::{
-    ChannelLimits, HistoryRule as History, Join, JoinFn, Prepared, Route, ShardContext,
+    ChannelLimits, Compress, HistoryRule as History, Join, JoinFn, Prepared, Route, ShardContext,
 };
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::topic::Pattern;
@@ -134,6 +134,14 @@ impl ChannelRoute {
     /// them.
     pub fn history(mut self, history: History) -> Self {
         self.route.history = Some(history);
+        self
+    }
+
+    /// Messages of its topics that are compressed, in place of the setting of its user socket
+    /// ([`UserSocket::compress`](crate::UserSocket::compress)), unless that is off. Where several
+    /// user sockets have the topic, the least counts.
+    pub fn compress(mut self, compress: Compress) -> Self {
+        self.route.compress = Some(compress);
         self
     }
 

@@ -347,6 +347,7 @@ fn user_socket(
             let user_socket = user_socket
                 .socket_limits(file.limits.into())
                 .named_limits(limits.map(|(name, it)| (name.clone(), (*it).into())).collect())
+                .compress(settings.compress.unwrap_or_default())
                 .channels_max(settings.max_channels.unwrap_or(100))
                 .auth_token(settings.auth_token.unwrap_or(by_token));
             Some(match longpoll(settings, is_chat) {
@@ -485,7 +486,7 @@ mod tests {
         let text = config::text(Channels::Declared);
         let examples = text.lines().filter(|line| is_example(line)).count();
         assert_eq!(
-            examples, 18,
+            examples, 19,
             "api_token, static_files, history_save, state_dir, longpoll, what a channel may have"
         );
         let all: Vec<_> = text

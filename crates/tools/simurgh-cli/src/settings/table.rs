@@ -58,7 +58,8 @@ pub(crate) struct Wrong {
 }
 
 /// Keys about declared channels and pages; an application in Rust has its own.
-const ABOUT_DECLARED: [&str; 6] = [
+const ABOUT_DECLARED: [&str; 7] = [
+    "compress",
     "static_files",
     "static_copies_bytes_max",
     "max_channels",

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use simurgh::CheckOrigin;
+use simurgh::{CheckOrigin, Compress};
 use simurgh_text::{Choice, bytes_at_least_one, parse_bytes, whole};
 use simurgh_tune::CONNECTIONS_MAX;
 use tracing_subscriber::filter::LevelFilter;
@@ -27,6 +27,10 @@ pub(crate) fn size_from(least: usize) -> impl Fn(&str) -> Result<usize, String> 
         bytes if bytes < least => Err(format!("{text:?} is less than {least} bytes")),
         bytes => Ok(bytes),
     }
+}
+
+pub(crate) fn compress(text: &str) -> Result<Compress, String> {
+    text.parse().map_err(|_| format!("{text:?} is not \"off\", \"text\" or \"all\""))
 }
 
 /// The maximum is the largest piece from a shard to the HTTP side.

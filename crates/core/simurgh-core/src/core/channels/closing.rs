@@ -12,7 +12,6 @@ use crate::frames::{close_reason, send, send_close};
 use crate::registry::{DELIVERING, List, TRACKS};
 use crate::socket::{Own, Phase, Speaker};
 use crate::sockets::{AbandonReason, Sockets};
-use crate::wire::Wire;
 use simurgh_data::prelude::*;
 
 impl<N: Node> Channels<N> {
@@ -50,7 +49,7 @@ impl<N: Node> Channels<N> {
         let Some(speaker) = self.speaker(out, membership) else { return };
         // A plain client is notified by the end of its socket, which ends the channel too: that is
         // done last, so that the channel is given its own reason.
-        let is_plain = speaker.wire == Wire::Plain;
+        let is_plain = speaker.wire.is_plain();
         if !is_plain {
             self.notify(out, &speaker, reason);
         }
@@ -63,7 +62,7 @@ impl<N: Node> Channels<N> {
 
     pub(crate) fn notify(&mut self, out: &mut impl Sockets, speaker: &Speaker, reason: Reason) {
         let is_fault = reason.is_for_rejoin();
-        if speaker.wire == Wire::Plain {
+        if speaker.wire.is_plain() {
             let code = if is_fault { CloseCode::INTERNAL } else { CloseCode::NORMAL };
             return self.close(out, speaker.conn, code);
         }

@@ -221,7 +221,7 @@ impl Simulation {
         }
         let text = String::from_utf8_lossy(&bytes);
         let frame = if is_text { Frame::Text(&text) } else { Frame::Binary(&bytes) };
-        if wire == Wire::Plain {
+        if wire.is_plain() {
             // It has no refs, topic or event.
             let size = Size { bytes: bytes.len() as u64, payload: bytes.len() };
             return self.step(0, shard, Input::Other, |core, net| {

@@ -1,6 +1,6 @@
 //! Shards with their transport, and their turns: what is read, handled, sent and taken.
 
-use simurgh_proto::ws::{Event, FrameLimits, Role};
+use simurgh_proto::ws::{Event, FrameLimits, Inflater, Role};
 
 use super::*;
 
@@ -183,7 +183,14 @@ impl Simulation {
         let Some(line) = &mut self.clients[client] else { return };
         let (number, mut closed) = (line.number, None);
         loop {
-            let event = line.decoder.next(Role::Client, &FrameLimits::default(), &mut bytes);
+            let limits = FrameLimits::default();
+            let event = line.decoder.next_with_deflate(Role::Client, &limits, true, &mut bytes);
+            let event = match event {
+                Ok(Some(Event::Compressed(message))) => {
+                    message.inflate(&mut Inflater::default(), limits.message_bytes_max).map(Some)
+                }
+                event => event,
+            };
             let mut ledger = self.shared.ledger();
             match event {
                 Ok(Some(Event::Text(text))) => ledger.receive_frame(number, Frame::Text(&text)),

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use thiserror::Error;
 
 use super::response::write_header;
-use super::{HEADERS_MAX, HeadError, HeadLimits, STANDARD, accept_key, tokens};
+use super::{HEADERS_MAX, HeadError, HeadLimits, STANDARD, accept_key, extension, tokens};
 
 /// The request that opens a WebSocket (RFC 6455 §4.1).
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,8 @@ pub struct ClientRequest<'a> {
     pub subprotocols: &'a [&'a str],
     /// 16 random bytes in base64: see [`client_key`].
     pub key: &'a str,
+    /// Whether to offer permessage-deflate.
+    pub deflate: bool,
     /// Further headers.
     pub headers: &'a [(&'a str, &'a str)],
 }
@@ -45,6 +47,9 @@ impl ClientRequest<'_> {
         if !self.subprotocols.is_empty() {
             write_header("sec-websocket-protocol", &self.subprotocols.join(", "), out);
         }
+        if self.deflate {
+            write_header(extension::HEADER, extension::DEFLATE_OFFER, out);
+        }
         for (name, value) in self.headers {
             write_header(name, value, out);
         }
@@ -65,6 +70,8 @@ pub struct Response<'a> {
     pub status: u16,
     /// The subprotocol that the server picked, one of those offered.
     pub subprotocol: Option<&'a str>,
+    /// Whether messages may be compressed: the server accepts the offered permessage-deflate.
+    pub deflate: bool,
 }
 
 /// Why a server's answer neither opens nor refuses a WebSocket.
@@ -76,7 +83,7 @@ pub enum HandshakeError {
     /// `Connection` does not list `upgrade`.
     #[error("'connection' header does not contain 'upgrade'")]
     Connection,
-    /// An extension that was not requested.
+    /// An extension that was not requested, or not with these parameters.
     #[error("extension that was not requested")]
     Extension,
     /// Not an HTTP response, or too long a head.
@@ -90,9 +97,10 @@ pub enum HandshakeError {
     Upgrade,
 }
 
-/// Reads the answer to a [`ClientRequest`] from the front of `buf`, and returns the length of its
-/// head in bytes; frames, or the body of a refusal, follow it. `None` when more bytes are needed.
-/// The limits are those of [`HeadLimits::default`].
+/// Reads the answer to a [`ClientRequest`], which offers these subprotocols and perhaps
+/// permessage-deflate, from the front of `buf`, and returns the length of its head in bytes;
+/// frames, or the body of a refusal, follow it. `None` when more bytes are needed. The limits are
+/// those of [`HeadLimits::default`].
 ///
 /// # Errors
 /// If the server does not follow RFC 6455 §4.1: close the connection. A refusal is not an error but
@@ -101,6 +109,7 @@ pub fn check_response<'a>(
     buf: &'a [u8],
     key: &str,
     offered: &[&str],
+    deflate: bool,
 ) -> Result<Option<(Response<'a>, usize)>, HandshakeError> {
     let limits = HeadLimits::default();
     let within = buf.get(..limits.bytes_max).unwrap_or(buf);
@@ -116,25 +125,32 @@ pub fn check_response<'a>(
         return if full { Err(HandshakeError::Head(HeadError::TooLarge)) } else { Ok(None) };
     };
     let status = head.code.ok_or(HandshakeError::Head(HeadError::Malformed))?;
-    let mut response = Response { status, subprotocol: None };
+    let mut response = Response { status, subprotocol: None, deflate: false };
     if status == 101 {
-        response.subprotocol = check_switch(head.headers, key, offered)?;
+        response.deflate = check_switch(head.headers, key, deflate)?;
+        response.subprotocol = check_subprotocol(head.headers, offered)?;
     }
     Ok(Some((response, head_bytes)))
 }
 
-/// Checks the headers of a 101 (RFC 6455 §4.1); returns its subprotocol.
-fn check_switch<'a>(
-    headers: &[httparse::Header<'a>],
+/// The values of all headers of that name.
+fn values<'a, 'h>(
+    headers: &'h [httparse::Header<'a>],
+    name: &'static str,
+) -> impl Iterator<Item = &'a [u8]> + use<'a, 'h> {
+    let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+    named.map(|header| header.value)
+}
+
+/// Checks the headers of a 101 (RFC 6455 §4.1); returns whether it accepts permessage-deflate,
+/// where that was offered.
+fn check_switch(
+    headers: &[httparse::Header<'_>],
     key: &str,
-    offered: &[&str],
-) -> Result<Option<&'a str>, HandshakeError> {
-    let values = |name: &'static str| {
-        let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
-        named.map(|header| header.value)
-    };
+    deflate: bool,
+) -> Result<bool, HandshakeError> {
     let lists = |name, token: &str| {
-        values(name).flat_map(tokens).any(|listed| listed.eq_ignore_ascii_case(token))
+        values(headers, name).flat_map(tokens).any(|listed| listed.eq_ignore_ascii_case(token))
     };
     if !lists("upgrade", "websocket") {
         return Err(HandshakeError::Upgrade);
@@ -142,15 +158,26 @@ fn check_switch<'a>(
     if !lists("connection", "upgrade") {
         return Err(HandshakeError::Connection);
     }
-    let mut accepts = values("sec-websocket-accept");
+    let mut accepts = values(headers, "sec-websocket-accept");
     let accept = accepts.next().map(<[u8]>::trim_ascii);
     if accept != Some(&accept_key(key)) || accepts.next().is_some() {
         return Err(HandshakeError::Accept);
     }
-    if values("sec-websocket-extensions").flat_map(tokens).next().is_some() {
-        return Err(HandshakeError::Extension);
+    let listed = values(headers, extension::HEADER).flat_map(|it| extension::split(it, b','));
+    let mut extensions = listed.filter(|it| !it.is_empty());
+    match (extensions.next(), extensions.next()) {
+        (None, _) => Ok(false),
+        (Some(only), None) if deflate && extension::is_answer(only) => Ok(true),
+        _ => Err(HandshakeError::Extension),
     }
-    let mut picked = values("sec-websocket-protocol");
+}
+
+/// The subprotocol of a 101.
+fn check_subprotocol<'a>(
+    headers: &[httparse::Header<'a>],
+    offered: &[&str],
+) -> Result<Option<&'a str>, HandshakeError> {
+    let mut picked = values(headers, "sec-websocket-protocol");
     let Some(subprotocol) = picked.next() else { return Ok(None) };
     match core::str::from_utf8(subprotocol.trim_ascii()) {
         Ok(name) if offered.contains(&name) && picked.next().is_none() => Ok(Some(name)),

@@ -1,9 +1,9 @@
 //! The HTTP/1.1 upgrade that opens a WebSocket (RFC 6455 §4), as a server and as a client.
 //!
 //! A server calls, over the bytes it has so far: [`Request::parse`], then its own checks, then
-//! [`negotiate`] and [`check_upgrade`], and answers with [`write_accept`] or [`write_refusal`]. The
-//! order of checks is PROTOCOL §2's, in which the header check is the last. A client writes a
-//! [`ClientRequest`] and reads the answer with [`check_response`].
+//! [`negotiate`], [`check_upgrade`] and [`accept_deflate`], and answers with [`write_accept`] or
+//! [`write_refusal`]. The order of checks is PROTOCOL §2's, in which the header check is the last.
+//! A client writes a [`ClientRequest`] and reads the answer with [`check_response`].
 use alloc::string::String;
 
 use base64::Engine as _;
@@ -13,6 +13,7 @@ use sha1::{Digest as _, Sha1};
 use thiserror::Error;
 
 mod client;
+mod extension;
 mod framing;
 mod request;
 mod response;
@@ -21,6 +22,7 @@ mod subprotocol;
 mod tests;
 
 pub use client::{ClientRequest, HandshakeError, Response, check_response, client_key};
+pub use extension::{DEFLATE_OFFER, accept_deflate};
 pub use framing::{Framing, FramingError};
 pub use request::{HeadLimits, Request, Upgrade, UpgradeError, check_upgrade};
 pub use response::{write_accept, write_refusal};

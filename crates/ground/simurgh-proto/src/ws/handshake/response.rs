@@ -2,12 +2,17 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::{Upgrade, accept_key};
+use super::{Upgrade, accept_key, extension};
 
-/// Appends the 101 response to `out`, without any extension: compression is not supported.
+/// Appends the 101 response to `out`.
 ///
-/// `subprotocol` is that of [`super::Negotiated`].
-pub fn write_accept(upgrade: &Upgrade<'_>, subprotocol: Option<&str>, out: &mut Vec<u8>) {
+/// `subprotocol` is that of [`super::Negotiated`], `deflate` that of [`super::accept_deflate`].
+pub fn write_accept(
+    upgrade: &Upgrade<'_>,
+    subprotocol: Option<&str>,
+    deflate: Option<&str>,
+    out: &mut Vec<u8>,
+) {
     if upgrade.expects_continue {
         out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
@@ -19,6 +24,9 @@ pub fn write_accept(upgrade: &Upgrade<'_>, subprotocol: Option<&str>, out: &mut 
     out.extend_from_slice(b"\r\n");
     if let Some(subprotocol) = subprotocol {
         write_header("sec-websocket-protocol", subprotocol, out);
+    }
+    if let Some(deflate) = deflate {
+        write_header(extension::HEADER, deflate, out);
     }
     out.extend_from_slice(b"\r\n");
 }

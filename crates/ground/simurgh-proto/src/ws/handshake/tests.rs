@@ -40,7 +40,7 @@ fn rfc_6455_example_request_is_parsed_and_answered() {
     assert_eq!(check_upgrade(&request), Ok(upgrade));
     assert_eq!(accept_key(KEY), ACCEPT.as_bytes());
     let mut out = b"before".to_vec();
-    write_accept(&upgrade, Some("chat"), &mut out);
+    write_accept(&upgrade, Some("chat"), None, &mut out);
     let expected = format!(
         "beforeHTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
          sec-websocket-accept: {ACCEPT}\r\nsec-websocket-protocol: chat\r\n\r\n"
@@ -313,24 +313,29 @@ fn client_handshake_is_accepted_by_the_server() {
         origin: Some("http://127.0.0.1:4000"),
         subprotocols: &["phoenix", "base64url.bearer.phx.MTIz"],
         key: &key,
+        deflate: true,
         headers: &[("x-trace", "1"), ("x-bad", "a\nb")],
     };
     let mut sent = Vec::new();
     client.write(&mut sent);
     let sent = String::from_utf8(sent).unwrap();
     let request = parse(&sent);
-    assert_eq!((request.target, request.headers().count()), (client.target, 8));
+    assert_eq!((request.target, request.headers().count()), (client.target, 9));
     let upgrade = check_upgrade(&request).unwrap();
     let negotiated = negotiate(&request, &[], true).unwrap();
     assert_eq!(negotiated.token.as_deref(), Some("123"));
     let mut answer = Vec::new();
-    write_accept(&upgrade, negotiated.subprotocol, &mut answer);
+    let deflate = accept_deflate(&request);
+    write_accept(&upgrade, negotiated.subprotocol, deflate, &mut answer);
     for cut in 0..answer.len() {
-        assert_eq!(check_response(&answer[..cut], &key, client.subprotocols), Ok(None));
+        assert_eq!(check_response(&answer[..cut], &key, client.subprotocols, true), Ok(None));
     }
-    let expected = (Response { status: 101, subprotocol: Some("phoenix") }, answer.len());
+    let response = Response { status: 101, subprotocol: Some("phoenix"), deflate: true };
+    let expected = (response, answer.len());
     answer.extend_from_slice(b"\x81\x00");
-    assert_eq!(check_response(&answer, &key, client.subprotocols), Ok(Some(expected)));
+    assert_eq!(check_response(&answer, &key, client.subprotocols, true), Ok(Some(expected)));
+    let not_offered = check_response(&answer, &key, client.subprotocols, false);
+    assert_eq!(not_offered, Err(HandshakeError::Extension));
 }
 
 #[test]
@@ -339,7 +344,7 @@ fn client_rejects_invalid_handshake_responses() {
         format!("HTTP/1.1 {status}\r\n{}\r\n\r\n", lines.join("\r\n"))
     };
     let check = |answer: &str| {
-        check_response(answer.as_bytes(), KEY, &["a"])
+        check_response(answer.as_bytes(), KEY, &["a"], true)
             .map(|done| done.map(|(response, _)| response.status))
     };
     let accept = format!("Sec-WebSocket-Accept: {ACCEPT}");
@@ -355,6 +360,7 @@ fn client_rejects_invalid_handshake_responses() {
     }
     for (extra, error) in [
         ("Sec-WebSocket-Extensions: permessage-deflate", HandshakeError::Extension),
+        ("Sec-WebSocket-Extensions: x-webkit-deflate-frame", HandshakeError::Extension),
         ("Sec-WebSocket-Protocol: b", HandshakeError::Subprotocol),
         (accept.as_str(), HandshakeError::Accept),
     ] {
@@ -363,8 +369,54 @@ fn client_rejects_invalid_handshake_responses() {
         assert_eq!(check(&answer("101 x", &lines)), Err(error), "{extra}");
     }
     let other = answer("101 x", &good);
-    assert_eq!(check_response(other.as_bytes(), "other", &[]), Err(HandshakeError::Accept));
+    assert_eq!(check_response(other.as_bytes(), "other", &[], false), Err(HandshakeError::Accept));
     assert_eq!(check("SSH-2.0-x\r\n"), Err(HandshakeError::Head(HeadError::Malformed)));
     let endless = format!("HTTP/1.1 101 x\r\nx: {}", "y".repeat(16 * 1024));
     assert_eq!(check(&endless), Err(HandshakeError::Head(HeadError::TooLarge)));
+}
+
+#[test]
+fn first_acceptable_offer_of_deflate_is_accepted() {
+    let answer = |offers: &[&str]| {
+        let lines = offers.iter().map(|it| format!("Sec-WebSocket-Extensions: {it}\r\n"));
+        let head = get("/", &lines.collect::<String>());
+        accept_deflate(&parse(&head))
+    };
+    let plain = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
+    let narrow = format!("{plain}; server_max_window_bits=12");
+    for offer in [
+        "permessage-deflate",
+        "permessage-deflate; client_max_window_bits",
+        "permessage-deflate;client_max_window_bits=8 ; server_no_context_takeover",
+        "foo, permessage-deflate; client_no_context_takeover",
+        "foo; a=\", permessage-deflate; x\\\"\", permessage-deflate",
+        "permessage-deflate; unknown, permessage-deflate",
+        "permessage-deflate; server_max_window_bits=8, permessage-deflate",
+    ] {
+        assert_eq!(answer(&[offer]), Some(plain), "{offer}");
+    }
+    assert_eq!(answer(&["foo", "permessage-deflate"]), Some(plain));
+    for bits in ["12", "15", "\"13\""] {
+        let offer = format!("permessage-deflate; server_max_window_bits={bits}");
+        assert_eq!(answer(&[&offer]), Some(&*narrow), "{offer}");
+    }
+    for parameters in [
+        "unknown",
+        "server_max_window_bits",
+        "server_max_window_bits=9",
+        "server_max_window_bits=7",
+        "server_max_window_bits=16",
+        "server_max_window_bits=012",
+        "server_max_window_bits=12; server_max_window_bits=12",
+        "server_no_context_takeover; server_no_context_takeover",
+        "client_no_context_takeover=1",
+        "client_max_window_bits=x",
+        "client_max_window_bits; client_max_window_bits=9",
+        "",
+    ] {
+        let offer = format!("permessage-deflate; {parameters}");
+        assert_eq!(answer(&[&offer]), None, "{offer}");
+    }
+    assert_eq!(answer(&["permessage-deflate-2, x-webkit-deflate-frame, ,"]), None);
+    assert_eq!(answer(&[]), None);
 }

@@ -80,6 +80,7 @@ impl Outputs for Log {
     fn send_frame(&mut self, _: Key, _: OpCode, payload: &[u8]) {
         self.done.push(Done::Frame(String::from_utf8_lossy(payload).into_owned()));
     }
+    fn deflate(&mut self, _: Key) {}
     fn send_close(&mut self, _: Key, code: CloseCode, _: &str) {
         self.done.push(Done::Close(code.0));
     }

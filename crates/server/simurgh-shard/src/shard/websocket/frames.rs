@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use simurgh_core::{Phase, Received};
 use simurgh_proto::serializer::{Frame, Serializer};
-use simurgh_proto::ws::{self, CloseCode, Event, FrameError, OpCode, Role};
+use simurgh_proto::ws::{self, CloseCode, Compressed, Event, FrameError, OpCode, Role};
 use simurgh_reactor::{Key, Slice};
 use simurgh_socket::SHORT_TEXT_BYTES;
 
@@ -14,6 +14,10 @@ use crate::shard::{Io, Shard};
 
 /// Longer binary frames are decoded outside the shard.
 const BINARY_BYTES_MAX: usize = 64 << 10;
+/// Longer compressed messages are inflated outside the shard: a byte of them may take 100 ns.
+const COMPRESSED_BYTES_MAX: usize = 16 << 10;
+/// The same for messages that become longer.
+const INFLATED_BYTES_MAX: usize = 64 << 10;
 
 impl Shard {
     /// Handles the messages in `data`; the decoder keeps an incomplete one.
@@ -36,11 +40,23 @@ impl Shard {
             }
             let is_open = phase == Phase::Open;
             let mut is_worth_a_look = false;
+            let has_deflate = conn.socket.wire().has_deflate();
             let mut decoder = std::mem::take(&mut conn.decoder);
-            let event = decoder.next(Role::Server, &limits, &mut rest);
+            let event = decoder.next_with_deflate(Role::Server, &limits, has_deflate, &mut rest);
             if let Some(conn) = io.conn(key) {
                 conn.decoder = decoder;
             }
+            let event = match event {
+                Ok(Some(Event::Compressed(message))) if is_open => {
+                    self.inbound.is_whole = true;
+                    match self.inflate(io, key, message, limits.message_bytes_max) {
+                        Some(inflated) => inflated.map(Some),
+                        // Another thread does; what follows waits.
+                        None => continue,
+                    }
+                }
+                other => other,
+            };
             match event {
                 Ok(None) => return,
                 Ok(Some(Event::Close(frame))) => {
@@ -62,7 +78,7 @@ impl Shard {
                 Ok(Some(Event::Ping(payload))) => {
                     io.send_with(key, |out| ws::encode(OpCode::Pong, &payload, None, out));
                 }
-                Ok(Some(Event::Pong(_))) => {}
+                Ok(Some(Event::Compressed(_) | Event::Pong(_))) => {}
                 Err(error) => return self.frame_error(io, key, error),
             }
             is_worth_a_look |= !rest.is_empty();
@@ -72,8 +88,41 @@ impl Shard {
         }
     }
 
+    /// Inflates a message; `None` if that takes long, so another thread does it.
+    #[cold]
+    fn inflate(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        message: Compressed<'_>,
+        bytes_max: usize,
+    ) -> Option<Result<Event<'static>, FrameError>> {
+        let bytes = message.payload().len();
+        let short_max = bytes_max.min(INFLATED_BYTES_MAX);
+        if bytes <= COMPRESSED_BYTES_MAX {
+            let inflated = message.inflate(self.inflater.get_or_insert_default(), short_max);
+            if inflated != Err(FrameError::MessageTooBig) || short_max == bytes_max {
+                self.count_inflated(bytes, &inflated);
+                return Some(inflated);
+            }
+        }
+        self.inflate_elsewhere(io, key, message.into_owned(), bytes_max);
+        None
+    }
+
+    pub(super) fn count_inflated(&self, bytes: usize, inflated: &Result<Event<'_>, FrameError>) {
+        let inflated = match inflated {
+            Ok(Event::Text(text)) => text.len(),
+            Ok(Event::Binary(data)) => data.len(),
+            _ => return,
+        };
+        self.metrics.inflated_messages.add(1);
+        self.metrics.inflated_bytes_in.add(bytes as u64);
+        self.metrics.inflated_bytes_out.add(inflated as u64);
+    }
+
     /// A text: decoded here, or outside the shard if it is long.
-    fn text(&mut self, io: &mut Io, key: Key, text: Cow<'_, str>) {
+    pub(super) fn text(&mut self, io: &mut Io, key: Key, text: Cow<'_, str>) {
         let Some(wire) = io.conn_ref(key).map(|conn| conn.socket.wire()) else { return };
         // Without a look at the user socket for short ones.
         let is_long = text.len() > SHORT_TEXT_BYTES
@@ -87,7 +136,7 @@ impl Shard {
         }
     }
 
-    fn message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
+    pub(super) fn message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
         self.count_message(key);
         let Some(wire) = io.conn_ref(key).map(|conn| conn.socket.wire()) else { return };
         match wire.serializer() {
@@ -142,7 +191,7 @@ impl Shard {
         }
     }
 
-    fn frame_error(&mut self, io: &mut Io, key: Key, error: FrameError) {
+    pub(super) fn frame_error(&mut self, io: &mut Io, key: Key, error: FrameError) {
         let code = error.close_code();
         let counter = match code {
             CloseCode::TOO_BIG => &self.metrics.errors_too_big,

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use simurgh_core::{
-    Callback, CallbackWatch, Kind, NETWORK, NodeHandle, Phase, SocketState, Wire, guarded,
+    Callback, CallbackWatch, Compress, Kind, NETWORK, NodeHandle, Phase, SocketState, Wire, guarded,
 };
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
@@ -213,8 +213,11 @@ impl Shard {
             Refused { status, headers, body: format!("{error}\n") }
         })?;
         let mut response = Vec::with_capacity(160);
-        handshake::write_accept(&upgrade, checked.subprotocol.as_deref(), &mut response);
-        Ok(Accepted { wire: checked.wire, response, connect })
+        let is_on = user_socket.parts().channels.compress != Compress::Off;
+        let deflate = is_on.then(|| handshake::accept_deflate(request)).flatten();
+        let wire = deflate.map_or(checked.wire, |_| checked.wire.with_deflate());
+        handshake::write_accept(&upgrade, checked.subprotocol.as_deref(), deflate, &mut response);
+        Ok(Accepted { wire, response, connect })
     }
 
     /// The name of a connection for the questions about it, if there are any.

@@ -11,10 +11,12 @@ use std::sync::Arc;
 
 use simurgh_core::{AbandonReason, Decision, Phase, Received};
 use simurgh_proto::serializer::{Frame, Serializer};
+use simurgh_proto::ws::{Compressed, Event, Inflater};
 use simurgh_reactor::Key;
 use simurgh_socket::{Connect, UserSocket};
 
-use crate::mail::Mail;
+use crate::mail::{Mail, Read};
+use crate::server::Server;
 use crate::shard::{Io, Passing, Requester, Shard, Waiting};
 
 /// A message that is decoded outside the shard.
@@ -73,26 +75,46 @@ impl Shard {
         serializer: Serializer,
         long: Long,
     ) {
+        let user_socket = io.conn_ref(key).map(|conn| usize::from(conn.socket.user_socket()));
+        self.elsewhere(io, key, long.len(), move |server| {
+            let user_socket = user_socket.and_then(|at| server.user_sockets.get(at));
+            Read::Decoded(receive(user_socket, serializer, long))
+        });
+    }
+
+    pub(super) fn inflate_elsewhere(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        message: Compressed<'static>,
+        bytes_max: usize,
+    ) {
+        self.elsewhere(io, key, message.payload().len(), move |_| {
+            Read::Inflated(message.inflate(&mut Inflater::default(), bytes_max))
+        });
+    }
+
+    /// Holds a connection while another thread reads its message of this many bytes.
+    fn elsewhere(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        bytes: usize,
+        read: impl FnOnce(&Server) -> Read + Send + 'static,
+    ) {
         let waiting = self.ticket(&[]);
         let ticket = waiting.ticket;
-        let passing = Passing::Reading { bytes: long.len(), waiting };
-        if !self.wait(io, key, Phase::Waiting, passing) {
+        if !self.wait(io, key, Phase::Waiting, Passing::Reading { bytes, waiting }) {
             return;
         }
         let (server, shard) = (Arc::clone(&self.server), self.index);
-        let user_socket = io.conn_ref(key).map(|conn| usize::from(conn.socket.user_socket()));
         self.server.spawn(async move {
             // At most one per core at a time: others wait here, not each on a thread.
             let _permit = server.readers.acquire().await;
-            let user_sockets = Arc::clone(&server);
-            let read = move || {
-                let user_socket =
-                    user_socket.and_then(|user_socket| user_sockets.user_sockets.get(user_socket));
-                let read = || receive(user_socket, serializer, long);
-                catch_unwind(AssertUnwindSafe(read)).ok().flatten()
-            };
-            let received = tokio::task::spawn_blocking(read).await.ok().flatten();
-            server.post_to(shard, Mail::Read(key, ticket, received));
+            let reader = Arc::clone(&server);
+            let read = move || catch_unwind(AssertUnwindSafe(|| read(&reader))).ok();
+            let read = tokio::task::spawn_blocking(read).await.ok().flatten();
+            server.post_to(shard, Mail::Read(key, ticket, read.unwrap_or(Read::Decoded(None))));
         });
     }
 
@@ -162,22 +184,27 @@ impl Shard {
         io.close(key);
     }
 
-    /// A long message was decoded; `None` if it is malformed.
-    pub(crate) fn was_read(
-        &mut self,
-        io: &mut Io,
-        key: Key,
-        ticket: u32,
-        received: Option<Received<'static>>,
-    ) {
+    /// A long message was read on another thread.
+    pub(crate) fn was_read(&mut self, io: &mut Io, key: Key, ticket: u32, read: Read) {
         let is_it = |passing: &Passing| passing.ticket() == Some(ticket);
         let Some((before, passing)) = take_passing(io, key, is_it) else {
-            return self.drop_guarded(received);
+            return self.drop_guarded(read);
         };
-        let Passing::Reading { mut waiting, .. } = passing else { return };
+        let Passing::Reading { bytes, mut waiting } = passing else { return };
         let (core, mut out) = self.parts(io);
         core.resume(&mut out, key);
-        self.received(io, key, received);
+        match read {
+            Read::Decoded(received) => self.received(io, key, received),
+            Read::Inflated(inflated) => {
+                self.count_inflated(bytes, &inflated);
+                match inflated {
+                    Ok(Event::Text(text)) => self.text(io, key, text),
+                    Ok(Event::Binary(data)) => self.message(io, key, Frame::Binary(&data)),
+                    Ok(_) => {}
+                    Err(error) => self.frame_error(io, key, error),
+                }
+            }
+        }
         self.frames(io, key, &mut waiting.behind);
         self.account_inbound(io, key, before);
     }

@@ -42,12 +42,12 @@ impl Ledger {
             return true;
         }
         match wire {
-            Wire::V1 => false,
-            Wire::V2 => {
+            Wire::V1 | Wire::V1Deflate => false,
+            Wire::V2 | Wire::V2Deflate => {
                 let [join_ref, msg_ref] = [line.join_ref, line.msg_ref].map(wire::field_bytes);
                 self.plan.topics.name(topic).len().max(join_ref).max(msg_ref) <= FIELD_BYTES_MAX
             }
-            Wire::Plain | Wire::Values => true,
+            Wire::Plain | Wire::PlainDeflate | Wire::Values => true,
         }
     }
 
