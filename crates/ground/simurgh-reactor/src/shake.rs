@@ -17,6 +17,8 @@ use crate::turn::Reactor;
 
 /// Time of a turn for handshakes; the last step may exceed it.
 const SHAKE_NS: u64 = 300_000;
+/// Handshakes that are given up in a turn.
+const GIVEN_UP_MAX: usize = 32;
 const READ_BYTES: usize = 16 << 10;
 const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\
     content-type: text/plain\r\ncontent-length: 35\r\n\r\nThis port speaks TLS: use https://\n";
@@ -24,10 +26,11 @@ const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\
 impl<H: Handler> Reactor<H> {
     /// Goes on with handshakes for a part of the turn.
     pub(crate) fn shake(&mut self) {
-        let Some(tls) = &mut self.io.tls else { return };
-        if let Some(key) = tls.overdue(self.io.now.ns) {
-            self.io.counts.tls_refused += 1;
-            self.io.schedule_close(key, Closed::Slow);
+        let now_ns = self.io.now.ns;
+        for _ in 0..GIVEN_UP_MAX {
+            let overdue = self.io.tls.as_mut().and_then(|tls| tls.overdue(now_ns));
+            let Some(key) = overdue else { break };
+            self.io.give_up_handshake(key);
         }
         if self.io.tls.as_ref().is_none_or(|tls| !tls.has_work()) {
             return;

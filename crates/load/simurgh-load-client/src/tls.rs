@@ -18,7 +18,7 @@ use simurgh_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, 
 use simurgh_tls::rustls::server::ParsedCertificate;
 use simurgh_tls::rustls::{
     AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
-    SignatureScheme,
+    SignatureScheme, SupportedCipherSuite,
 };
 use simurgh_tls::{HandshakeError, prepare_client};
 
@@ -45,7 +45,11 @@ enum Trust {
 impl TlsConfig {
     /// From the settings of a scenario. An error is a message for people that names the PEM text.
     pub fn new(tls: &Tls) -> Result<Self, String> {
-        let provider = Arc::new(ring::default_provider());
+        let mut provider = ring::default_provider();
+        // Its keys are shortest, and all servers have it.
+        let others = |suite: &SupportedCipherSuite| !format!("{suite:?}").contains("AES_128");
+        provider.cipher_suites.sort_by_key(others);
+        let provider = Arc::new(provider);
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("TLS: {error}"))?;

@@ -64,6 +64,7 @@ pub struct Endpoint {
     /// Kept here for the services.
     longpolls: Arc<LongPolls>,
     observer: Arc<Observer>,
+    unix: http::UnixListeners,
 }
 
 /// Called once the server listens.
@@ -104,10 +105,12 @@ impl Endpoint {
     /// The same as URLs, such as `http://127.0.0.1:4000` and `https://0.0.0.0:443`.
     pub fn urls(&self) -> impl Iterator<Item = String> {
         let plain = self.server.config.listen.len();
-        self.addresses.iter().enumerate().map(move |(index, address)| {
+        let addresses = self.addresses.iter().enumerate().map(move |(index, address)| {
             let scheme = if index < plain { "http" } else { "https" };
             format!("{scheme}://{address}")
-        })
+        });
+        let paths = self.server.config.listen_unix.iter();
+        addresses.chain(paths.map(|path| format!("unix:{}", path.display())))
     }
 
     /// Reads the TLS certificates and keys again, for all later connections; those that exist keep
@@ -215,7 +218,8 @@ impl Endpoint {
     ) -> Result<(), Error> {
         let Some(runtime) = &self.runtime else { return Ok(()) };
         let served = (&self.server, &self.longpolls, &self.observer);
-        let served = http::serve(runtime, threads, served, router, set.take_hand_off_ends());
+        let served =
+            http::serve(runtime, threads, served, router, set.take_hand_off_ends(), &self.unix);
         let (threads, admin_address) =
             served.map_err(|error| Error::Admin(self.server.config.admin_listen, error))?;
         self.http = Some(threads);
@@ -342,7 +346,8 @@ impl Builder {
     /// # Errors
     /// An address is wrong or taken, or the system refused something; each error says what to do.
     pub fn start(self) -> Result<Endpoint, Error> {
-        if self.wrong_address.is_none() && self.config.addresses().next().is_none() {
+        let has_none = self.config.addresses().next().is_none();
+        if self.wrong_address.is_none() && has_none && self.config.listen_unix.is_empty() {
             return Err(Error::NoAddress);
         }
         self.start_local()
@@ -359,6 +364,7 @@ impl Builder {
         let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
             .map_err(Error::Prepare)?;
         let tls = tls::prepare(&config)?;
+        let unix = http::UnixListeners::bind(&config)?;
         let addresses: Vec<_> = config.addresses().collect();
         let addresses = set.bind(&addresses).map_err(|error| Error::Listen(error.into()))?;
         if let Some(cluster) = &cluster {
@@ -389,7 +395,7 @@ impl Builder {
         crate::hooked::start(&server)?;
         let watchdog = watchdog::start(&server).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
-        let is_listening = !addresses.is_empty();
+        let is_listening = !addresses.is_empty() || !server.config.listen_unix.is_empty();
         let loops = if is_listening { server.config.http.threads.max(1) } else { 0 };
         let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
         let _ = server.runtime.set(runtime.handle().clone());
@@ -407,6 +413,7 @@ impl Builder {
             cluster: None,
             longpolls: Arc::clone(&longpolls),
             observer: Arc::clone(&observer),
+            unix,
             _watchdog: watchdog,
         };
         if let Some(path) = &server.config.history_save {
@@ -418,7 +425,9 @@ impl Builder {
         cluster::await_others(&server);
         endpoint.spawn_shards(&mut set, &tls)?;
         // Without an address there are no pages and no observer.
-        let is_served = is_listening || server.config.admin_listen.is_some();
+        let config = &server.config;
+        let has_admin = config.admin_listen.is_some() || config.admin_listen_unix.is_some();
+        let is_served = is_listening || has_admin;
         if is_served {
             endpoint.serve_http(http_threads, router, &mut set)?;
         }
@@ -465,7 +474,8 @@ impl fmt::Debug for Builder {
 fn fit_into_descriptors(config: &mut Config) {
     let (descriptors, _) = reactor::raise_descriptor_limit();
     let most = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(HTTP_RESERVE);
-    config.http.fit(most, config.admin_listen.is_some());
+    let has_admin = config.admin_listen.is_some() || config.admin_listen_unix.is_some();
+    config.http.fit(most, has_admin);
     if let Some(most) = config.max_connections {
         config.shards = config.shards.max(reactor::shards_for(most, descriptors));
     }

@@ -43,6 +43,9 @@ pub enum Error {
     /// The server cannot listen on the admin address.
     #[error("{what}: {1}", what = cannot_serve(*.0))]
     Admin(Option<SocketAddr>, #[source] io::Error),
+    /// The server cannot listen on the Unix socket with this path.
+    #[error("cannot listen on {0:?}: {1}")]
+    Unix(PathBuf, #[source] io::Error),
     /// A shard's event loop failed while serving.
     #[error("a shard's event loop failed: {0}")]
     Broken(#[source] io::Error),

@@ -39,17 +39,20 @@ impl<T> Io<T> {
     pub(crate) fn line_up(&mut self, key: Key) {
         let (Some(socket), Some(tls)) = (self.sockets.get_mut(key), &mut self.tls) else { return };
         socket.flags |= UNREAD;
-        if socket.flags & IN_LINE != 0 {
-            return;
+        if socket.flags & IN_LINE == 0 {
+            socket.flags |= IN_LINE;
+            tls.line_up(key, self.now.ns);
         }
-        socket.flags |= IN_LINE;
-        if !tls.line_up(key) {
-            if let Some(fd) = &socket.fd {
-                send_refusal(fd);
-            }
-            self.counts.tls_refused += 1;
-            self.schedule_close(key, Closed::Local);
+    }
+
+    /// Gives up a handshake that has taken too long.
+    pub(crate) fn give_up_handshake(&mut self, key: Key) {
+        let (Some(socket), Some(tls)) = (self.sockets.get(key), &self.tls) else { return };
+        if let Some(fd) = socket.fd.as_ref().filter(|_| tls.config_of_new(key).is_some()) {
+            send_refusal(fd);
         }
+        self.counts.tls_refused += 1;
+        self.schedule_close(key, Closed::Slow);
     }
 
     /// Refuses a connection before its handshake.

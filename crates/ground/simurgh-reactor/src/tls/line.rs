@@ -13,14 +13,16 @@ use super::{BOXED, Boxed, NEW, NONE, NUMBER, Tls};
 const UNDER_WAY_MAX: usize = 2048;
 /// A handshake under way for so long is given up if others wait.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// Connections that wait to begin: some seconds of work. Others are refused.
-const NEW_MAX: usize = 32 << 10;
+/// How long a handshake may wait to begin. Half of the time that a client has for its request by
+/// default: if all waited longer, none would be in time, and they would come back for ever.
+const WAIT_NS: u64 = 5_000_000_000;
 
 /// Connections whose handshakes can go on.
 #[derive(Default)]
 pub(super) struct Line {
     begun: VecDeque<Key>,
-    new: VecDeque<Key>,
+    /// With the time since when they wait.
+    new: VecDeque<(Key, u64)>,
     /// Handshakes under way, the oldest first; some may be done.
     oldest: VecDeque<(Key, u64)>,
     pub(super) under_way: usize,
@@ -30,7 +32,7 @@ impl Line {
     /// The next to go on: those that have begun come first.
     fn next(&mut self) -> Option<Key> {
         let may_begin = self.under_way < UNDER_WAY_MAX;
-        self.begun.pop_front().or_else(|| self.new.pop_front_if(|_| may_begin))
+        self.begun.pop_front().or_else(|| Some(self.new.pop_front_if(|_| may_begin)?.0))
     }
 }
 
@@ -73,8 +75,13 @@ impl Tls {
         }
     }
 
-    /// The oldest handshake under way, if it is to be given up for others.
+    /// A connection that has waited too long to begin, or the oldest handshake under way, if it is
+    /// to be given up for others.
     pub(crate) fn overdue(&mut self, now_ns: u64) -> Option<Key> {
+        let is_late = |it: &mut (Key, u64)| now_ns.saturating_sub(it.1) >= WAIT_NS;
+        if let Some((key, _)) = self.line.new.pop_front_if(is_late) {
+            return Some(key);
+        }
         while let Some((key, since_ns)) = self.line.oldest.front().copied() {
             let is_shaking = self.shaking(key).is_some();
             let is_full = self.line.under_way >= UNDER_WAY_MAX && !self.line.new.is_empty();
@@ -97,16 +104,10 @@ impl Tls {
         config.filter(|_| place & !NUMBER == NEW).map(Arc::clone)
     }
 
-    /// Puts a connection in line; `false` if too many wait.
-    pub(crate) fn line_up(&mut self, key: Key) -> bool {
-        if self.place(key) & !NUMBER != NEW {
-            self.line.begun.push_back(key);
-            return true;
+    pub(crate) fn line_up(&mut self, key: Key, now_ns: u64) {
+        match self.place(key) & !NUMBER {
+            NEW => self.line.new.push_back((key, now_ns)),
+            _ => self.line.begun.push_back(key),
         }
-        let has_room = self.line.new.len() < NEW_MAX;
-        if has_room {
-            self.line.new.push_back(key);
-        }
-        has_room
     }
 }

@@ -122,6 +122,7 @@ impl Tls {
     }
 
     pub(crate) fn session(&mut self, key: Key) -> Option<Session<'_>> {
+        self.prefetch(key.slot.wrapping_add(1));
         let place = self.place(key);
         let number = place & NUMBER;
         match place & !NUMBER {
@@ -133,6 +134,17 @@ impl Tls {
                 Boxed::Shaking(_) => None,
             },
             _ => None,
+        }
+    }
+
+    fn prefetch(&self, slot: u32) {
+        let place = self.places.get(slot as usize).copied().unwrap_or(NONE);
+        let number = place & NUMBER;
+        match place & !NUMBER {
+            AES128 => self.aes128.prefetch(number),
+            CHACHA20 => self.chacha20.prefetch(number),
+            AES256 => self.aes256.prefetch(number),
+            _ => {}
         }
     }
 

@@ -30,6 +30,12 @@ pub struct Config {
     /// Address of `/metrics` and the observer when a listening address is public; on loopback alone
     /// they are served on the same port. Default: none.
     pub admin_listen: Option<SocketAddr>,
+    /// Paths of Unix sockets to listen on, for a proxy on this machine: their clients count as
+    /// 127.0.0.1, unless a PROXY header or a trusted proxy names them. Owner and group may connect.
+    pub listen_unix: Vec<PathBuf>,
+    /// The path of a Unix socket for `/metrics` and the observer, beside or in place of
+    /// [`admin_listen`](Self::admin_listen). Default: none.
+    pub admin_listen_unix: Option<PathBuf>,
     /// Shards, each one thread with its own descriptor table. Default: one per core.
     pub shards: usize,
     /// Most open sockets; an upgrade beyond them gets 503 with Retry-After. There are then as many
@@ -146,6 +152,8 @@ impl Default for Config {
             listen: Vec::new(),
             tls: None,
             admin_listen: None,
+            listen_unix: Vec::new(),
+            admin_listen_unix: None,
             shards: cores(),
             max_connections: None,
             max_connections_per_address: None,

@@ -9,6 +9,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -16,11 +17,11 @@ use std::time::Duration;
 use axum::Router;
 use simurgh_proto::ws::handshake;
 use simurgh_shard::server::Server;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::runtime::Runtime;
 
 use super::repeated_warning::RepeatedWarning;
-use super::{Pages, connection};
+use super::{Pages, connection, unix};
 
 /// How long it waits after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -36,16 +37,46 @@ pub(super) fn serve(
     let actual = listener.local_addr()?;
     tracing::info!(address = %actual, "serving metrics and the observer");
     let _entered = runtime.enter();
-    let listener = TcpListener::from_std(listener)?;
+    let listener = Listener::Tcp(TcpListener::from_std(listener)?);
     runtime.spawn(accept_all(Arc::clone(server), listener, Pages::of(router)));
     Ok(actual)
 }
 
-async fn accept_all(server: Arc<Server>, listener: TcpListener, pages: Pages) {
+pub(super) fn serve_unix(
+    runtime: &Runtime,
+    server: &Arc<Server>,
+    listener: &unix::Listener,
+    router: Router,
+) -> io::Result<()> {
+    let _entered = runtime.enter();
+    let listener = Listener::Unix(listener.to_tokio()?);
+    runtime.spawn(accept_all(Arc::clone(server), listener, Pages::of(router)));
+    Ok(())
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// A stream is one, whatever its family: the connection asks for it.
+    async fn accept(&self) -> io::Result<TcpStream> {
+        match self {
+            Self::Tcp(listener) => Ok(listener.accept().await?.0),
+            Self::Unix(listener) => {
+                let stream = listener.accept().await?.0.into_std()?;
+                TcpStream::from_std(OwnedFd::from(stream).into())
+            }
+        }
+    }
+}
+
+async fn accept_all(server: Arc<Server>, listener: Listener, pages: Pages) {
     let mut warning = RepeatedWarning::default();
     loop {
         let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+            Ok(stream) => stream,
             // The connection ended while it waited, or no descriptor is left.
             Err(error) => {
                 server.admin_connections.lost.fetch_add(1, Relaxed);

@@ -53,7 +53,7 @@ const LINGER_BYTES: usize = 8 << 20;
 const UNIX_PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// The shard that a connection came from, and may return to.
-pub(super) type Back = Arc<AsyncFd<HandOffEnd>>;
+pub(super) type Back = Arc<AsyncFd<Arc<HandOffEnd>>>;
 
 struct Answers {
     server: Arc<Server>,

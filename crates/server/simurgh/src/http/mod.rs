@@ -26,19 +26,23 @@ mod publish;
 mod repeated_warning;
 mod supabase;
 mod threads;
+mod unix;
 mod verbs;
 mod waiting_poll;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
 use simurgh_reactor::HandOffEnd;
+use simurgh_shard::config::Config;
 use simurgh_shard::server::Server;
 use simurgh_socket::UserSocket;
 use tokio::runtime::Runtime;
 
+use crate::error::Error;
 use crate::longpoll::LongPolls;
 use crate::observe::{self, Observer};
 
@@ -67,8 +71,10 @@ pub(crate) fn serve(
     (server, polls, observer): (&Arc<Server>, &Arc<LongPolls>, &Arc<Observer>),
     router: Router,
     hand_offs: Vec<HandOffEnd>,
+    unix: &UnixListeners,
 ) -> io::Result<(Threads, Option<SocketAddr>)> {
-    let has_admin = server.config.admin_listen.is_some();
+    let config = &server.config;
+    let has_admin = config.admin_listen.is_some() || config.admin_listen_unix.is_some();
     let admin = hosts::for_known_hosts(admin::router(polls), server, has_admin);
     runtime.spawn(observe::run(Arc::downgrade(observer)));
     let mut router = router.merge(health::router(server));
@@ -79,19 +85,44 @@ pub(crate) fn serve(
         }
         router = router.merge(hosts::for_known_hosts(own, server, false));
     }
-    let admin_address = match server.config.admin_listen {
-        Some(address) => {
-            let admin = admin.merge(observe::router(observer, true));
-            Some(admin_listener::serve(runtime, server, address, admin)?)
+    let mut admin_address = None;
+    if has_admin {
+        let admin = admin.merge(observe::router(observer, true));
+        if let Some(listener) = &unix.admin {
+            admin_listener::serve_unix(runtime, server, listener, admin.clone())?;
         }
-        None => {
-            if server.config.is_loopback() {
-                router = router.merge(admin);
-            }
-            None
+        if let Some(address) = config.admin_listen {
+            admin_address = Some(admin_listener::serve(runtime, server, address, admin)?);
         }
-    };
+    } else if config.is_loopback() {
+        router = router.merge(admin);
+    }
+    let hand_offs: Vec<_> = hand_offs.into_iter().map(Arc::new).collect();
+    let _entered = runtime.enter();
+    for listener in &unix.clients {
+        let (server, listener) = (Arc::clone(server), listener.to_tokio()?);
+        runtime.spawn(unix::accept_all(server, listener, hand_offs.clone()));
+    }
     Ok((threads.start(server, &Pages::new(observer, polls, router), hand_offs)?, admin_address))
+}
+
+/// The Unix sockets of a server; their paths are removed when this is dropped.
+#[derive(Default)]
+pub(crate) struct UnixListeners {
+    clients: Vec<unix::Listener>,
+    admin: Option<unix::Listener>,
+}
+
+impl UnixListeners {
+    pub(crate) fn bind(config: &Config) -> Result<Self, Error> {
+        let bind = |path: &PathBuf| {
+            unix::Listener::bind(path).map_err(|error| Error::Unix(path.clone(), error))
+        };
+        Ok(Self {
+            clients: config.listen_unix.iter().map(bind).collect::<Result<_, _>>()?,
+            admin: config.admin_listen_unix.as_ref().map(bind).transpose()?,
+        })
+    }
 }
 
 #[derive(Clone)]

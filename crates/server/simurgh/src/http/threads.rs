@@ -63,7 +63,7 @@ impl Prepared {
         self,
         server: &Arc<Server>,
         pages: &Pages,
-        ends: Vec<HandOffEnd>,
+        ends: Vec<Arc<HandOffEnd>>,
     ) -> io::Result<Threads> {
         let loops = self.0.len();
         if loops == 0 {
@@ -76,7 +76,7 @@ impl Prepared {
                 (Thread { inbox, connections: Arc::default() }, taken)
             })
             .unzip();
-        let mut ends_of: Vec<Vec<HandOffEnd>> = (0..loops).map(|_| Vec::new()).collect();
+        let mut ends_of: Vec<Vec<Arc<HandOffEnd>>> = (0..loops).map(|_| Vec::new()).collect();
         for (shard, end) in ends.into_iter().enumerate() {
             if let Some(ends) = ends_of.get_mut(shard % loops) {
                 ends.push(end);
@@ -110,7 +110,7 @@ impl Prepared {
 }
 
 /// Gives each connection from one shard to the thread with the fewest.
-async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
+async fn take_all(server: Arc<Server>, end: Arc<HandOffEnd>, threads: Vec<Thread>) {
     #[allow(deprecated, reason = "sound here: the end owns its descriptor and never changes it")]
     let end = match AsyncFd::new(end) {
         Ok(end) => Arc::new(end),

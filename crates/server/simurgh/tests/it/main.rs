@@ -54,3 +54,4 @@ mod tls;
 mod tls_settings;
 #[cfg(feature = "token")]
 mod tokens;
+mod unix;

@@ -32,6 +32,20 @@ settings! {
                 the same port. It also serves the observer to clients that have api_token",
         cost: "one listening socket",
     }
+    listen_unix: Vec<PathBuf> = list("FILE", values::file) => listen_unix {
+        takes: "a list of paths in directories that the server can write to",
+        default: "[]",
+        about: "Unix sockets to listen on, for a proxy on this machine. Owner and group may connect. \
+                Their clients count as 127.0.0.1, unless a PROXY header names them",
+        cost: "one listening socket each",
+    }
+    admin_listen_unix: PathBuf = one("FILE", values::file) => admin_listen_unix {
+        takes: "a path in a directory that the server can write to",
+        default: "none",
+        example: "\"/run/simurgh/admin.sock\"",
+        about: "Unix socket for /metrics and the observer, beside admin_listen or in its place",
+        cost: "one listening socket",
+    }
     shards: Choice<usize> = one("N", word_or("auto", whole(1, SHARDS_MAX))) => shards {
         takes: "a whole number from 1 to 4096, or \"auto\" for one per core",
         default: "\"auto\"",

@@ -238,7 +238,9 @@ fn mistakes(
 ) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     let mut add = |key, text: &str| found.push((key, text.to_owned()));
-    if settings.listen.as_ref().is_some_and(Vec::is_empty) && with_tls.is_none() {
+    let has_path = settings.listen_unix.as_ref().is_some_and(|paths| !paths.is_empty());
+    let has_none = settings.listen.as_ref().is_some_and(Vec::is_empty) && with_tls.is_none();
+    if has_none && !has_path {
         add("listen", "must name at least one address");
     }
     let mut seen = BTreeSet::new();
