@@ -363,9 +363,8 @@ impl Builder {
         fit_into_descriptors(&mut config);
         let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
             .map_err(Error::Prepare)?;
-        let tls = tls::prepare(&config)?;
-        let unix = http::UnixListeners::bind(&config)?;
-        let addresses: Vec<_> = config.addresses().collect();
+        let (tls, unix) = (tls::prepare(&config)?, http::UnixListeners::bind(&config)?);
+        let addresses = config.addresses().collect::<Vec<_>>();
         let addresses = set.bind(&addresses).map_err(|error| Error::Listen(error.into()))?;
         if let Some(cluster) = &cluster {
             config.node_name = cluster.name().to_owned();
@@ -382,10 +381,9 @@ impl Builder {
         let user_sockets = with_limited_copies(user_sockets)?;
         let history_key = secret::key(secret, b"simurgh history");
         let keys = (signer.node, history_key.map_err(Error::Prepare)?);
-        let mailboxes = set.mailboxes().to_vec();
-        let certificates = tls.certificates.clone();
-        let server = make_server(config, user_sockets, keys, inbox, mailboxes, certificates);
-        let server = Arc::new(server);
+        let (mailboxes, certificates) = (set.mailboxes().to_vec(), tls.certificates.clone());
+        let server =
+            Arc::new(make_server(config, user_sockets, keys, inbox, mailboxes, certificates));
         let longpolls = Arc::new(LongPolls::new(Arc::clone(&server), signer));
         let observer = Arc::new(Observer::new(Arc::clone(&server)));
         if let Some(details) = front {
@@ -425,9 +423,7 @@ impl Builder {
         cluster::await_others(&server);
         endpoint.spawn_shards(&mut set, &tls)?;
         // Without an address there are no pages and no observer.
-        let config = &server.config;
-        let has_admin = config.admin_listen.is_some() || config.admin_listen_unix.is_some();
-        let is_served = is_listening || has_admin;
+        let is_served = is_listening || server.config.has_admin();
         if is_served {
             endpoint.serve_http(http_threads, router, &mut set)?;
         }
@@ -474,8 +470,7 @@ impl fmt::Debug for Builder {
 fn fit_into_descriptors(config: &mut Config) {
     let (descriptors, _) = reactor::raise_descriptor_limit();
     let most = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(HTTP_RESERVE);
-    let has_admin = config.admin_listen.is_some() || config.admin_listen_unix.is_some();
-    config.http.fit(most, has_admin);
+    config.http.fit(most, config.has_admin());
     if let Some(most) = config.max_connections {
         config.shards = config.shards.max(reactor::shards_for(most, descriptors));
     }

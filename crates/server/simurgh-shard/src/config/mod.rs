@@ -203,6 +203,11 @@ impl Config {
         self.listen.iter().chain(self.tls.iter().flat_map(|tls| &tls.listen)).copied()
     }
 
+    /// Whether operators have an address or a Unix socket of their own.
+    pub fn has_admin(&self) -> bool {
+        self.admin_listen.is_some() || self.admin_listen_unix.is_some()
+    }
+
     /// Whether the server listens on loopback alone, with and without TLS.
     pub fn is_loopback(&self) -> bool {
         self.addresses().all(|address| address.ip().is_loopback())

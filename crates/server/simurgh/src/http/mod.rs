@@ -74,7 +74,7 @@ pub(crate) fn serve(
     unix: &UnixListeners,
 ) -> io::Result<(Threads, Option<SocketAddr>)> {
     let config = &server.config;
-    let has_admin = config.admin_listen.is_some() || config.admin_listen_unix.is_some();
+    let has_admin = config.has_admin();
     let admin = hosts::for_known_hosts(admin::router(polls), server, has_admin);
     runtime.spawn(observe::run(Arc::downgrade(observer)));
     let mut router = router.merge(health::router(server));

@@ -35,8 +35,8 @@ settings! {
     listen_unix: Vec<PathBuf> = list("FILE", values::file) => listen_unix {
         takes: "a list of paths in directories that the server can write to",
         default: "[]",
-        about: "Unix sockets to listen on, for a proxy on this machine. Owner and group may connect. \
-                Their clients count as 127.0.0.1, unless a PROXY header names them",
+        about: "Unix sockets to listen on, for a proxy on this machine. Owner and group may \
+                connect. Their clients count as 127.0.0.1, unless a PROXY header names them",
         cost: "one listening socket each",
     }
     admin_listen_unix: PathBuf = one("FILE", values::file) => admin_listen_unix {
