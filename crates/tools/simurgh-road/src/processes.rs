@@ -136,7 +136,8 @@ impl Server {
             command
                 .env("SIMURGH_TLS__LISTEN", ADDRESS)
                 .env("SIMURGH_TLS__CERTIFICATE", certificate)
-                .env("SIMURGH_TLS__KEY", key);
+                .env("SIMURGH_TLS__KEY", key)
+                .env("SIMURGH_TLS__RECORD_LAYER", "simurgh");
         }
         let mut process = ChildProcess::start(what, &mut command, dir.join("server.log"))?;
         let out = process.child.stdout.take().ok_or("the server has no output")?;

@@ -18,7 +18,7 @@ pub struct TlsConfig {
     pub certificates: Vec<CertificateFiles>,
     /// The oldest version that clients may use. Default: TLS 1.2.
     pub min_version: TlsVersion,
-    /// The code that encrypts established TLS 1.3 connections. Default: [`RecordLayer::Simurgh`].
+    /// The code that encrypts established TLS 1.3 connections. Default: [`RecordLayer::Rustls`].
     pub record_layer: RecordLayer,
 }
 
@@ -57,9 +57,10 @@ pub enum TlsVersion {
 /// handshakes, and all of TLS 1.2.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordLayer {
-    /// The server's own record layer over ring's ciphers: about 0.1 kB per idle client.
+    /// rustls: 7.8 kB per idle client.
     #[default]
-    Simurgh,
-    /// rustls: about 7.4 kB per idle client.
     Rustls,
+    /// The server's own record layer over ring's ciphers: 0.14 kB per idle client. It is new, and
+    /// has no external audit.
+    Simurgh,
 }

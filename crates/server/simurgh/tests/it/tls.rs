@@ -36,6 +36,7 @@ impl Scene {
         let client = Arc::new(renew(&root));
         let (chain, key) = paths(&root);
         let mut tls = TlsConfig::new("127.0.0.1:0".parse().unwrap(), chain, key);
+        tls.record_layer = RecordLayer::Simurgh;
         change(&mut tls);
         let endpoint = builder.listen("127.0.0.1:0").tls(tls).start().unwrap();
         Self { root, endpoint, client }

@@ -39,8 +39,8 @@ enum Version {
 #[serde(rename_all = "lowercase")]
 enum Layer {
     #[default]
-    Simurgh,
     Rustls,
+    Simurgh,
 }
 
 /// The settings of TLS, and problems of its certificates that do not prevent a start.
@@ -176,13 +176,13 @@ mod tests {
         let text = "listen = []\n[tls]\nlisten = [\"127.0.0.1:1\", \"[::1]:2\"]\n\
             certificate = [\"DIR/a.pem\", \"DIR/old.pem\"]\n\
             key = [\"DIR/a.key\", \"DIR/old.key\"]\n\
-            min_version = \"1.3\"\nrecord_layer = \"rustls\"\n";
+            min_version = \"1.3\"\nrecord_layer = \"simurgh\"\n";
         let settings = merged(&dir, text).unwrap();
         assert!(settings.config.listen.is_empty());
         let tls = settings.config.tls.unwrap();
         assert_eq!((tls.listen.len(), tls.certificates.len()), (2, 2));
         assert_eq!(tls.min_version, TlsVersion::Tls13);
-        assert_eq!(tls.record_layer, RecordLayer::Rustls);
+        assert_eq!(tls.record_layer, RecordLayer::Simurgh);
         assert!(merged(&dir, "").unwrap().config.tls.is_none());
     }
 
@@ -228,7 +228,7 @@ mod tests {
             ),
             (
                 format!("[tls]\n{ONE}record_layer = \"kernel\"\n"),
-                "record_layer: unknown variant `kernel`, expected `simurgh` or `rustls`",
+                "record_layer: unknown variant `kernel`, expected `rustls` or `simurgh`",
             ),
             (
                 format!("listen = [\"127.0.0.1:4443\"]\n[tls]\n{ONE}"),
