@@ -202,13 +202,19 @@ mod tests {
     fn line_budget_of_a_crate_excludes_its_tests() {
         let code = format!("//! Top.\n{}", "const A: u8 = 0;\n".repeat(599));
         let path = |n: usize| format!("crates/server/simurgh/src/a{n}.rs");
-        let mut files: Vec<File> = (0..20).map(|n| file(&path(n), &code)).collect();
+        let full = CRATE_LINES_MAX / 600;
+        let mut files: Vec<File> = (0..full).map(|n| file(&path(n), &code)).collect();
+        let rest = "const A: u8 = 0;\n".repeat(CRATE_LINES_MAX % 600);
+        files.push(file(
+            &path(full),
+            &format!("//! Top.\n{rest}").replacen("const A: u8 = 0;\n", "", 1),
+        ));
         files.push(file("crates/server/simurgh/tests/b.rs", &code));
         assert_eq!(check_files(&files), []);
         files.push(file("crates/server/simurgh/src/c.rs", "//! Top."));
         let findings = check_files(&files);
         let [found] = &findings[..] else { panic!("{findings:?}") };
         assert_eq!((found.rule, &*found.path), ("crate-lines", "crates/server/simurgh/Cargo.toml"));
-        assert!(found.text.starts_with("12001 lines"));
+        assert!(found.text.starts_with(&format!("{} lines", CRATE_LINES_MAX + 1)));
     }
 }

@@ -127,15 +127,15 @@ counters! {
     /// Compressed messages received.
     inflated_messages: counter,
     /// Bytes of these as received.
-    inflated_bytes_in: counter,
+    inflated_in_bytes: counter,
     /// Bytes of these inflated.
-    inflated_bytes_out: counter,
+    inflated_out_bytes: counter,
     /// Messages compressed, broadcasts once for all members with the same serializer.
     deflated_messages: counter,
     /// Bytes of these before.
-    deflated_bytes_in: counter,
+    deflated_in_bytes: counter,
     /// Bytes of these compressed.
-    deflated_bytes_out: counter,
+    deflated_out_bytes: counter,
     /// Broadcasts published on this shard.
     broadcasts: counter,
     /// Delivered broadcasts, one per member.

@@ -18,7 +18,8 @@ const REFUSAL: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
 
 impl<T> Io<T> {
     /// Begins TLS on a connection of [`Io::connect`]; `name` is what the server's certificate must
-    /// be for. [`Handler::secured`] or [`Handler::insecure`] follows; what is sent before waits.
+    /// be for. [`Handler::secured`](crate::Handler::secured) or
+    /// [`insecure`](crate::Handler::insecure) follows; what is sent before waits.
     pub fn begin_tls(
         &mut self,
         key: Key,

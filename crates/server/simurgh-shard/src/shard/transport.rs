@@ -103,8 +103,8 @@ impl Sockets for Transport<'_> {
         let deflater = self.deflater.get_or_insert_default();
         let done = deflater.compress(frames, compress == Compress::All);
         self.metrics.deflated_messages.add(done.messages);
-        self.metrics.deflated_bytes_in.add(done.before);
-        self.metrics.deflated_bytes_out.add(done.after);
+        self.metrics.deflated_in_bytes.add(done.before);
+        self.metrics.deflated_out_bytes.add(done.after);
     }
 
     #[inline]

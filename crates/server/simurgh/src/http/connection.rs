@@ -84,7 +84,9 @@ pub(super) fn serve(
         let named = if back.is_some() { take_named(&server, hop, &mut ahead) } else { None };
         let hop = hop.or(named.map(|named| named.client)).unwrap_or(UNIX_PEER);
         let is_proxy = is_trusted(&server.config.trusted_proxies, hop.ip());
-        let client = Client { hop, named, is_proxy };
+        let (is_named, is_secure) = (named.is_some(), named.is_some_and(|named| named.is_secure));
+        let peer = named.map_or(hop, |named| named.client);
+        let client = Client { peer, is_named, is_secure, is_proxy };
         let watch = Arc::new(Watch::default());
         slot.enter(&watch);
         Arc::new(Answers {
@@ -106,7 +108,9 @@ pub(super) fn serve(
             (ended, stream, ahead) = boxed(|| serve_requests(answers, stream, ahead)).await?;
             match (ended, &back) {
                 (Ended::Upgrade(head), Some(back)) => {
-                    let line = answers.client.named.map(proxy_line).unwrap_or_default();
+                    let Client { peer: client, is_named, is_secure, .. } = answers.client;
+                    let named = is_named.then_some(Named { client, is_secure });
+                    let line = named.map(proxy_line).unwrap_or_default();
                     return give_back(back, stream, [line.into_bytes(), head].concat(), &ahead);
                 }
                 (Ended::Waits(parked), _) => {
@@ -306,7 +310,7 @@ async fn answer(
         // On the heap, so that the futures of other requests stay small.
         return Ok(Box::pin(answer_poll(&answers, polls, polled, number, request)).await);
     }
-    request.extensions_mut().insert(ConnectInfo(answers.client.peer()));
+    request.extensions_mut().insert(ConnectInfo(answers.client.peer));
     let is_options = request.method() == Method::OPTIONS;
     let is_root = matches!(request.uri().path(), "/" | "*");
     let mut router = answers.pages.at(request.uri().path());

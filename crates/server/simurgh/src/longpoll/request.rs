@@ -14,7 +14,7 @@ use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::mail::poll::{Opener, Opening, PollCommand};
-use simurgh_shard::proxies::{Named, Page, names_client, real_peer};
+use simurgh_shard::proxies::{Page, names_client, real_peer};
 use simurgh_socket::{LongPoll, UserSocket};
 use tokio::sync::oneshot;
 
@@ -46,18 +46,14 @@ impl From<Reply<'_>> for Served {
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Client {
-    /// The address of the client or a proxy.
-    pub(crate) hop: SocketAddr,
-    /// The client as named by a PROXY header, or by the shard that has the connection's TLS.
-    pub(crate) named: Option<Named>,
-    /// The hop is a trusted proxy.
+    /// The address of the client or a proxy, or the one that a PROXY header has named.
+    pub(crate) peer: SocketAddr,
+    /// By a PROXY header, or by the shard that has the connection's TLS.
+    pub(crate) is_named: bool,
+    /// Its connection has TLS.
+    pub(crate) is_secure: bool,
+    /// It is a trusted proxy.
     pub(crate) is_proxy: bool,
-}
-
-impl Client {
-    pub(crate) fn peer(&self) -> SocketAddr {
-        self.named.map_or(self.hop, |named| named.client)
-    }
 }
 
 struct PollRequest<'a> {
@@ -103,7 +99,7 @@ impl PollRequest<'_> {
             origin: headers.get(header::ORIGIN).map(HeaderValue::as_bytes),
             host: headers.get(header::HOST).map(HeaderValue::as_bytes),
             proxy: of_proxy.then(|| lines(headers, "x-forwarded-proto")),
-            is_secure: self.client.named.is_some_and(|named| named.is_secure),
+            is_secure: self.client.is_secure,
         };
         page.check(config, policy).is_ok()
     }
@@ -186,7 +182,7 @@ impl PollRequest<'_> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let auth_token = text(AUTH_TOKEN_HEADER).filter(|_| self.user_socket.parts().auth_token);
         let forwarded_for = lines(headers, "x-forwarded-for");
-        let peer = real_peer(self.client.peer(), &forwarded_for, &server.config.trusted_proxies);
+        let peer = real_peer(self.client.peer, &forwarded_for, &server.config.trusted_proxies);
         let (answer, opened) = oneshot::channel();
         let opening = Opening {
             head: write_head(&self.parts).into(),

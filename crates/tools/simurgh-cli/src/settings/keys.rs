@@ -42,7 +42,7 @@ settings! {
     admin_listen_unix: PathBuf = one("FILE", values::file) => admin_listen_unix {
         takes: "a path in a directory that the server can write to",
         default: "none",
-        example: "\"/run/simurgh/admin.sock\"",
+        example: "\"/var/lib/simurgh/admin.sock\"",
         about: "Unix socket for /metrics and the observer, beside admin_listen or in its place",
         cost: "one listening socket",
     }

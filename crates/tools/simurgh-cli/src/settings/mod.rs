@@ -488,8 +488,9 @@ mod tests {
         let text = config::text(Channels::Declared);
         let examples = text.lines().filter(|line| is_example(line)).count();
         assert_eq!(
-            examples, 19,
-            "api_token, static_files, history_save, state_dir, longpoll, what a channel may have"
+            examples, 20,
+            "admin_listen_unix, api_token, static_files, history_save, state_dir, longpoll, what a \
+             channel may have"
         );
         let all: Vec<_> = text
             .lines()

@@ -73,7 +73,7 @@ fn capacity_test_with_tls_counts_all_clients() {
     write_certificate(dir.path(), (4096, 1, 1));
     let words = ["road", "--connections", "500", "--rate", "250", "--out", "out"];
     let rest = ["--dashboard", "off", "--no-tune", "--no-reconnect", "--heartbeats", "off"];
-    let tls = ["--tls-certificate", "chain.pem", "--tls-key", "key.pem"];
+    let tls = ["--tls-certificate", "fullchain.pem", "--tls-key", "privkey.pem"];
     let ran = run_long(dir.path(), &[&words[..], &rest, &tls].concat(), WITHIN);
     assert_eq!(ran.status.code(), Some(0), "{ran:?}");
     assert!(ran.stderr.contains("server on wss://127.77.0.1:"), "{ran:?}");

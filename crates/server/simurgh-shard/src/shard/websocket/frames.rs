@@ -117,8 +117,8 @@ impl Shard {
             _ => return,
         };
         self.metrics.inflated_messages.add(1);
-        self.metrics.inflated_bytes_in.add(bytes as u64);
-        self.metrics.inflated_bytes_out.add(inflated as u64);
+        self.metrics.inflated_in_bytes.add(bytes as u64);
+        self.metrics.inflated_out_bytes.add(inflated as u64);
     }
 
     /// A text: decoded here, or outside the shard if it is long.
