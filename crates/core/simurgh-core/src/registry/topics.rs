@@ -189,6 +189,7 @@ impl<D: Deliveries> Topics<D> {
         *cursor = if end >= self.topics.len() { 0 } else { end as u32 };
     }
 
+    #[inline]
     pub(super) fn open(&mut self, name: &str) -> TopicId {
         if let Some(id) = self.find(name) {
             return id;

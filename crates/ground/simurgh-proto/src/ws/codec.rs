@@ -213,6 +213,8 @@ impl Decoder {
 struct Partial {
     /// The message in progress, without the current frame if that is a control frame.
     message: Message,
+    /// The kind of the message in progress, if it is compressed.
+    compressed: Option<OpCode>,
     frame: Option<Frame>,
     /// The payload so far of a control frame; these may come between the parts of a message.
     control: Vec<u8>,
@@ -235,11 +237,8 @@ enum Message {
     #[default]
     None,
     Text(Text),
+    /// Or a compressed message of either kind.
     Binary(Vec<u8>),
-    Compressed {
-        is_text: bool,
-        payload: Vec<u8>,
-    },
 }
 
 enum Gathered {
@@ -253,7 +252,7 @@ impl Partial {
         let message = match &self.message {
             Message::None => 0,
             Message::Text(text) => text.capacity(),
-            Message::Binary(bytes) | Message::Compressed { payload: bytes, .. } => bytes.capacity(),
+            Message::Binary(bytes) => bytes.capacity(),
         };
         message + self.control.capacity()
     }
@@ -284,13 +283,12 @@ impl Partial {
     }
 
     fn begin(&mut self, head: Head) {
+        if head.is_compressed {
+            self.compressed = Some(head.opcode);
+        }
         match head.opcode {
-            OpCode::Text | OpCode::Binary if head.is_compressed => {
-                let is_text = head.opcode == OpCode::Text;
-                self.message = Message::Compressed { is_text, payload: Vec::new() };
-            }
-            OpCode::Text => self.message = Message::Text(Text::default()),
-            OpCode::Binary => self.message = Message::Binary(Vec::new()),
+            OpCode::Text if !head.is_compressed => self.message = Message::Text(Text::default()),
+            OpCode::Text | OpCode::Binary => self.message = Message::Binary(Vec::new()),
             _ => {}
         }
         self.frame = Some(Frame { head, taken: 0 });
@@ -326,7 +324,10 @@ impl Partial {
                 let payload = mem::take(&mut self.control);
                 Ok(Gathered::Event(event(head, &payload)?.into_owned()))
             }
-            (true, true) => Ok(Gathered::Event(mem::take(&mut self.message).finish()?)),
+            (true, true) => {
+                let compressed = self.compressed.take();
+                Ok(Gathered::Event(mem::take(&mut self.message).finish(compressed)?))
+            }
         }
     }
 }
@@ -338,7 +339,7 @@ impl Message {
         match self {
             Self::None => None,
             Self::Text(text) => Some(text.len()),
-            Self::Binary(bytes) | Self::Compressed { payload: bytes, .. } => Some(bytes.len()),
+            Self::Binary(bytes) => Some(bytes.len()),
         }
     }
 
@@ -351,7 +352,7 @@ impl Message {
                 text.reserve_exact(target.saturating_sub(text.len()));
                 text.push(piece)
             }
-            Self::Binary(bytes) | Self::Compressed { payload: bytes, .. } => {
+            Self::Binary(bytes) => {
                 let target = grown(bytes.capacity(), bytes.len(), piece.len(), room, bytes_max);
                 bytes.reserve_exact(target.saturating_sub(bytes.len()));
                 bytes.extend_from_slice(piece);
@@ -360,15 +361,16 @@ impl Message {
         }
     }
 
-    fn finish(self) -> Result<Event<'static>, FrameError> {
-        match self {
-            Self::None => Ok(Event::Binary(Cow::Owned(Vec::new()))),
-            Self::Text(text) => Ok(Event::Text(Cow::Owned(text.finish()?))),
-            Self::Binary(bytes) => Ok(Event::Binary(Cow::Owned(bytes))),
-            Self::Compressed { is_text, payload } => {
-                Ok(Event::Compressed(Compressed { is_text, payload: Cow::Owned(payload) }))
+    fn finish(self, compressed: Option<OpCode>) -> Result<Event<'static>, FrameError> {
+        Ok(match (self, compressed) {
+            (Self::None, _) => Event::Binary(Cow::Owned(Vec::new())),
+            (Self::Text(text), _) => Event::Text(Cow::Owned(text.finish()?)),
+            (Self::Binary(bytes), None) => Event::Binary(Cow::Owned(bytes)),
+            (Self::Binary(bytes), Some(kind)) => {
+                let is_text = kind == OpCode::Text;
+                Event::Compressed(Compressed { is_text, payload: Cow::Owned(bytes) })
             }
-        }
+        })
     }
 }
 

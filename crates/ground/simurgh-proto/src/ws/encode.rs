@@ -29,6 +29,7 @@ pub fn encode_compressed(opcode: OpCode, payload: &[u8], mask: Option<[u8; 4]>, 
     write_frame(opcode, true, payload, mask, out);
 }
 
+#[inline]
 fn write_frame(
     opcode: OpCode,
     is_compressed: bool,

@@ -94,7 +94,7 @@ impl<N: Node> Channels<N> {
     }
 
     /// Carries out the effects of a callback, and answers as it has decided.
-    #[inline]
+    #[inline(always)]
     fn act_on(
         &mut self,
         out: &mut impl Sockets,

@@ -46,17 +46,6 @@ impl Shard {
             if let Some(conn) = io.conn(key) {
                 conn.decoder = decoder;
             }
-            let event = match event {
-                Ok(Some(Event::Compressed(message))) if is_open => {
-                    self.inbound.is_whole = true;
-                    match self.inflate(io, key, message, limits.message_bytes_max) {
-                        Some(inflated) => inflated.map(Some),
-                        // Another thread does; what follows waits.
-                        None => continue,
-                    }
-                }
-                other => other,
-            };
             match event {
                 Ok(None) => return,
                 Ok(Some(Event::Close(frame))) => {
@@ -68,7 +57,12 @@ impl Shard {
                 Ok(Some(Event::Text(text))) => {
                     self.inbound.is_whole = true;
                     is_worth_a_look |= is_costly(text.len());
-                    self.text(io, key, text);
+                    // Without a look at the user socket.
+                    if text.len() <= SHORT_TEXT_BYTES {
+                        self.message(io, key, Frame::Text(&text));
+                    } else {
+                        self.text(io, key, text);
+                    }
                 }
                 Ok(Some(Event::Binary(data))) => {
                     self.inbound.is_whole = true;
@@ -78,7 +72,15 @@ impl Shard {
                 Ok(Some(Event::Ping(payload))) => {
                     io.send_with(key, |out| ws::encode(OpCode::Pong, &payload, None, out));
                 }
-                Ok(Some(Event::Compressed(_) | Event::Pong(_))) => {}
+                Ok(Some(Event::Pong(_))) => {}
+                Ok(Some(Event::Compressed(message))) => {
+                    self.inbound.is_whole = true;
+                    is_worth_a_look = true;
+                    let done = self.compressed(io, key, message, limits.message_bytes_max);
+                    if let Err(error) = done {
+                        return self.frame_error(io, key, error);
+                    }
+                }
                 Err(error) => return self.frame_error(io, key, error),
             }
             is_worth_a_look |= !rest.is_empty();
@@ -88,26 +90,31 @@ impl Shard {
         }
     }
 
-    /// Inflates a message; `None` if that takes long, so another thread does it.
+    /// A compressed message; if inflating takes long, another thread does it.
     #[cold]
-    fn inflate(
+    fn compressed(
         &mut self,
         io: &mut Io,
         key: Key,
         message: Compressed<'_>,
         bytes_max: usize,
-    ) -> Option<Result<Event<'static>, FrameError>> {
+    ) -> Result<(), FrameError> {
         let bytes = message.payload().len();
         let short_max = bytes_max.min(INFLATED_BYTES_MAX);
         if bytes <= COMPRESSED_BYTES_MAX {
             let inflated = message.inflate(self.inflater.get_or_insert_default(), short_max);
             if inflated != Err(FrameError::MessageTooBig) || short_max == bytes_max {
                 self.count_inflated(bytes, &inflated);
-                return Some(inflated);
+                match inflated? {
+                    Event::Text(text) => self.text(io, key, text),
+                    Event::Binary(data) => self.message(io, key, Frame::Binary(&data)),
+                    _ => {}
+                }
+                return Ok(());
             }
         }
         self.inflate_elsewhere(io, key, message.into_owned(), bytes_max);
-        None
+        Ok(())
     }
 
     pub(super) fn count_inflated(&self, bytes: usize, inflated: &Result<Event<'_>, FrameError>) {
@@ -124,7 +131,6 @@ impl Shard {
     /// A text: decoded here, or outside the shard if it is long.
     pub(super) fn text(&mut self, io: &mut Io, key: Key, text: Cow<'_, str>) {
         let Some(wire) = io.conn_ref(key).map(|conn| conn.socket.wire()) else { return };
-        // Without a look at the user socket for short ones.
         let is_long = text.len() > SHORT_TEXT_BYTES
             && self.user_socket(io, key).is_some_and(|own| text.len() > own.text_bytes_max());
         match wire.serializer().filter(|_| is_long) {
@@ -169,6 +175,7 @@ impl Shard {
     }
 
     /// Handles a decoded message; closes the socket if it is malformed.
+    #[inline]
     pub(crate) fn received(&mut self, io: &mut Io, key: Key, received: Option<Received<'_>>) {
         match received {
             Some(received) => {
