@@ -277,11 +277,11 @@ pub(crate) fn prepare_adopted(fd: &OwnedFd) -> rustix::io::Result<()> {
 
 /// The peer of a Unix socket is on this machine: its address is 127.0.0.1 with port 0.
 pub(crate) fn peer_addr(fd: impl AsFd) -> io::Result<SocketAddr> {
-    if is_unix(&fd) {
+    let peer = rustix::net::getpeername(fd)?.ok_or(io::ErrorKind::NotConnected)?;
+    if peer.address_family() == AddressFamily::UNIX {
         return Ok(SocketAddr::from(([127, 0, 0, 1], 0)));
     }
-    let peer = rustix::net::getpeername(fd)?;
-    socket_addr(peer.ok_or(io::ErrorKind::NotConnected)?)
+    socket_addr(peer)
 }
 
 pub(crate) fn is_unix(fd: impl AsFd) -> bool {

@@ -128,8 +128,9 @@ pub(super) fn serve(
 
 /// The address of a connection's other end; `None` for a Unix socket.
 fn peer_of(stream: &TcpStream) -> io::Result<Option<SocketAddr>> {
-    let is_unix = rustix::net::getsockname(stream)?.address_family() == AddressFamily::UNIX;
-    if is_unix { Ok(None) } else { stream.peer_addr().map(Some) }
+    let peer = rustix::net::getpeername(stream)?.ok_or(io::ErrorKind::NotConnected)?;
+    let is_unix = peer.address_family() == AddressFamily::UNIX;
+    if is_unix { Ok(None) } else { Ok(Some(SocketAddr::try_from(peer)?)) }
 }
 
 /// Takes the line that names the client, if a shard has put it before the connection's bytes: a

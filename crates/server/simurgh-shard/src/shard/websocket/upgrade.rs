@@ -78,8 +78,8 @@ impl Shard {
             let is_reserved = is_reserved(request.path());
             let is_secure = io.is_secure(key);
             // The HTTP side cannot ask the system for the address of a client with TLS.
-            let own = || Some(Named { client: io.peer_addr(key).ok()?, is_secure });
-            return match peer.or_else(|| own().filter(|_| is_secure)) {
+            let own = || io.peer_addr(key).ok().map(|client| Named { client, is_secure });
+            return match peer.or_else(|| is_secure.then(own).flatten()) {
                 None => self.hand_off(io, key, request_bytes, is_reserved),
                 Some(named) => {
                     let line = proxy_line(Named { is_secure, ..named });
@@ -127,7 +127,7 @@ impl Shard {
         let config = &self.server.config;
         // On a Unix socket the client is a proxy on this machine, or our own HTTP side.
         let is_local = data.starts_with(b"PROXY ") && io.is_unix(key);
-        if let Some((named, rest)) = read_proxy_line(data).filter(|_| is_local) {
+        if is_local && let Some((named, rest)) = read_proxy_line(data) {
             return Ok(Some((data.len() - rest.len(), Some(named))));
         }
         if (!config.proxy_protocol && !is_local) || known.is_some() {
