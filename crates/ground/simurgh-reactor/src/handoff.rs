@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketType,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use thiserror::Error;
 
@@ -82,22 +82,10 @@ impl AsRawFd for HandOffEnd {
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     // Message boundaries, and an end of file when the other side is gone.
     #[cfg(target_os = "linux")]
-    let ends = {
-        use rustix::net::SocketFlags;
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?
-    };
+    let kind = SocketType::SEQPACKET;
     #[cfg(not(target_os = "linux"))]
-    let ends = {
-        use rustix::net::SocketFlags;
-        let flags = SocketFlags::empty();
-        let ends = rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-        for end in [&ends.0, &ends.1] {
-            rustix::io::ioctl_fionbio(end, true)?;
-            rustix::io::ioctl_fioclex(end)?;
-        }
-        ends
-    };
+    let kind = SocketType::DGRAM;
+    let ends = pair_of(kind)?;
     for end in [&ends.0, &ends.1] {
         // Room for a long read-ahead; the system may grant less, which results in `Full`.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(end, 4 * READ_AHEAD_BYTES_MAX);
@@ -159,13 +147,18 @@ pub(crate) fn recv(end: impl AsFd) -> io::Result<Option<Received>> {
 
 /// Two ends of one stream, not blocking.
 pub(crate) fn stream_pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    use rustix::net::SocketFlags;
-    let ends = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::empty(),
-        None,
-    )?;
+    pair_of(SocketType::STREAM)
+}
+
+#[cfg(target_os = "linux")]
+fn pair_of(kind: SocketType) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pair_of(kind: SocketType) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let ends = rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::empty(), None)?;
     for end in [&ends.0, &ends.1] {
         rustix::io::ioctl_fionbio(end, true)?;
         rustix::io::ioctl_fioclex(end)?;

@@ -1,6 +1,7 @@
 //! Records of TLS: from the read buffer, and at the moment they are written.
 
 use std::io::{ErrorKind, IoSlice};
+use std::os::fd::OwnedFd;
 
 use simurgh_data::{Key, Run};
 use simurgh_tls::End;
@@ -9,9 +10,10 @@ use super::{Io, is_blocked, send};
 use crate::connection::Closed;
 use crate::outbound::{DRAIN_BYTES_MAX, Piece, SLICES_MAX};
 use crate::slab::{CONNECTING, MUTE, SHAKING, TLS};
+use crate::stats::Counts;
 use crate::tls::{PLAIN_BYTES_MAX, Session};
 
-/// What has come of a connection.
+/// The content of records.
 pub(crate) struct Opened {
     /// Plaintext, by its place in the buffer.
     pub(crate) plain: std::ops::Range<usize>,
@@ -77,13 +79,10 @@ impl<T> Io<T> {
         let mut done = 0;
         let waits = socket.queue.as_ref().is_some_and(|queue| queue.has_sealed());
         if !waits && socket.flags & CONNECTING == 0 {
-            self.counts.writes += 1;
-            match send(fd, bytes) {
+            match send_some(&mut self.counts, fd, bytes) {
                 Ok(written) => done = written,
-                Err(error) if is_blocked(error) => {}
                 Err(error) => return self.schedule_close(key, Closed::Reset(error.kind())),
             }
-            self.counts.bytes_out += done as u64;
         }
         let rest = bytes.get(done..).unwrap_or_default();
         if !rest.is_empty() {
@@ -103,17 +102,13 @@ impl<T> Io<T> {
         let (Some(socket), Some(tls)) = (sockets.get(key), tls) else { return false };
         let Some(fd) = &socket.fd else { return false };
         let Some(record) = tls.seal(key, pieces) else { return false };
-        counts.writes += 1;
-        let outcome = send(fd, record);
-        let done = match outcome {
+        let done = match send_some(counts, fd, record) {
             Ok(written) => written,
-            Err(error) if is_blocked(error) => 0,
             Err(error) => {
                 self.schedule_close(key, Closed::Reset(error.kind()));
                 return false;
             }
         };
-        counts.bytes_out += done as u64;
         let Some(rest) = record.get(done..).filter(|it| !it.is_empty()) else { return false };
         counts.writes_blocked += 1;
         let rest = rest.to_vec();
@@ -196,6 +191,20 @@ impl<T> Io<T> {
         }
     }
 }
+
+/// Writes as much as the socket takes, maybe nothing.
+fn send_some(counts: &mut Counts, fd: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<usize> {
+    counts.writes += 1;
+    match send(fd, bytes) {
+        Ok(written) => {
+            counts.bytes_out += written as u64;
+            Ok(written)
+        }
+        Err(error) if is_blocked(error) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
 impl<T> Io<T> {
     /// Whether the connection has TLS, be its handshake done or not.
     pub fn is_secure(&self, key: Key) -> bool {

@@ -104,28 +104,36 @@ impl Shard {
         if bytes <= COMPRESSED_BYTES_MAX {
             let inflated = message.inflate(self.inflater.get_or_insert_default(), short_max);
             if inflated != Err(FrameError::MessageTooBig) || short_max == bytes_max {
-                self.count_inflated(bytes, &inflated);
-                match inflated? {
-                    Event::Text(text) => self.text(io, key, text),
-                    Event::Binary(data) => self.message(io, key, Frame::Binary(&data)),
-                    _ => {}
-                }
-                return Ok(());
+                return self.inflated(io, key, bytes, inflated);
             }
         }
         self.inflate_elsewhere(io, key, message.into_owned(), bytes_max);
         Ok(())
     }
 
-    pub(super) fn count_inflated(&self, bytes: usize, inflated: &Result<Event<'_>, FrameError>) {
-        let inflated = match inflated {
-            Ok(Event::Text(text)) => text.len(),
-            Ok(Event::Binary(data)) => data.len(),
-            _ => return,
+    /// A message that had this many bytes compressed.
+    pub(super) fn inflated(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        bytes: usize,
+        inflated: Result<Event<'_>, FrameError>,
+    ) -> Result<(), FrameError> {
+        let event = inflated?;
+        let inflated_bytes = match &event {
+            Event::Text(text) => text.len(),
+            Event::Binary(data) => data.len(),
+            _ => return Ok(()),
         };
         self.metrics.inflated_messages.add(1);
         self.metrics.inflated_in_bytes.add(bytes as u64);
-        self.metrics.inflated_out_bytes.add(inflated as u64);
+        self.metrics.inflated_out_bytes.add(inflated_bytes as u64);
+        match event {
+            Event::Text(text) => self.text(io, key, text),
+            Event::Binary(data) => self.message(io, key, Frame::Binary(&data)),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// A text: decoded here, or outside the shard if it is long.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use simurgh_core::{AbandonReason, Decision, Phase, Received};
 use simurgh_proto::serializer::{Frame, Serializer};
-use simurgh_proto::ws::{Compressed, Event, Inflater};
+use simurgh_proto::ws::{Compressed, Inflater};
 use simurgh_reactor::Key;
 use simurgh_socket::{Connect, UserSocket};
 
@@ -196,12 +196,8 @@ impl Shard {
         match read {
             Read::Decoded(received) => self.received(io, key, received),
             Read::Inflated(inflated) => {
-                self.count_inflated(bytes, &inflated);
-                match inflated {
-                    Ok(Event::Text(text)) => self.text(io, key, text),
-                    Ok(Event::Binary(data)) => self.message(io, key, Frame::Binary(&data)),
-                    Ok(_) => {}
-                    Err(error) => self.frame_error(io, key, error),
+                if let Err(error) = self.inflated(io, key, bytes, inflated) {
+                    self.frame_error(io, key, error);
                 }
             }
         }
