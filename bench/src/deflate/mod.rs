@@ -1,4 +1,4 @@
-//! What compression costs: a broadcast of 1 kB of JSON to a crowd with permessage-deflate, beside
+//! The cost of compression: a broadcast of 1 kB of JSON to a crowd with permessage-deflate, beside
 //! the same without. The server runs without TLS on one core.
 
 use std::time::Duration;

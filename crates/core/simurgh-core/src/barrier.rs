@@ -35,7 +35,7 @@ pub(crate) struct Barrier {
     queue: VecDeque<(u64, Queued)>,
 }
 
-/// What no callback did.
+/// In place of a callback's number: none did it.
 const NO_CALL: u64 = u64::MAX;
 
 impl Barrier {

@@ -64,7 +64,7 @@ pub enum Established {
     Stock(Box<Stock>),
 }
 
-/// What the two sides agreed on, for counters and logs. `None`: not yet, or not sent.
+/// The result of the negotiation, for counters and logs. `None`: not yet, or not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiated<'a> {
     /// The version of TLS.
@@ -171,7 +171,7 @@ impl Handshake {
         self.input.len() + self.fed
     }
 
-    /// What is agreed on up to now.
+    /// The result of the negotiation so far.
     #[must_use]
     pub fn negotiated(&self) -> Negotiated<'_> {
         Negotiated {

@@ -83,7 +83,7 @@ pub enum End {
     Failed(u8),
 }
 
-/// What came of [`Record::open`].
+/// The result of [`Record::open`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Opened {
     /// Where the plaintext of all records is in the input.

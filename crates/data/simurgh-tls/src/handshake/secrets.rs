@@ -29,7 +29,7 @@ impl Secrets {
     }
 }
 
-/// What was logged since the last call, by this thread.
+/// The secrets that this thread has logged since the last call.
 pub(super) fn take() -> Secrets {
     LOGGED.take()
 }

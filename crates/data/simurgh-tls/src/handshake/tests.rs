@@ -1,4 +1,4 @@
-//! What needs the secrets of a real handshake.
+//! Tests that need the secrets of a real handshake.
 
 use std::io::Read as _;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What we send.
+//! Tests of sealed records.
 
 use super::*;
 
