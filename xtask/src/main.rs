@@ -15,6 +15,7 @@ mod process;
 mod provide;
 mod rust_tests;
 mod sim;
+mod site;
 mod suite;
 mod tidy;
 
@@ -74,6 +75,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Build the documentation site of one version by mdBook, into target/site
+    Site {
+        /// `--out DIR`, `--version VERSION`, `--repository URL`: docs/RELEASE.md
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run whole servers from seeds in the simulator, built for release; all arguments are passed
     /// on (it has --help)
     Sim {
@@ -97,6 +104,7 @@ fn main() -> ExitCode {
             ended("no engine", engine::installed().map(|path| println!("{}", path.display())))
         }
         Command::Scale { arguments } => release("simurgh-scale", &arguments),
+        Command::Site { arguments } => ended("site", site::build(&arguments)),
         Command::Sim { arguments } => release(sim::NAME, &arguments),
     }
 }

@@ -18,7 +18,7 @@ use crate::outcome::{self, Outcome, Skipped, Step as Done, Timed};
 use crate::process::{self, Finished, Task, lock};
 use crate::provide::{self, Tool};
 use crate::rust_tests::{self, Program};
-use crate::{crates, dist, engine, fuzz, msrv, sim, tidy};
+use crate::{crates, dist, engine, fuzz, msrv, sim, site, tidy};
 
 /// The exit code of a script that did not run; the reason is on a line `SKIPPED: …`.
 const EXIT_SKIPPED: i32 = 77;
@@ -94,8 +94,10 @@ const WAITING: &[Step] = &[
     step("backends", Part::Test, backends),
     step("supabase-py", Part::Test, supabase_py),
     step("load", Part::Test, |ready| node_tests(ready, "load", None)),
+    step("migration", Part::Test, |ready| node_tests(ready, "migration", None)),
     step("nginx", Part::Test, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
     step("autobahn", Part::Test, autobahn),
+    step("site", Part::Check, site_tests),
 ];
 
 /// Steps that need the binaries, beside those of [`Part::Test`].
@@ -321,12 +323,16 @@ fn run_node_tests(
     set_up: impl FnOnce(Task) -> Task,
 ) -> Result<Outcome> {
     check(ready, needs)?;
+    let task = set_up(node_task(files, minutes));
+    let done = task.env("E2E_BIN_DIR", crate::bin_dir()).run();
+    Ok(outcome::counted(outcome::of_node_test(&done.output), &done))
+}
+
+fn node_task(files: &[String], minutes: u64) -> Task {
     let mut arguments = vec!["--test", "--test-concurrency=1", "--test-force-exit"];
     arguments.push("--test-reporter=spec");
     arguments.extend(files.iter().map(String::as_str));
-    let task = Task::new("node", &arguments, minutes).directory(&crate::root().join("e2e"));
-    let done = set_up(task).env("E2E_BIN_DIR", crate::bin_dir()).run();
-    Ok(outcome::counted(outcome::of_node_test(&done.output), &done))
+    Task::new("node", &arguments, minutes).directory(&crate::root().join("e2e"))
 }
 
 /// Applications of web frameworks that answer the server's questions. The tests skip those that are
@@ -349,6 +355,16 @@ fn supabase_py(ready: &Ready) -> Result<Outcome> {
     let task = Task::new(&python.display().to_string(), &arguments, 4).directory(&directory);
     let done = task.env("E2E_BIN_DIR", crate::bin_dir()).run();
     Ok(outcome::counted(outcome::of_unittest(&done.output), &done))
+}
+
+/// The documentation site, which needs no binary.
+fn site_tests(ready: &Ready) -> Result<Outcome> {
+    ensure!(ready.npm, "the npm packages are not installed");
+    check_program(ready, CHROMIUM)?;
+    let mdbook = site::mdbook().map_err(|why| lacking(format!("no mdBook: {why:#}")))?;
+    let task = node_task(&test_files(site::SUITE, |_| true)?, MINUTES).env(site::VARIABLE, mdbook);
+    let done = task.run();
+    Ok(outcome::counted(outcome::of_node_test(&done.output), &done))
 }
 
 /// The suite of cases 1 to 10; needs a Python 2.7, which Debian no longer packages.
