@@ -1,6 +1,6 @@
 // The guides of docs/migration: their code runs as shown and prints what they say, against the
 // server of before and against Simurgh. Phoenix does not install from the registries that the tests
-// may use, so that guide's Elixir does not run.
+// may use, so that guide's Elixir does not run, and neither does PHP.
 
 import assert from "node:assert/strict";
 import { cp, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
