@@ -24,7 +24,10 @@ use simurgh_tls::rustls::{
 
 use crate::server::measured;
 
-const MEASURES: [&str; 6] = ["memory", "spaced", "burst", "heartbeat", "connect", "turn"];
+mod storm;
+
+const MEASURES: [&str; 7] =
+    ["memory", "spaced", "burst", "heartbeat", "connect", "turn", "storm"];
 /// Handshakes in memory, of which the median counts.
 const HANDSHAKES: usize = 400;
 
@@ -98,6 +101,9 @@ fn measure(_: &Suite, bench: &Bench<'_>) -> Result<Vec<Sample>> {
     for round in 1..=bench.options.runs.unwrap_or(SUITE.runs) {
         let mut sample = Sample { round, load_average: f64::NAN, ..Sample::default() };
         sample.put("bare_handshake_us", bare_handshake_us(&certificate)?);
+        if bench.options.wants("storm") {
+            storm::run(&targets[0].1, &log, &mut sample)?;
+        }
         let runs = targets.each_ref().map(|(name, target)| shown(&format!("tls {name}"), target));
         let after = shown("plain", &plain);
         for ((prefix, _), run) in targets.iter().zip(&runs) {

@@ -17,7 +17,7 @@ use simurgh_data::Key;
 use crate::handler::Handler;
 use crate::io::Io;
 use crate::net::{self, ConnectOptions};
-use crate::slab::{CONNECTING, NO_READ, RESETS, SHUT};
+use crate::slab::{CONNECTING, NO_READ, RESETS, SHAKING, SHUT};
 use crate::turn::Reactor;
 
 impl<T> Io<T> {
@@ -85,6 +85,9 @@ impl<H: Handler> Reactor<H> {
         self.io.counts.connected += 1;
         if flags & SHUT != 0 && !waits {
             self.io.lists.closing.push(key);
+        }
+        if flags & SHAKING != 0 {
+            self.io.line_up(key);
         }
         if flags & NO_READ == 0 {
             self.handler.connected(&mut self.io, key);

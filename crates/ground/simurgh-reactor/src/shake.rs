@@ -13,6 +13,7 @@ use crate::connection::Closed;
 use crate::handler::Handler;
 use crate::io::Opened;
 use crate::slab::{CLOSE_SCHEDULED, CLOSING, IN_LINE, PEER_SHUT, SHAKING, UNREAD};
+use crate::tls::Plan;
 use crate::turn::Reactor;
 
 /// Time of a turn for handshakes; the last step may exceed it.
@@ -36,7 +37,7 @@ impl<H: Handler> Reactor<H> {
             return;
         }
         let until_ns = self.io.clock_ns() + SHAKE_NS;
-        while let Some(key) = self.io.tls.as_mut().and_then(|tls| tls.next_in_line()) {
+        while let Some(key) = self.io.tls.as_mut().and_then(|tls| tls.next_in_line(now_ns)) {
             self.go_on_shaking(key);
             if self.io.clock_ns() >= until_ns {
                 return;
@@ -50,6 +51,10 @@ impl<H: Handler> Reactor<H> {
         if socket.flags & SHAKING == 0 || socket.flags & (CLOSE_SCHEDULED | CLOSING) != 0 {
             return;
         }
+        if let Some(plan) = self.io.tls.as_mut().and_then(|tls| tls.take_plan(key)) {
+            self.begin_as_client(key, plan);
+        }
+        let Some(socket) = self.io.sockets.get_mut(key) else { return };
         let Some(fd) = &socket.fd else { return };
         let room = self.buffer.len().min(READ_BYTES);
         let buffer = self.buffer.get_mut(..room).unwrap_or_default();
@@ -75,6 +80,18 @@ impl<H: Handler> Reactor<H> {
                 true => self.io.line_up(key),
                 false => self.io.list_ready(key),
             }
+        }
+    }
+
+    fn begin_as_client(&mut self, key: Key, Plan { config, name }: Plan) {
+        let (now_ns, mut hello) = (self.io.now.ns, Vec::new());
+        match Handshake::client(&config, name, &mut hello) {
+            Ok(handshake) => {
+                let Some(tls) = &mut self.io.tls else { return };
+                tls.begin(key, handshake, now_ns);
+                self.io.send_raw(key, &hello);
+            }
+            Err(error) => self.fail_to_shake(key, &error),
         }
     }
 

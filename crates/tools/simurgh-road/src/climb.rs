@@ -24,11 +24,14 @@ impl CapacityTest {
         to: u64,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Milestone, String> {
-        self.clients.command("resume")?;
         let mut seen = Milestone { members: to, came: to - self.members, ..Default::default() };
         let before = self.cpu_ns()?;
         let mut interval = Interval::default();
-        seen.climb_s = self.wait_for_members(to, &mut interval, progress)?.as_secs_f64();
+        for to in self.workload.steps(self.members.max(1), to) {
+            self.clients.command("resume")?;
+            let took = self.wait_for_members(to, &mut interval, progress)?;
+            seen.climb_s += took.as_secs_f64();
+        }
         let after = self.cpu_ns()?;
         seen.joins_per_s = seen.came as f64 / seen.climb_s;
         seen.server_us_per_join = us_each(after.0 - before.0, seen.came);

@@ -7,6 +7,9 @@ use std::time::Duration;
 const MILESTONES: [u64; 7] = [10_000, 100_000, 333_000, 450_000, 1_000_000, 1_300_000, 2_000_000];
 /// The step between later ones.
 const STEP: u64 = 250_000;
+/// With TLS, clients come in groups of this size, each once the one before has joined. If handshakes
+/// were begun faster than both sides can finish them, they would all time out.
+const TLS_STEP: u64 = 20_000;
 /// Clients whose heartbeats are timed during broadcasts to the others. A late reply delays the next
 /// heartbeat of its probe, so there are many probes with long pauses: this times the server, not a
 /// queue of the probes.
@@ -43,25 +46,40 @@ pub(super) fn milestones(to: u64) -> Vec<u64> {
 }
 
 impl Workload {
-    /// Members join up to the next milestone each time the run is resumed, and stay. The first is
+    /// Members join up to the next milestone, in steps with TLS, each time the run is resumed, and stay. The first is
     /// the speaker, which broadcasts once per request.
     pub(super) fn by_milestones(&self, milestones: &[u64]) -> String {
         let mut text = self.head();
         let mut before = 1;
         for milestone in milestones {
-            let come = milestone.saturating_sub(before).max(1);
-            before = *milestone;
-            let ms = (come * 1000).div_ceil(u64::from(self.rate)).max(1);
-            let _ = write!(
-                text,
-                "[[phase]]\nname = \"to {milestone}\"\nduration = \"{ms}ms\"\nrate = {}\n\
-                 max_users = {come}\nweights = {{ speaker = 0 }}\nhold = true\n",
-                self.rate
-            );
+            for to in self.steps(before, *milestone) {
+                let come = to.saturating_sub(before).max(1);
+                before = to;
+                let ms = (come * 1000).div_ceil(u64::from(self.rate)).max(1);
+                let _ = write!(
+                    text,
+                    "[[phase]]\nname = \"to {to}\"\nduration = \"{ms}ms\"\nrate = {}\n\
+                     max_users = {come}\nweights = {{ speaker = 0 }}\nhold = true\n",
+                    self.rate
+                );
+            }
         }
         // All members stay, and the run continues.
         text += "[[phase]]\nname = \"end\"\nduration = \"24h\"\nrate = 0\nhold = true\n";
         text + &self.sessions()
+    }
+
+    /// The numbers of members on the way to `to`, at each of which the run waits for all.
+    pub(super) fn steps(&self, from: u64, to: u64) -> Vec<u64> {
+        let has_tls = self.servers.iter().any(|url| url.starts_with("wss:"));
+        let step = if has_tls { TLS_STEP } else { u64::MAX };
+        let mut steps = Vec::new();
+        let mut at = from;
+        while steps.is_empty() || at < to {
+            at = to.min(at.saturating_add(step));
+            steps.push(at);
+        }
+        steps
     }
 
     /// Members return all at once, as after the server lost them.
@@ -183,6 +201,8 @@ mod tests {
         let crowd = read(&crowd.by_milestones(&milestones(60_000)));
         let come: u64 = crowd.load.phases.iter().filter_map(|phase| phase.users_max).sum();
         assert_eq!(come, 60_000);
+        // TLS: 10,000, 30,000, 50,000, 60,000; and the speaker's phase, and the last.
+        assert_eq!(crowd.load.phases.len(), 6);
         assert_eq!(crowd.sessions.len(), 2);
         let come: u64 = again.load.phases.iter().filter_map(|phase| phase.users_max).sum();
         assert_eq!(come, 60_000);

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use simurgh_data::Key;
 use simurgh_tls::rustls::ClientConfig;
 use simurgh_tls::rustls::pki_types::ServerName;
-use simurgh_tls::{Handshake, HandshakeError};
 
 use super::{Io, send};
 use crate::connection::Closed;
-use crate::slab::{IN_LINE, SHAKING, TLS, UNREAD};
-use crate::tls::Tls;
+use crate::slab::{CONNECTING, IN_LINE, SHAKING, TLS, UNREAD};
+use crate::tls::{Plan, Tls};
 
 /// A fatal alert "internal error" in plaintext (RFC 8446 §6.2): the handshake has not begun.
 const REFUSAL: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
@@ -19,21 +18,17 @@ const REFUSAL: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
 impl<T> Io<T> {
     /// Begins TLS on a connection of [`Io::connect`]; `name` is what the server's certificate must
     /// be for. [`Handler::secured`](crate::Handler::secured) or
-    /// [`insecure`](crate::Handler::insecure) follows; what is sent before waits.
-    pub fn begin_tls(
-        &mut self,
-        key: Key,
-        config: &Arc<ClientConfig>,
-        name: ServerName<'static>,
-    ) -> Result<(), HandshakeError> {
-        let mut hello = Vec::new();
-        let handshake = Handshake::client(config, name, &mut hello)?;
-        let Some(socket) = self.sockets.get_mut(key) else { return Ok(()) };
+    /// [`insecure`](crate::Handler::insecure) follows; what is sent before waits. Handshakes that
+    /// have begun go on first, so that a thread with too many finishes some.
+    pub fn begin_tls(&mut self, key: Key, config: &Arc<ClientConfig>, name: ServerName<'static>) {
+        let Some(socket) = self.sockets.get_mut(key) else { return };
         socket.flags |= TLS | SHAKING;
+        let is_connected = socket.flags & CONNECTING == 0;
         let tls = self.tls.get_or_insert_with(|| Box::new(Tls::new(Vec::new())));
-        tls.begin(key, handshake, self.now.ns);
-        self.send_raw(key, &hello);
-        Ok(())
+        tls.plan(key, Plan { config: Arc::clone(config), name });
+        if is_connected {
+            self.line_up(key);
+        }
     }
 
     /// A connection's handshake has input.

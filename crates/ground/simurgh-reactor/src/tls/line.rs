@@ -7,15 +7,19 @@ use simurgh_data::Key;
 use simurgh_tls::Handshake;
 use simurgh_tls::rustls::ServerConfig;
 
-use super::{BOXED, Boxed, NEW, NONE, NUMBER, Tls};
+use super::{BOXED, Boxed, NEW, NONE, NUMBER, PLANNED, Plan, Tls};
 
 /// Handshakes under way: each has 10 to 80 kB.
 const UNDER_WAY_MAX: usize = 2048;
 /// A handshake under way for so long is given up if others wait.
-const PATIENCE_NS: u64 = 1_000_000_000;
+const TIMEOUT_NS: u64 = 1_000_000_000;
 /// How long a handshake may wait to begin. Half of the time that a client has for its request by
 /// default: if all waited longer, none would be in time, and they would come back for ever.
 const WAIT_NS: u64 = 5_000_000_000;
+
+/// If the oldest has waited for so long to begin, the newest begins first: its peer still waits,
+/// while those that waited for seconds may be gone when they are answered, all of them.
+const BEHIND_NS: u64 = 1_000_000_000;
 
 /// Connections whose handshakes can go on.
 #[derive(Default)]
@@ -30,21 +34,35 @@ pub(super) struct Line {
 
 impl Line {
     /// The next to go on: those that have begun come first.
-    fn next(&mut self) -> Option<Key> {
-        let may_begin = self.under_way < UNDER_WAY_MAX;
-        self.begun.pop_front().or_else(|| Some(self.new.pop_front_if(|_| may_begin)?.0))
+    fn next(&mut self, under_way_max: usize, now_ns: u64) -> Option<Key> {
+        if let Some(key) = self.begun.pop_front() {
+            return Some(key);
+        }
+        let (_, since_ns) = self.new.front().filter(|_| self.under_way < under_way_max)?;
+        let is_behind = now_ns.saturating_sub(*since_ns) >= BEHIND_NS;
+        let (key, _) = if is_behind { self.new.pop_back() } else { self.new.pop_front() }?;
+        Some(key)
     }
 }
 
 impl Tls {
-    pub(crate) fn next_in_line(&mut self) -> Option<Key> {
-        self.line.next()
+    /// Clients give up nothing by themselves: whoever opened a connection has a timeout for it.
+    fn is_client(&self) -> bool {
+        self.configs.is_empty()
+    }
+
+    fn under_way_max(&self) -> usize {
+        if self.is_client() { usize::MAX } else { UNDER_WAY_MAX }
+    }
+
+    pub(crate) fn next_in_line(&mut self, now_ns: u64) -> Option<Key> {
+        self.line.next(self.under_way_max(), now_ns)
     }
 
     /// Whether a handshake can go on.
     pub(crate) fn has_work(&self) -> bool {
         !self.line.begun.is_empty()
-            || (!self.line.new.is_empty() && self.line.under_way < UNDER_WAY_MAX)
+            || (!self.line.new.is_empty() && self.line.under_way < self.under_way_max())
     }
 
     pub(crate) fn shaking(&mut self, key: Key) -> Option<&mut Handshake> {
@@ -78,6 +96,9 @@ impl Tls {
     /// A connection that has waited too long to begin, or the oldest handshake under way, if it is
     /// to be given up for others.
     pub(crate) fn overdue(&mut self, now_ns: u64) -> Option<Key> {
+        if self.is_client() {
+            return None;
+        }
         let is_late = |it: &mut (Key, u64)| now_ns.saturating_sub(it.1) >= WAIT_NS;
         if let Some((key, _)) = self.line.new.pop_front_if(is_late) {
             return Some(key);
@@ -85,7 +106,7 @@ impl Tls {
         while let Some((key, since_ns)) = self.line.oldest.front().copied() {
             let is_shaking = self.shaking(key).is_some();
             let is_full = self.line.under_way >= UNDER_WAY_MAX && !self.line.new.is_empty();
-            let is_old = now_ns.saturating_sub(since_ns) >= PATIENCE_NS;
+            let is_old = now_ns.saturating_sub(since_ns) >= TIMEOUT_NS;
             if is_shaking && !(is_full && is_old) {
                 return None;
             }
@@ -97,6 +118,20 @@ impl Tls {
         None
     }
 
+    /// Notes a client's handshake, which begins in its turn.
+    pub(crate) fn plan(&mut self, key: Key, plan: Plan) {
+        let number = self.plans.insert(plan);
+        self.set_place(key, PLANNED | number);
+    }
+
+    pub(crate) fn take_plan(&mut self, key: Key) -> Option<Plan> {
+        let place = self.place(key);
+        let is_planned = place & !NUMBER == PLANNED;
+        let plan = is_planned.then(|| self.plans.remove(place & NUMBER)).flatten()?;
+        self.set_place(key, NONE);
+        Some(plan)
+    }
+
     /// The settings of a connection whose handshake has not begun.
     pub(crate) fn config_of_new(&self, key: Key) -> Option<Arc<ServerConfig>> {
         let place = self.place(key);
@@ -106,7 +141,7 @@ impl Tls {
 
     pub(crate) fn line_up(&mut self, key: Key, now_ns: u64) {
         match self.place(key) & !NUMBER {
-            NEW => self.line.new.push_back((key, now_ns)),
+            NEW | PLANNED => self.line.new.push_back((key, now_ns)),
             _ => self.line.begun.push_back(key),
         }
     }

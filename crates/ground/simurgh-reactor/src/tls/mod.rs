@@ -14,7 +14,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use simurgh_data::{Key, Slab};
-use simurgh_tls::rustls::ServerConfig;
+use simurgh_tls::rustls::pki_types::ServerName;
+use simurgh_tls::rustls::{ClientConfig, ServerConfig};
 use simurgh_tls::{
     AES_128_GCM_BYTES, AES_256_GCM_BYTES, CHACHA20_POLY1305_BYTES, Established, Handshake, Keys,
     Record, Stock,
@@ -38,6 +39,14 @@ const BOXED: u32 = 2 << 29;
 const AES128: u32 = 3 << 29;
 const CHACHA20: u32 = 4 << 29;
 const AES256: u32 = 5 << 29;
+/// A client's handshake that has not begun.
+const PLANNED: u32 = 6 << 29;
+
+/// What a client's handshake begins with.
+pub(crate) struct Plan {
+    pub(crate) config: Arc<ClientConfig>,
+    pub(crate) name: ServerName<'static>,
+}
 
 enum Boxed {
     Shaking(Box<Handshake>),
@@ -52,6 +61,7 @@ pub(crate) struct Tls {
     /// By slot of the connection.
     places: Vec<u32>,
     boxed: Slab<Boxed>,
+    plans: Slab<Plan>,
     aes128: Table<Keys<AES_128_GCM_BYTES>>,
     chacha20: Table<Keys<CHACHA20_POLY1305_BYTES>>,
     aes256: Table<Keys<AES_256_GCM_BYTES>>,
@@ -74,6 +84,7 @@ impl Tls {
             configs,
             places: Vec::new(),
             boxed: Slab::new(),
+            plans: Slab::new(),
             aes128: Table::default(),
             chacha20: Table::default(),
             aes256: Table::default(),
@@ -159,6 +170,7 @@ impl Tls {
                 let shook = matches!(self.boxed.remove(number), Some(Boxed::Shaking(_)));
                 self.line.under_way -= usize::from(shook);
             }
+            PLANNED => drop(self.plans.remove(number)),
             _ => {}
         }
         self.set_place(key, NONE);
