@@ -27,11 +27,11 @@ const FIRST_PACE = {
   rejoinAfterMs: (tries) => (tries > 1 ? 2_500 : 300),
 };
 
-function recorder(headers) {
+function recorder(options) {
   const frames = { sent: [], received: [], sockets: [] };
   class Recording extends WebSocket {
     constructor(url, protocols) {
-      super(url, protocols?.length ? protocols : undefined, { headers });
+      super(url, protocols?.length ? protocols : undefined, options);
       frames.sockets.push(this);
       this.on("message", (data, binary) => {
         frames.received.push(binary ? data : JSON.parse(data.toString()));
@@ -55,9 +55,12 @@ class Client {
     this.pace = pace;
   }
 
-  /** `headers` are those that a browser adds to the upgrade by itself, such as cookies. */
-  socket(url, { headers = {}, ...options } = {}) {
-    const { Recording, frames } = recorder(headers);
+  /**
+   * `headers` are those that a browser adds to the upgrade by itself, such as cookies; `ca` is a
+   * certificate to trust.
+   */
+  socket(url, { headers = {}, ca, ...options } = {}) {
+    const { Recording, frames } = recorder({ headers, ca });
     const all = { ...this.pace, transport: Recording, ...options };
     const socket = new this.library.Socket(url, all);
     // It has no such option: its channels take their pace from the socket.

@@ -106,7 +106,7 @@ const OF_BINARIES: &[&str] = &["dist"];
 const CLIENTS: &str = "phoenix-js";
 const BACKENDS: &str = "backends";
 /// Suites of `phoenix-js` that are not run on a cluster, because they have no server.
-const ON_ONE_NODE: &[&str] = &["package", "presence"];
+const ON_ONE_NODE: &[&str] = &["package", "presence", "tls"];
 /// The ending of suites about several nodes, which are run only there.
 const ON_A_CLUSTER: &str = "-cluster.test.mjs";
 /// Suites of pages that are also run there: those of histories.
