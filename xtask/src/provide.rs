@@ -44,6 +44,11 @@ const NEEDS: &[Need] = &[
     // Types at the prompt of `simurgh drive`.
     Need { program: "/usr/bin/tmux", packages: &["tmux"] },
     Need { program: VALGRIND, packages: &["valgrind"] },
+    // Make and check what a release has: `cargo xtask dist`.
+    Need { program: "/usr/bin/rpmbuild", packages: &["rpm"] },
+    Need { program: "/usr/bin/minisign", packages: &["minisign"] },
+    Need { program: "/usr/bin/umoci", packages: &["umoci"] },
+    Need { program: "/usr/sbin/runc", packages: &["runc"] },
 ];
 
 /// Installs the missing Debian packages. An error names what is still missing and why.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::{Link, Release, program, target_dir};
+use super::dependencies::{self, Dependency};
+use super::{Link, Release, TARGET, program, target_dir};
 use crate::files;
 use crate::process::Task;
 
@@ -22,7 +23,7 @@ pub(super) struct Built {
     pub(super) build_id: String,
 }
 
-pub(super) fn build(release: &Release) -> Result<Built> {
+pub(super) fn build(release: &Release, crates: &[Dependency]) -> Result<Built> {
     let whole = match release.profile.as_str() {
         "dist" => build_dist(release)?,
         profile => build_plain(profile)?,
@@ -34,7 +35,11 @@ pub(super) fn build(release: &Release) -> Result<Built> {
         (whole.to_string_lossy(), binary.to_string_lossy(), debug.to_string_lossy());
     program("objcopy", &["--only-keep-debug", "--compress-debug-sections", &from, &symbols])?;
     let link = format!("--add-gnu-debuglink={symbols}");
-    program("objcopy", &["--strip-all", "--remove-section=.comment", &link, &from, &to])?;
+    let listed = release.out.join("work/bin/crates");
+    files::write(&listed, dependencies::section(crates), 0o644)?;
+    let section = format!("--add-section={}={}", dependencies::SECTION, listed.display());
+    let strip = ["--strip-all", "--remove-section=.comment", &link, &section, &from, &to];
+    program("objcopy", &strip)?;
     let build_id = build_id(&binary)?;
     Ok(Built { binary, debug, build_id })
 }
@@ -51,27 +56,19 @@ fn build_dist(release: &Release) -> Result<PathBuf> {
     }
     let for_c: Vec<String> =
         remapped.iter().map(|(from, to)| format!("-ffile-prefix-map={from}={to}")).collect();
-    let arguments = [
-        "build",
-        "--locked",
-        "--package",
-        "simurgh-cli",
-        "--profile",
-        "dist",
-        "--target",
-        release.target,
-    ];
+    let arguments =
+        ["build", "--locked", "--package", "simurgh-cli", "--profile", "dist", "--target", TARGET];
     let done = Task::new("cargo", &arguments, MINUTES_MAX)
         // This variable overrides all other sources of flags, and with a target given it does not
         // affect build scripts and macros, which cannot be static.
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
-        .env("CFLAGS_x86_64_unknown_linux_gnu", for_c.join(" "))
+        .env(&format!("CFLAGS_{}", TARGET.replace('-', "_")), for_c.join(" "))
         .env("CARGO_INCREMENTAL", "0")
         .env("CARGO_TARGET_DIR", &target)
         .env("SOURCE_DATE_EPOCH", release.epoch.to_string())
         .run();
     done.or_fail("cargo build")?;
-    Ok(target.join(release.target).join("dist/simurgh"))
+    Ok(target.join(TARGET).join("dist/simurgh"))
 }
 
 /// Builds what the tests build anyway.

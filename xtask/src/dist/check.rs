@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Link, Parts, Release, build, program, trial};
+use super::{
+    DEBIAN_ARCH, Link, Parts, Release, archive, build, deb, dependencies, program, rpm, trial,
+};
 use crate::files;
 use crate::outcome::{Outcome, Skipped};
+use crate::process::Task;
 use crate::provide;
 
 /// An error that is [`Skipped`] names a program or right that is missing.
@@ -30,17 +33,20 @@ const CHECKS: &[(&str, Check)] = &[
     ("bash completes a command and a flag", bash_completes),
     ("symbols belong to the binary", symbols),
     ("the C library is where it should be", linked),
+    ("the binary names its crates", crates),
+    ("the rpm has the files of the Debian package", rpm_files),
+    ("Helm, Kubernetes, CycloneDX and actionlint take their files", outer_files),
+    ("a signature is valid until a byte changes", signature),
     ("the installed program says which it is", trial::version),
     ("the installed configuration is right, with and without its comments", trial::config),
     ("the installed server serves and drains", trial::serve),
     ("dpkg installs, upgrades, removes and purges it", trial::dpkg),
+    ("rpm installs, upgrades and removes it", trial::rpm),
+    ("runc starts the image with a read-only root, as nobody", trial::image),
 ];
 
 /// Of a static program.
-const STATIC_CHECKS: &[(&str, Check)] = &[
-    ("as Docker's image it serves with nothing else there, as nobody", trial::image),
-    ("names of /etc/hosts are found", trial::names),
-];
+const STATIC_CHECKS: &[(&str, Check)] = &[("names of /etc/hosts are found", trial::names)];
 
 /// Of a release that is shipped.
 const SHIPPED_CHECKS: &[(&str, Check)] = &[("the binary names no path of this machine", paths)];
@@ -101,7 +107,8 @@ fn fields(package: &Package<'_>) -> Result<()> {
     let deb = package.release.deb().to_string_lossy().into_owned();
     let control = program("dpkg-deb", &["--field", &deb])?;
     let version = format!("Version: {}", package.release.debian_version());
-    for line in ["Package: simurgh", &version, "Architecture: amd64"] {
+    let architecture = format!("Architecture: {DEBIAN_ARCH}");
+    for line in ["Package: simurgh", &version, &architecture] {
         ensure!(control.lines().any(|it| it == line), "{line:?} is not in\n{control}");
     }
     let conffiles = program("dpkg-deb", &["--info", &deb, "conffiles"])?;
@@ -266,5 +273,62 @@ fn linked(package: &Package<'_>) -> Result<()> {
     )?;
     let is_static = !headers.contains("INTERP") && !headers.contains("(NEEDED)");
     ensure!(is_static == (package.release.link == Link::Static), "{headers}");
+    Ok(())
+}
+
+fn crates(package: &Package<'_>) -> Result<()> {
+    let binary = package.tree.join("usr/bin/simurgh");
+    dependencies::check_section(&binary, package.parts.crates)
+}
+
+/// The same paths with the same bytes, except for Debian's own.
+fn rpm_files(package: &Package<'_>) -> Result<()> {
+    need("rpmbuild", provide::has(rpm::RPMBUILD))?;
+    let file = package.release.rpm().to_string_lossy().into_owned();
+    let mut paths = files::below(&package.tree)?;
+    paths.retain(|path| !deb::OF_DEBIAN.contains(&path.as_str()));
+    let sums = Task::new("sha256sum", &paths, 1).directory(&package.tree).quiet().run();
+    let sums = sums.or_fail("sha256sum")?;
+    let wanted: Vec<String> = sums
+        .lines()
+        .filter_map(|line| line.split_once("  "))
+        .map(|(sum, path)| format!("/{path} {sum}"))
+        .collect();
+    let format = "[%{FILENAMES} %{FILEDIGESTS}\n]";
+    let listed = program("rpm", &["--query", "--package", "--queryformat", format, &file])?;
+    // Directories have no sum.
+    let found: Vec<&str> = listed.lines().filter(|line| !line.ends_with(' ')).collect();
+    ensure!(found == wanted, "the rpm has {found:?}, not {wanted:?}");
+    let named = program("rpm", &["--query", "--package", "--list", &file])?;
+    ensure!(wanted.iter().all(|line| named.lines().any(|path| line.starts_with(path))), "{named}");
+    Ok(())
+}
+
+/// Files that others read are checked by their own code, which is in Go.
+fn outer_files(package: &Package<'_>) -> Result<()> {
+    const MINUTES_MAX: u64 = 10;
+    need("go", Task::new("go", &["version"], 1).quiet().run().ok())?;
+    let task = Task::new("go", &["test", "./..."], MINUTES_MAX)
+        .directory(&crate::root().join("packaging/check"))
+        .env("SIMURGH_CHART", package.release.chart())
+        .env("SIMURGH_SBOM", package.release.sbom())
+        .env("SIMURGH_BINARY", package.path("usr/bin/simurgh"));
+    task.run().or_fail("go test").map(drop)
+}
+
+/// With a key that is thrown away.
+fn signature(package: &Package<'_>) -> Result<()> {
+    need("minisign", provide::has("/usr/bin/minisign"))?;
+    let directory = package.work().join("signature");
+    let (key, public) = (directory.join("key"), directory.join("key.pub"));
+    let sums = directory.join("SHA256SUMS");
+    files::write(&sums, files::bytes(&package.release.sums())?, 0o644)?;
+    let (public, sums_text) = (public.to_string_lossy(), sums.to_string_lossy());
+    program("minisign", &["-G", "-W", "-p", &public, "-s", &key.to_string_lossy()])?;
+    archive::sign(&sums, &key)?;
+    let verify = ["-V", "-p", &public, "-m", &sums_text];
+    program("minisign", &verify)?;
+    files::write(&sums, files::text(&sums)?.replacen(' ', "  ", 1), 0o644)?;
+    ensure!(program("minisign", &verify).is_err(), "a changed file has a valid signature");
     Ok(())
 }

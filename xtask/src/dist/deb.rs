@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use super::{Link, Parts, Release, program};
+use super::{DEBIAN_ARCH, Link, Parts, Release, program};
 use crate::files;
 use crate::process::Task;
 
@@ -34,7 +34,7 @@ const SOURCES: [(&str, &str); 5] = [
     ("usr/share/doc/simurgh/examples/sysctl.conf", "packaging/sysctl.conf"),
 ];
 
-const CONFFILE: &str = "etc/simurgh/simurgh.toml";
+pub(super) const CONFFILE: &str = "etc/simurgh/simurgh.toml";
 
 impl Release {
     /// The package's version: ours, and that of the packaging.
@@ -43,11 +43,11 @@ impl Release {
     }
 
     pub(super) fn deb(&self) -> PathBuf {
-        self.out.join(format!("simurgh_{}_amd64.deb", self.debian_version()))
+        self.out.join(format!("simurgh_{}_{DEBIAN_ARCH}.deb", self.debian_version()))
     }
 
     pub(super) fn dbgsym(&self) -> PathBuf {
-        self.out.join(format!("simurgh-dbgsym_{}_amd64.deb", self.debian_version()))
+        self.out.join(format!("simurgh-dbgsym_{}_{DEBIAN_ARCH}.deb", self.debian_version()))
     }
 }
 
@@ -56,8 +56,8 @@ pub(super) fn make(release: &Release, parts: &Parts<'_>) -> Result<()> {
     make_dbgsym(release, parts)
 }
 
-fn make_main(release: &Release, parts: &Parts<'_>) -> Result<()> {
-    let tree = parts.work.join("deb");
+/// Writes the files that packages of all distributions have.
+pub(super) fn fill(tree: &Path, parts: &Parts<'_>) -> Result<()> {
     let put = |path: &str, content: &[u8], mode| files::write(&tree.join(path), content, mode);
     put("usr/bin/simurgh", &files::bytes(&parts.built.binary)?, 0o755)?;
     put(CONFFILE, parts.texts.config.as_bytes(), 0o644)?;
@@ -76,14 +76,24 @@ fn make_main(release: &Release, parts: &Parts<'_>) -> Result<()> {
         let page = files::gzipped(page, parts.work)?;
         put(&format!("usr/share/man/man1/{name}.gz"), &page, 0o644)?;
     }
-    let doc = "usr/share/doc/simurgh";
     let changes = files::text(&crate::root().join("CHANGELOG.md"))?;
-    put(&format!("{doc}/changelog.gz"), &files::gzipped(&changes, parts.work)?, 0o644)?;
-    let debian = files::gzipped(&changelog(release)?, parts.work)?;
-    put(&format!("{doc}/changelog.Debian.gz"), &debian, 0o644)?;
-    let licences = files::gzipped(parts.licences, parts.work)?;
-    put(&format!("{doc}/THIRD-PARTY.txt.gz"), &licences, 0o644)?;
-    put("usr/share/lintian/overrides/simurgh", overrides(release).as_bytes(), 0o644)?;
+    for (name, text) in [("changelog", changes.as_str()), ("THIRD-PARTY.txt", parts.licences)] {
+        let text = files::gzipped(text, parts.work)?;
+        put(&format!("usr/share/doc/simurgh/{name}.gz"), &text, 0o644)?;
+    }
+    Ok(())
+}
+
+/// Debian's own files, which other packages do not have.
+pub(super) const OF_DEBIAN: [&str; 2] =
+    ["usr/share/doc/simurgh/changelog.Debian.gz", "usr/share/lintian/overrides/simurgh"];
+
+fn make_main(release: &Release, parts: &Parts<'_>) -> Result<()> {
+    let tree = parts.work.join("deb");
+    fill(&tree, parts)?;
+    let put = |path: &str, content: &[u8], mode| files::write(&tree.join(path), content, mode);
+    put(OF_DEBIAN[0], &files::gzipped(&changelog(release)?, parts.work)?, 0o644)?;
+    put(OF_DEBIAN[1], overrides(release).as_bytes(), 0o644)?;
     for script in SCRIPTS {
         let source = crate::root().join(format!("packaging/simurgh.{script}"));
         put(&format!("DEBIAN/{script}"), &files::bytes(&source)?, 0o755)?;
@@ -108,8 +118,9 @@ fn make_dbgsym(release: &Release, parts: &Parts<'_>) -> Result<()> {
     let version = release.debian_version();
     let size = installed_kib(&tree)?;
     let control = format!(
-        "Package: simurgh-dbgsym\nSource: simurgh\nVersion: {version}\nArchitecture: amd64\n\
-         Auto-Built-Package: debug-symbols\nMaintainer: {MAINTAINER}\nInstalled-Size: {size}\n\
+        "Package: simurgh-dbgsym\nSource: simurgh\nVersion: {version}\n\
+         Architecture: {DEBIAN_ARCH}\nAuto-Built-Package: debug-symbols\n\
+         Maintainer: {MAINTAINER}\nInstalled-Size: {size}\n\
          Depends: simurgh (= {version})\nSection: debug\nPriority: optional\n\
          Description: debug symbols for simurgh\nBuild-Ids: {id}\n"
     );
@@ -145,24 +156,29 @@ fn write_sums(tree: &Path) -> Result<()> {
 
 fn control(release: &Release, tree: &Path) -> Result<String> {
     let (depends, built_using) = match release.link {
-        Link::Static => (String::new(), format!("Built-Using: {}\n", glibc()?)),
+        Link::Static => {
+            let (source, version) = glibc()?;
+            (String::new(), format!("Built-Using: {source} (= {version})\n"))
+        }
         Link::Dynamic => ("libc6, libgcc-s1, ".to_owned(), String::new()),
     };
     let version = release.debian_version();
     let size = installed_kib(tree)?;
     Ok(format!(
-        "Package: simurgh\nVersion: {version}\nArchitecture: amd64\nMaintainer: {MAINTAINER}\n\
-         Installed-Size: {size}\n\
+        "Package: simurgh\nVersion: {version}\nArchitecture: {DEBIAN_ARCH}\n\
+         Maintainer: {MAINTAINER}\nInstalled-Size: {size}\n\
          Depends: {depends}init-system-helpers (>= 1.54~), systemd | systemd-standalone-sysusers\n\
          Suggests: simurgh-dbgsym (= {version})\n\
          {built_using}Section: net\nPriority: optional\n{ABOUT}"
     ))
 }
 
-/// The source package of the C library inside, as Debian wants it named.
-fn glibc() -> Result<String> {
-    let arguments = ["--show", "--showformat=${source:Package} (= ${source:Version})", "libc6-dev"];
-    program("dpkg-query", &arguments)
+/// The source package of the C library inside, and its version.
+pub(super) fn glibc() -> Result<(String, String)> {
+    let format = "--showformat=${source:Package} ${source:Version}";
+    let printed = program("dpkg-query", &["--show", format, "libc6-dev"])?;
+    let (source, version) = printed.split_once(' ').context("libc6-dev has no version")?;
+    Ok((source.to_owned(), version.to_owned()))
 }
 
 /// Kibibytes, each file and directory rounded up, as Debian counts them.

@@ -5,9 +5,10 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use super::{Link, Release, program};
+use super::dependencies::Dependency;
+use super::{Link, Release};
 use crate::files;
 
 const HEAD: &str = "\
@@ -24,8 +25,7 @@ public, so that it can be linked with a changed library: `cargo xtask dist`.
 /// Folders below a crate that are searched for licences: C sources in it have their own.
 const DEPTH_MAX: usize = 4;
 
-pub(super) fn text(release: &Release) -> Result<String> {
-    let crates = crates(release)?;
+pub(super) fn text(release: &Release, crates: &[Dependency]) -> Result<String> {
     let sources = sources()?;
     let mut out = HEAD.to_owned();
     if release.link == Link::Static {
@@ -36,16 +36,19 @@ pub(super) fn text(release: &Release) -> Result<String> {
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let phoenix = files::text(&crate::root().join("examples/chat/static/phoenix.LICENSE.md"))?;
     texts.insert(phoenix, vec!["phoenix.js, the chat page's client".to_owned()]);
-    for (name, licence) in &crates {
+    let theirs = crates.iter().filter(|one| !one.is_ours);
+    let named: BTreeMap<String, &str> =
+        theirs.map(|one| (format!("{}-{}", one.name, one.version), one.licence.as_str())).collect();
+    for (name, licence) in named {
         out.push_str(&format!("{name}: {licence}\n"));
-        let directory = sources.iter().map(|from| from.join(name)).find(|path| path.is_dir());
+        let directory = sources.iter().map(|from| from.join(&name)).find(|path| path.is_dir());
         let directory =
             directory.with_context(|| format!("the sources of {name} are not there"))?;
         let mut found = Vec::new();
         licences_in(&directory, DEPTH_MAX, &mut found);
         for text in found {
             let users = texts.entry(text).or_default();
-            if !users.contains(name) {
+            if !users.contains(&name) {
                 users.push(name.clone());
             }
         }
@@ -55,42 +58,6 @@ pub(super) fn text(release: &Release) -> Result<String> {
         out.push_str(&format!("\n{line}\n{}\n{line}\n{}\n", users.join(", "), text.trim_end()));
     }
     Ok(out)
-}
-
-/// `name-version` and licence of every crate that is linked into the binary, except ours.
-fn crates(release: &Release) -> Result<BTreeMap<String, String>> {
-    let tree = program(
-        "cargo",
-        &[
-            "tree",
-            "--locked",
-            "--package",
-            "simurgh-cli",
-            "--edges",
-            "normal",
-            "--target",
-            release.target,
-            "--prefix",
-            "none",
-            "--format",
-            "{p}|{l}",
-        ],
-    )?;
-    let mut found = BTreeMap::new();
-    for line in tree.lines() {
-        let Some((package, licence)) = line.split_once('|') else { continue };
-        // A path means one of ours. A macro runs while it is compiled, and is not in the binary.
-        if package.contains('/') || package.contains("(proc-macro)") {
-            continue;
-        }
-        let mut words = package.split_whitespace();
-        let (name, version) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let licence = licence.trim_end_matches(" (*)");
-        ensure!(!licence.is_empty(), "{name} does not say what its licence is");
-        found.insert(format!("{name}-{}", version.trim_start_matches('v')), licence.to_owned());
-    }
-    ensure!(!found.is_empty(), "cargo tree names no crate");
-    Ok(found)
 }
 
 /// Where cargo has unpacked crates, a directory for each registry.

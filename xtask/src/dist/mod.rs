@@ -3,8 +3,10 @@
 //! ```text
 //! cargo build ─► binary, symbols (`build`)
 //! the binary itself ─► completions, man pages, simurgh.toml (`documents`)
+//! cargo tree ─► list of crates in the binary, SBOM (`dependencies`)
 //! sources of crates ─► THIRD-PARTY.txt (`licences`)
-//! all of it ─► .deb, -dbgsym.deb (`deb`), tarballs, Docker's directory, SHA256SUMS (`archive`)
+//! all of it ─► .deb, -dbgsym.deb (`deb`), .rpm (`rpm`), OCI image (`image`), tarballs, chart,
+//!              SHA256SUMS and its signature (`archive`)
 //! what lies there in the end ─► checks (`check`), from outside, as somebody who installs it
 //! ```
 //!
@@ -15,8 +17,11 @@ mod archive;
 mod build;
 mod check;
 mod deb;
+mod dependencies;
 mod documents;
+mod image;
 mod licences;
+mod rpm;
 mod trial;
 mod twice;
 
@@ -44,6 +49,9 @@ pub(crate) struct Options {
     /// Makes it all once more from a clone elsewhere, and compares every byte
     #[arg(long)]
     pub(crate) twice: bool,
+    /// Signs SHA256SUMS with this secret key of minisign
+    #[arg(long, value_name = "KEY")]
+    pub(crate) sign: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -67,15 +75,21 @@ pub(crate) struct Release {
     link: Link,
     profile: String,
     out: PathBuf,
-    /// The Rust target, whose name is the directory of what is built for it.
-    target: &'static str,
 }
 
-/// The only platform so far.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// This machine's architecture, as Rust and rpm call it. arm64 has not been tried.
+const ARCH: &str = std::env::consts::ARCH;
+/// The same, as Debian and OCI call it.
+const DEBIAN_ARCH: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+/// The Rust target, whose name is the directory of what is built for it.
+const TARGET: &str = if cfg!(target_arch = "aarch64") {
+    "aarch64-unknown-linux-gnu"
+} else {
+    "x86_64-unknown-linux-gnu"
+};
 
 /// Required programs; all are in Debian's build-essential or in every Debian.
-const PROGRAMS: &[&str] = &["cargo", "dpkg-deb", "gzip", "md5sum", "objcopy", "tar", "xz"];
+const PROGRAMS: &[&str] = &["cargo", "dpkg-deb", "gzip", "ldd", "md5sum", "objcopy", "tar", "xz"];
 
 /// Makes and checks a release; prints the files.
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -86,7 +100,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// Makes and checks a release from the test build.
 pub(crate) fn try_out(out: PathBuf) -> Result<Outcome> {
     let profile = "dev".to_owned();
-    let options = Options { out: Some(out), profile, link: Link::Dynamic, twice: false };
+    let options =
+        Options { out: Some(out), profile, link: Link::Dynamic, twice: false, sign: None };
     make(&options).map(|(_, checked)| checked)
 }
 
@@ -96,15 +111,23 @@ fn make(options: &Options) -> Result<(Release, Outcome)> {
     }
     let release = Release::new(options)?;
     empty(&release.out)?;
-    let built = build::build(&release)?;
+    let crates = dependencies::list()?;
+    let built = build::build(&release, &crates)?;
     let work = release.out.join("work");
     let texts = documents::make(&built, &work)?;
-    let licences = licences::text(&release)?;
-    let parts = Parts { built: &built, texts: &texts, licences: &licences, work: &work };
+    let licences = licences::text(&release, &crates)?;
+    let parts =
+        Parts { built: &built, crates: &crates, texts: &texts, licences: &licences, work: &work };
     deb::make(&release, &parts)?;
+    rpm::make(&release, &parts)?;
+    image::make(&release, &parts)?;
     archive::make(&release, &parts)?;
+    archive::sums(&release)?;
     let checked = check::run(&release, &parts)?;
     fs::remove_dir_all(&work)?;
+    if let Some(key) = &options.sign {
+        archive::sign(&release.sums(), key)?;
+    }
     for (name, bytes) in files::list(&release.out)? {
         println!("{bytes:>12} bytes  {}", release.out.join(name).display());
     }
@@ -123,6 +146,7 @@ fn empty(out: &Path) -> Result<()> {
 /// The parts of packages.
 struct Parts<'a> {
     built: &'a build::Built,
+    crates: &'a [dependencies::Dependency],
     texts: &'a documents::Documents,
     licences: &'a str,
     /// A directory for temporary files.
@@ -149,7 +173,6 @@ impl Release {
             profile: options.profile.clone(),
             // Other programs run in other directories.
             out: std::path::absolute(&out)?,
-            target: TARGET,
         })
     }
 
@@ -159,7 +182,14 @@ impl Release {
     }
 
     fn name(&self) -> String {
-        format!("simurgh-{}-x86_64-linux", self.stamp.replace('~', "-"))
+        format!("simurgh-{}-{ARCH}-linux", self.tag())
+    }
+
+    /// The commit's time in the form of RFC 3339.
+    fn time(&self) -> Result<String> {
+        let epoch = format!("@{}", self.epoch);
+        let time = program("date", &["--utc", "--date", &epoch, "+%Y-%m-%dT%H:%M:%SZ"])?;
+        Ok(time.trim().to_owned())
     }
 }
 

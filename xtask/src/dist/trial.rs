@@ -2,15 +2,16 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 use simurgh_bench_kit::process::{Process, Signal};
 
 use super::check::{Package, need};
-use super::{Link, git, program};
+use super::{ARCH, Link, git, image, program};
 use crate::files;
 use crate::provide;
 
@@ -26,7 +27,8 @@ pub(super) fn version(package: &Package<'_>) -> Result<()> {
     let commit = git(&["rev-parse", "--short=10", "HEAD"]).unwrap_or_default();
     let commit = commit.get(..10).unwrap_or(&commit);
     let start = format!("simurgh {} (", package.version());
-    let words = ["features: mimalloc, tls; linux x86_64", linked, commit];
+    let features = format!("features: mimalloc, tls; linux {ARCH}");
+    let words = [&features, linked, commit];
     let is_right = long.starts_with(&start)
         && long.lines().count() == 1
         && words.iter().all(|word| long.contains(word))
@@ -99,60 +101,98 @@ pub(super) fn serve(package: &Package<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Follows the Dockerfile, with chroot in place of Docker: files, user, command, health check.
-pub(super) fn image(package: &Package<'_>) -> Result<()> {
-    need("root, who may chroot", provide::is_root())?;
-    let from = package.release.out.join("docker");
-    let root = package.work().join("image");
-    let dockerfile = files::text(&from.join("Dockerfile"))?.replace("\\\n", " ");
-    let mut user = String::new();
-    let (mut entry, mut health) = (Vec::new(), Vec::new());
-    for line in dockerfile.lines() {
-        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        match word {
-            "COPY" => copy(&from, &root, rest)?,
-            "USER" => user = rest.to_owned(),
-            "ENTRYPOINT" | "CMD" => entry.extend(list(rest)),
-            "HEALTHCHECK" => health = list(rest.split_once("CMD").map_or("", |(_, list)| list)),
-            _ => {}
-        }
-    }
-    let free = |word: String| word.replace("0.0.0.0:4000", "127.0.0.1:0").replace(":4001", ":0");
-    let entry: Vec<String> = entry.into_iter().map(free).collect();
-    let chroot = |words: &[String]| {
-        let mut command = Command::new(CHROOT);
-        command.arg(format!("--userspec={user}")).arg(&root).args(words);
-        command.env_clear();
+/// A container, which is removed whatever happens.
+struct Container {
+    bundle: PathBuf,
+    /// Where runc keeps its state, apart from that of others.
+    state: PathBuf,
+}
+
+impl Container {
+    fn runc(&self, order: &[&str]) -> Command {
+        let mut command = Command::new(RUNC);
+        command.arg("--root").arg(&self.state).args(order).arg(CONTAINER);
         command
-    };
-    let server = Server::start(chroot(&entry).args(["--drain-time", "100ms", "--log", "warn"]))?;
-    let there = |word: &String| word.replace("http://127.0.0.1:4000", &server.url);
-    let health: Vec<String> = health.iter().map(there).collect();
-    let looked = chroot(&health).output()?;
-    ensure!(looked.status.success(), "{health:?}: {}", String::from_utf8_lossy(&looked.stderr));
-    server.terminate()?;
-    let status = server.end()?;
-    let after = chroot(&health).output()?.status.code();
-    let is_right = status.success() && after == Some(1);
-    ensure!(is_right, "it ended with {status}, and its health then with {after:?}");
-    Ok(())
-}
-
-/// `COPY from… to`, of plain files.
-fn copy(from: &Path, root: &Path, words: &str) -> Result<()> {
-    let words: Vec<&str> = words.split_whitespace().collect();
-    let (to, sources) = words.split_last().context("COPY of nothing")?;
-    for source in sources {
-        let name = if to.ends_with('/') { format!("{to}{source}") } else { (*to).to_owned() };
-        let bits = if *source == "simurgh" { 0o755 } else { 0o644 };
-        let bytes = files::bytes(&from.join(source))?;
-        files::write(&root.join(name.trim_start_matches('/')), bytes, bits)?;
     }
+
+    fn run(&self) -> Command {
+        self.runc(&["run", "--bundle", &self.bundle.to_string_lossy()])
+    }
+
+    /// Runs a program of the image in it.
+    fn output(&self, words: &[&str]) -> Result<Output> {
+        Ok(self.runc(&["exec"]).args(words).output()?)
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let _ = self.runc(&["delete", "--force"]).output();
+    }
+}
+
+const RUNC: &str = "/usr/sbin/runc";
+const UMOCI: &str = "/usr/bin/umoci";
+/// Its name, which is unique in its directory of states.
+const CONTAINER: &str = "simurgh";
+
+/// Unpacks the image by the tool of the standard, and runs it with its own user and command.
+pub(super) fn image(package: &Package<'_>) -> Result<()> {
+    need("root, who may run containers", provide::is_root())?;
+    need("runc and umoci", provide::has(RUNC) && provide::has(UMOCI))?;
+    let work = package.work().join("container");
+    let (layout, bundle) = (work.join("layout"), work.join("bundle"));
+    files::directory(&layout)?;
+    let archive = package.release.image().to_string_lossy().into_owned();
+    program("tar", &["--extract", "--file", &archive, "--directory", &layout.to_string_lossy()])?;
+    let tagged = format!("{}:{}", layout.display(), package.release.tag());
+    program(UMOCI, &["unpack", "--image", &tagged, &bundle.to_string_lossy()])?;
+    let file = bundle.join("config.json");
+    let mut config: Value = serde_json::from_slice(&files::bytes(&file)?)?;
+    config["process"]["terminal"] = false.into();
+    config["root"]["readonly"] = true.into();
+    config["process"]["capabilities"] = json!({});
+    config["process"]["env"] = json!(["SIMURGH_LOG=warn"]);
+    may_run_containers(&work, config.clone())?;
+    files::write(&file, config.to_string(), 0o644)?;
+    let container = Container { bundle, state: work.join("state") };
+    // It has a network of its own, so its ports are free.
+    let server = Server::start(&mut container.run())?;
+    let settings = image::settings()?;
+    let test = settings["Healthcheck"]["Test"].as_array().context("no health check")?;
+    let test: Vec<&str> = test.iter().skip(1).filter_map(Value::as_str).collect();
+    let health = container.output(&test)?;
+    ensure!(health.status.success(), "{}", String::from_utf8_lossy(&health.stderr));
+    let observer = ["/usr/bin/simurgh", "observe", "--once", "http://127.0.0.1:4001"];
+    let metrics = String::from_utf8(container.output(&observer)?.stdout)?;
+    ensure!(metrics.contains(&format!("version {}", package.version())), "{metrics}");
+    let state: Value = serde_json::from_slice(&container.runc(&["state"]).output()?.stdout)?;
+    let process = PathBuf::from(format!("/proc/{}", state["pid"]));
+    let (status, mounts) =
+        (files::text(&process.join("status"))?, files::text(&process.join("mounts"))?);
+    let is_read_only = mounts.lines().any(|line| line.contains(" / ") && line.contains(" ro,"));
+    ensure!(is_read_only && status.contains("\nUid:\t65532\t65532\t"), "{mounts}{status}");
+    let stopped = container.runc(&["kill"]).arg("TERM").status()?;
+    let ended = server.end()?;
+    ensure!(stopped.success() && ended.success(), "it ended with {ended}");
     Ok(())
 }
 
-fn list(text: &str) -> Vec<String> {
-    text.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+/// Whether `true` of this machine runs in a container like that of the image.
+fn may_run_containers(work: &Path, mut config: Value) -> Result<()> {
+    let bundle = work.join("probe");
+    files::directory(&bundle.join("rootfs"))?;
+    config["process"]["args"] = json!(["/usr/bin/true"]);
+    let mounts = config["mounts"].as_array_mut().context("no mounts")?;
+    let bind = ["rbind", "ro"];
+    for path in ["/usr", "/lib", "/lib64"].iter().filter(|path| provide::has(path)) {
+        mounts.push(json!({ "destination": path, "source": path, "options": bind }));
+    }
+    files::write(&bundle.join("config.json"), config.to_string(), 0o644)?;
+    let probe = Container { bundle, state: work.join("probe-state") };
+    let done = probe.run().output()?;
+    let why = String::from_utf8_lossy(&done.stderr);
+    need(&format!("containers on this machine ({})", why.trim()), done.status.success())
 }
 
 /// Resolves names in a root whose sources of them are a missing plug-in and the two in the binary.
@@ -220,4 +260,19 @@ pub(super) fn dpkg(package: &Package<'_>) -> Result<()> {
         files::below(&root)?.into_iter().filter(|path| path.contains("simurgh")).collect();
     ensure!(left.is_empty(), "purged, and there is {left:?}");
     Ok(())
+}
+
+/// Installs into a copy of this machine's files that is gone afterwards.
+pub(super) fn rpm(package: &Package<'_>) -> Result<()> {
+    need("rpm", provide::has("/usr/bin/rpm") && provide::has(super::rpm::RPMBUILD))?;
+    need("root, who may install", provide::is_root())?;
+    need("systemd-sysusers", provide::has("/usr/bin/systemd-sysusers"))?;
+    let work = package.work().join("rpm-trial");
+    files::directory(&work)?;
+    let script = crate::root().join("packaging/check/rpm.sh");
+    let (script, work) = (script.to_string_lossy(), work.to_string_lossy());
+    let probe = program("unshare", &["--mount", "sh", &script, "--probe", &work]);
+    need("right to mount overlays", probe.is_ok())?;
+    let file = package.release.rpm().to_string_lossy().into_owned();
+    program("unshare", &["--mount", "sh", &script, &file, &work]).map(drop)
 }
