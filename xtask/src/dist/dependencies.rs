@@ -107,52 +107,54 @@ pub(super) fn check_section(binary: &Path, all: &[Dependency]) -> Result<()> {
 pub(super) fn sbom(release: &Release, all: &[Dependency]) -> Result<String> {
     let lock: toml::Table = files::text(&crate::root().join("Cargo.lock"))?.parse()?;
     let locked = lock.get("package").and_then(toml::Value::as_array).context("Cargo.lock")?;
+    let glibc = match release.link {
+        Link::Static => Some(deb::glibc()?.1),
+        Link::Dynamic => None,
+    };
+    let bom = bom(&release.time()?, all, locked, glibc.as_deref());
+    Ok(serde_json::to_string_pretty(&bom)? + "\n")
+}
+
+/// The first crate is the subject, the others and the C library its parts.
+fn bom(time: &str, all: &[Dependency], locked: &[toml::Value], glibc: Option<&str>) -> Value {
     let mut components = Vec::new();
     let mut edges = Vec::new();
-    for (position, one) in all.iter().enumerate() {
-        let purl = one.purl();
-        let mut component = json!({
-            "type": "library",
-            "bom-ref": purl,
-            "name": one.name,
-            "version": one.version,
-            "licenses": [{ "expression": one.licence }],
-            "purl": purl,
-        });
+    for one in all {
+        let mut new = component(&one.name, &one.version, &one.licence, &one.purl());
         if let Some(sum) = checksum(locked, one) {
-            component["hashes"] = json!([{ "alg": "SHA-256", "content": sum }]);
+            new["hashes"] = json!([{ "alg": "SHA-256", "content": sum }]);
         }
-        let mut uses: Vec<String> =
-            one.uses.iter().filter_map(|used| Some(all.get(*used)?.purl())).collect();
-        if position == 0 && release.link == Link::Static {
-            let (_, version) = deb::glibc()?;
-            uses.push(format!("pkg:deb/debian/glibc@{}", version.replace('+', "%2B")));
-            edges.push(json!({ "ref": uses.last(), "dependsOn": [] }));
-            components.push(json!({
-                "type": "library",
-                "bom-ref": uses.last(),
-                "name": "glibc",
-                "version": version,
-                "licenses": [{ "expression": "LGPL-2.1-or-later" }],
-                "purl": uses.last(),
-            }));
-        }
-        edges.push(json!({ "ref": purl, "dependsOn": uses }));
-        components.push(component);
+        components.push(new);
+        let uses = one.uses.iter().filter_map(|used| Some(all.get(*used)?.purl()));
+        edges.push(json!({ "ref": one.purl(), "dependsOn": uses.collect::<Vec<_>>() }));
     }
-    // The program is the subject, not a part.
-    let at = components.iter().position(|one| one["name"] == "simurgh-cli").context("no root")?;
-    let mut subject = components.remove(at);
+    if let Some(version) = glibc {
+        let purl = format!("pkg:deb/debian/glibc@{}", version.replace('+', "%2B"));
+        components.push(component("glibc", version, "LGPL-2.1-or-later", &purl));
+        edges[0]["dependsOn"].as_array_mut().into_iter().for_each(|uses| uses.push(json!(purl)));
+        edges.push(json!({ "ref": purl, "dependsOn": [] }));
+    }
+    let mut subject = components.remove(0);
     subject["type"] = "application".into();
-    let bom = json!({
+    json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": { "timestamp": release.time()?, "component": subject },
+        "metadata": { "timestamp": time, "component": subject },
         "components": components,
         "dependencies": edges,
-    });
-    Ok(serde_json::to_string_pretty(&bom)? + "\n")
+    })
+}
+
+fn component(name: &str, version: &str, licence: &str, purl: &str) -> Value {
+    json!({
+        "type": "library",
+        "bom-ref": purl,
+        "name": name,
+        "version": version,
+        "licenses": [{ "expression": licence }],
+        "purl": purl,
+    })
 }
 
 /// That of the crate's archive, by Cargo.lock; ours have none.
@@ -188,6 +190,24 @@ mod tests {
         assert!(all[0].is_ours && !all[3].is_ours);
         assert_eq!(all[3].licence, "MIT OR Apache-2.0");
         assert_eq!(all[3].purl(), "pkg:cargo/toml@1.1.2%2Bspec-1.1.0");
+    }
+
+    #[test]
+    fn sbom_of_a_static_program_has_the_c_library() {
+        let lock = "package = [{ name = \"bytes\", version = \"1.10.0\", checksum = \"ab\" }]";
+        let lock: toml::Table = lock.parse().unwrap();
+        let locked = lock["package"].as_array().unwrap();
+        let bom = bom("2026-11-29T00:00:00Z", &parse(TREE).unwrap(), locked, Some("2.36-9+b1"));
+        assert_eq!(bom["metadata"]["component"]["name"], "simurgh-cli");
+        let glibc = "pkg:deb/debian/glibc@2.36-9%2Bb1";
+        let names: Vec<&Value> =
+            bom["components"].as_array().unwrap().iter().map(|one| &one["bom-ref"]).collect();
+        assert_eq!(names.len(), 4);
+        assert_eq!(names[3], glibc);
+        assert_eq!(bom["components"][0]["hashes"][0]["content"], "ab");
+        let edges = &bom["dependencies"];
+        assert_eq!(edges[0]["dependsOn"][3], glibc);
+        assert_eq!(edges[4], json!({ "ref": glibc, "dependsOn": [] }));
     }
 
     #[test]
