@@ -3,7 +3,12 @@
 
 use std::fmt::Write;
 
+use super::SHARDS_MAX;
 use super::needs::{Report, Row, State, plain};
+
+/// `TasksMax` of the packaged service: twice the shards that a server has at most, so that it never
+/// decides how many there are. The clients of `--local-clients` run elsewhere.
+const TASKS_MAX: u32 = 2 * SHARDS_MAX;
 
 /// `/etc/sysctl.d/90-simurgh.conf`: all settings, even those that are enough now, since the values
 /// of `--apply` are lost at the next boot.
@@ -50,7 +55,7 @@ pub(crate) fn systemd(report: &Report) -> String {
     );
     let _ = writeln!(out, "[Unit]\nAfter=systemd-sysctl.service\n\n[Service]");
     let _ = writeln!(out, "LimitNOFILE={}", report.descriptors_good);
-    let _ = writeln!(out, "LimitNPROC=infinity\nTasksMax={}", report.threads);
+    let _ = writeln!(out, "LimitNPROC=infinity\nTasksMax={TASKS_MAX}");
     if let Some(row) = report.rows.iter().find(|row| row.name == "memory") {
         let _ =
             writeln!(out, "# if there is a MemoryMax=, at least {} and what data needs", row.need);
@@ -120,6 +125,22 @@ mod tests {
             );
         }
         assert!(example.lines().all(|line| line.is_empty() || line.starts_with('#')));
+    }
+
+    #[test]
+    fn printed_service_settings_equal_those_of_the_packaged_service() {
+        let fake = FakeMachine::usual();
+        let printed = systemd(&report_of(&fake, 1_000_000));
+        let unit = include_str!("../../../../packaging/simurgh.service");
+        let settings = printed.lines().filter(|line| line.contains('=') && !line.starts_with('#'));
+        let settings: Vec<&str> = settings.filter(|line| !line.starts_with("After=")).collect();
+        assert_eq!(settings.len(), 3, "{printed}");
+        for setting in settings {
+            assert!(unit.lines().any(|line| line == setting), "{setting} is not in the unit");
+        }
+        // More connections need more shards, and no other unit.
+        let many = systemd(&report_of(&fake, 60_000_000));
+        assert!(many.contains(&format!("\nTasksMax={TASKS_MAX}\n")), "{many}");
     }
 
     #[test]
