@@ -37,6 +37,7 @@ mod drive;
 mod flags;
 mod hook;
 mod load;
+mod log_queue;
 mod logging;
 mod notify;
 mod observe;

@@ -13,23 +13,20 @@ use std::time::{Duration, Instant};
 
 use tracing::callsite::Identifier;
 use tracing::{Event, Level, Subscriber};
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
+use crate::log_queue::{self, LogQueue};
 use crate::settings::values::LogFormat;
 
-/// Queued lines, of a few hundred bytes each.
-const LINES_MAX: usize = 16_384;
-
 /// The queue of log lines; dropping this writes it out.
-pub(crate) struct Log(Arc<Mutex<Option<WorkerGuard>>>);
+pub(crate) struct Log(Arc<Mutex<Option<LogQueue>>>);
 
 impl Log {
     /// Writes the queue out from another thread, which ends the process.
     pub(crate) fn finisher(&self) -> impl FnOnce() + Send + 'static {
-        let guard = Arc::clone(&self.0);
-        move || finish(&guard)
+        let queue = Arc::clone(&self.0);
+        move || finish(&queue)
     }
 }
 
@@ -39,26 +36,26 @@ impl Drop for Log {
     }
 }
 
-fn finish(guard: &Mutex<Option<WorkerGuard>>) {
-    drop(guard.lock().unwrap_or_else(PoisonError::into_inner).take());
+/// With the lock, so that a second caller waits for the first.
+fn finish(queue: &Mutex<Option<LogQueue>>) {
+    let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(queue) = queue.take() {
+        queue.finish();
+    }
 }
 
 /// Starts logging, including panics.
 ///
 /// An application's own `tracing` setup is kept.
 pub(crate) fn start(level: LevelFilter, format: LogFormat) -> Log {
-    let (writer, guard) = NonBlockingBuilder::default()
-        .lossy(true)
-        .buffered_lines_limit(LINES_MAX)
-        .thread_name("simurgh-log")
-        .finish(std::io::stderr());
+    let (writer, queue) = log_queue::start(std::io::stderr());
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(!is_plain && std::io::stderr().is_terminal())
         // Such errors would be written by the shard's thread.
         .log_internal_errors(false)
-        .with_writer(writer);
+        .with_writer(move || writer.clone());
     let subscriber = tracing_subscriber::registry().with(level).with(Repeated::default());
     let is_first = match format {
         LogFormat::Text => tracing::subscriber::set_global_default(subscriber.with(lines)),
@@ -67,7 +64,7 @@ pub(crate) fn start(level: LevelFilter, format: LogFormat) -> Log {
     if is_first.is_ok() {
         std::panic::set_hook(Box::new(log_panic));
     }
-    Log(Arc::new(Mutex::new(Some(guard))))
+    Log(Arc::new(Mutex::new(Some(queue))))
 }
 
 /// Leaves out lines of the same place in the program when there are many: a client must not fill a

@@ -1,5 +1,6 @@
 //! `simurgh serve`: declared channels, flags over file, logs, and shutdown.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{Server, directory, run};
@@ -231,6 +232,22 @@ fn simultaneous_signals_start_one_drain() {
     let (status, log) = server.ended();
     assert_eq!(status.code(), Some(0), "{log}");
     assert!(log.trim_end().ends_with("stopped"), "{log}");
+}
+
+/// Fifty runs, eight at a time.
+#[test]
+fn last_line_of_the_log_is_stopped() {
+    let next = AtomicUsize::new(0);
+    let run = || {
+        while next.fetch_add(1, Ordering::Relaxed) < 50 {
+            let server = Server::start("", &[&ANYWHERE[..], &["--drain-time", "0s"]].concat());
+            server.signal("TERM");
+            let (status, log) = server.ended();
+            assert_eq!(status.code(), Some(0), "{log}");
+            assert!(log.ends_with("INFO stopped\n"), "{log}");
+        }
+    };
+    std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(run))));
 }
 
 #[test]
