@@ -42,6 +42,9 @@ pub struct Config {
     pub receive_stamps: bool,
     /// TLS by listener, in the order of the addresses; those without an entry have none.
     pub tls: Vec<Option<Arc<ServerConfig>>>,
+    /// Whether [`crate::Handler::header`] looks for a header in front of a handshake. Default off;
+    /// when on, each handshake has one system call more.
+    pub has_header: bool,
 }
 
 impl Default for Config {
@@ -59,6 +62,7 @@ impl Default for Config {
             backlog: 4096,
             receive_stamps: false,
             tls: Vec::new(),
+            has_header: false,
         }
     }
 }

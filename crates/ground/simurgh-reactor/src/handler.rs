@@ -43,6 +43,15 @@ pub trait Handler: Sized {
         let _ = (io, key);
     }
 
+    /// The first bytes of an accepted connection with TLS, if [`crate::Config::has_header`]: how
+    /// many of them are a header in front of the handshake. `None`: it is incomplete, and the same
+    /// bytes come again with more, or the handler has closed the connection. Called again if the
+    /// header ends before the handshake begins. At most 16 kB are shown.
+    fn header(&mut self, io: &mut Io<Self::Conn>, key: Key, data: &[u8]) -> Option<usize> {
+        let _ = (io, key, data);
+        Some(0)
+    }
+
     /// The TLS handshake of a connection is done, before any other call for it but
     /// [`Handler::connected`].
     fn secured(&mut self, io: &mut Io<Self::Conn>, key: Key) {

@@ -54,6 +54,10 @@ impl<H: Handler> Reactor<H> {
         if let Some(plan) = self.io.tls.as_mut().and_then(|tls| tls.take_plan(key)) {
             self.begin_as_client(key, plan);
         }
+        let may_have_header = self.io.tls.as_ref().is_some_and(|tls| tls.may_have_header(key));
+        if may_have_header && !self.skip_header(key) {
+            return;
+        }
         let Some(socket) = self.io.sockets.get_mut(key) else { return };
         let Some(fd) = &socket.fd else { return };
         let room = self.buffer.len().min(READ_BYTES);
@@ -92,6 +96,43 @@ impl<H: Handler> Reactor<H> {
                 self.io.send_raw(key, &hello);
             }
             Err(error) => self.fail_to_shake(key, &error),
+        }
+    }
+
+    /// Skips a header in front of a handshake. Returns whether the handshake can begin. An incomplete
+    /// header stays in the kernel, so that a slow one takes no memory here.
+    fn skip_header(&mut self, key: Key) -> bool {
+        let Some(socket) = self.io.sockets.get(key) else { return false };
+        let Some(fd) = &socket.fd else { return false };
+        let room = self.buffer.len().min(READ_BYTES);
+        let buffer = self.buffer.get_mut(..room).unwrap_or_default();
+        let flags = RecvFlags::DONTWAIT;
+        // The read that follows finds an end or an error, too.
+        let Ok((_, bytes @ 1..)) = rustix::net::recv(fd, buffer, flags | RecvFlags::PEEK) else {
+            return true;
+        };
+        let data = self.buffer.get(..bytes).unwrap_or_default();
+        let header = self.handler.header(&mut self.io, key, data);
+        let Some(socket) = self.io.sockets.get_mut(key) else { return false };
+        match (header, &socket.fd) {
+            (Some(0), _) => true,
+            (Some(header), Some(fd)) => {
+                let header = self.buffer.get_mut(..header).unwrap_or_default();
+                let _ = rustix::net::recv(fd, header, flags);
+                true
+            }
+            _ if socket.flags & CLOSE_SCHEDULED != 0 => {
+                self.io.counts.tls_failed += 1;
+                false
+            }
+            _ if socket.flags & PEER_SHUT != 0 => {
+                self.io.peer_ended(key);
+                false
+            }
+            _ => {
+                socket.flags &= !UNREAD;
+                false
+            }
         }
     }
 

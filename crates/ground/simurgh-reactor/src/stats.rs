@@ -109,6 +109,8 @@ counters! {
     accept_pauses,
     /// Hand-offs refused because the other side's queue was full.
     hand_off_refused,
+    /// TLS handshakes under way now, without those that wait to begin.
+    tls_under_way,
     /// TLS handshakes that were done.
     tls_handshakes,
     /// Of them with TLS 1.2.

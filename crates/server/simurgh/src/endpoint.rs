@@ -310,8 +310,8 @@ impl Builder {
     }
 
     /// Serves a page at `/` that shows what the server serves. Only clients that may see the
-    /// observer get `details`, HTML in which `{{host}}` becomes the `Host` of the request; the
-    /// others learn nothing from the page.
+    /// observer get `details`, HTML in which `{{host}}` becomes the `Host` of the request, and
+    /// `ws://` before it `wss://` if the client uses TLS; the others learn nothing from the page.
     pub fn front_page(mut self, details: impl Into<String>) -> Self {
         self.front = Some(details.into());
         self
@@ -560,6 +560,7 @@ fn reactor_config(config: &Config, tls: &tls::Prepared, index: usize) -> reactor
     reactor.half_close = true;
     reactor.linger = config.close_timeout;
     reactor.tls.clone_from(&tls.listeners);
+    reactor.has_header = config.proxy_protocol;
     reactor.core = config.pin_shards.then_some(index % cores());
     reactor
 }

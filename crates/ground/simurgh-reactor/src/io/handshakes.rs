@@ -24,7 +24,7 @@ impl<T> Io<T> {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         socket.flags |= TLS | SHAKING;
         let is_connected = socket.flags & CONNECTING == 0;
-        let tls = self.tls.get_or_insert_with(|| Box::new(Tls::new(Vec::new())));
+        let tls = self.tls.get_or_insert_with(|| Box::new(Tls::new(Vec::new(), false)));
         tls.plan(key, Plan { config: Arc::clone(config), name });
         if is_connected {
             self.line_up(key);

@@ -131,7 +131,7 @@ impl<T> Io<T> {
                 .tls
                 .iter()
                 .any(Option::is_some)
-                .then(|| Tls::new(config.tls.clone()).into()),
+                .then(|| Tls::new(config.tls.clone(), config.has_header).into()),
             local: LocalOutput::default(),
             locals: 0,
             outbound_bytes_max: config.outbound_bytes_max,
@@ -540,6 +540,7 @@ impl<T> Io<T> {
     pub(crate) fn publish(&mut self) {
         self.counts.waiting_bytes = self.waiting_bytes() as u64;
         self.counts.lost_ms = self.lost_ns / 1_000_000;
+        self.counts.tls_under_way = self.tls.as_ref().map_or(0, |tls| tls.under_way() as u64);
         self.stats.publish(&self.counts);
     }
 

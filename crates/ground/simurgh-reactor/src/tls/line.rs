@@ -65,6 +65,15 @@ impl Tls {
             || (!self.line.new.is_empty() && self.line.under_way < self.under_way_max())
     }
 
+    pub(crate) fn under_way(&self) -> usize {
+        self.line.under_way
+    }
+
+    /// Whether the bytes of a connection may begin with a header.
+    pub(crate) fn may_have_header(&self, key: Key) -> bool {
+        self.has_header && self.place(key) & !NUMBER == NEW
+    }
+
     pub(crate) fn shaking(&mut self, key: Key) -> Option<&mut Handshake> {
         let place = self.place(key);
         match self.boxed.get_mut(place & NUMBER).filter(|_| place & !NUMBER == BOXED)? {

@@ -58,6 +58,8 @@ enum Boxed {
 pub(crate) struct Tls {
     /// By listener.
     configs: Vec<Option<Arc<ServerConfig>>>,
+    /// [`crate::Config::has_header`].
+    has_header: bool,
     /// By slot of the connection.
     places: Vec<u32>,
     boxed: Slab<Boxed>,
@@ -79,9 +81,10 @@ pub(crate) enum Session<'a> {
 }
 
 impl Tls {
-    pub(crate) fn new(configs: Vec<Option<Arc<ServerConfig>>>) -> Self {
+    pub(crate) fn new(configs: Vec<Option<Arc<ServerConfig>>>, has_header: bool) -> Self {
         Self {
             configs,
+            has_header,
             places: Vec::new(),
             boxed: Slab::new(),
             plans: Slab::new(),

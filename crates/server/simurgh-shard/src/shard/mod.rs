@@ -213,6 +213,10 @@ impl Handler for Shard {
         Some(Conn::new(Phase::Head, io.now().tick, NETWORK))
     }
 
+    fn header(&mut self, io: &mut Io, key: Key, data: &[u8]) -> Option<usize> {
+        self.header_before_tls(io, key, data)
+    }
+
     fn insecure(&mut self, io: &mut Io, key: Key, why: &HandshakeError) {
         tracing::debug!(peer = ?io.peer_addr(key).ok(), %why, "a client could not be admitted");
     }

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::client::Resumption;
 use rustls::crypto::ring;
@@ -15,7 +16,8 @@ use serde_json::{Value, json};
 use simurgh::axum::http::HeaderValue;
 use simurgh::tls::{RecordLayer, TlsConfig};
 use simurgh::{
-    Builder, ChannelRoute, Endpoint, Join, LongPoll, Outcome, Payload, ShardContext, UserSocket,
+    Builder, ChannelRoute, Connect, Endpoint, Join, LongPoll, Outcome, Payload, ShardContext,
+    UserSocket,
 };
 use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};
@@ -34,8 +36,7 @@ impl Scene {
     fn new(builder: Builder, change: impl FnOnce(&mut TlsConfig)) -> Self {
         let root = TempDir::new().unwrap();
         let client = Arc::new(renew(&root));
-        let (chain, key) = paths(&root);
-        let mut tls = TlsConfig::new("127.0.0.1:0".parse().unwrap(), chain, key);
+        let mut tls = certificate(&root);
         tls.record_layer = RecordLayer::Simurgh;
         change(&mut tls);
         let endpoint = builder.listen("127.0.0.1:0").tls(tls).start().unwrap();
@@ -91,8 +92,14 @@ fn paths(root: &TempDir) -> (PathBuf, PathBuf) {
     (root.path().join("chain.pem"), root.path().join("key.pem"))
 }
 
+/// With the certificate of [`renew`].
+pub(crate) fn certificate(root: &TempDir) -> TlsConfig {
+    let (chain, key) = paths(root);
+    TlsConfig::new("127.0.0.1:0".parse().unwrap(), chain, key)
+}
+
 /// Writes a new certificate, and returns what a client needs to accept it alone.
-fn renew(root: &TempDir) -> ClientConfig {
+pub(crate) fn renew(root: &TempDir) -> ClientConfig {
     let certificate = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let (chain, key) = paths(root);
     fs::write(chain, certificate.cert.pem()).unwrap();
@@ -115,6 +122,7 @@ fn room(ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcom
             ctx.broadcast("all", payload.into_owned());
             Outcome::NoReply
         }
+        "who" => Outcome::ok(json!({"peer": ctx.assigns::<String>()})),
         _ => Outcome::ok(payload.into_owned()),
     }
 }
@@ -237,6 +245,49 @@ fn renewed_certificate_is_for_new_connections_and_the_others_stay() {
     assert!(scene.socket(scene.connect(), PAGE).is_err(), "it knows the old one alone");
     say(&mut old, &json!(["1", "2", "room:1", "all", {"n": 1}]));
     assert_eq!([hear(&mut old), hear(&mut new)].map(|it| it[4]["n"].clone()), [json!(1), json!(1)]);
+}
+
+/// As the plain listener does: a proxy that passes TLS on sends the header before the handshake.
+#[test]
+fn proxy_header_before_the_handshake_names_the_client() {
+    let whoami = UserSocket::new("/socket")
+        .connect_on_shard(|info| Connect::ok().assign(info.peer().to_string()))
+        .channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Handles(room))));
+    let scene = |trusted: &str| {
+        let builder = Endpoint::builder().socket(whoami.clone()).configure(|config| {
+            config.trusted_proxies = vec![trusted.parse().unwrap()];
+            config.proxy_protocol = true;
+        });
+        Scene::new(builder, |_| {})
+    };
+    let trusting = scene("127.0.0.0/8");
+    let behind = |scene: &Scene, header: &[u8]| {
+        let mut stream = scene.connect();
+        // In two parts, as a header may be cut anywhere.
+        let (one, two) = header.split_at(header.len() / 2);
+        stream.sock.write_all(one).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        stream.sock.write_all(two).unwrap();
+        scene.socket(stream, PAGE)
+    };
+    let peer = |scene: &Scene, header: &[u8]| {
+        let mut socket = behind(scene, header).unwrap();
+        joins(&mut socket);
+        say(&mut socket, &json!(["1", "2", "room:1", "who", {}]));
+        hear(&mut socket)[4]["response"]["peer"].as_str().unwrap().to_owned()
+    };
+    let v1 = b"PROXY TCP4 198.51.100.7 203.0.113.1 5000 443\r\n";
+    assert_eq!(peer(&trusting, v1), "198.51.100.7:5000");
+    let mut v2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
+    v2.extend_from_slice(&[198, 51, 100, 8, 203, 0, 113, 1, 0x13, 0x88, 0, 80]);
+    assert_eq!(peer(&trusting, &v2), "198.51.100.8:5000");
+    assert!(peer(&trusting, b"PROXY UNKNOWN\r\n").starts_with("127.0.0.1:"));
+    for wrong in [&b""[..], b"PROXY TCP4 nonsense\r\n"] {
+        assert!(behind(&trusting, wrong).is_err());
+    }
+    let wary = scene("192.0.2.1/32");
+    assert!(peer(&wary, b"").starts_with("127.0.0.1:"), "others send none");
+    assert!(behind(&wary, v1).is_err(), "nor may they");
 }
 
 #[test]

@@ -114,6 +114,29 @@ impl Shard {
         }
     }
 
+    /// The length of the PROXY header in front of a handshake, whose client is noted for the request.
+    /// `None` while it is incomplete, or if it is wrong.
+    pub(crate) fn header_before_tls(&self, io: &mut Io, key: Key, data: &[u8]) -> Option<usize> {
+        let known = match io.conn_ref(key)?.passing.as_deref() {
+            Some(Passing::Head { peer, .. }) => *peer,
+            _ => None,
+        };
+        match self.proxy_header(io, key, data, known) {
+            Ok(header) => {
+                let (length, peer) = header?;
+                if peer.is_some() {
+                    keep_head(io, key, Vec::new(), peer);
+                }
+                Some(length)
+            }
+            Err(()) => {
+                tracing::debug!(peer = ?io.peer_addr(key).ok(), "no PROXY header of a proxy");
+                io.abort(key);
+                None
+            }
+        }
+    }
+
     /// The PROXY protocol header that a trusted proxy sends first: how many bytes to skip, and the
     /// client's address. `None` while it is incomplete.
     #[allow(clippy::type_complexity, reason = "local to this file, read in one place")]
