@@ -36,7 +36,8 @@ const OWN_PREFIXES: [&str; 3] = ["content-", "webhook-", "sec-websocket-"];
 /// Headers that differ between two connects of one browser, so they are no part of a cached
 /// answer's key. Others that begin with `x-forwarded-` may be an identity, such as
 /// `x-forwarded-user`.
-const VARYING: [&str; 8] = [
+const VARYING: [&str; 9] = [
+    "tracestate",
     "user-agent",
     "x-forwarded-for",
     "x-forwarded-host",

@@ -198,6 +198,8 @@ impl TokenPolicy {
     /// Decides a connect, for the application's own connect function.
     pub fn connect(&self, info: &ConnectInfo<'_>) -> Connect {
         let (token, peer) = (info.token(), info.peer());
+        let trace = info.request.header("traceparent").map(String::from_utf8_lossy);
+        let trace = trace.map(std::borrow::Cow::into_owned);
         match self.verify(token.as_deref()) {
             Ok(claims) => self.let_in(claims),
             Err(error) if error.is_unknown_key() && self.keys.may_be_newer() => {
@@ -206,12 +208,12 @@ impl TokenPolicy {
                     policy.keys.read_again().await;
                     match policy.verify(token.as_deref()) {
                         Ok(claims) => policy.let_in(claims),
-                        Err(error) => refuse(&error, peer),
+                        Err(error) => refuse(&error, peer, trace.as_deref()),
                     }
                 })
             }
             Err(error) if error.is_missing() && self.is_optional => Connect::ok(),
-            Err(error) => refuse(&error, peer),
+            Err(error) => refuse(&error, peer, trace.as_deref()),
         }
     }
 
@@ -269,8 +271,8 @@ impl TokenPolicy {
 }
 
 /// Browsers only report close code 1006; other clients read the reason in the body.
-fn refuse(error: &TokenError, peer: std::net::SocketAddr) -> Connect {
-    tracing::debug!(%peer, reason = error.reason(), "connection refused: {error}");
+fn refuse(error: &TokenError, peer: std::net::SocketAddr, trace: Option<&str>) -> Connect {
+    tracing::debug!(%peer, reason = error.reason(), trace, "connection refused: {error}");
     let status = if error.is_unavailable() { 503 } else { 403 };
     Connect::refuse_with(status, format!("{}\n", error.reason()))
 }

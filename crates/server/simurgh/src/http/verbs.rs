@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Request, State};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use simurgh_shard::config::Scope;
 use simurgh_shard::server::Server;
+use tracing::{Instrument as _, Span};
 
 use super::error::ApiError;
 use crate::access::{Caller, caller};
@@ -57,6 +58,7 @@ async fn check(
     next: Next,
 ) -> Response {
     let caller = caller(&server.config, request.headers());
+    let span = span_of(request.headers());
     let response = match caller {
         None => unauthorized().into_response(),
         Some(caller) if !caller.has(&server.config, verb.scope) => {
@@ -64,12 +66,27 @@ async fn check(
         }
         Some(caller) => {
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            next.run(request).instrument(span.clone()).await
         }
     };
     let token = caller.map_or("", |caller| caller.name(&server.config));
-    server.api_requests.count(verb.name, token, response.status().as_u16());
+    let status = response.status().as_u16();
+    server.api_requests.count(verb.name, token, status);
+    let verb = verb.name;
+    span.in_scope(|| tracing::debug!(verb, token, status, "answered a request to the server API"));
     response
+}
+
+/// All lines of the log that a request causes on this thread have the trace of its `traceparent`
+/// (W3C Trace Context), if it has one.
+fn span_of(headers: &HeaderMap) -> Span {
+    const BYTES: usize = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".len();
+    let trace = headers.get("traceparent").and_then(|trace| trace.to_str().ok()?.get(..BYTES));
+    let is_hex = |trace: &&str| trace.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
+    match trace.filter(is_hex) {
+        Some(trace) => tracing::error_span!("request", trace),
+        None => Span::none(),
+    }
 }
 
 fn unauthorized() -> ApiError {

@@ -25,5 +25,6 @@ mod support;
 mod tls;
 mod token;
 mod tokens;
+mod trace;
 mod tune;
 mod version;
