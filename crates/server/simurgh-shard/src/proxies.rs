@@ -101,6 +101,12 @@ pub struct Page<'a> {
 }
 
 impl Page<'_> {
+    /// Whether the client uses TLS, here or to the trusted proxy.
+    pub fn is_secure(&self) -> bool {
+        let proto = self.proxy.as_deref().and_then(|lines| last_first(lines).last());
+        proto.map_or(self.is_secure, is_secure)
+    }
+
     /// Whether the page may connect under a policy.
     ///
     /// On loopback a host that is neither this machine nor listed is no page's own: any site can
@@ -109,9 +115,7 @@ impl Page<'_> {
     /// # Errors
     /// It may not: [`UNKNOWN_HOST`] if the settings do not know its host, else nothing.
     pub fn check(&self, config: &Config, policy: &CheckOrigin) -> Result<(), &'static str> {
-        let proto = self.proxy.as_deref().and_then(|lines| last_first(lines).last());
-        let is_secure = proto.map_or(self.is_secure, is_secure);
-        let scheme = if is_secure { "https" } else { "http" };
+        let scheme = if self.is_secure() { "https" } else { "http" };
         let named = self.host.and_then(|host| OwnOrigin::from_host_header(scheme, text(host)));
         let passes_on = self.proxy.is_some() || !config.is_loopback();
         let own = named.filter(|own| passes_on || is_known(config, own));

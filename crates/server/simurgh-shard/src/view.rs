@@ -131,6 +131,9 @@ pub struct Overview {
     /// State of the link to the other nodes: `up`, `catching-up` or `away`; none without a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
+    /// TLS of the server, if it has TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFigures>,
     pub now: Point,
     pub memory: Memory,
     pub shards: Vec<ShardRow>,
@@ -142,6 +145,23 @@ pub struct Overview {
     /// The seconds before, the oldest first; only on request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Point>,
+}
+
+/// TLS handshakes since the start, and the certificate that expires first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TlsFigures {
+    pub under_way: u64,
+    pub handshakes: u64,
+    /// Of them with TLS 1.2; all others have TLS 1.3.
+    pub handshakes_1_2: u64,
+    pub resumed: u64,
+    pub failed: u64,
+    /// Given up because too many others waited.
+    pub refused: u64,
+    /// Its first name.
+    pub certificate: String,
+    /// Negative after its expiry.
+    pub expires_in_s: f64,
 }
 
 /// An application that decides over HTTP.

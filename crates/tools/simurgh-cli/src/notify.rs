@@ -6,7 +6,6 @@
 //! `sd-notify`, so that a manager that does not read cannot stop a drain.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use simurgh::Handle;
@@ -17,9 +16,8 @@ const MARGIN: Duration = Duration::from_secs(10);
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reports that the server listens on all addresses.
-pub(crate) fn ready(addresses: &[SocketAddr], shards: usize) {
-    let addresses: Vec<String> = addresses.iter().map(|it| format!("http://{it}")).collect();
-    let addresses = addresses.join(", ");
+pub(crate) fn ready(urls: &[String], shards: usize) {
+    let addresses = urls.join(", ");
     notify(&format!("READY=1\nSTATUS=listening on {addresses}, {shards} shards\n"));
 }
 

@@ -33,15 +33,14 @@ pub(crate) fn serve(
         finish_log();
     };
     signals.drain_telling(endpoint.handle(), stopping, last).map_err(signals::no_thread)?;
-    for url in endpoint.urls() {
-        print(&format!("listening on {url}\n"));
-    }
-    report(&source, &sockets, &endpoint);
+    let urls: Vec<String> = endpoint.urls().collect();
+    urls.iter().for_each(|url| print(&format!("listening on {url}\n")));
+    report(&source, &sockets, &endpoint, &urls);
     tracing::info!(shards, version = version::VERSION, commit = version::COMMIT, "serving");
     notify::keep_alive(endpoint.handle()).map_err(|error| {
         format!("cannot start the thread that sends keep-alives to the service manager: {error}")
     })?;
-    notify::ready(endpoint.addresses(), shards);
+    notify::ready(&urls, shards);
     endpoint.wait().map_err(|error| error.to_string())?;
     tracing::info!("stopped");
     Ok(())
@@ -66,16 +65,18 @@ impl Served {
 const TOPICS_SHOWN: usize = 8;
 
 /// Logs what is served and to whom.
-fn report(source: &Source, sockets: &[Served], endpoint: &Endpoint) {
+fn report(source: &Source, sockets: &[Served], endpoint: &Endpoint, urls: &[String]) {
     match &source.file {
         Some(file) => tracing::info!("settings: {file}"),
         None => tracing::info!("settings: defaults and flags; this directory has no simurgh.toml"),
     }
-    let url = endpoint.urls().next().unwrap_or_default();
-    let websocket = url.replacen("http", "ws", 1);
+    let url = urls.first().map_or("", String::as_str);
+    // Clients use TLS where there is some; pages below are for this machine.
+    let secure = urls.iter().find(|url| url.starts_with("https:")).map_or(url, String::as_str);
+    let websocket = secure.replacen("http", "ws", 1);
     for Served { path, has_longpoll, topics } in sockets {
         let longpoll = path.strip_suffix("/websocket").filter(|_| *has_longpoll);
-        let longpoll = longpoll.map(|it| format!(", long polling at {url}{it}/longpoll"));
+        let longpoll = longpoll.map(|it| format!(", long polling at {secure}{it}/longpoll"));
         let longpoll = longpoll.unwrap_or_default();
         let what = if source.is_built_in_chat { " (built-in chat)" } else { "" };
         let shown = topics.iter().take(TOPICS_SHOWN).map(String::as_str);

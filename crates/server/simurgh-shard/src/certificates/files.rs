@@ -41,6 +41,14 @@ impl Certificate {
         certificate.map_err(|problem| problems.push(problem)).ok()
     }
 
+    /// Seconds until it expires; negative afterwards.
+    pub fn expires_in_s(&self) -> f64 {
+        match self.not_after.duration_since(SystemTime::now()) {
+            Ok(left) => left.as_secs_f64(),
+            Err(error) => -error.duration().as_secs_f64(),
+        }
+    }
+
     pub(super) fn key(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.key)
     }

@@ -135,6 +135,7 @@ class Overview {
       `p50 ${Format.as("us", now.turn_p50_us)}`);
     this.#card("errors", "Errors", `${Format.as("rate", now.errors_per_s)}/s`,
       `${Format.as("rate", now.limited_per_s)}/s over a limit`);
+    if (overview.tls) this.#tls(overview.tls);
     this.#memory(overview.memory);
     const t = points.map((point) => point.at_unix_s - Overview.#midnight);
     this.timeline.end = t.at(-1) ?? 1;
@@ -158,6 +159,17 @@ class Overview {
     }
     card.value.textContent = value;
     card.note.textContent = note;
+  }
+
+  #tls(tls) {
+    const [old, all, failed, refused] = ["handshakes_1_2", "handshakes", "failed", "refused"]
+      .map((key) => tls[key]);
+    this.#card("tls", "TLS handshakes", `${Format.whole(tls.under_way)} under way`,
+      `TLS 1.3: ${Format.whole(all - old)}, 1.2: ${Format.whole(old)}, `
+      + `failed: ${Format.whole(failed)}, refused: ${Format.whole(refused)}`);
+    const left = tls.expires_in_s;
+    this.#card("certificate", "Certificate", left < 0 ? "expired" : `${Format.span(left)} left`,
+      visible(tls.certificate));
   }
 
   #memory(memory) {

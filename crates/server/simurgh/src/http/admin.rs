@@ -87,6 +87,9 @@ fn tls(out: &mut String, server: &Server) {
         let name = format!("simurgh_tls_{name}_total");
         by_shard(out, (&name, "counter", help), counts.iter().map(read));
     }
+    let under_way = counts.iter().map(|counts| counts.tls_under_way);
+    let help = "TLS handshakes under way.";
+    by_shard(out, ("simurgh_tls_handshakes_under_way", "gauge", help), under_way);
     let name = "simurgh_tls_reloads_total";
     family(out, name, "counter", "Reloads of the certificates.");
     for (result, count) in [("ok", &certificates.reloads), ("failed", &certificates.failed_reloads)]
@@ -95,11 +98,10 @@ fn tls(out: &mut String, server: &Server) {
     }
     let name = "simurgh_tls_certificate_expires_seconds";
     family(out, name, "gauge", "Seconds until a certificate expires; negative afterwards.");
-    let now = unix_s(SystemTime::now());
     for certificate in certificates.current().all() {
         let file = escaped(&certificate.files.chain.to_string_lossy());
         let of = escaped(certificate.names.first().map_or("", String::as_str));
-        let left = (unix_s(certificate.not_after) - now).round();
+        let left = certificate.expires_in_s().round();
         let _ = writeln!(out, "{name}{{name=\"{of}\",file=\"{file}\"}} {left}");
     }
 }

@@ -312,6 +312,7 @@ async fn answer(
         return Ok(Box::pin(answer_poll(&answers, polls, polled, number, request)).await);
     }
     request.extensions_mut().insert(ConnectInfo(answers.client.peer));
+    request.extensions_mut().insert(answers.client);
     let is_options = request.method() == Method::OPTIONS;
     let is_root = matches!(request.uri().path(), "/" | "*");
     let mut router = answers.pages.at(request.uri().path());

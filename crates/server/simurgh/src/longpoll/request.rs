@@ -12,6 +12,7 @@ use simurgh_cluster::NodeId;
 use simurgh_core::Wire;
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
+use simurgh_shard::config::Config;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::mail::poll::{Opener, Opening, PollCommand};
 use simurgh_shard::proxies::{Page, names_client, real_peer};
@@ -56,6 +57,19 @@ pub(crate) struct Client {
     pub(crate) is_proxy: bool,
 }
 
+impl Client {
+    /// The page that sent a request.
+    pub(crate) fn page<'h>(&self, config: &Config, headers: &'h HeaderMap) -> Page<'h> {
+        let of_proxy = self.is_proxy && names_client(config, |name| headers.contains_key(name));
+        Page {
+            origin: headers.get(header::ORIGIN).map(HeaderValue::as_bytes),
+            host: headers.get(header::HOST).map(HeaderValue::as_bytes),
+            proxy: of_proxy.then(|| lines(headers, "x-forwarded-proto")),
+            is_secure: self.is_secure,
+        }
+    }
+}
+
 struct PollRequest<'a> {
     polls: &'a Arc<LongPolls>,
     at: u8,
@@ -89,19 +103,11 @@ pub(crate) async fn serve(
 
 impl PollRequest<'_> {
     fn origin_is_allowed(&self) -> bool {
-        let (headers, server) = (&self.parts.headers, &self.polls.server);
-        let config = &server.config;
-        let of_proxy =
-            self.client.is_proxy && names_client(config, |name| headers.contains_key(name));
+        let server = &self.polls.server;
         let policy =
             self.user_socket.parts().check_origin.as_ref().unwrap_or(&server.origin_policy);
-        let page = Page {
-            origin: headers.get(header::ORIGIN).map(HeaderValue::as_bytes),
-            host: headers.get(header::HOST).map(HeaderValue::as_bytes),
-            proxy: of_proxy.then(|| lines(headers, "x-forwarded-proto")),
-            is_secure: self.client.is_secure,
-        };
-        page.check(config, policy).is_ok()
+        let page = self.client.page(&server.config, &self.parts.headers);
+        page.check(&server.config, policy).is_ok()
     }
 
     /// Refuses a session. Of statuses over 499 clients know only 500, after which they retry; any

@@ -11,7 +11,7 @@ use simurgh_core::{SUBSCRIPTION_BYTES, TOPIC_BYTES};
 use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
 use simurgh_shard::server::Server;
 use simurgh_shard::shard::CONNECTION_BYTES;
-use simurgh_shard::view::{ErrorRow, Memory, Overview, Point, ShardRow};
+use simurgh_shard::view::{ErrorRow, Memory, Overview, Point, ShardRow, TlsFigures};
 
 use super::{Observer, unix_s};
 use crate::metrics::{REACTOR_METRICS, ShardMetrics, process};
@@ -114,6 +114,7 @@ fn take(observer: &Observer) -> Overview {
     now.errors_per_s = per_second(since_then(|_| true), span_s);
     now.limited_per_s = per_second(since_then(|row| is_limit(&row.kind)), span_s);
     let local = reading.shards.iter().map(|it| it.counts.local).sum();
+    let counts: Vec<Counts> = reading.shards.iter().map(|it| it.counts).collect();
     history.before = Some(reading);
     history.points.push_back(now.clone());
     if history.points.len() > HISTORY_MAX {
@@ -131,6 +132,7 @@ fn take(observer: &Observer) -> Overview {
         mailbox_bytes_max: config.mailbox_bytes_max as u64,
         can_disconnect: config.api_token.is_some(),
         cluster: server.cluster.as_ref().map(|inbox| inbox.view().state.name().to_owned()),
+        tls: tls(server, &counts),
         memory: memory(server, &now, local),
         now,
         shards,
@@ -141,6 +143,25 @@ fn take(observer: &Observer) -> Overview {
         hooks: Vec::new(),
         history: Vec::new(),
     }
+}
+
+fn tls(server: &Server, counts: &[Counts]) -> Option<TlsFigures> {
+    let certificates = server.certificates.as_ref()?.current();
+    let first = certificates.all().iter().min_by_key(|certificate| certificate.not_after);
+    let (certificate, expires_in_s) = first.map_or((String::new(), 0.0), |certificate| {
+        (certificate.names.first().cloned().unwrap_or_default(), certificate.expires_in_s())
+    });
+    let sum = |read: fn(&Counts) -> u64| counts.iter().map(read).sum();
+    Some(TlsFigures {
+        under_way: sum(|it| it.tls_under_way),
+        handshakes: sum(|it| it.tls_handshakes),
+        handshakes_1_2: sum(|it| it.tls_12),
+        resumed: sum(|it| it.tls_resumed),
+        failed: sum(|it| it.tls_failed),
+        refused: sum(|it| it.tls_refused),
+        certificate,
+        expires_in_s,
+    })
 }
 
 fn sum(server: &Server, read: impl Fn(&ShardMetrics) -> u64) -> u64 {

@@ -11,6 +11,7 @@ use axum::routing::get;
 use simurgh_page::{HEADERS, svg::escaped};
 
 use super::{Observer, access};
+use crate::longpoll::Client;
 
 /// `{{details}}` is what viewers see, `{{script}}` asks for that with the observer's token.
 const PAGE: &str = include_str!("../../assets/front.html");
@@ -26,7 +27,8 @@ struct Front {
     details: Arc<str>,
 }
 
-/// `details` is HTML, in which `{{host}}` becomes the server's name in the request.
+/// `details` is HTML, in which `{{host}}` becomes the server's name in the request; `ws://` before it
+/// becomes `wss://` if the client uses TLS.
 pub(crate) fn router(observer: &Arc<Observer>, details: &str) -> Router {
     let front = Front { observer: Arc::downgrade(observer), details: details.into() };
     Router::new().route("/", get(page)).with_state(front)
@@ -44,7 +46,13 @@ async fn page(State(front): State<Front>, request: Request) -> Response {
                 (Ok(()), Ok(())) => {
                     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
                     let host = escaped(host.unwrap_or("HOST"));
-                    ("", front.details.replace("{{host}}", &host))
+                    let client = request.extensions().get::<Client>();
+                    let page = client.map(|client| client.page(config, headers));
+                    let scheme =
+                        if page.is_some_and(|page| page.is_secure()) { "wss" } else { "ws" };
+                    let address = format!("{scheme}://{host}");
+                    let details = front.details.replace("ws://{{host}}", &address);
+                    ("", details.replace("{{host}}", &host))
                 }
             }
         }

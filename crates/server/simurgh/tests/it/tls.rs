@@ -22,7 +22,7 @@ use simurgh::{
 use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};
 
-use crate::support::{Handles, WAIT_MAX, metric};
+use crate::support::{Handles, WAIT_MAX, metric, until};
 
 struct Scene {
     root: TempDir,
@@ -245,6 +245,22 @@ fn renewed_certificate_is_for_new_connections_and_the_others_stay() {
     assert!(scene.socket(scene.connect(), PAGE).is_err(), "it knows the old one alone");
     say(&mut old, &json!(["1", "2", "room:1", "all", {"n": 1}]));
     assert_eq!([hear(&mut old), hear(&mut new)].map(|it| it[4]["n"].clone()), [json!(1), json!(1)]);
+}
+
+#[test]
+fn front_page_names_wss_and_the_observer_shows_handshakes() {
+    let scene = Scene::new(echo().front_page("<p>ws://{{host}}/socket</p>"), |_| {});
+    let (_, page) = scene.ask("GET /", "", "");
+    let page = String::from_utf8(page).unwrap();
+    assert!(page.contains("<p>wss://localhost/socket</p>"), "{page}");
+    let mut tls = Value::Null;
+    until("the figures have the first handshake", || {
+        let (_, body) = scene.ask("GET /observer/api/overview", "", "");
+        tls = serde_json::from_slice::<Value>(&body).unwrap()["tls"].take();
+        tls["handshakes"].as_u64().unwrap() > 0
+    });
+    assert_eq!((&tls["certificate"], &tls["handshakes_1_2"]), (&json!("localhost"), &json!(0)));
+    assert!(tls["expires_in_s"].as_f64().unwrap() > 0.0, "{tls}");
 }
 
 /// As the plain listener does: a proxy that passes TLS on sends the header before the handshake.

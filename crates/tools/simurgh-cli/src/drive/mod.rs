@@ -99,9 +99,7 @@ fn run(
     });
     let builder = application(Endpoint::builder().config(config), declared);
     let endpoint = builder.start_local().map_err(|error| Failure::Because(error.to_string()))?;
-    for address in endpoint.addresses() {
-        print(&format!("listening on http://{address}\n"));
-    }
+    endpoint.urls().for_each(|url| print(&format!("listening on {url}\n")));
     let outcome = match flags.sockets {
         Some(sockets) => measure::measure(&endpoint, &flags.plan, sockets, &stop),
         None => {

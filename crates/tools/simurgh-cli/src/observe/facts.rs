@@ -2,7 +2,7 @@
 //! come from other machines, so control characters are shown escaped.
 
 use simurgh::observe::view::{
-    ClusterOverview, HistoriesRow, Memory, NamedCount, NodeFigures, NodeRow, Overview,
+    ClusterOverview, HistoriesRow, Memory, NamedCount, NodeFigures, NodeRow, Overview, TlsFigures,
 };
 use simurgh_text::format::{bytes, grouped, micros, number, time};
 use simurgh_text::visible;
@@ -24,7 +24,7 @@ pub(super) fn server(overview: &Overview) -> Vec<(&'static str, String)> {
         _ => grouped(now.channels),
     };
     let traffic = |messages, amount| format!("{}/s ({}/s)", number(messages), bytes(amount));
-    vec![
+    let mut facts = vec![
         ("connections", format!("{}{}", grouped(now.connections), limit.unwrap_or_default())),
         ("channels", channels),
         ("messages in", traffic(now.messages_in_per_s, now.bytes_in_per_s)),
@@ -45,7 +45,26 @@ pub(super) fn server(overview: &Overview) -> Vec<(&'static str, String)> {
             format!("{} in the last minute, {} over a limit", grouped(errors), grouped(limited)),
         ),
         ("memory", format!("{} resident{each}", bytes(now.resident_bytes as f64))),
-    ]
+    ];
+    facts.extend(overview.tls.as_ref().map(|figures| ("TLS", tls(figures))));
+    facts
+}
+
+fn tls(figures: &TlsFigures) -> String {
+    let TlsFigures { under_way, handshakes, handshakes_1_2, resumed, failed, refused, .. } =
+        figures;
+    let handshakes_1_3 = handshakes.saturating_sub(*handshakes_1_2);
+    let [under_way, old, new, resumed, failed, refused] =
+        [*under_way, *handshakes_1_2, handshakes_1_3, *resumed, *failed, *refused].map(grouped);
+    let name = visible(&figures.certificate);
+    let expires = match figures.expires_in_s {
+        left if left < 0.0 => format!("expired {} ago", time(-left)),
+        left => format!("expires in {}", time(left)),
+    };
+    format!(
+        "{under_way} handshakes under way, {new} done (TLS 1.3), {old} (1.2), {resumed} resumed, \
+         {failed} failed, {refused} refused; {name} {expires}"
+    )
 }
 
 /// The parts of a server's memory in bytes, with a note.

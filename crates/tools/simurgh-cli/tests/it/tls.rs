@@ -26,6 +26,7 @@ fn hangup_reloads_the_certificates_and_a_failure_keeps_the_old_ones() {
     write_certificate(&path, (4096, 1, 1));
     let mut server = Server::start_in(dir, &[], 2);
     assert!(server.addresses[1].starts_with("https://127.0.0.1:"), "{:?}", server.addresses);
+    server.logged("socket: wss://127.0.0.1:");
     server.signal("HUP");
     server.logged("reloaded the TLS certificates");
     std::fs::remove_file(path.join("privkey.pem")).unwrap();

@@ -5,7 +5,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use simurgh::observe::view::{
     ClusterOverview, ErrorRow, InterestsRow, Kept, LinkRow, List, Members, NamedCount, NodeFigures,
-    NodeMembers, NodeRow, ShardRow, TopicRow,
+    NodeMembers, NodeRow, ShardRow, TlsFigures, TopicRow,
 };
 
 use super::super::fetch::{Action, Update, Wanted};
@@ -19,6 +19,14 @@ fn app() -> App {
         server: "simurgh".into(),
         version: "1.2.3".into(),
         can_disconnect: true,
+        tls: Some(TlsFigures {
+            under_way: 2,
+            handshakes: 1_239,
+            handshakes_1_2: 5,
+            certificate: "chat.example.com".into(),
+            expires_in_s: 1_900_800.0,
+            ..TlsFigures::default()
+        }),
         now: Point { at_unix_s: 10.0, connections: 123_456, ..Point::default() },
         shards: vec![shard(0, 5), shard(1, 9), shard(2, 7)],
         errors: vec![ErrorRow { kind: "errors_utf8".into(), total: 4, ..ErrorRow::default() }],
@@ -82,6 +90,9 @@ fn each_view_has_a_key_and_shows_its_keys() {
         &app,
         &["simurgh observe http://127.0.0.1:4000  live  version 1.2.3", "123,456", "q quit"],
     );
+    let tls =
+        "2 handshakes under way, 1,234 done (TLS 1.3), 5 (1.2), 0 resumed, 0 failed, 0 refused;";
+    shows(&app, &[tls, "chat.example.com expires in 22 d"]);
     press(&mut app, "2");
     shows(&app, &["shard ↑", "longest", "s sort   r reverse"]);
     press(&mut app, "\t");
