@@ -43,6 +43,8 @@ const NEEDS: &[Need] = &[
     Need { program: "/usr/bin/curl", packages: &["curl"] },
     // Types at the prompt of `simurgh drive`.
     Need { program: "/usr/bin/tmux", packages: &["tmux"] },
+    // Checks the alerts and the queries of the dashboard; the service is not needed.
+    Need { program: "/usr/bin/promtool", packages: &["prometheus"] },
     Need { program: VALGRIND, packages: &["valgrind"] },
     // Make and check what a release has: `cargo xtask dist`.
     Need { program: "/usr/bin/rpmbuild", packages: &["rpm"] },

@@ -26,11 +26,12 @@ Description: real-time server for Phoenix Channels, and a load generator
 const SCRIPTS: [&str; 3] = ["postinst", "postrm", "prerm"];
 
 /// Files that are packed unchanged from the repository.
-const SOURCES: [(&str, &str); 5] = [
+const SOURCES: [(&str, &str); 6] = [
     ("usr/lib/systemd/system/simurgh.service", "packaging/simurgh.service"),
     ("usr/lib/sysusers.d/simurgh.conf", "packaging/simurgh.sysusers"),
     ("usr/share/doc/simurgh/copyright", "packaging/copyright"),
     ("usr/share/doc/simurgh/examples/grafana.json", "docs/grafana/simurgh.json"),
+    ("usr/share/doc/simurgh/examples/simurgh.rules.yml", "packaging/prometheus/simurgh.rules.yml"),
     ("usr/share/doc/simurgh/examples/sysctl.conf", "packaging/sysctl.conf"),
 ];
 

@@ -34,6 +34,8 @@ mod library;
 mod long_payloads;
 mod longpoll;
 mod metrics;
+#[cfg(all(feature = "hooks", feature = "schema"))]
+mod monitoring;
 mod observer;
 mod observer_cluster;
 mod off_shard;

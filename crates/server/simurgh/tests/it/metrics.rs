@@ -1,4 +1,4 @@
-//! Compares docs/METRICS.md and the Grafana dashboard with a running server.
+//! Compares docs/METRICS.md with a running server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use simurgh::{Outcome, Payload, ShardContext, history::History};
 
 const PAGE: &str = include_str!("../../../../../docs/METRICS.md");
-const DASHBOARD: &str = include_str!("../../../../../docs/grafana/simurgh.json");
 
 fn metrics() -> String {
     let engine = Engine::start();
@@ -23,7 +22,8 @@ fn value(text: &str, name: &str, labels: &str) -> f64 {
     meant.filter(|(of, _)| of.contains(labels)).map(|(_, it)| it.parse::<f64>().unwrap()).sum()
 }
 
-fn families(text: &str) -> BTreeMap<String, (String, String)> {
+/// Type and help of each metric.
+pub(crate) fn families(text: &str) -> BTreeMap<String, (String, String)> {
     let mut families = BTreeMap::new();
     let mut help = BTreeMap::new();
     for line in text.lines() {
@@ -40,7 +40,8 @@ fn families(text: &str) -> BTreeMap<String, (String, String)> {
     families
 }
 
-fn family<'a>(name: &'a str, families: &BTreeMap<String, (String, String)>) -> &'a str {
+/// The metric of a series.
+pub(crate) fn family<'a>(name: &'a str, families: &BTreeMap<String, (String, String)>) -> &'a str {
     let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
     match base {
         Some(base) if families.get(base).is_some_and(|(kind, _)| kind == "histogram") => base,
@@ -157,45 +158,4 @@ fn histories_and_resumes_are_counted() {
     assert!(seconds > 0.0 && seconds < 10.0, "{seconds}");
     // All topics have a name of six bytes.
     assert_eq!(value(&text, "simurgh_history_topic_bytes", ""), f64::from(246 * topics));
-}
-
-#[test]
-fn dashboard_queries_existing_metrics() {
-    let families = families(&metrics());
-    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
-    let mut queries = Vec::new();
-    texts(&dashboard, &mut queries);
-    let mut asked = BTreeSet::new();
-    for query in queries {
-        for word in query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
-            if word.starts_with("simurgh_") || word.starts_with("process_") {
-                let name = family(word, &families);
-                assert!(families.contains_key(name), "{word} in {query}");
-                asked.insert(name.to_owned());
-            }
-        }
-    }
-    assert!(asked.len() > 30, "{asked:?}");
-    let panels = dashboard["panels"].as_array().unwrap();
-    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
-    assert_eq!(ids.len(), panels.len());
-    for panel in panels {
-        assert!(!panel["targets"].as_array().unwrap().is_empty(), "{}", panel["title"]);
-        assert_eq!(panel["datasource"]["uid"], "${datasource}");
-    }
-}
-
-fn texts<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
-    match value {
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                match value {
-                    Value::String(text) if name == "expr" || name == "query" => out.push(text),
-                    _ => texts(value, out),
-                }
-            }
-        }
-        Value::Array(values) => values.iter().for_each(|value| texts(value, out)),
-        _ => {}
-    }
 }
