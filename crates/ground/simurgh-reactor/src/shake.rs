@@ -99,8 +99,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Skips a header in front of a handshake. Returns whether the handshake can begin. An incomplete
-    /// header stays in the kernel, so that a slow one takes no memory here.
+    /// Skips a header in front of a handshake. Returns whether the handshake can begin. An
+    /// incomplete header stays in the kernel, so that a slow one takes no memory here.
     fn skip_header(&mut self, key: Key) -> bool {
         let Some(socket) = self.io.sockets.get(key) else { return false };
         let Some(fd) = &socket.fd else { return false };

@@ -1,7 +1,7 @@
 //! The queue of log lines, and the thread that writes them.
 //!
-//! `tracing-appender` gives up after 1.1 s when the process ends, and drops lines if its output
-//! does not block: a reader of standard error that was busy for so long missed the last lines.
+//! `tracing-appender` 0.2.5 waits 1.1 s when the process ends, and drops lines if a non-blocking
+//! output is full: a reader of standard error that was busy for longer missed the last lines.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};

@@ -27,8 +27,8 @@ struct Front {
     details: Arc<str>,
 }
 
-/// `details` is HTML, in which `{{host}}` becomes the server's name in the request; `ws://` before it
-/// becomes `wss://` if the client uses TLS.
+/// `details` is HTML, in which `{{host}}` becomes the server's name in the request; `ws://` before
+/// it becomes `wss://` if the client uses TLS.
 pub(crate) fn router(observer: &Arc<Observer>, details: &str) -> Router {
     let front = Front { observer: Arc::downgrade(observer), details: details.into() };
     Router::new().route("/", get(page)).with_state(front)

@@ -114,8 +114,8 @@ impl Shard {
         }
     }
 
-    /// The length of the PROXY header in front of a handshake, whose client is noted for the request.
-    /// `None` while it is incomplete, or if it is wrong.
+    /// The length of the PROXY header in front of a handshake, whose client is noted for the
+    /// request. `None` while it is incomplete, or if it is wrong.
     pub(crate) fn header_before_tls(&self, io: &mut Io, key: Key, data: &[u8]) -> Option<usize> {
         let known = match io.conn_ref(key)?.passing.as_deref() {
             Some(Passing::Head { peer, .. }) => *peer,
