@@ -49,6 +49,11 @@ impl<N: Node> Application<N> {
         Self { node, node_handle, metrics, shard, spare: Vec::new(), linked: None }
     }
 
+    pub(crate) fn reload(&mut self, node: &Arc<N>) {
+        self.node_handle = Arc::clone(node) as Arc<dyn NodeHandle>;
+        self.node = Arc::clone(node);
+    }
+
     /// Not a channel of this shard: a join function runs before there is one.
     pub(crate) fn nobody(&self) -> ChannelId {
         ChannelId { shard: self.shard, membership: NO_MEMBERSHIP, generation: 0 }

@@ -21,7 +21,7 @@ pub enum OnFailure {
 }
 
 /// Certificates of a hook with an `https` URL. All are PEM.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq)]
 pub struct TlsConfig {
     /// Authorities that may sign the application's certificate. Default: Mozilla's list.
     pub ca: Option<Vec<u8>>,
@@ -38,7 +38,7 @@ impl fmt::Debug for TlsConfig {
 }
 
 /// Settings of one hook.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct HookConfig {
     /// Label of metrics and logs.
     pub name: String,

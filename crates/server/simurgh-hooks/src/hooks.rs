@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::mpsc;
 
 use crate::answer::IdOf;
 use crate::config::HookConfig;
@@ -42,7 +43,27 @@ pub struct Cluster {
 /// their answers.
 pub struct Hooks {
     hooks: Vec<Arc<Hook>>,
+    /// The same hooks, each open until the last set that has it is gone.
+    open: Vec<Arc<Open>>,
     shared: Arc<Shared>,
+    event_loop: Loop,
+}
+
+/// The event loop of hooks.
+#[derive(Clone)]
+struct Loop {
+    handle: Handle,
+    /// It ends when all of these are gone.
+    users: mpsc::Sender<()>,
+}
+
+/// Closes a hook when it is dropped.
+struct Open(Arc<Hook>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 impl Hooks {
@@ -54,30 +75,87 @@ impl Hooks {
         id_of: IdOf,
         cluster: Option<Cluster>,
     ) -> Result<Arc<Self>, StartError> {
-        let secret = cluster.as_ref().map(|cluster| &cluster.secret[..]);
-        let shared = Arc::new(Shared::new(id_of, secret)?);
-        let mut names = HashSet::new();
-        let mut hooks = Vec::with_capacity(configs.len());
-        for config in configs {
-            let name = config.name.clone();
-            let made = if names.insert(name.clone()) {
-                Hook::new(config, node, &shared).map(Arc::new)
-            } else {
-                Err("two hooks have this name".to_owned())
-            };
-            hooks.push(made.map_err(|problem| StartError::Settings(name, problem))?);
-        }
         let runtime = Builder::new_current_thread()
             .enable_all()
             .thread_name(THREAD)
             .max_blocking_threads(RESOLVERS)
             .build()?;
+        let (users, mut last) = mpsc::channel(1);
+        let event_loop = Loop { handle: runtime.handle().clone(), users };
+        let started = Self::on(event_loop, node, configs, id_of, cluster)?;
+        let serve = move || runtime.block_on(last.recv());
+        thread::Builder::new().name(THREAD.to_owned()).spawn(serve)?;
+        Ok(started)
+    }
+
+    /// The same on a runtime that exists already, for a server without hooks so far.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_on(
+        handle: Handle,
+        node: &str,
+        configs: Vec<HookConfig>,
+        id_of: IdOf,
+        cluster: Option<Cluster>,
+    ) -> Result<Arc<Self>, StartError> {
+        let (users, _) = mpsc::channel(1);
+        Self::on(Loop { handle, users }, node, configs, id_of, cluster)
+    }
+
+    fn on(
+        event_loop: Loop,
+        node: &str,
+        configs: Vec<HookConfig>,
+        id_of: IdOf,
+        cluster: Option<Cluster>,
+    ) -> Result<Arc<Self>, StartError> {
+        let secret = cluster.as_ref().map(|cluster| &cluster.secret[..]);
+        let shared = Arc::new(Shared::new(id_of, secret)?);
         if let Some(cluster) = cluster {
-            runtime.spawn(share(Arc::clone(&shared), cluster.send));
+            event_loop.handle.spawn(share(Arc::clone(&shared), cluster.send));
         }
-        let served = hooks.clone();
-        thread::Builder::new().name(THREAD.to_owned()).spawn(move || serve(&runtime, served))?;
-        Ok(Arc::new(Self { hooks, shared }))
+        let none = Self { hooks: Vec::new(), open: Vec::new(), shared, event_loop };
+        none.followed_by(node, configs)
+    }
+
+    /// Hooks in place of these, on the same thread and with the same cache. One with the same
+    /// settings continues: with its connections, its state and its figures.
+    ///
+    /// # Errors
+    /// A certificate cannot be used, or two hooks have one name.
+    pub fn followed_by(
+        &self,
+        node: &str,
+        configs: Vec<HookConfig>,
+    ) -> Result<Arc<Self>, StartError> {
+        let (mut names, mut new) = (HashSet::new(), Vec::new());
+        let mut open = Vec::with_capacity(configs.len());
+        for config in configs {
+            let name = config.name.clone();
+            if !names.insert(name.clone()) {
+                let problem = "two hooks have this name".to_owned();
+                return Err(StartError::Settings(name, problem));
+            }
+            if let Some(same) = self.open.iter().find(|own| *own.0.config() == config) {
+                open.push(Arc::clone(same));
+                continue;
+            }
+            let made = Hook::new(config, node, &self.shared).map(Arc::new);
+            let hook = made.map_err(|problem| StartError::Settings(name, problem))?;
+            new.push(Arc::clone(&hook));
+            open.push(Arc::new(Open(hook)));
+        }
+        for hook in new {
+            let user = self.event_loop.users.clone();
+            self.event_loop.handle.spawn(async move {
+                hook.serve().await;
+                drop(user);
+            });
+        }
+        let hooks = open.iter().map(|open| Arc::clone(&open.0)).collect();
+        let (shared, event_loop) = (Arc::clone(&self.shared), self.event_loop.clone());
+        Ok(Arc::new(Self { hooks, open, shared, event_loop }))
     }
 
     /// The hook of this name.
@@ -96,14 +174,6 @@ impl Hooks {
     }
 }
 
-impl Drop for Hooks {
-    fn drop(&mut self) {
-        for hook in &self.hooks {
-            hook.close();
-        }
-    }
-}
-
 impl std::fmt::Debug for Hooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Hooks").field("hooks", &self.hooks).finish_non_exhaustive()
@@ -117,14 +187,4 @@ async fn share(shared: Arc<Shared>, send: Box<dyn Fn(Vec<u8>) + Send + Sync>) {
         tokio::time::sleep(GATHERED_FOR).await;
         shared.take_news().into_iter().for_each(&send);
     }
-}
-
-fn serve(runtime: &Runtime, hooks: Vec<Arc<Hook>>) {
-    runtime.block_on(async {
-        let served: Vec<_> = hooks.into_iter().map(|hook| tokio::spawn(hook.serve())).collect();
-        for hook in served {
-            // A panic of one hook must not end the others.
-            let _ = hook.await;
-        }
-    });
 }

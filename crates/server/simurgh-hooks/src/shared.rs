@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -27,7 +27,7 @@ pub struct Shared {
     next_id: AtomicU64,
     random: SystemRandom,
     /// The ids of the sockets that answers let in.
-    pub(crate) id_of: IdOf,
+    id_of: RwLock<IdOf>,
     /// The secret of the cluster. It also makes the keys of cached answers of hooks that have no
     /// secret.
     key: hmac::Key,
@@ -58,7 +58,7 @@ impl Shared {
             news: Mutex::default(),
             told: Notify::new(),
             random,
-            id_of,
+            id_of: RwLock::new(id_of),
             caches: [(); CACHES].map(|()| Mutex::new(Cache::new(CACHE_BYTES_MAX / CACHES))),
             voids: Mutex::default(),
         })
@@ -67,6 +67,16 @@ impl Shared {
     /// A `webhook-id`.
     pub(crate) fn next_id(&self) -> String {
         format!("q-{}-{}", self.start, self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// How to make the ids of the sockets that answers let in.
+    pub(crate) fn id_of(&self) -> IdOf {
+        self.id_of.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes them in another way from now on.
+    pub fn identify_by(&self, id_of: IdOf) {
+        *self.id_of.write().unwrap_or_else(PoisonError::into_inner) = id_of;
     }
 
     /// The id of a span.

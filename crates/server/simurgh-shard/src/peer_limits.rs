@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use crate::config::Config;
@@ -31,10 +32,20 @@ impl PeerLimits {
             users: config.max_connections_per_user.map(PeerLimit::new),
         }
     }
+
+    /// Changes the limits that are on; sockets beyond a lower one stay open.
+    pub fn reload(&self, config: &Config) {
+        let limits = [config.max_connections_per_address, config.max_connections_per_user];
+        for (own, most) in [&self.addresses, &self.users].into_iter().zip(limits) {
+            if let Some(own) = own {
+                own.most.store(most.unwrap_or(u32::MAX), Relaxed);
+            }
+        }
+    }
 }
 
 pub struct PeerLimit {
-    most: u32,
+    most: AtomicU32,
     hasher: RandomState,
     stripes: Box<[Mutex<Counts>]>,
 }
@@ -45,6 +56,7 @@ type Counts = HashMap<NonZeroU64, u32, BuildHasherDefault<DefaultHasher>>;
 impl PeerLimit {
     fn new(most: u32) -> Self {
         let stripes = (0..STRIPES).map(|_| Mutex::default()).collect();
+        let most = AtomicU32::new(most);
         Self { most, hasher: RandomState::new(), stripes }
     }
 
@@ -53,7 +65,7 @@ impl PeerLimit {
         let who = NonZeroU64::new(self.hasher.hash_one(who)).unwrap_or(NonZeroU64::MIN);
         self.with(who, |counts| {
             let count = counts.entry(who).or_default();
-            let is_within = *count < self.most;
+            let is_within = *count < self.most.load(Relaxed);
             *count += u32::from(is_within);
             is_within.then_some(who)
         })

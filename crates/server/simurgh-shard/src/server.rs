@@ -5,12 +5,13 @@ use std::fmt;
 use std::future::Future;
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
+use serde::Serialize;
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{
     Audience, BroadcastError, Callback, ChannelId, FanoutPermits, Identity, JoinDecision,
@@ -37,6 +38,10 @@ use crate::peer_limits::PeerLimits;
 use crate::saved::Saved;
 
 /// The state behind all handles. Only counters change after the start.
+///
+/// A reload makes another one with the same counters, mailboxes and lists, and other settings. Each
+/// shard replaces its own at once, and others ask for [`now`](Self::now) where settings matter.
+#[derive(Clone)]
 pub struct Server {
     /// Differs for each start.
     pub id: u64,
@@ -51,41 +56,103 @@ pub struct Server {
     pub mailboxes: Vec<Mailbox<Mail>>,
     /// The shards that have ended, as some do before others in a drain: bytes charged to their
     /// mailboxes are never given back, so nothing waits for that.
-    pub ended: Vec<AtomicBool>,
+    pub ended: Arc<[AtomicBool]>,
     pub metrics: Vec<Arc<ShardMetrics>>,
-    pub member_counts: MemberCounts,
-    pub permits: FanoutPermits,
-    pub connection_limit: ConnectionLimit,
-    pub peer_limits: PeerLimits,
-    pub access_list: AccessList,
-    pub api_requests: ApiRequests,
+    pub member_counts: Arc<MemberCounts>,
+    pub permits: Arc<FanoutPermits>,
+    pub connection_limit: Arc<ConnectionLimit>,
+    pub peer_limits: Arc<PeerLimits>,
+    pub access_list: Arc<AccessList>,
+    pub api_requests: Arc<ApiRequests>,
     /// Plain HTTP connections, and those to the admin address.
     pub http_connections: Arc<HttpConnections>,
     pub admin_connections: Arc<HttpConnections>,
-    pub drain_began: OnceLock<Instant>,
-    pub watches: Vec<CallbackWatch>,
+    pub drain_began: Arc<OnceLock<Instant>>,
+    pub watches: Arc<[CallbackWatch]>,
     /// Counters of the event loops; set once the shards have started.
-    pub stats: OnceLock<Vec<Arc<ReactorStats>>>,
+    pub stats: Arc<OnceLock<Vec<Arc<ReactorStats>>>>,
     pub cluster: Option<Arc<ClusterInbox>>,
     /// Limits how many long messages are decoded outside the shards at once.
-    pub readers: tokio::sync::Semaphore,
-    pub runtime: OnceLock<tokio::runtime::Handle>,
+    pub readers: Arc<tokio::sync::Semaphore>,
+    pub runtime: Arc<OnceLock<tokio::runtime::Handle>>,
     /// Whether any channel has a history, and how many bytes of them by shard.
     pub has_history: bool,
-    pub history_bytes: Vec<AtomicU64>,
+    pub history_bytes: Arc<[AtomicU64]>,
     /// Broadcasts from outside of channels that were not confirmed in time.
     pub unconfirmed: Arc<AtomicU64>,
     /// The histories that are kept over a planned restart.
-    pub saved: Saved,
+    pub saved: Arc<Saved>,
     /// Hashes users and addresses of clients.
     pub client_hasher: RandomState,
     /// Signs the proofs of clients' first joins.
     pub history_key: hmac::Key,
     /// When the server was started, by both clocks: histories age by the monotonic one.
     pub started: (Instant, SystemTime),
+    pub reloads: Arc<Reloads>,
+}
+
+/// What a reload has made, and how to reload.
+#[derive(Default)]
+pub struct Reloads {
+    /// Refers to itself by this; [`end`](Self::end) breaks the circle.
+    latest: RwLock<Option<Arc<Server>>>,
+    reload: RwLock<Option<ReloadFn>>,
+    /// What goes on until the next reload.
+    tasks: Mutex<Vec<Task>>,
+}
+
+/// Reads all settings again. Returns the names of those that changed, and of those that need a
+/// restart, or why nothing has changed.
+pub type ReloadFn = Arc<dyn Fn() -> Result<Reloaded, String> + Send + Sync>;
+
+/// The result of a reload.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Reloaded {
+    /// Settings that changed.
+    pub changed: Vec<String>,
+    /// Settings that were changed in the file, and need a restart.
+    pub needs_restart: Vec<String>,
+}
+
+impl Reloads {
+    /// Publishes the newest state.
+    pub fn publish(&self, server: Arc<Server>) {
+        *self.latest.write().unwrap_or_else(PoisonError::into_inner) = Some(server);
+    }
+
+    pub fn set(&self, reload: ReloadFn) {
+        *self.reload.write().unwrap_or_else(PoisonError::into_inner) = Some(reload);
+    }
+
+    /// How to reload, if the application can.
+    pub fn get(&self) -> Option<ReloadFn> {
+        self.reload.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The server ends.
+    pub fn end(&self) {
+        let latest = self.latest.write().unwrap_or_else(PoisonError::into_inner).take();
+        let reload = self.reload.write().unwrap_or_else(PoisonError::into_inner).take();
+        // Not under a lock: they may be the last.
+        drop((latest, reload));
+    }
 }
 
 impl Server {
+    /// The newest: the same one, unless the settings were reloaded.
+    pub fn now(self: &Arc<Self>) -> Arc<Self> {
+        let latest = self.reloads.latest.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(latest.as_ref().unwrap_or(self))
+    }
+
+    /// Runs this until the next reload, in place of what was run so before.
+    pub fn spawn_until_reload(&self, work: Vec<impl Future<Output = ()> + Send + 'static>) {
+        let Some(runtime) = self.runtime.get() else { return };
+        let tasks = work.into_iter().map(|it| Task(Some(runtime.spawn(it).abort_handle())));
+        let tasks = tasks.collect();
+        *self.reloads.tasks.lock().unwrap_or_else(PoisonError::into_inner) = tasks;
+    }
+
     /// For control mail and answers, which are never refused.
     pub fn post_to(&self, shard: u16, mail: Mail) {
         if let Some(mailbox) = self.mailboxes.get(usize::from(shard)) {

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::hash::RandomState;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use ring::hmac;
@@ -12,8 +12,6 @@ use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{DRAIN_GRACE, FanoutPermits};
 use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
-use simurgh_shard::access_list::AccessList;
-use simurgh_shard::api_requests::ApiRequests;
 use simurgh_shard::callback_watch::CallbackWatch;
 use simurgh_shard::certificates::{CertificateProblems, Certificates};
 use simurgh_shard::cluster_inbox::{ClusterInbox, Service};
@@ -22,9 +20,8 @@ use simurgh_shard::connections::HttpConnections;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::member_counts::MemberCounts;
 use simurgh_shard::peer_limits::PeerLimits;
-use simurgh_shard::saved::Saved;
-use simurgh_shard::server::{ConnectionLimit, Server};
-use simurgh_shard::shard::{Shard, USER_SOCKETS_MAX};
+use simurgh_shard::server::{ConnectionLimit, Reloads, Server};
+use simurgh_shard::shard::Shard;
 use simurgh_socket::{InterestFn, UserSocket};
 
 use crate::BroadcastError;
@@ -38,6 +35,7 @@ use crate::observe::{self, Observer};
 use crate::presence::Presence;
 use crate::pubsub::PubSub;
 use crate::questions;
+use crate::reload::{self, Reloader};
 use crate::secret;
 use crate::signals::Signals;
 use crate::tls;
@@ -65,6 +63,7 @@ pub struct Endpoint {
     longpolls: Arc<LongPolls>,
     observer: Arc<Observer>,
     unix: http::UnixListeners,
+    site: Arc<http::Site>,
 }
 
 /// Called once the server listens.
@@ -73,10 +72,10 @@ type Ready = Box<dyn FnOnce(&Endpoint) + Send>;
 /// Collects the parts of an [`Endpoint`].
 #[must_use]
 pub struct Builder {
-    config: Config,
-    user_sockets: Vec<UserSocket>,
-    router: axum::Router,
-    front: Option<String>,
+    pub(crate) config: Config,
+    pub(crate) user_sockets: Vec<UserSocket>,
+    pub(crate) router: axum::Router,
+    pub(crate) front: Option<String>,
     wrong_address: Option<String>,
     ready: Option<Ready>,
     cluster: Option<cluster::Cluster>,
@@ -114,7 +113,7 @@ impl Endpoint {
     }
 
     /// Reads the TLS certificates and keys again, for all later connections; those that exist keep
-    /// theirs. SIGHUP does the same. Blocks while it reads. Logs the result, also if there is
+    /// theirs. SIGHUP does the same, unless the program reloads more. Blocks while it reads. Logs the result, also if there is
     /// nothing to read because the server has no TLS.
     ///
     /// # Errors
@@ -147,6 +146,13 @@ impl Endpoint {
     /// A cheap clone that observes and drains the server without owning it.
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.server))
+    }
+
+    /// Replaces settings and declared channels while the server runs.
+    #[doc(hidden)]
+    pub fn reloader(&self) -> Reloader {
+        let (polls, observer) = (Arc::clone(&self.longpolls), Arc::clone(&self.observer));
+        Reloader::new(polls, observer, Arc::clone(&self.site))
     }
 
     /// A cheap clone that subscribes and broadcasts.
@@ -213,13 +219,12 @@ impl Endpoint {
     fn serve_http(
         &mut self,
         threads: http::Prepared,
-        router: axum::Router,
         set: &mut reactor::ShardSet<Mail>,
     ) -> Result<(), Error> {
         let Some(runtime) = &self.runtime else { return Ok(()) };
         let served = (&self.server, &self.longpolls, &self.observer);
-        let served =
-            http::serve(runtime, threads, served, router, set.take_hand_off_ends(), &self.unix);
+        let hand_offs = set.take_hand_off_ends();
+        let served = http::serve(runtime, threads, served, &self.site, hand_offs, &self.unix);
         let (threads, admin_address) =
             served.map_err(|error| Error::Admin(self.server.config.admin_listen, error))?;
         self.http = Some(threads);
@@ -240,22 +245,23 @@ impl Endpoint {
                 result = Err(Error::Broken(error));
             }
         }
-        let has_drained = self.server.drain_began.get().is_some();
+        let server = self.server.now();
+        let has_drained = server.drain_began.get().is_some();
         let saves = has_drained && !std::mem::replace(&mut self.is_saved, true);
         if saves
-            && let Some(path) = &self.server.config.history_save
-            && let Err(error) = self.server.saved.write(path)
+            && let Some(path) = &server.config.history_save
+            && let Err(error) = server.saved.write(path)
         {
             result = result.and(Err(Error::HistorySave(path.clone(), error)));
         }
         #[cfg(feature = "hooks")]
         if saves {
-            crate::hooked::save(&self.server);
+            crate::hooked::save(&server);
         }
-        if let Some(began) = self.server.drain_began.get() {
-            let until = *began + self.server.config.drain_time + DRAIN_GRACE;
-            self.server.http_connections.finish(until);
-            self.server.admin_connections.finish(until);
+        if let Some(began) = server.drain_began.get() {
+            let until = *began + server.config.drain_time + DRAIN_GRACE;
+            server.http_connections.finish(until);
+            server.admin_connections.finish(until);
         }
         self.http = None;
         if let Some(mut cluster) = self.cluster.take() {
@@ -264,6 +270,7 @@ impl Endpoint {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+        server.reloads.end();
         result
     }
 }
@@ -359,7 +366,7 @@ impl Builder {
         if let Some(address) = self.wrong_address {
             return Err(Error::WrongAddress(address));
         }
-        let Self { mut config, mut user_sockets, mut router, front, cluster, .. } = self;
+        let Self { mut config, mut user_sockets, router, front, cluster, .. } = self;
         fit_into_descriptors(&mut config);
         let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
             .map_err(Error::Prepare)?;
@@ -378,7 +385,7 @@ impl Builder {
         let inbox = prepared.as_ref().map(|_| Arc::new(ClusterInbox::default()));
         let interest = inbox.clone().map(interest);
         user_sockets.iter_mut().for_each(|user_socket| user_socket.serve(interest.as_ref()));
-        let user_sockets = with_limited_copies(user_sockets)?;
+        let user_sockets = reload::arranged(user_sockets, &[])?;
         let history_key = secret::key(secret, b"simurgh history");
         let keys = (signer.node, history_key.map_err(Error::Prepare)?);
         let (mailboxes, certificates) = (set.mailboxes().to_vec(), tls.certificates.clone());
@@ -386,9 +393,7 @@ impl Builder {
             Arc::new(make_server(config, user_sockets, keys, inbox, mailboxes, certificates));
         let longpolls = Arc::new(LongPolls::new(Arc::clone(&server), signer));
         let observer = Arc::new(Observer::new(Arc::clone(&server)));
-        if let Some(details) = front {
-            router = router.merge(observe::front(&observer, &details));
-        }
+        let site = http::Site::new(&longpolls, &observer, router, front.as_deref());
         #[cfg(feature = "hooks")]
         crate::hooked::start(&server)?;
         let watchdog = watchdog::start(&server).map_err(Error::Prepare)?;
@@ -398,7 +403,7 @@ impl Builder {
         let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
         let _ = server.runtime.set(runtime.handle().clone());
         #[cfg(feature = "hooks")]
-        crate::hooked::go_on(&server, runtime.handle());
+        crate::hooked::go_on(&server);
         // From here on, dropping it on an error ends what was started.
         let mut endpoint = Endpoint {
             server: Arc::clone(&server),
@@ -412,6 +417,7 @@ impl Builder {
             longpolls: Arc::clone(&longpolls),
             observer: Arc::clone(&observer),
             unix,
+            site: Arc::new(site),
             _watchdog: watchdog,
         };
         if let Some(path) = &server.config.history_save {
@@ -425,7 +431,7 @@ impl Builder {
         // Without an address there are no pages and no observer.
         let is_served = is_listening || server.config.has_admin();
         if is_served {
-            endpoint.serve_http(http_threads, router, &mut set)?;
+            endpoint.serve_http(http_threads, &mut set)?;
         }
         Ok(endpoint)
     }
@@ -477,21 +483,8 @@ fn fit_into_descriptors(config: &mut Config) {
     config.shards = config.shards.clamp(1, usize::from(u16::MAX));
 }
 
-/// All user sockets, then their copies with named limits.
-fn with_limited_copies(mut all: Vec<UserSocket>) -> Result<Vec<UserSocket>, Error> {
-    for at in 0..all.len() {
-        let first = all.len();
-        let copies = all.get_mut(at).map(|user_socket| user_socket.limited_copies(first));
-        all.extend(copies.unwrap_or_default());
-    }
-    match all.len() {
-        count if count > USER_SOCKETS_MAX => Err(Error::TooManyUserSockets(count)),
-        _ => Ok(all),
-    }
-}
-
 /// Waits until this node is subscribed to a topic.
-fn interest(inbox: Arc<ClusterInbox>) -> InterestFn {
+pub(crate) fn interest(inbox: Arc<ClusterInbox>) -> InterestFn {
     Arc::new(move |topic| {
         let (inbox, topic) = (Arc::clone(&inbox), topic.into());
         Box::pin(async move { inbox.await_topic(topic).await })
@@ -512,17 +505,15 @@ fn make_server(
     Server {
         id,
         origin_policy: config.origin_policy(),
-        member_counts: MemberCounts::new(
-            user_sockets.iter().any(|user_socket| user_socket.parts().channels.count_members),
-        ),
+        member_counts: Arc::new(MemberCounts::new(reload::counts_members(&user_sockets))),
         metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
         watches: (0..shards).map(|_| CallbackWatch::default()).collect(),
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
-        permits: FanoutPermits::new(shards, cores()),
-        connection_limit: ConnectionLimit::new(config.max_connections),
-        peer_limits: PeerLimits::new(&config),
-        access_list: AccessList::default(),
-        api_requests: ApiRequests::default(),
+        permits: Arc::new(FanoutPermits::new(shards, cores())),
+        connection_limit: Arc::new(ConnectionLimit::new(config.max_connections)),
+        peer_limits: Arc::new(PeerLimits::new(&config)),
+        access_list: Arc::default(),
+        api_requests: Arc::default(),
         http_connections: Arc::new(HttpConnections::new(
             config.http.connections_max,
             reserved,
@@ -531,19 +522,18 @@ fn make_server(
         admin_connections: Arc::new(HttpConnections::new(reserved, 0, held_bytes_max)),
         client_hasher: RandomState::new(),
         history_key,
-        saved: Saved::default(),
-        drain_began: OnceLock::new(),
-        stats: OnceLock::new(),
+        saved: Arc::default(),
+        drain_began: Arc::default(),
+        stats: Arc::default(),
         cluster,
-        readers: tokio::sync::Semaphore::new(cores()),
-        runtime: OnceLock::new(),
-        has_history: user_sockets
-            .iter()
-            .any(|user_socket| user_socket.parts().channels.has_history()),
+        readers: Arc::new(tokio::sync::Semaphore::new(cores())),
+        runtime: Arc::default(),
+        has_history: reload::has_history(&user_sockets),
         unconfirmed: Arc::default(),
         history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
         started: (Instant::now(), SystemTime::now()),
         limits: config.limits_of_core(),
+        reloads: Arc::<Reloads>::default(),
         config,
         certificates,
         user_sockets,
@@ -571,12 +561,15 @@ fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Se
         let (longpolls, observer) = (Arc::clone(&longpolls), Arc::clone(&observer));
         Box::pin(async move {
             match service {
-                Service::LongPoll => longpoll::other_node::serve(&longpolls, &body, left).await,
+                Service::LongPoll => {
+                    let longpolls = longpolls.with(longpolls.server.now());
+                    longpoll::other_node::serve(&longpolls, &body, left).await
+                }
                 Service::Look => observe::serve(&observer, &body).await,
                 Service::Ask => questions::serve(&longpolls.server, &body).await,
                 Service::Blocks => blocks::serve(&longpolls.server, &body),
                 #[cfg(feature = "hooks")]
-                Service::Grants => crate::hooked::serve(&longpolls.server, &body),
+                Service::Grants => crate::hooked::serve(&longpolls.server.now(), &body),
                 #[cfg(not(feature = "hooks"))]
                 Service::Grants => (404, Vec::new()),
             }

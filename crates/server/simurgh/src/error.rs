@@ -62,6 +62,10 @@ pub enum Error {
     #[cfg(feature = "hooks")]
     #[error("{0}")]
     Hooks(#[source] simurgh_socket::hooks::StartError),
+    /// The keys of tokens are at a URL, and a reload cannot read them there.
+    #[cfg(feature = "hooks")]
+    #[error("the keys of [token] cannot be read at their URL: see the log for the reason")]
+    NoKeys,
     /// There was no connection to the broker within this time, and why.
     #[error("not connected to the broker within {0:?}: {1}")]
     NoEngine(Duration, String),

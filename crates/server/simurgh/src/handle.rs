@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_reactor as reactor;
 use simurgh_shard::certificates::CertificateProblems;
 use simurgh_shard::cluster_inbox;
 use simurgh_shard::mail::Mail;
-use simurgh_shard::server::Server;
+use simurgh_shard::server::{Reloaded, Server};
 
 use crate::history::HistoryQuery;
 use crate::presence::Presence;
@@ -51,7 +51,7 @@ impl Handle {
     /// drain are not counted.
     pub fn silent_shard(&self, asked: &Pulse) -> Option<usize> {
         let stats = self.0.stats.get()?;
-        let answers = stats.iter().zip(&self.0.ended).zip(&asked.0);
+        let answers = stats.iter().zip(&*self.0.ended).zip(&asked.0);
         answers.enumerate().find_map(|(shard, ((stats, ended), posted))| {
             let is_silent = stats.read().mails < *posted && !ended.load(Relaxed);
             is_silent.then_some(shard)
@@ -69,6 +69,35 @@ impl Handle {
         }
     }
 
+    /// Reloads as SIGHUP does: all settings, if the program has said how
+    /// ([`on_reload`](Self::on_reload)), else only the certificates. Blocks.
+    ///
+    /// # Errors
+    /// Why nothing has changed.
+    #[doc(hidden)]
+    pub fn reload(&self) -> Result<Reloaded, String> {
+        match self.0.reloads.get() {
+            Some(reload) => reload(),
+            None => match self.reload_certificates() {
+                Ok(()) => Ok(Reloaded::default()),
+                Err(problems) => Err(problems.to_string()),
+            },
+        }
+    }
+
+    /// Sets how to reload.
+    #[doc(hidden)]
+    pub fn on_reload(&self, reload: impl Fn() -> Result<Reloaded, String> + Send + Sync + 'static) {
+        self.0.reloads.set(Arc::new(reload));
+    }
+
+    /// The longest time from the beginning of a drain to the end of the last socket.
+    #[doc(hidden)]
+    pub fn drained_within(&self) -> Duration {
+        let config = &self.0.now().config;
+        config.drain_time + config.close_timeout
+    }
+
     /// Begins a drain and returns; [`Endpoint::wait`](crate::Endpoint::wait) waits for its end.
     pub fn drain(&self) {
         self.0.drain_began.get_or_init(Instant::now);
@@ -77,7 +106,8 @@ impl Handle {
         if let Some(cluster) = &self.0.cluster {
             cluster.post(cluster_inbox::Mail::Drain);
         }
-        self.all(|| Mail::Core(simurgh_core::Mail::Drain(self.0.config.drain_time)));
+        let over = self.0.now().config.drain_time;
+        self.all(|| Mail::Core(simurgh_core::Mail::Drain(over)));
     }
 
     /// Ends the server at once.

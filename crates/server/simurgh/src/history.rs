@@ -149,7 +149,7 @@ impl PubSub {
     /// The stored messages of a topic, by default from the oldest on. Await it.
     pub fn history(&self, topic: impl Into<Box<str>>) -> HistoryQuery {
         let range = Range { since: None, limit: PAGE_MESSAGES_MAX, is_reverse: false };
-        HistoryQuery { server: Arc::clone(&self.0), topic: topic.into(), range }
+        HistoryQuery { server: self.0.now(), topic: topic.into(), range }
     }
 
     /// The topics that have a history, page by page. Await it. A topic that exists from the first
@@ -170,7 +170,7 @@ impl PubSub {
     /// # }
     /// ```
     pub fn history_topics(&self) -> HistoryTopicsQuery {
-        let (server, limit) = (Arc::clone(&self.0), PAGE_MESSAGES_MAX);
+        let (server, limit) = (self.0.now(), PAGE_MESSAGES_MAX);
         HistoryTopicsQuery { server, from: HistoryCursor::default(), limit }
     }
 
@@ -178,7 +178,7 @@ impl PubSub {
     /// it; a client that resumes with an older position gets a gap, `purged`. The ids of
     /// broadcasts stay.
     pub async fn forget(&self, topic: &str) -> Result<Position, HistoryError> {
-        if !self.0.keeps(topic) {
+        if !self.0.now().keeps(topic) {
             return Err(HistoryError::NoHistory);
         }
         let (answer, answered) = self.0.answer();

@@ -17,7 +17,6 @@ use simurgh_socket::hooks::{
     BUCKETS_US, BreakerState, Cluster, Hook, HookFigures, HookSet, Hooks, Kind, QuestionFigures,
     RegrantFn,
 };
-use tokio::runtime::Handle;
 
 use crate::Error;
 use crate::metrics::family;
@@ -103,13 +102,27 @@ pub(crate) fn serve(server: &Server, part: &[u8]) -> (u16, Vec<u8>) {
 
 /// Starts what goes on as long as the server runs: keys of tokens at URLs are read, and grants that
 /// end are refreshed.
-pub(crate) fn go_on(server: &Arc<Server>, runtime: &Handle) {
-    for work in server.user_sockets.iter().filter_map(UserSocket::keep_keys_fresh) {
-        runtime.spawn(work);
-    }
+pub(crate) fn go_on(server: &Arc<Server>) {
+    let keys = server.user_sockets.iter().filter_map(UserSocket::keep_keys_fresh);
+    server.spawn_until_reload(keys.collect());
     for set in sets(server) {
-        runtime.spawn(Arc::clone(set).refresh(regrant(Arc::downgrade(server))));
+        server.spawn(Arc::clone(set).refresh(regrant(Arc::downgrade(server))));
     }
+}
+
+/// The hooks of a reload, and keys that their sockets need. None of them is asked yet.
+pub(crate) fn prepare(server: &Server) -> Result<Vec<(Arc<HookSet>, Arc<Hooks>)>, Error> {
+    let Some(runtime) = server.runtime.get() else { return Ok(Vec::new()) };
+    for has_keys in server.user_sockets.iter().filter_map(UserSocket::has_keys) {
+        if !runtime.block_on(has_keys) {
+            return Err(Error::NoKeys);
+        }
+    }
+    let prepared = |set: &Arc<HookSet>| {
+        let hooks = set.prepare(&server.config.node_name, runtime.clone(), cluster(server));
+        Ok((Arc::clone(set), hooks.map_err(Error::Hooks)?))
+    };
+    sets(server).map(prepared).collect()
 }
 
 fn regrant(server: Weak<Server>) -> RegrantFn {
@@ -134,13 +147,13 @@ fn sets(server: &Server) -> impl Iterator<Item = &Arc<HookSet>> {
 }
 
 /// The threads that ask, of all sets.
-fn started(server: &Server) -> impl Iterator<Item = &Arc<Hooks>> {
+fn started(server: &Server) -> impl Iterator<Item = Arc<Hooks>> {
     sets(server).filter_map(|set| set.started())
 }
 
 /// All hooks that are started.
-fn hooks(server: &Server) -> impl Iterator<Item = &Arc<Hook>> {
-    started(server).flat_map(|it| it.all())
+fn hooks(server: &Server) -> impl Iterator<Item = Arc<Hook>> {
+    started(server).flat_map(|it| it.all().to_vec())
 }
 
 /// The names of hooks whose breaker is not closed.
@@ -171,7 +184,7 @@ fn row(name: &str, figures: &HookFigures) -> HookRow {
 }
 
 /// The name of a hook, and its figures.
-type Read<'h> = (&'h str, HookFigures);
+type Read = (String, HookFigures);
 
 type Count = fn(&QuestionFigures) -> u64;
 
@@ -200,7 +213,8 @@ fn key_reads(out: &mut String, server: &Server) {
 pub(crate) fn render(out: &mut String, server: &Server) {
     key_reads(out, server);
     // Read once, so that all metrics of a hook are of one moment.
-    let hooks: Vec<Read<'_>> = hooks(server).map(|hook| (hook.name(), hook.figures())).collect();
+    let read = |hook: Arc<Hook>| (hook.name().to_owned(), hook.figures());
+    let hooks: Vec<Read> = hooks(server).map(read).collect();
     if hooks.is_empty() {
         return;
     }
@@ -249,7 +263,7 @@ const CLOCK_HELP: &str = "Clock of the application less the server's, by its las
 /// Counters by hook, kind of question and one more label.
 fn counts(
     out: &mut String,
-    hooks: &[Read<'_>],
+    hooks: &[Read],
     (name, label, help): (&str, &str, &str),
     values: &[(&str, Count)],
 ) {
@@ -266,7 +280,7 @@ fn counts(
 }
 
 /// Histograms of the times from sending a question to its answer.
-fn seconds(out: &mut String, hooks: &[Read<'_>]) {
+fn seconds(out: &mut String, hooks: &[Read]) {
     let name = "simurgh_hook_question_seconds";
     family(out, name, "histogram", "Time from sending a question to its answer.");
     for (hook, figures) in hooks {

@@ -100,6 +100,7 @@ pub mod observe;
 mod presence;
 pub mod pubsub;
 mod questions;
+mod reload;
 mod remote_waker;
 mod secret;
 mod signals;
@@ -114,6 +115,8 @@ pub use handle::Activity;
 pub use handle::{Handle, Pulse};
 pub use presence::{Presence, PresenceListError};
 pub use pubsub::{PubSub, Subscription};
+#[doc(hidden)]
+pub use reload::{Applied, Reloader};
 pub use signals::Signals;
 pub use simurgh_core::{
     Broadcast, BroadcastError, ChannelHandle, ChannelLimits, Compress, Join, JoinFn, Limit,
@@ -126,6 +129,7 @@ pub use simurgh_proto::origin::CheckOrigin;
 pub use simurgh_proto::serializer::Serializer;
 pub use simurgh_proto::ws::{CloseCode, FrameLimits};
 pub use simurgh_shard::config::Config;
+pub use simurgh_shard::server::Reloaded;
 pub use simurgh_socket::asynchronous::{
     Async, Channel, ConnectRequest, Context, HandleInfo, IntoJoin, JoinContext, Reject,
 };

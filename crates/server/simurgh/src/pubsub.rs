@@ -99,7 +99,7 @@ impl PubSub {
         event: &str,
         payload: impl Into<Payload<'static>>,
     ) -> Result<(), BroadcastError> {
-        self.0.broadcast(Broadcast::new(topic, event, payload.into()))
+        self.0.now().broadcast(Broadcast::new(topic, event, payload.into()))
     }
 
     /// Broadcasts on the topic of a subscription, except to the subscription itself. Errors as for
@@ -111,7 +111,7 @@ impl PubSub {
         payload: impl Into<Payload<'static>>,
     ) -> Result<(), BroadcastError> {
         let broadcast = Broadcast::new(from.topic(), event, payload.into());
-        self.0.broadcast(broadcast.but_for(from.name))
+        self.0.now().broadcast(broadcast.but_for(from.name))
     }
 
     /// Broadcasts to members and subscriptions of a topic on one node, by its

@@ -14,7 +14,7 @@ use crate::handle::Handle;
 const SAME_REQUEST: Duration = Duration::from_millis(50);
 
 /// The signals for a server, blocked in all existing and later threads: SIGTERM and SIGINT end it,
-/// SIGHUP reloads its certificates.
+/// SIGHUP reloads.
 #[derive(Debug)]
 pub struct Signals(SigSet);
 
@@ -41,8 +41,8 @@ impl Signals {
     }
 
     /// From now on the first signal drains the server, and the second ends the process at once,
-    /// with 128 plus the signal's number as its status. SIGHUP reloads the certificates, at any
-    /// time. Fails if the system has no thread left.
+    /// with 128 plus the signal's number as its status. SIGHUP reloads, at any time: in `simurgh
+    /// serve` all settings, elsewhere the certificates. Fails if the system has no thread left.
     pub fn drain(self, server: Handle) -> std::io::Result<()> {
         self.drain_telling(server, || {}, || {})
     }
@@ -62,7 +62,7 @@ impl Signals {
             server.drain();
         };
         // It logs its errors.
-        self.until_exit(drain, last, move || drop(reloading.reload_certificates()))
+        self.until_exit(drain, last, move || drop(reloading.reload()))
     }
 
     /// From now on each signal calls `heard`, on another thread, with its name and with the exit

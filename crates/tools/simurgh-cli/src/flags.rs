@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Unblock(api::Unblock),
     /// Revokes the tokens of a user, or one token, and closes their sockets
     Revoke(api::Revoke),
+    /// Has a running server read its settings, keys and certificates again
+    Reload(api::Reload),
     /// Lists topics and the numbers of their members
     Topics(api::Topics),
     /// Says which users are connected

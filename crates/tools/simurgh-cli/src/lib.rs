@@ -24,7 +24,7 @@
 //!
 //! `drive` runs the same application in this process, without a network. `load` puts servers under
 //! load and measures, `observe` shows a running one, `publish`, `push`, `kick`, `disconnect`,
-//! `topics` and `online` use its API, `token` makes and inspects tokens. The
+//! `reload`, `topics` and `online` use its API, `token` makes and inspects tokens. The
 //! commands `road` and `tune` are separate crates.
 //!
 //! Exit status: 0 after a drain, 1 if the server cannot start, 2 if flags or file are wrong, 128
@@ -42,6 +42,7 @@ mod logging;
 mod notify;
 mod observe;
 mod packaging;
+mod reload;
 mod serve;
 mod settings;
 mod signals;
@@ -84,20 +85,20 @@ pub fn run_as(name: &str, version: &str, application: impl FnOnce(Builder) -> Bu
 /// Runs the channels that `simurgh.toml` declares, or else the built-in chat. The page at `/` is
 /// the chat, one of the configured files, or a list of the channels.
 pub fn run_declared() -> ExitCode {
-    run_with(&Program::simurgh(), Channels::Declared, |builder, declared| match declared {
-        Some(Declared { user_socket, page, front }) => {
-            let builder = match declared::hosted(&user_socket) {
-                Some(hosted) => builder.socket(hosted),
-                None => builder,
-            };
-            let builder = builder.socket(user_socket).http(page);
-            match front {
-                Some(details) => builder.front_page(details),
-                None => builder,
-            }
-        }
+    run_with(&Program::simurgh(), Channels::Declared, with_declared)
+}
+
+fn with_declared(builder: Builder, declared: Option<Declared>) -> Builder {
+    let Some(Declared { user_socket, page, front }) = declared else { return builder };
+    let builder = match declared::hosted(&user_socket) {
+        Some(hosted) => builder.socket(hosted),
         None => builder,
-    })
+    };
+    let builder = builder.socket(user_socket).http(page);
+    match front {
+        Some(details) => builder.front_page(details),
+        None => builder,
+    }
 }
 
 fn run_with(
@@ -118,8 +119,12 @@ fn run_with(
         }
     };
     match cli.command {
-        Command::Serve(serve) => match Settings::load(*serve, channels) {
-            Ok(settings) => finish(serve::serve(settings, application).map(|()| String::new())),
+        Command::Serve(serve) => match Settings::load((*serve).clone(), channels) {
+            Ok(settings) => {
+                let reloaded = channels == Channels::Declared;
+                let reloaded = reloaded.then_some((*serve, with_declared as _));
+                finish(serve::serve(settings, reloaded, application).map(|()| String::new()))
+            }
             Err(refusal) => refusal.refuse("nothing was started"),
         },
         #[cfg(feature = "nats")]
@@ -147,6 +152,7 @@ fn run_with(
         Command::Block(flags) => api::block(&flags),
         Command::Unblock(flags) => api::unblock(&flags),
         Command::Revoke(flags) => api::revoke(&flags),
+        Command::Reload(flags) => api::reload(&flags),
         Command::Topics(flags) => api::topics(&flags),
         Command::Online(flags) => api::online(&flags),
         Command::Road(flags) => simurgh_road::road(&flags),

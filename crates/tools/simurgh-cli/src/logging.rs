@@ -15,24 +15,33 @@ use tracing::callsite::Identifier;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::reload;
 
 use crate::log_queue::{self, LogQueue};
 use crate::settings::values::LogFormat;
 
 /// The queue of log lines; dropping this writes it out.
-pub(crate) struct Log(Arc<Mutex<Option<LogQueue>>>);
+pub(crate) struct Log {
+    queue: Arc<Mutex<Option<LogQueue>>>,
+    set_level: Arc<dyn Fn(LevelFilter) + Send + Sync>,
+}
 
 impl Log {
     /// Writes the queue out from another thread, which ends the process.
     pub(crate) fn finisher(&self) -> impl FnOnce() + Send + 'static {
-        let queue = Arc::clone(&self.0);
+        let queue = Arc::clone(&self.queue);
         move || finish(&queue)
+    }
+
+    /// Sets another level; an application's own setup of `tracing` keeps its own.
+    pub(crate) fn level_setter(&self) -> Arc<dyn Fn(LevelFilter) + Send + Sync> {
+        Arc::clone(&self.set_level)
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        finish(&self.0);
+        finish(&self.queue);
     }
 }
 
@@ -56,6 +65,7 @@ pub(crate) fn start(level: LevelFilter, format: LogFormat) -> Log {
         // Such errors would be written by the shard's thread.
         .log_internal_errors(false)
         .with_writer(move || writer.clone());
+    let (level, handle) = reload::Layer::new(level);
     let subscriber = tracing_subscriber::registry().with(level).with(Repeated::default());
     let is_first = match format {
         LogFormat::Text => tracing::subscriber::set_global_default(subscriber.with(lines)),
@@ -64,7 +74,8 @@ pub(crate) fn start(level: LevelFilter, format: LogFormat) -> Log {
     if is_first.is_ok() {
         std::panic::set_hook(Box::new(log_panic));
     }
-    Log(Arc::new(Mutex::new(Some(queue))))
+    let queue = Arc::new(Mutex::new(Some(queue)));
+    Log { queue, set_level: Arc::new(move |level| drop(handle.reload(level))) }
 }
 
 /// Leaves out lines of the same place in the program when there are many: a client must not fill a

@@ -3,18 +3,22 @@
 use simurgh::{Builder, Endpoint, Error, UserSocket};
 use simurgh_text::output::print;
 
-use crate::settings::{Declared, Settings, Source};
+use crate::reload::Reload;
+use crate::settings::{Declared, Serve, Settings, Source};
 use crate::{logging, notify, signals, version};
 
 pub(crate) fn serve(
     settings: Settings,
+    reloaded: Option<(Serve, fn(Builder, Option<Declared>) -> Builder)>,
     application: impl FnOnce(Builder, Option<Declared>) -> Builder,
 ) -> Result<(), String> {
-    let Settings { config, declared, cluster, log, log_format, source, warnings, .. } = settings;
+    let Settings {
+        config, declared, cluster, log, log_format, source, warnings, given, hooks, ..
+    } = settings;
     let signals = signals::block_with_hangup()?;
     let log = logging::start(log, log_format);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    let drained_within = config.drain_time + config.close_timeout;
+    let started = (given, config.clone());
     let mut builder = Endpoint::builder().config(config);
     if let Some(cluster) = cluster {
         builder = builder.cluster(cluster);
@@ -26,7 +30,12 @@ pub(crate) fn serve(
         error => error.to_string(),
     })?;
     let shards = endpoint.handle().metrics().len();
-    let stopping = move || notify::stopping(drained_within);
+    if let Some(how) = reloaded {
+        let reload = Reload::new(how, started, hooks, &endpoint, &log);
+        endpoint.handle().on_reload(move || reload.reload());
+    }
+    let handle = endpoint.handle();
+    let stopping = move || notify::stopping(handle.drained_within());
     let finish_log = log.finisher();
     let last = move || {
         tracing::warn!("exiting at once: second signal");

@@ -365,6 +365,15 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         self.send_own(beat, time);
     }
 
+    /// Tells the other nodes of other settings, which all must share.
+    pub fn set_settings(&mut self, settings: Vec<(Box<str>, u64)>, time: Time) {
+        if self.settings != settings {
+            self.peers.set_settings(settings.clone());
+            self.settings = settings;
+            self.send_hello(time);
+        }
+    }
+
     pub(super) fn send_hello(&mut self, time: Time) {
         let hello = Hello { beat: self.own_beat(time), settings: self.settings.clone() };
         self.send_own(hello.draft(), time);

@@ -41,6 +41,12 @@ mod aging_clock;
 mod departed;
 mod names;
 mod peer;
+fn sorted(mut settings: Vec<(Box<str>, u64)>) -> Vec<(Box<str>, u64)> {
+    settings.sort_unstable();
+    settings.dedup_by(|a, b| a.0 == b.0);
+    settings
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -206,8 +212,7 @@ pub struct Peers {
 impl Peers {
     /// For a node that knows no other and has no link.
     pub fn new(me: NodeId, name: &str, mut config: PeersConfig, seed: u64) -> Self {
-        config.settings.sort_unstable();
-        config.settings.dedup_by(|a, b| a.0 == b.0);
+        config.settings = sorted(config.settings);
         let (oldest, newest) = config.envelopes;
         Self {
             me,
@@ -228,6 +233,12 @@ impl Peers {
             invalid: 0,
             late: 0,
         }
+    }
+
+    /// This node has other settings. Those of others are compared at their next hello.
+    pub fn set_settings(&mut self, settings: Vec<(Box<str>, u64)>) {
+        self.config.settings = sorted(settings);
+        self.peers.values_mut().for_each(|peer| peer.differing.clear());
     }
 
     /// A beat of a node was received. `unix_ms` is this node's own clock, to estimate theirs.

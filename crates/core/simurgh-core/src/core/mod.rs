@@ -20,6 +20,7 @@ pub use self::view::{SUBSCRIPTION_BYTES, TOPIC_BYTES, TopicView};
 use crate::deadlines::Deadlines;
 use crate::history::SavedHistory;
 use crate::presence::PresenceCounts;
+use crate::sockets::Sockets;
 use simurgh_data::prelude::*;
 
 /// One shard of a node: its sessions, its topics and the broadcasts that are to be sent. The
@@ -105,6 +106,14 @@ impl<N: Node> Core<N> {
     /// Restores what was kept before, at the beginning.
     pub fn restore_history(&mut self, saved: SavedHistory, now_ns: u64) {
         self.channels.histories.restore(saved, now_ns);
+    }
+
+    /// Continues with other settings and user sockets. What is joined stays joined. A user socket
+    /// must keep its place, since sockets refer to it.
+    pub fn reload(&mut self, out: &mut impl Sockets, node: &Arc<N>) {
+        self.node = Arc::clone(node);
+        self.deadlines.reload(&**node);
+        self.channels.reload(out, node);
     }
 
     /// Returns this shard's part of what all share, since it ends.

@@ -33,6 +33,12 @@ impl Hibernation {
         Self { every, next_ns: None, cursor: None, steps: 0, has_released: false }
     }
 
+    pub(super) fn set_every(&mut self, every: Option<Duration>) {
+        if self.every != every {
+            (self.every, self.next_ns) = (every, None);
+        }
+    }
+
     /// The cursor if a pass is in progress or begins now; otherwise in how long to ask again, or
     /// `None` if not before something happens.
     pub(super) fn begin(&mut self, awake: usize, now_ns: u64) -> Result<Cursor, Option<Duration>> {

@@ -57,16 +57,14 @@ pub(crate) struct Excuses {
 
 impl Deadlines {
     pub(crate) fn new(node: &impl Node) -> Self {
-        let config = node.config();
-        let idle = node.user_sockets();
-        let idle = idle.filter_map(|it| it.idle_timeout.unwrap_or(config.idle_timeout));
-        let others = [config.handshake_timeout, config.close_timeout, config.decision_timeout];
-        let shortest: Option<Duration> = idle.chain(others).min();
-        Self {
-            sweep: Sweep::new(shortest.unwrap_or_default()),
-            hibernation: Hibernation::new(config.hibernate_after),
-            drain: None,
-        }
+        let hibernation = Hibernation::new(node.config().hibernate_after);
+        Self { sweep: Sweep::new(shortest(node)), hibernation, drain: None }
+    }
+
+    /// A drain and rounds that have begun go on.
+    pub(crate) fn reload(&mut self, node: &impl Node) {
+        self.sweep.set_shortest(shortest(node));
+        self.hibernation.set_every(node.config().hibernate_after);
     }
 
     /// Looks for sockets that are due, unless some are found. Returns when to do that, if not now.
@@ -252,6 +250,15 @@ impl Deadlines {
 /// When a turn that closes sockets is long enough.
 pub(crate) fn closes_until_ns(out: &impl Sockets) -> u64 {
     out.clock_ns().saturating_add(CLOSES_NS)
+}
+
+/// The shortest timeout that the sweep checks.
+fn shortest(node: &impl Node) -> Duration {
+    let config = node.config();
+    let idle = node.user_sockets();
+    let idle = idle.filter_map(|it| it.idle_timeout.unwrap_or(config.idle_timeout));
+    let others = [config.handshake_timeout, config.close_timeout, config.decision_timeout];
+    idle.chain(others).min().unwrap_or_default()
 }
 
 fn in_time(time: Option<Duration>) -> Next {

@@ -21,12 +21,16 @@ pub(super) struct Sweep {
 impl Sweep {
     pub(super) fn new(shortest: Duration) -> Self {
         Self {
-            every: (shortest / 8).clamp(TICK, ROUND_MAX),
+            every: every(shortest),
             next_ns: None,
             is_under_way: false,
             cursor: 0,
             found: Vec::new(),
         }
+    }
+
+    pub(super) fn set_shortest(&mut self, shortest: Duration) {
+        (self.every, self.next_ns) = (every(shortest), None);
     }
 
     /// Whether to visit records now, or in how long.
@@ -56,6 +60,10 @@ impl Sweep {
     pub(super) fn give_up(&mut self) {
         self.is_under_way = false;
     }
+}
+
+fn every(shortest: Duration) -> Duration {
+    (shortest / 8).clamp(TICK, ROUND_MAX)
 }
 
 #[cfg(test)]

@@ -54,6 +54,10 @@ impl<N: Node> Fanout<N> {
         }
     }
 
+    pub(crate) fn reload(&mut self, node: &Arc<N>) {
+        self.node = Arc::clone(node);
+    }
+
     pub(super) fn count_active(&self) {
         self.metrics.fanout_topics.set(self.active.len() as u64);
     }

@@ -49,6 +49,12 @@ impl LastPositions {
         }
     }
 
+    /// All topics that are not kept may have had messages up to this place.
+    pub(super) fn forget_all(&mut self, floor: Place) {
+        (self.heads, self.order) = Default::default();
+        self.floor = self.floor.max(floor);
+    }
+
     /// The last position that a topic of this name may have had: nothing was kept behind it.
     pub(super) fn head(&self, name: &str) -> Position {
         let unknown_position = Position { epoch: self.epoch, place: self.floor };

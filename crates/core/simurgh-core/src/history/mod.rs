@@ -32,11 +32,12 @@ mod view;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
-    ChannelId, HistoryMail, HistoryRequest, KeptAt, KeptFor, Missed, Node, NotKept, Requester,
-    UserSocket,
+    ChannelId, HistoryMail, HistoryRequest, HistoryRule, KeptAt, KeptFor, Missed, Node, NotKept,
+    Requester, UserSocket,
 };
 use simurgh_data::{Key, Now, Run};
 use simurgh_history::{Epoch, Retention};
+use simurgh_proto::topic::Pattern;
 
 use self::bounds::SWEEP_STEPS;
 use self::departures::Departures;
@@ -75,8 +76,7 @@ pub(crate) enum Action {
 
 impl<N: Node> Histories<N> {
     pub(crate) fn new(node: Arc<N>, metrics: Arc<ShardMetrics>, shard: u16, seed: u64) -> Self {
-        let histories = node.user_sockets().flat_map(UserSocket::histories);
-        let rules: Vec<_> = histories.map(|(pattern, rule)| (pattern.clone(), rule)).collect();
+        let rules = rules(&*node);
         let uses_engine = !rules.is_empty() && node.cluster().is_some();
         let mut kept = KeptTopics::new(rules, Epoch::from_seed(node.id()), seed);
         kept.has_engine_numbers = uses_engine;
@@ -92,6 +92,16 @@ impl<N: Node> Histories<N> {
             encoded: Vec::new(),
             next_round_ns: 0,
         }
+    }
+
+    pub(crate) fn reload(&mut self, node: &Arc<N>) {
+        self.node = Arc::clone(node);
+        self.kept.change_rules(rules(&**node));
+        self.count();
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.kept.seed
     }
 
     pub(crate) fn retention(&self, topic: &str) -> Option<Retention> {
@@ -184,6 +194,12 @@ impl<N: Node> Histories<N> {
         let followed = self.followed.as_ref().map_or(0, |followed| followed.len());
         self.departures.len() + self.replays.len() + followed
     }
+}
+
+/// What each pattern of topics keeps; the first that matches a topic counts.
+fn rules<N: Node>(node: &N) -> Vec<(Pattern, HistoryRule)> {
+    let histories = node.user_sockets().flat_map(UserSocket::histories);
+    histories.map(|(pattern, rule)| (pattern.clone(), rule)).collect()
 }
 
 #[cfg(test)]

@@ -69,6 +69,10 @@ impl<N: Node> Presences<N> {
         Self { node, metrics, shard, home }
     }
 
+    pub(crate) fn reload(&mut self, node: &Arc<N>) {
+        self.node = Arc::clone(node);
+    }
+
     pub(crate) fn counts(&self) -> PresenceCounts {
         PresenceCounts {
             topics: self.home.topics.len(),

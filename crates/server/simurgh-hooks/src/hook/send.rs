@@ -216,7 +216,7 @@ impl Hook {
     /// Whether its user was disconnected while the question was in flight: the client asks again.
     fn is_void(&self, pending: &Pending, grant: &Grant) -> bool {
         let Answer::Connect(answer) = &grant.answer else { return false };
-        let (user, id) = (answer.user.as_deref(), (self.shared.id_of)(answer));
+        let (user, id) = (answer.user.as_deref(), self.shared.id_of()(answer));
         self.shared.voids().has_ended([user, id.as_deref()], unix_ms(pending.asked))
     }
 
@@ -225,7 +225,7 @@ impl Hook {
         let (Some(equal), Some(max)) = (&pending.equal, self.config.cache_max) else { return };
         let (user, id, ends) = match &grant.answer {
             Answer::Connect(answer) => {
-                let id = (self.shared.id_of)(answer).map(String::into_boxed_str);
+                let id = self.shared.id_of()(answer).map(String::into_boxed_str);
                 (answer.user.as_deref().map(Into::into), id, answer.expires_at)
             }
             Answer::Join(_) | Answer::Message(_) => (equal.user.clone(), equal.id.clone(), None),

@@ -8,7 +8,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -21,7 +21,7 @@ pub use problem::{CertificateProblem, CertificateProblems, Severity};
 /// The certificates that new connections get. Connections that exist keep theirs.
 #[derive(Debug)]
 pub struct Certificates {
-    files: Vec<CertificateFiles>,
+    files: Mutex<Vec<CertificateFiles>>,
     current: RwLock<Arc<CertificateSet>>,
     /// Reloads that succeeded and that failed.
     pub reloads: AtomicU64,
@@ -38,7 +38,7 @@ impl Certificates {
         let (set, problems) = CertificateSet::read(files, SystemTime::now())?;
         problems.iter().for_each(CertificateProblem::log);
         Ok(Self {
-            files: files.to_vec(),
+            files: Mutex::new(files.to_vec()),
             current: RwLock::new(Arc::new(set)),
             reloads: AtomicU64::new(0),
             failed_reloads: AtomicU64::new(0),
@@ -50,7 +50,19 @@ impl Certificates {
     /// # Errors
     /// What prevents a start, and certificates that are not valid now. The old ones then stay.
     pub fn reload(&self) -> Result<(), CertificateProblems> {
-        let read = CertificateSet::read(&self.files, SystemTime::now());
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.read_again(&files).map(|set| self.publish(files, set))
+    }
+
+    /// Reads these files, which need not be the same. Logs and counts only a failure.
+    ///
+    /// # Errors
+    /// As [`reload`](Self::reload).
+    pub fn read_again(
+        &self,
+        files: &[CertificateFiles],
+    ) -> Result<CertificateSet, CertificateProblems> {
+        let read = CertificateSet::read(files, SystemTime::now());
         let read = read.and_then(|(set, problems)| {
             match problems.iter().all(|problem| problem.severity() == Severity::Warning) {
                 true => Ok((set, problems)),
@@ -60,10 +72,7 @@ impl Certificates {
         match read {
             Ok((set, problems)) => {
                 problems.iter().for_each(CertificateProblem::log);
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
-                self.reloads.fetch_add(1, Relaxed);
-                tracing::info!("reloaded the TLS certificates");
-                Ok(())
+                Ok(set)
             }
             Err(problems) => {
                 self.failed_reloads.fetch_add(1, Relaxed);
@@ -73,6 +82,14 @@ impl Certificates {
                 Err(problems)
             }
         }
+    }
+
+    /// Uses certificates of these files for all later connections.
+    pub fn publish(&self, files: Vec<CertificateFiles>, set: CertificateSet) {
+        *self.files.lock().unwrap_or_else(PoisonError::into_inner) = files;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
+        self.reloads.fetch_add(1, Relaxed);
+        tracing::info!("reloaded the TLS certificates");
     }
 
     pub fn current(&self) -> Arc<CertificateSet> {

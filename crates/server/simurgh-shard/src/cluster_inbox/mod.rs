@@ -42,6 +42,8 @@ pub enum Mail {
     Answer(NodeId, u64, Answer),
     /// Share cached answers of applications with all other nodes.
     Grants(Vec<u8>),
+    /// Other settings that all nodes must share: their names and hashes.
+    Settings(Vec<(Box<str>, u64)>),
     Drain,
     /// Say good-bye to the other nodes; then the thread ends.
     Bye,

@@ -19,11 +19,20 @@ pub enum Scope {
     History,
     /// Read notices, and have them sent again.
     Notices,
+    /// Have the server read its settings again.
+    Reload,
 }
 
 impl Scope {
-    pub const ALL: [Self; 6] =
-        [Self::Publish, Self::Control, Self::Read, Self::Access, Self::History, Self::Notices];
+    pub const ALL: [Self; 7] = [
+        Self::Publish,
+        Self::Control,
+        Self::Read,
+        Self::Access,
+        Self::History,
+        Self::Notices,
+        Self::Reload,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -33,6 +42,7 @@ impl Scope {
             Self::Access => "access",
             Self::History => "history",
             Self::Notices => "notices",
+            Self::Reload => "reload",
         }
     }
 

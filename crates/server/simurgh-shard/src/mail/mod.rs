@@ -52,6 +52,8 @@ pub enum Mail {
     Order(Arc<Order>, Counted),
     /// A back end's question, and where to send the answer.
     Question(Arc<Question>, Answered),
+    /// There are other settings and user sockets; this is dropped when the shard has them.
+    Reload(Arc<()>),
     /// Does nothing: that it is taken shows that the shard is alive.
     Pulse,
     Stop,

@@ -288,6 +288,12 @@ impl Handler for Shard {
             Mail::Observe(query) => self.answer_query(io, *query),
             Mail::Order(order, counted) => self.take_order(io, order, counted),
             Mail::Question(question, answered) => self.take_question(question, answered),
+            Mail::Reload(_until_taken) => {
+                let server = self.server.now();
+                self.server = Arc::clone(&server);
+                let (core, mut out) = self.parts(io);
+                core.reload(&mut out, &server);
+            }
             Mail::Pulse => {}
             Mail::Stop => io.stop(),
         }

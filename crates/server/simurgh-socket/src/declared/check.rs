@@ -255,11 +255,13 @@ impl Found<'_> {
     /// The place of a hook among all.
     fn hook(&mut self, key: &'static str, name: Option<&str>) -> Option<usize> {
         let name = name?;
-        let place = self.hooks.iter().position(|own| *own == name);
+        // One that a reload has removed has no name.
+        let named = self.hooks.iter().copied().enumerate().filter(|(_, own)| !own.is_empty());
+        let place = named.clone().find(|(_, own)| *own == name).map(|(index, _)| index);
         if place.is_none() {
-            let known = match self.hooks {
+            let known = match named.map(|(_, own)| own).collect::<Vec<_>>()[..] {
                 [] => "the server has no [[hook]]: add that table".to_owned(),
-                names => format!("the hooks are {}", names.join(", ")),
+                ref names => format!("the hooks are {}", names.join(", ")),
             };
             self.add(key, format!("{name:?} is unknown; {known}"));
         }

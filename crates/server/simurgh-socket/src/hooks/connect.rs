@@ -119,7 +119,7 @@ impl Connects {
         if let Some(expires_at) = answer.expires_at {
             state.lifetime = Some(time_until(expires_at).into());
             if self.set.specs.get(hook).is_some_and(|spec| spec.asks_refresh) {
-                self.set.refreshes.add(Entry {
+                self.set.running.refreshes.add(Entry {
                     socket: Arc::downgrade(&socket),
                     id: state.id.clone(),
                     hook,

@@ -15,7 +15,7 @@ mod refresh;
 use std::any::Any;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 pub use http;
 use simurgh_channel::Assigns;
@@ -29,6 +29,7 @@ pub use simurgh_hooks::{
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
+use tokio::runtime::Handle;
 
 use crate::identity::{Asker, HookedSocket, Regrant};
 use crate::token::Claims;
@@ -53,20 +54,37 @@ pub struct HookSpec {
 /// The hooks of a server, in the order of their declaration.
 pub struct HookSet {
     specs: Vec<HookSpec>,
+    /// The indices of hooks that a reload has removed. What they decided about still asks them.
+    retired: Vec<usize>,
     id_of: OnceLock<IdOf>,
-    started: OnceLock<Arc<Hooks>>,
+    running: Arc<Running>,
+}
+
+/// What a set and those of later reloads share: sockets of the first ask the hooks of the last.
+#[derive(Default)]
+struct Running {
+    hooks: RwLock<Option<Arc<Hooks>>>,
     refreshes: refresh::Refreshes,
 }
 
 impl HookSet {
     /// Hooks that are not started yet; until then each question fails.
     pub fn new(specs: Vec<HookSpec>) -> Self {
-        Self {
-            specs,
-            id_of: OnceLock::new(),
-            started: OnceLock::new(),
-            refreshes: refresh::Refreshes::default(),
+        Self { specs, retired: Vec::new(), id_of: OnceLock::new(), running: Arc::default() }
+    }
+
+    /// The hooks of a reload. Those with a name from before keep their index, which channels use.
+    pub fn after(before: &Self, mut specs: Vec<HookSpec>) -> Self {
+        let (mut all, mut retired) = (Vec::new(), Vec::new());
+        for (index, old) in before.specs.iter().enumerate() {
+            let same = specs.iter().position(|new| new.config.name == old.config.name);
+            all.push(same.map(|at| specs.remove(at)).unwrap_or_else(|| {
+                retired.push(index);
+                HookSpec { asks_connect: false, asks_refresh: false, ..old.clone() }
+            }));
         }
+        all.append(&mut specs);
+        Self { specs: all, retired, id_of: OnceLock::new(), running: Arc::clone(&before.running) }
     }
 
     /// Sets the ids of the sockets that answers let in.
@@ -80,22 +98,52 @@ impl HookSet {
     /// # Errors
     /// The system has no thread left, or a certificate cannot be used.
     pub fn start(&self, node: &str, cluster: Option<Cluster>) -> Result<(), StartError> {
-        let configs = self.specs.iter().map(|spec| spec.config.clone()).collect();
-        let id_of = self.id_of.get().cloned().unwrap_or_else(|| Arc::new(|it| it.id.clone()));
-        let hooks = Hooks::start(node, configs, id_of, cluster)?;
-        // A second start would replace nothing: the first one's sockets use it.
-        let _ = self.started.set(hooks);
+        self.publish(Hooks::start(node, self.configs(), self.ids(), cluster)?);
         Ok(())
     }
 
-    /// The hooks once they are started.
-    pub fn started(&self) -> Option<&Arc<Hooks>> {
-        self.started.get()
+    /// The same for a server that runs; `runtime` is one that its shards can wake. Nothing asks
+    /// these hooks before they are [published](Self::publish).
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn prepare(
+        &self,
+        node: &str,
+        runtime: Handle,
+        cluster: Option<Cluster>,
+    ) -> Result<Arc<Hooks>, StartError> {
+        match self.started() {
+            Some(before) => before.followed_by(node, self.configs()),
+            None => Hooks::start_on(runtime, node, self.configs(), self.ids(), cluster),
+        }
     }
 
-    /// The names of the hooks, by which channels refer to them.
+    /// From now on these are asked.
+    pub fn publish(&self, hooks: Arc<Hooks>) {
+        hooks.shared().identify_by(self.ids());
+        let before = self.running.hooks.write().unwrap_or_else(PoisonError::into_inner);
+        let before = { before }.replace(hooks);
+        drop(before);
+    }
+
+    fn configs(&self) -> Vec<HookConfig> {
+        self.specs.iter().map(|spec| spec.config.clone()).collect()
+    }
+
+    fn ids(&self) -> IdOf {
+        self.id_of.get().cloned().unwrap_or_else(|| Arc::new(|it| it.id.clone()))
+    }
+
+    /// The hooks once they are started.
+    pub fn started(&self) -> Option<Arc<Hooks>> {
+        self.running.hooks.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The names of the hooks, by which channels refer to them; empty for one that is removed.
     pub fn names(&self) -> Vec<&str> {
-        self.specs.iter().map(|spec| spec.config.name.as_str()).collect()
+        let names = self.specs.iter().map(|spec| spec.config.name.as_str()).enumerate();
+        names.map(|(index, name)| if self.retired.contains(&index) { "" } else { name }).collect()
     }
 
     /// Whether a hook decides about connects.
@@ -105,13 +153,13 @@ impl HookSet {
 
     /// Voids the answers about a user or a socket id that are cached until now.
     pub fn void(&self, of: &str) {
-        if let Some(started) = self.started.get() {
+        if let Some(started) = self.started() {
             started.shared().void(Some(of), until_now_ms());
         }
     }
 
     fn ask(&self, index: usize, question: Question) -> Asked {
-        match self.started.get().and_then(|hooks| hooks.all().get(index)) {
+        match self.started().and_then(|hooks| hooks.all().get(index).cloned()) {
             Some(hook) => hook.ask(question),
             None => Asked::Now(Verdict::Failed(Failure::NOBODY)),
         }
@@ -182,7 +230,8 @@ impl<'s> Asking<'s> {
     /// Gives the socket other limits.
     pub(crate) fn limit(&self, name: &str) {
         let Client { set, connection, .. } = self.client;
-        if let (Some(regrant), Some(connection)) = (set.refreshes.regrant.get(), connection) {
+        if let (Some(regrant), Some(connection)) = (set.running.refreshes.regrant.get(), connection)
+        {
             regrant(connection, Regrant { limits: Some(name.into()), ..Regrant::default() });
         }
     }

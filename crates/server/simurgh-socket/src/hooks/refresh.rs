@@ -86,15 +86,17 @@ impl HookSet {
     /// Asks for sockets whose grants end, for as long as the server runs; `regrant` brings the
     /// answers to their shards.
     pub async fn refresh(self: Arc<Self>, regrant: RegrantFn) {
-        // It runs once.
-        let _ = self.refreshes.regrant.set(regrant);
+        // It runs once, for this set and those of reloads.
+        if self.running.refreshes.regrant.set(regrant).is_err() {
+            return;
+        }
         loop {
-            let (due, next) = self.refreshes.take(Instant::now());
+            let (due, next) = self.running.refreshes.take(Instant::now());
             for entry in due {
                 let set = Arc::clone(&self);
                 tokio::spawn(async move { set.refresh_one(entry).await });
             }
-            let woken = self.refreshes.wake.notified();
+            let woken = self.running.refreshes.wake.notified();
             match next {
                 Some(at) => drop(tokio::time::timeout_at(at.into(), woken).await),
                 None => woken.await,
@@ -118,7 +120,7 @@ impl HookSet {
                     let (socket, entry) = granted_again(&socket, asking.client, answer, entry);
                     let limits = answer.limits.as_deref().map(Into::into);
                     let grant = lasting(time_until(entry.expires_at));
-                    self.refreshes.add(entry);
+                    self.running.refreshes.add(entry);
                     Regrant { value: Some(socket), limits, ..grant }
                 }
                 _ => {
@@ -131,12 +133,12 @@ impl HookSet {
                 let ends = entry.expires_at.saturating_add(entry.stale_for);
                 if unix_s() < ends {
                     let entry = Entry { expires_at: ends, stale_for: 0, ..entry };
-                    self.refreshes.add_at(Instant::now() + AGAIN, entry);
+                    self.running.refreshes.add_at(Instant::now() + AGAIN, entry);
                 }
                 lasting(time_until(ends))
             }
         };
-        if let Some(regrant) = self.refreshes.regrant.get() {
+        if let Some(regrant) = self.running.refreshes.regrant.get() {
             regrant(connection, grant);
         }
     }

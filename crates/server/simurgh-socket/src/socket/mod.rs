@@ -73,8 +73,12 @@ pub struct Parts {
     pub text_bytes_max: usize,
     /// Limits that an answer of a hook chooses by their place, in place of its own.
     pub named_limits: Vec<(String, SocketLimits)>,
-    /// The index of the first copy of this user socket that has one of them.
-    pub limited_copies: usize,
+    /// The index of the copy of this user socket that has each of them.
+    limited_copies: Vec<Option<u8>>,
+    /// The name of its limits, if it is a copy.
+    limited_by: Option<String>,
+    /// A reload has removed it: nobody connects to it any more.
+    is_retired: bool,
     /// The applications that decide over HTTP.
     #[cfg(feature = "hooks")]
     pub hooks: Option<Arc<crate::hooks::HookSet>>,
@@ -132,7 +136,9 @@ impl UserSocket {
             limits: None,
             text_bytes_max: TEXT_BYTES_MAX,
             named_limits: Vec::new(),
-            limited_copies: 0,
+            limited_copies: Vec::new(),
+            limited_by: None,
+            is_retired: false,
             #[cfg(feature = "hooks")]
             hooks: None,
         };
@@ -268,6 +274,13 @@ impl UserSocket {
         this.connect_on_shard(move |info| connects.decide(info))
     }
 
+    /// Whether its keys of tokens are known; those at a URL are read. `None`: it has no tokens.
+    #[cfg(feature = "hooks")]
+    #[doc(hidden)]
+    pub fn has_keys(&self) -> Option<impl Future<Output = bool> + Send + use<>> {
+        Some(self.tokens.as_ref()?.has_keys())
+    }
+
     /// Reads its keys of tokens at a URL for as long as the server runs; `None`: it has no tokens.
     #[cfg(feature = "hooks")]
     #[doc(hidden)]
@@ -356,28 +369,84 @@ impl UserSocket {
         self
     }
 
-    /// Copies of this user socket with its named limits; the first has this index. An opened socket
-    /// moves to one of them, so no socket stores which limits it has.
+    /// All user sockets, then their copies with named limits. An opened socket moves to one of
+    /// those, so no socket stores which limits it has. In a reload, each of those `before` keeps
+    /// its index, which sockets store. A copy whose limits are gone gets those of all sockets, and
+    /// a path that is gone loses its channels.
     #[doc(hidden)]
-    pub fn limited_copies(&mut self, first: usize) -> Vec<Self> {
-        self.parts.limited_copies = first;
-        let limits = self.parts.named_limits.iter();
-        limits
-            .map(|(_, limits)| {
-                let copy = self.clone().socket_limits(*limits);
-                #[cfg(feature = "hooks")]
-                let copy =
-                    Self { tokens: None, parts: Parts { hooks: None, ..copy.parts }, ..copy };
-                copy
-            })
-            .collect()
+    pub fn arranged(all: Vec<Self>, before: &[Self]) -> Vec<Self> {
+        let copies = all.iter().flat_map(|own| {
+            own.parts
+                .named_limits
+                .iter()
+                .map(|(name, limits)| own.copy(name).socket_limits(*limits))
+        });
+        let mut rest: Vec<_> = all.iter().cloned().chain(copies).collect();
+        let mut placed = Vec::with_capacity(rest.len().max(before.len()));
+        for old in before {
+            let same = rest.iter().position(|own| own.place() == old.place());
+            let base = all.iter().find(|own| own.parts.path == old.parts.path);
+            placed.push(match (same, base, &old.parts.limited_by) {
+                (Some(at), ..) => rest.remove(at),
+                (None, Some(base), Some(name)) => base.copy(name),
+                _ => old.clone().retired(),
+            });
+        }
+        placed.append(&mut rest);
+        let places: Vec<_> = placed.iter().map(|own| own.place().map(str::to_owned)).collect();
+        for own in &mut placed {
+            let Parts { path, named_limits, limited_copies, .. } = &mut own.parts;
+            let index = |name: &String| places.iter().position(|it| *it == [path.as_str(), name]);
+            let copies = named_limits.iter().map(|(name, _)| index(name)?.try_into().ok());
+            *limited_copies = copies.collect();
+        }
+        placed
+    }
+
+    /// What tells it from others.
+    fn place(&self) -> [&str; 2] {
+        [&self.parts.path, self.parts.limited_by.as_deref().unwrap_or_default()]
+    }
+
+    fn copy(&self, name: &str) -> Self {
+        let mut copy = self.clone();
+        copy.parts.limited_by = Some(name.to_owned());
+        #[cfg(feature = "hooks")]
+        {
+            (copy.tokens, copy.parts.hooks) = Default::default();
+        }
+        copy
+    }
+
+    fn retired(mut self) -> Self {
+        self = self.copy(&self.parts.limited_by.clone().unwrap_or_default());
+        self.parts.is_retired = true;
+        self.parts.channels.kind = Kind::Channels(Vec::new());
+        self.own.clear();
+        self
     }
 
     /// The index of the copy with the limits of this name, if there is one.
     #[doc(hidden)]
     pub fn limited_copy(&self, name: &str) -> Option<u8> {
         let place = self.parts.named_limits.iter().position(|(own, _)| own == name)?;
-        u8::try_from(self.parts.limited_copies + place).ok()
+        *self.parts.limited_copies.get(place)?
+    }
+
+    /// Keeps topics' broadcasts as another one does, where the patterns are the same. Returns
+    /// whether that changes something.
+    #[doc(hidden)]
+    pub fn keep_histories_of(&mut self, other: &Self) -> bool {
+        let mut changes = false;
+        if let Kind::Channels(routes) = &mut self.parts.channels.kind {
+            for route in routes {
+                let same = other.routes().iter().find(|it| it.pattern == route.pattern);
+                let history = same.and_then(|it| it.history);
+                changes |= route.history != history;
+                route.history = history;
+            }
+        }
+        changes
     }
 
     /// Most channels of one socket, 100 by default (PROTOCOL §5.2).
@@ -451,7 +520,7 @@ impl UserSocket {
     /// The long-poll settings if `path` is this user socket's long-poll path.
     #[doc(hidden)]
     pub fn polled_at(&self, path: &str) -> Option<LongPoll> {
-        let longpoll = self.parts.longpoll?;
+        let longpoll = self.parts.longpoll.filter(|_| !self.parts.is_retired)?;
         let path = path.trim_end_matches('/').strip_suffix("/longpoll")?;
         let own = self.parts.path.strip_suffix("/websocket")?;
         let is_here = matches!(self.parts.channels.kind, Kind::Channels(_)) && leads(own, path);
@@ -459,7 +528,7 @@ impl UserSocket {
     }
 
     fn matches(&self, path: &str) -> bool {
-        leads(&self.parts.path, path)
+        !self.parts.is_retired && leads(&self.parts.path, path)
     }
 
     /// The input of its connect function for a request.

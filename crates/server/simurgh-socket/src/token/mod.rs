@@ -133,6 +133,11 @@ impl TokenPolicy {
         Ok(Self::of(CurrentVerifier::url(document, algorithms, checks)))
     }
 
+    #[cfg(feature = "hooks")]
+    pub(crate) fn has_keys(&self) -> impl Future<Output = bool> + Send + use<> {
+        Arc::clone(&self.keys).has_keys()
+    }
+
     /// Reads the keys at a URL for as long as the server runs.
     #[cfg(feature = "hooks")]
     pub(crate) fn keep_fresh(&self) -> impl Future<Output = ()> + Send + use<> {

@@ -131,6 +131,16 @@ impl CurrentVerifier {
         *last_read = Some(Instant::now());
     }
 
+    /// Whether it has keys, or can read them at their URL.
+    #[cfg(feature = "hooks")]
+    pub(super) async fn has_keys(self: Arc<Self>) -> bool {
+        let Some(KeySet { place: Place::Url(_), reads: [good, _], .. }) = &self.source else {
+            return true;
+        };
+        self.read_if_due().await;
+        good.load(Relaxed) > 0
+    }
+
     /// Reads the keys at a URL for as long as the server runs.
     #[cfg(feature = "hooks")]
     pub(super) async fn keep_fresh(self: Arc<Self>) {

@@ -34,7 +34,7 @@ pub(crate) async fn take_over(server: Arc<Server>, node: NodeId) {
         join_all(orders).await;
     }
     #[cfg(feature = "hooks")]
-    crate::hooked::take_over(&server, node).await;
+    crate::hooked::take_over(&server.now(), node).await;
     list.knows_other.store(true, Relaxed);
 }
 

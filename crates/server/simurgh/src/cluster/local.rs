@@ -78,6 +78,7 @@ impl ThreadNode for LocalShards {
             }
             Mail::Answer(by, number, answer) => send_answer(thread, by, number, &answer, time),
             Mail::Grants(grants) => thread.cluster.grants(&grants, time),
+            Mail::Settings(settings) => thread.cluster.set_settings(settings, time),
             Mail::Drain => thread.cluster.drain(time),
             Mail::Bye => thread.bye(time),
         }
@@ -179,7 +180,7 @@ impl LocalNode for LocalShards {
 
     #[cfg(feature = "hooks")]
     fn grants(&mut self, grants: &[u8]) {
-        crate::hooked::receive(&self.server, grants);
+        crate::hooked::receive(&self.server.now(), grants);
     }
 
     fn hung_up(&mut self, by: NodeId, number: u64) {

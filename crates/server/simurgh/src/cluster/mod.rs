@@ -138,12 +138,7 @@ pub(crate) fn prepare(
     if history.is_some() {
         cluster.config.history.get_or_insert_default();
     }
-    let settings = user_sockets.iter().flat_map(UserSocket::settings);
-    let settings = settings.map(|(pattern, text)| (pattern, secret::hash(&text)));
-    let secret = (Box::from(SECRET), secret.map_or(0, secret::hash));
-    let fits = |it: &(Box<str>, u64)| it.0.len() <= NAME_BYTES_MAX;
-    let settings = [secret].into_iter().chain(settings).filter(fits);
-    cluster.config.peers.settings = settings.take(SETTINGS_MAX).collect();
+    cluster.config.peers.settings = shared_settings(user_sockets, secret);
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("simurgh-cluster")
@@ -151,6 +146,18 @@ pub(crate) fn prepare(
         .build()
         .map_err(Error::Prepare)?;
     Ok(Prepared { cluster, history, runtime })
+}
+
+/// Hashes of the settings that all nodes must share, by their names.
+pub(crate) fn shared_settings(
+    user_sockets: &[UserSocket],
+    secret: Option<&str>,
+) -> Vec<(Box<str>, u64)> {
+    let settings = user_sockets.iter().flat_map(UserSocket::settings);
+    let settings = settings.map(|(pattern, text)| (pattern, secret::hash(&text)));
+    let secret = (Box::from(SECRET), secret.map_or(0, secret::hash));
+    let fits = |it: &(Box<str>, u64)| it.0.len() <= NAME_BYTES_MAX;
+    [secret].into_iter().chain(settings).filter(fits).take(SETTINGS_MAX).collect()
 }
 
 impl Prepared {

@@ -456,7 +456,7 @@ impl Driver {
         let query = params::encode(params)
             .ok_or_else(|| refused(400, "params must be an object or null"))?;
         let channels = format!("{}/websocket", path.trim_end_matches('/'));
-        let user_sockets = &self.server.user_sockets;
+        let user_sockets = &self.server.now().user_sockets;
         let found = [channels.as_str(), path].into_iter().find_map(|path| {
             let at = user_sockets.iter().position(|user_socket| user_socket.takes(path, true))?;
             Some((path, at, user_sockets.get(at)?))

@@ -32,7 +32,7 @@ pub(super) fn router(polls: &Arc<LongPolls>) -> Router {
 }
 
 fn render(polls: &LongPolls) -> String {
-    let server = &*polls.server;
+    let server = &*polls.server.now();
     let mut out = String::with_capacity(16 << 10);
     for (name, kind, help, read) in ShardMetrics::ALL {
         if *name == PRESENCES_REMOTE || LABELLED.iter().any(|it| it.part_of(name).is_some()) {

@@ -14,14 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use axum::Router;
 use simurgh_proto::ws::handshake;
 use simurgh_shard::server::Server;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::runtime::Runtime;
 
 use super::repeated_warning::RepeatedWarning;
-use super::{Pages, connection, unix};
+use super::{Site, connection, unix};
 
 /// How long it waits after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -30,7 +29,7 @@ pub(super) fn serve(
     runtime: &Runtime,
     server: &Arc<Server>,
     address: SocketAddr,
-    router: Router,
+    site: Arc<Site>,
 ) -> io::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -38,7 +37,7 @@ pub(super) fn serve(
     tracing::info!(address = %actual, "serving metrics and the observer");
     let _entered = runtime.enter();
     let listener = Listener::Tcp(TcpListener::from_std(listener)?);
-    runtime.spawn(accept_all(Arc::clone(server), listener, Pages::of(router)));
+    runtime.spawn(accept_all(Arc::clone(server), listener, site));
     Ok(actual)
 }
 
@@ -46,11 +45,11 @@ pub(super) fn serve_unix(
     runtime: &Runtime,
     server: &Arc<Server>,
     listener: &unix::Listener,
-    router: Router,
+    site: Arc<Site>,
 ) -> io::Result<()> {
     let _entered = runtime.enter();
     let listener = Listener::Unix(listener.to_tokio()?);
-    runtime.spawn(accept_all(Arc::clone(server), listener, Pages::of(router)));
+    runtime.spawn(accept_all(Arc::clone(server), listener, site));
     Ok(())
 }
 
@@ -72,7 +71,7 @@ impl Listener {
     }
 }
 
-async fn accept_all(server: Arc<Server>, listener: Listener, pages: Pages) {
+async fn accept_all(server: Arc<Server>, listener: Listener, site: Arc<Site>) {
     let mut warning = RepeatedWarning::default();
     loop {
         let stream = match listener.accept().await {
@@ -94,10 +93,10 @@ async fn accept_all(server: Arc<Server>, listener: Listener, pages: Pages) {
             refuse(&stream);
             continue;
         }
-        let (server, pages, slot) =
-            (Arc::clone(&server), pages.clone(), server.admin_connections.slot());
+        let (server, site, slot) =
+            (server.now(), Arc::clone(&site), server.admin_connections.slot());
         tokio::spawn(async move {
-            let served = connection::serve(server, pages, None, stream, Vec::new(), slot).await;
+            let served = connection::serve(server, site, None, stream, Vec::new(), slot).await;
             if let Err(error) = served {
                 tracing::debug!(%error, "a connection to the admin address failed");
             }

@@ -20,11 +20,13 @@ use super::error::ApiError;
 use super::history;
 use super::lists;
 use super::publish::broadcast;
+use super::reload::reload;
 use super::verbs::{Authorized, router_of, verb};
 use crate::presence::Presence;
 
 pub(super) fn router(server: &Arc<Server>) -> Router {
     let verbs = [
+        verb("reload", "/api/reload", Scope::Reload, post(reload)),
         verb("broadcast", "/api/broadcast", Scope::Publish, post(broadcast)),
         verb("disconnect", "/api/disconnect", Scope::Control, post(disconnect)),
         verb("kick", "/api/kick", Scope::Control, post(kick)),

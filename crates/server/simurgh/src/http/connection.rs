@@ -39,10 +39,10 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
-use super::Pages;
 use super::bodies::{self, Watched};
 use super::gate::Gate;
 use super::waiting_poll::{self, WaitingPoll};
+use super::{Pages, Site};
 use crate::longpoll::{self, Client, LongPolls, Served, write_head};
 
 /// How long a client may continue to send after its answer, and how many bytes.
@@ -57,7 +57,7 @@ pub(super) type Back = Arc<AsyncFd<Arc<HandOffEnd>>>;
 
 struct Answers {
     server: Arc<Server>,
-    pages: Pages,
+    site: Arc<Site>,
     client: Client,
     watch: Arc<Watch>,
     /// The head of an upgrade request: with it the connection returns to its shard.
@@ -74,7 +74,7 @@ struct Answers {
 /// free it, and so is all else that waits. An `async fn` would store its arguments twice.
 pub(super) fn serve(
     server: Arc<Server>,
-    pages: Pages,
+    site: Arc<Site>,
     back: Option<Back>,
     mut stream: TcpStream,
     mut ahead: Vec<u8>,
@@ -91,7 +91,7 @@ pub(super) fn serve(
         slot.enter(&watch);
         Arc::new(Answers {
             server,
-            pages,
+            site,
             client,
             watch,
             upgrade: Mutex::new(None),
@@ -299,7 +299,8 @@ async fn answer(
         watch.answered();
         return Ok(refusal(status));
     }
-    if answers.is_for_a_user_socket(&request) {
+    let pages = answers.site.pages();
+    if answers.is_for_a_user_socket(&pages, &request) {
         if let Ok(mut head) = answers.upgrade.lock() {
             *head = Some(write_head(&request.into_parts().0));
         }
@@ -307,7 +308,7 @@ async fn answer(
     }
     let came = Arc::new(answers.held(Side::Inbound));
     let mut request = request.map(|body| bodies::received(body, limits, &came));
-    if let Some((polls, polled)) = answers.polled_at(request.uri().path()) {
+    if let Some((polls, polled)) = polled_at(&pages, request.uri().path()) {
         // On the heap, so that the futures of other requests stay small.
         return Ok(Box::pin(answer_poll(&answers, polls, polled, number, request)).await);
     }
@@ -315,7 +316,7 @@ async fn answer(
     request.extensions_mut().insert(answers.client);
     let is_options = request.method() == Method::OPTIONS;
     let is_root = matches!(request.uri().path(), "/" | "*");
-    let mut router = answers.pages.at(request.uri().path());
+    let mut router = pages.at(request.uri().path());
     let mut routed = pin!(router.call(request));
     let mut response = poll_fn(|context| match watch.given_up() {
         Some(status) => Poll::Ready(Ok(refusal(status))),
@@ -365,6 +366,12 @@ async fn answer_poll(
     answers.send(response)
 }
 
+/// The user socket that a request polls. The admin address has none.
+fn polled_at<'p>(pages: &'p Pages, path: &str) -> Option<(&'p Arc<LongPolls>, (u8, LongPoll))> {
+    let polls = pages.polls.as_ref()?;
+    Some((polls, polls.user_socket_at(path)?))
+}
+
 /// `close` is the default before HTTP/1.1.
 fn wants_close(version: Version, headers: &HeaderMap) -> bool {
     version != Version::HTTP_11 || lists(headers, &header::CONNECTION, b"close")
@@ -411,15 +418,9 @@ impl Answers {
         }
     }
 
-    /// The user socket that a request polls. The admin address has none.
-    fn polled_at(&self, path: &str) -> Option<(&Arc<LongPolls>, (u8, LongPoll))> {
-        let polls = self.pages.polls.as_ref()?;
-        Some((polls, polls.user_socket_at(path)?))
-    }
-
-    fn is_for_a_user_socket(&self, request: &Request<Incoming>) -> bool {
+    fn is_for_a_user_socket(&self, pages: &Pages, request: &Request<Incoming>) -> bool {
         let wants_upgrade = lists(request.headers(), &header::UPGRADE, b"websocket");
-        let mut user_sockets = self.server.user_sockets.iter();
+        let mut user_sockets = pages.user_sockets().iter();
         self.can_go_back && user_sockets.any(|it| it.takes(request.uri().path(), wants_upgrade))
     }
 }

@@ -22,7 +22,7 @@ async fn check(
     next: Next,
 ) -> Response {
     let server = server.upgrade();
-    if server.is_none_or(|server| is_known(&server.config, is_admin, request.headers())) {
+    if server.is_none_or(|server| is_known(&server.now().config, is_admin, request.headers())) {
         return next.run(request).await;
     }
     ApiError::new(StatusCode::MISDIRECTED_REQUEST, "host", FOREIGN).into_response()

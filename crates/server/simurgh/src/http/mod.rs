@@ -23,6 +23,7 @@ mod history;
 mod hosts;
 mod lists;
 mod publish;
+mod reload;
 mod repeated_warning;
 mod supabase;
 mod threads;
@@ -33,7 +34,7 @@ mod waiting_poll;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::Router;
 use simurgh_reactor::HandOffEnd;
@@ -63,39 +64,27 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// Serves the application's router and the server's own paths on connections from the shards;
-/// returns the threads and the admin address, if there is one.
+/// Serves the pages on connections from the shards; returns the threads and the admin address, if
+/// there is one.
 pub(crate) fn serve(
     runtime: &Runtime,
     threads: Prepared,
     (server, polls, observer): (&Arc<Server>, &Arc<LongPolls>, &Arc<Observer>),
-    router: Router,
+    site: &Arc<Site>,
     hand_offs: Vec<HandOffEnd>,
     unix: &UnixListeners,
 ) -> io::Result<(Threads, Option<SocketAddr>)> {
-    let config = &server.config;
-    let has_admin = config.has_admin();
-    let admin = hosts::for_known_hosts(admin::router(polls), server, has_admin);
     runtime.spawn(observe::run(Arc::downgrade(observer)));
-    let mut router = router.merge(health::router(server));
-    if server.config.has_api() {
-        let mut own = api::router(server);
-        if server.user_sockets.iter().any(UserSocket::speaks_supabase) {
-            own = own.merge(supabase::router(server));
-        }
-        router = router.merge(hosts::for_known_hosts(own, server, false));
-    }
     let mut admin_address = None;
-    if has_admin {
-        let admin = admin.merge(observe::router(observer, true));
+    if server.config.has_admin() {
+        let admin = for_operators(polls).merge(observe::router(observer, true));
+        let admin = Arc::new(Site::of(admin));
         if let Some(listener) = &unix.admin {
-            admin_listener::serve_unix(runtime, server, listener, admin.clone())?;
+            admin_listener::serve_unix(runtime, server, listener, Arc::clone(&admin))?;
         }
-        if let Some(address) = config.admin_listen {
+        if let Some(address) = server.config.admin_listen {
             admin_address = Some(admin_listener::serve(runtime, server, address, admin)?);
         }
-    } else if config.is_loopback() {
-        router = router.merge(admin);
     }
     let hand_offs: Vec<_> = hand_offs.into_iter().map(Arc::new).collect();
     let _entered = runtime.enter();
@@ -103,7 +92,12 @@ pub(crate) fn serve(
         let (server, listener) = (Arc::clone(server), listener.to_tokio()?);
         runtime.spawn(unix::accept_all(server, listener, hand_offs.clone()));
     }
-    Ok((threads.start(server, &Pages::new(observer, polls, router), hand_offs)?, admin_address))
+    Ok((threads.start(server, site, hand_offs)?, admin_address))
+}
+
+fn for_operators(polls: &Arc<LongPolls>) -> Router {
+    let has_admin = polls.server.config.has_admin();
+    hosts::for_known_hosts(admin::router(polls), &polls.server, has_admin)
 }
 
 /// The Unix sockets of a server; their paths are removed when this is dropped.
@@ -125,7 +119,9 @@ impl UnixListeners {
     }
 }
 
-#[derive(Clone)]
+/// The pages of a server, which a reload replaces.
+pub(crate) struct Site(RwLock<Arc<Pages>>);
+
 struct Pages {
     /// The observer, and all others as its fallback.
     observer: Router,
@@ -135,19 +131,66 @@ struct Pages {
     polls: Option<Arc<LongPolls>>,
 }
 
+impl Site {
+    /// The application's pages and the server's own paths; `front` describes what is served.
+    pub(crate) fn new(
+        polls: &Arc<LongPolls>,
+        observer: &Arc<Observer>,
+        router: Router,
+        front: Option<&str>,
+    ) -> Self {
+        Self(RwLock::new(Arc::new(Pages::new(polls, observer, router, front))))
+    }
+
+    fn of(router: Router) -> Self {
+        let pages = Pages { observer: router.clone(), others: router, polls: None };
+        Self(RwLock::new(Arc::new(pages)))
+    }
+
+    /// Other pages, from the next request on.
+    pub(crate) fn replace(&self, other: Self) {
+        let other = other.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = other;
+    }
+
+    fn pages(&self) -> Arc<Pages> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 impl Pages {
-    fn new(observer: &Arc<Observer>, polls: &Arc<LongPolls>, others: Router) -> Self {
+    fn new(
+        polls: &Arc<LongPolls>,
+        observer: &Arc<Observer>,
+        router: Router,
+        front: Option<&str>,
+    ) -> Self {
+        let server = &polls.server;
+        let mut others = router.merge(health::router(server));
+        if let Some(details) = front {
+            others = others.merge(observe::front(observer, details));
+        }
+        if server.config.has_api() {
+            let mut own = api::router(server);
+            if server.user_sockets.iter().any(UserSocket::speaks_supabase) {
+                own = own.merge(supabase::router(server));
+            }
+            others = others.merge(hosts::for_known_hosts(own, server, false));
+        }
+        if !server.config.has_admin() && server.config.is_loopback() {
+            others = others.merge(for_operators(polls));
+        }
         // Before the application's pages, which may match any path.
         let observer = observe::router(observer, false).fallback_service(others.clone());
         Self { observer, others, polls: Some(Arc::clone(polls)) }
     }
 
-    fn of(router: Router) -> Self {
-        Self { observer: router.clone(), others: router, polls: None }
-    }
-
     fn at(&self, path: &str) -> Router {
         let router = if path.starts_with("/observer") { &self.observer } else { &self.others };
         router.clone()
+    }
+
+    fn user_sockets(&self) -> &[UserSocket] {
+        self.polls.as_ref().map(|polls| &*polls.server.user_sockets).unwrap_or_default()
     }
 }

@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
-use super::Pages;
+use super::Site;
 use super::connection::{self, Back};
 use super::repeated_warning::RepeatedWarning;
 use crate::remote_waker;
@@ -62,7 +62,7 @@ impl Prepared {
     pub(super) fn start(
         self,
         server: &Arc<Server>,
-        pages: &Pages,
+        site: &Arc<Site>,
         ends: Vec<Arc<HandOffEnd>>,
     ) -> io::Result<Threads> {
         let loops = self.0.len();
@@ -87,7 +87,7 @@ impl Prepared {
             self.0.into_iter().zip(inboxes).zip(ends_of).enumerate()
         {
             let (stop, stopped) = oneshot::channel();
-            let (server, pages, threads) = (Arc::clone(server), pages.clone(), threads.clone());
+            let (server, site, threads) = (Arc::clone(server), Arc::clone(site), threads.clone());
             std::thread::Builder::new().name(format!("simurgh-http-{index}")).spawn(move || {
                 for end in ends {
                     runtime.spawn(take_all(Arc::clone(&server), end, threads.clone()));
@@ -98,7 +98,7 @@ impl Prepared {
                 }
                 runtime.spawn(Arc::clone(&server.http_connections).give_back_memory());
                 runtime.spawn(remote_waker::wake_all());
-                runtime.spawn(serve_all(server, pages, taken));
+                runtime.spawn(serve_all(server, site, taken));
                 // Ends when `stop` is dropped.
                 let _ = runtime.block_on(stopped);
                 runtime.shutdown_background();
@@ -139,7 +139,7 @@ async fn take_all(server: Arc<Server>, end: Arc<HandOffEnd>, threads: Vec<Thread
                 let head = named.map_or(&*read_ahead, |(_, head)| head);
                 let is_reserved = is_reserved(path(head));
                 let peer = stream.peer_addr().ok().or(named.map(|(named, _)| named.client));
-                if !has_share(&server, peer, is_reserved, &mut slot) {
+                if !has_share(&server.now(), peer, is_reserved, &mut slot) {
                     refuse(&stream);
                     continue;
                 }
@@ -187,13 +187,17 @@ fn refuse(mut stream: &StdTcpStream) {
     let _ = stream.write(&refusal);
 }
 
-async fn serve_all(server: Arc<Server>, pages: Pages, mut taken: mpsc::UnboundedReceiver<Taken>) {
+async fn serve_all(
+    server: Arc<Server>,
+    site: Arc<Site>,
+    mut taken: mpsc::UnboundedReceiver<Taken>,
+) {
     while let Some(Taken { stream, read_ahead, back, slot, counted }) = taken.recv().await {
-        let (server, pages) = (Arc::clone(&server), pages.clone());
+        let (server, site) = (server.now(), Arc::clone(&site));
         let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
         match stream {
             Ok(stream) => {
-                let served = connection::serve(server, pages, Some(back), stream, read_ahead, slot);
+                let served = connection::serve(server, site, Some(back), stream, read_ahead, slot);
                 tokio::spawn(async move {
                     let _counted = counted;
                     if let Err(error) = served.await {

@@ -37,27 +37,33 @@ pub(crate) use request::{Client, Served, serve, write_head};
 pub(crate) use token::Signer;
 pub(crate) use waiting::Waiting;
 
+#[derive(Clone)]
 pub(crate) struct LongPolls {
     pub(crate) server: Arc<Server>,
-    signer: Signer,
-    pub(crate) waiting: AtomicUsize,
+    signer: Arc<Signer>,
+    pub(crate) waiting: Arc<AtomicUsize>,
     /// Requests for a session that were refused before they reached a shard.
-    pub(crate) refused: AtomicU64,
+    pub(crate) refused: Arc<AtomicU64>,
     /// Requests that were forwarded to the node of their session.
-    pub(crate) elsewhere: AtomicU64,
-    next_shard: AtomicUsize,
+    pub(crate) elsewhere: Arc<AtomicU64>,
+    next_shard: Arc<AtomicUsize>,
 }
 
 impl LongPolls {
     pub(crate) fn new(server: Arc<Server>, signer: Signer) -> Self {
         Self {
             server,
-            signer,
-            waiting: AtomicUsize::new(0),
-            refused: AtomicU64::new(0),
-            elsewhere: AtomicU64::new(0),
-            next_shard: AtomicUsize::new(0),
+            signer: Arc::new(signer),
+            waiting: Arc::default(),
+            refused: Arc::default(),
+            elsewhere: Arc::default(),
+            next_shard: Arc::default(),
         }
+    }
+
+    /// The same sessions, with other settings.
+    pub(crate) fn with(&self, server: Arc<Server>) -> Arc<Self> {
+        Arc::new(Self { server, ..self.clone() })
     }
 
     /// The shard of the next session, in rotation.

@@ -77,8 +77,8 @@ pub(crate) fn router(observer: &Arc<Observer>, is_admin: bool) -> Router {
 
 async fn in_place(State(place): State<Place>, request: Request, next: Next) -> Response {
     let checked = place.observer.upgrade().ok_or(ENDED).and_then(|observer| {
-        let (config, headers) = (&observer.server.config, request.headers());
-        access::check_place(config, place.is_admin, headers, request.extensions())
+        let (server, headers) = (observer.server.now(), request.headers());
+        access::check_place(&server.config, place.is_admin, headers, request.extensions())
     });
     let mut response = match checked {
         Ok(()) => next.run(request).await,
@@ -95,7 +95,7 @@ async fn for_viewers(
     next: Next,
 ) -> Result<Response, Refusal> {
     let observer = place.observer.upgrade().ok_or(ENDED)?;
-    access::check_viewer(&observer.server.config, request.headers())?;
+    access::check_viewer(&observer.server.now().config, request.headers())?;
     request.extensions_mut().insert(observer);
     Ok(next.run(request).await)
 }
@@ -213,7 +213,7 @@ async fn disconnect(
     headers: HeaderMap,
     body: Result<Json<Named>, JsonRejection>,
 ) -> Result<Response, Refusal> {
-    access::check_order(&observer.server.config)?;
+    access::check_order(&observer.server.now().config)?;
     let Json(Named { id }) = body.map_err(|error| Refusal::mistake(error.body_text()))?;
     let key = lists::parse_id(&id).ok_or(NO_ID)?;
     if !lists::disconnect(&observer, key).await {

@@ -82,7 +82,7 @@ impl Observer {
 }
 
 fn take(observer: &Observer) -> Overview {
-    let server = &*observer.server;
+    let server = &*observer.server.now();
     let process = process::read();
     let reading = read(server, process.cpu_s);
     let mut history = observer.history.lock().unwrap_or_else(PoisonError::into_inner);

@@ -38,7 +38,7 @@ async fn page(State(front): State<Front>, request: Request) -> Response {
     let headers = request.headers();
     let (script, text) = match front.observer.upgrade() {
         Some(observer) => {
-            let config = &observer.server.config;
+            let config = &observer.server.now().config;
             let place = access::check_place(config, false, headers, request.extensions());
             match (place, access::check_viewer(config, headers)) {
                 (Err(_), _) => ("", SHORT.to_owned()),

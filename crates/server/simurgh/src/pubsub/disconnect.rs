@@ -101,7 +101,7 @@ pub(crate) async fn carry_out(server: &Arc<Server>, order: Order) -> Result<u64,
         &order
         && let SocketRef::User(name) | SocketRef::Id(name) = of
     {
-        server.void_grants(name);
+        server.now().void_grants(name);
     }
     let order = Arc::new(order);
     let shards = 0..server.mailboxes.len() as u16;

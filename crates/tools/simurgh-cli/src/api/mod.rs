@@ -1,5 +1,5 @@
-//! `simurgh publish`, `push`, `kick`, `disconnect`, `block`, `unblock`, `revoke`, `topics` and
-//! `online`: the server API from a shell.
+//! `simurgh publish`, `push`, `kick`, `disconnect`, `block`, `unblock`, `revoke`, `reload`,
+//! `topics` and `online`: the server API from a shell.
 
 mod block;
 mod client;
@@ -90,6 +90,12 @@ pub(crate) struct Disconnect {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Reload {
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Topics {
     #[command(flatten)]
     server: Server,
@@ -151,6 +157,20 @@ pub(crate) fn disconnect(flags: &Disconnect) -> ExitCode {
     finish(server, answer, |answer| format!("closed sockets: {}\n", answer["closed"]))
 }
 
+pub(crate) fn reload(Reload { server }: &Reload) -> ExitCode {
+    finish(server, server.post("reload", &json!({})), |answer| {
+        let mut out = "reloaded; keys and certificates were read again\n".to_owned();
+        for (title, key) in [("changed", "changed"), ("needs a restart", "needs_restart")] {
+            let names = answer[key].as_array().into_iter().flatten();
+            let names: Vec<_> = names.filter_map(Value::as_str).map(visible).collect();
+            if !names.is_empty() {
+                let _ = writeln!(out, "{title}: {}", names.join(", "));
+            }
+        }
+        out
+    })
+}
+
 pub(crate) fn topics(flags: &Topics) -> ExitCode {
     let Topics { server, prefix, after, limit } = flags;
     let (prefix, after) = (encoded(prefix), encoded(after));
@@ -209,7 +229,7 @@ fn finish(
 ) -> ExitCode {
     let answer = match answer {
         Ok(answer) => answer,
-        Err(why) => return fail(&visible(&why)),
+        Err(why) => return fail(&why.lines().map(visible).collect::<Vec<_>>().join("\n")),
     };
     print(&if server.json { format!("{answer}\n") } else { text(&answer) });
     let missing = answer["missing"].as_array().filter(|missing| !missing.is_empty());

@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 use simurgh::api::ApiToken;
 use simurgh::declared::{ChannelSpec, Mistake, SocketLimitsSpec};
+use simurgh::hooks::HookSet;
 use simurgh_text::toml::did_you_mean;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
@@ -47,6 +49,10 @@ pub(crate) struct File {
     /// The table `[cluster]`, likewise.
     #[cfg(feature = "nats")]
     pub(crate) cluster: Option<Option<ClusterSpec>>,
+    /// All tables, to compare them.
+    pub(crate) tables: BTreeMap<String, toml::Value>,
+    /// The hooks of a server that runs, in a reload.
+    pub(crate) hooks_before: Option<Arc<HookSet>>,
     /// Warnings: settings that are allowed but probably not intended.
     warnings: Vec<(usize, String)>,
     /// Channels with unreadable keys; their further mistakes are not reported.
@@ -199,6 +205,10 @@ impl File {
         for (key, value) in root.iter() {
             let name = key.get_ref().as_ref();
             self.spans.insert(name.to_owned(), key.span());
+            let plain = toml::Value::deserialize(ValueDeserializer::from(value.clone()));
+            if keys::ALL.iter().all(|key| key.name != name) {
+                self.tables.extend(plain.map(|plain| (name.to_owned(), plain)));
+            }
             match name {
                 "channel" if is_declared => self.read_channels(value),
                 "hook" if is_declared => self.read_hooks(value),

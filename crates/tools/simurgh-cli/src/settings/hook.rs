@@ -127,7 +127,12 @@ pub(super) fn hooks(file: &mut File, settings: &PartialSettings) -> Option<Arc<H
         }
         specs.extend(spec);
     }
-    (!specs.is_empty() && specs.len() == tables.len()).then(|| Arc::new(HookSet::new(specs)))
+    (!specs.is_empty() && specs.len() == tables.len()).then(|| {
+        Arc::new(match &file.hooks_before {
+            Some(before) => HookSet::after(before, specs),
+            None => HookSet::new(specs),
+        })
+    })
 }
 
 impl HookTable {

@@ -18,7 +18,7 @@ pub(crate) mod tls;
 pub(crate) mod token;
 pub(crate) mod values;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,8 +53,19 @@ pub(crate) struct Settings {
     pub(crate) source: Source,
     /// Settings that are allowed but probably not intended, as `file:line: text`.
     pub(crate) warnings: Vec<String>,
+    /// What is compared in a reload: the keys as they were given, and all tables.
+    pub(crate) given: Given,
+    /// The declared hooks, whose state a reload continues.
+    pub(crate) hooks: Option<Arc<HookSet>>,
     /// Problems of certificates that do not prevent a start, which logs them itself.
     certificates: Vec<(Severity, String)>,
+}
+
+/// Settings as they were given.
+#[derive(Debug, Clone)]
+pub(crate) struct Given {
+    pub(crate) keys: PartialSettings,
+    pub(crate) tables: BTreeMap<String, toml::Value>,
 }
 
 /// The origin of settings and channels, which `serve` reports.
@@ -79,7 +90,7 @@ pub(crate) struct Declared {
 }
 
 /// The flags of `serve`, which `drive` has in part.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Serve {
     /// Settings file; flags override it. Default: ./simurgh.toml if it exists.
     #[arg(long, value_name = "FILE")]
@@ -99,33 +110,52 @@ const SOCKET_PATH: &str = "/socket";
 impl Settings {
     /// Flags override the environment, which overrides the file, which overrides the defaults.
     pub(crate) fn load(serve: Serve, channels: Channels) -> Result<Self, Refusal> {
-        let file = match &serve.config {
-            Some(path) => File::read(Some(path), channels)?,
-            // Only a missing file is allowed: one without read permission is an error.
-            None if matches!(Path::new(FILE).try_exists(), Ok(false)) => {
-                File::read(None, channels)?
-            }
-            None => File::read(Some(Path::new(FILE)), channels)?,
-        };
+        let file = Self::file(&serve, channels)?;
         Self::merge(serve.flags, file, channels)
+    }
+
+    /// The same for a server that runs, with these hooks. Certificates must be valid now.
+    pub(crate) fn load_again(serve: Serve, hooks: Option<&Arc<HookSet>>) -> Result<Self, Refusal> {
+        let mut file = Self::file(&serve, Channels::Declared)?;
+        file.hooks_before = hooks.cloned();
+        let mut settings = Self::merge(serve.flags, file, Channels::Declared)?;
+        // Warnings are logged when the files are read for use.
+        drop(settings.check_certificates()?);
+        Ok(settings)
+    }
+
+    fn file(serve: &Serve, channels: Channels) -> Result<File, Refusal> {
+        match &serve.config {
+            Some(path) => File::read(Some(path), channels),
+            // Only a missing file is allowed: one without read permission is an error.
+            None if matches!(Path::new(FILE).try_exists(), Ok(false)) => File::read(None, channels),
+            None => File::read(Some(Path::new(FILE)), channels),
+        }
     }
 
     /// Checks a file as if it were served without flags; returns its warnings.
     pub(crate) fn check(path: &Path, channels: Channels) -> Result<Vec<String>, Refusal> {
         let file = File::read(Some(path), channels)?;
-        let settings = Self::merge(PartialSettings::default(), file, channels)?;
+        let mut settings = Self::merge(PartialSettings::default(), file, channels)?;
+        let warnings = settings.check_certificates()?;
+        Ok(settings.warnings.into_iter().chain(warnings).collect())
+    }
+
+    /// Returns warnings about certificates; those that are not valid now are mistakes.
+    fn check_certificates(&mut self) -> Result<impl Iterator<Item = String> + use<>, Refusal> {
         let is_warning = |(severity, _): &(Severity, String)| *severity == Severity::Warning;
         let (warnings, mistakes): (Vec<_>, Vec<_>) =
-            settings.certificates.into_iter().partition(is_warning);
+            std::mem::take(&mut self.certificates).into_iter().partition(is_warning);
         if !mistakes.is_empty() {
             return Err(Refusal(mistakes.into_iter().map(|(_, text)| text).collect()));
         }
-        let warnings = warnings.into_iter().map(|(_, text)| text);
-        Ok(settings.warnings.into_iter().chain(warnings).collect())
+        Ok(warnings.into_iter().map(|(_, text)| text))
     }
 
     fn merge(flags: PartialSettings, mut file: File, channels: Channels) -> Result<Self, Refusal> {
         let settings = flags.clone().over(std::mem::take(&mut file.settings));
+        let tables = std::mem::take(&mut file.tables);
+        let given = Given { keys: settings.clone(), tables };
         let has_tls = file.tls.is_some();
         let (tls, certificates) = tls(&mut file).unzip();
         let with_tls = tls.as_ref().map(|tls| &*tls.listen).unwrap_or_default();
@@ -174,7 +204,18 @@ impl Settings {
         config.tls = tls;
         settings.fill(&mut config);
         let certificates = certificates.unwrap_or_default();
-        Ok(Self { declared, cluster, log, log_format, config, source, warnings, certificates })
+        Ok(Self {
+            config,
+            declared,
+            cluster,
+            log,
+            log_format,
+            source,
+            warnings,
+            given,
+            hooks,
+            certificates,
+        })
     }
 }
 

@@ -157,6 +157,19 @@ macro_rules! settings {
                 $((name == stringify!($name) && self.$name.is_some()) ||)* false
             }
 
+            /// The keys whose values differ: in the library's configuration, or if they are no part
+            /// of it, as they were given.
+            pub(crate) fn differing(
+                one: (&Self, &simurgh::Config),
+                other: (&Self, &simurgh::Config),
+            ) -> Vec<&'static str> {
+                let mut found = Vec::new();
+                $(if settings!(@differs one, other, $name $(=> $($field).+)?) {
+                    found.push(stringify!($name));
+                })*
+                found
+            }
+
             /// Writes the library's settings into its configuration.
             pub(crate) fn fill(self, config: &mut simurgh::Config) {
                 $($(
@@ -186,6 +199,10 @@ macro_rules! settings {
                 },
             },)*
         ];
+    };
+    (@differs $one:ident, $other:ident, $name:ident) => { $one.0.$name != $other.0.$name };
+    (@differs $one:ident, $other:ident, $name:ident => $($field:ident).+) => {
+        $one.1.$($field).+ != $other.1.$($field).+
     };
     (@takes $value_name:tt, $default:literal, $takes:literal) => { $takes };
     (@takes "TIME", $default:literal) => { concat!("a time such as ", $default, " or \"500ms\"") };

@@ -9,7 +9,7 @@ mod refused;
 mod waiting;
 
 use simurgh_channel::metrics::ShardMetrics;
-use simurgh_channel::{Node, UserSocket};
+use simurgh_channel::{Node, Rate, UserSocket};
 use simurgh_data::Key;
 
 pub(super) use self::effects::CurrentMessage;
@@ -20,6 +20,9 @@ use crate::fanout::{Fanout, Registry};
 use crate::history::Histories;
 use crate::meters::Meters;
 use crate::presence::Presences;
+use crate::registry::COUNTED;
+use crate::socket::Socket;
+use crate::sockets::Sockets;
 use simurgh_data::prelude::*;
 
 /// The components of a shard, between which only the core routes.
@@ -42,9 +45,7 @@ pub(crate) struct Channels<N: Node> {
 impl<N: Node> Channels<N> {
     pub(super) fn new(node: Arc<N>, shard: u16, metrics: Arc<ShardMetrics>, seed: u64) -> Self {
         let shared = || (Arc::clone(&node), Arc::clone(&metrics));
-        let is_limited = node.user_sockets().any(UserSocket::is_limited);
-        let rates = node.user_sockets().flat_map(UserSocket::rates);
-        let meters = is_limited.then(|| Box::new(Meters::new(Arc::clone(&metrics), rates, seed)));
+        let meters = meters(&*node, &metrics, seed);
         let (histories, presences) = (shared(), shared());
         Self {
             registry: Registry::new(Arc::clone(&metrics), shard, seed),
@@ -61,8 +62,52 @@ impl<N: Node> Channels<N> {
         }
     }
 
+    pub(super) fn reload(&mut self, out: &mut impl Sockets, node: &Arc<N>) {
+        // Full buckets: those of one rate mean nothing for another.
+        if rates(&*self.node).ne(rates(&**node)) || self.meters.is_none() {
+            self.meters = meters(&**node, &self.metrics, self.histories.seed());
+        }
+        let both = self.node.user_sockets().zip(node.user_sockets());
+        let counts_more =
+            both.map(|(old, new)| !old.count_members && new.count_members).any(|it| it);
+        self.node = Arc::clone(node);
+        self.fanout.reload(node);
+        self.application.reload(node);
+        self.presences.reload(node);
+        self.histories.reload(node);
+        if counts_more {
+            self.count_members(out);
+        }
+    }
+
+    /// Counts members of user sockets that were not counted until now.
+    fn count_members(&mut self, out: &impl Sockets) {
+        for membership in 0..self.registry.end() {
+            let Some(member) = self.registry.member(membership) else { continue };
+            let user_socket = out.socket(member.conn).map(Socket::user_socket);
+            let user_socket = user_socket.and_then(|it| self.node.user_socket(it));
+            let is_new = member.is_joined() && !member.is(COUNTED);
+            if is_new && user_socket.is_some_and(|it| it.count_members) {
+                if let Some(topic) = self.registry.topic(member.topic) {
+                    self.node.member_joined(&topic.name);
+                }
+                self.registry.mark(membership, COUNTED, true);
+            }
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn is_limited(&self) -> bool {
         self.meters.is_some()
     }
+}
+
+fn rates<N: Node>(node: &N) -> impl Iterator<Item = Rate> {
+    node.user_sockets().flat_map(UserSocket::rates)
+}
+
+/// `None` if nothing is limited.
+fn meters<N: Node>(node: &N, metrics: &Arc<ShardMetrics>, seed: u64) -> Option<Box<Meters>> {
+    let is_limited = node.user_sockets().any(UserSocket::is_limited);
+    is_limited.then(|| Box::new(Meters::new(Arc::clone(metrics), rates(node), seed)))
 }

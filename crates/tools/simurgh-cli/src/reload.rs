@@ -1,0 +1,125 @@
+//! Reads the settings again for a running server: at SIGHUP, and for `simurgh reload`.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use simurgh::hooks::HookSet;
+use simurgh::{Applied, Builder, Config, Endpoint, Reloaded, Reloader};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::logging::Log;
+use crate::settings::{Declared, Given, PartialSettings, Serve, Settings};
+
+/// The keys that only a start reads and that are no part of the library's configuration.
+const AT_START: [&str; 1] = ["log_format"];
+
+/// Reloads declared channels and all settings.
+pub(crate) struct Reload {
+    serve: Serve,
+    application: fn(Builder, Option<Declared>) -> Builder,
+    reloader: Reloader,
+    set_level: Arc<dyn Fn(LevelFilter) + Send + Sync>,
+    /// The settings of the start.
+    started: (Given, Config),
+    running: Mutex<Running>,
+}
+
+struct Running {
+    given: Given,
+    config: Config,
+    /// Those of the last file that had some.
+    hooks: Option<Arc<HookSet>>,
+}
+
+impl Reload {
+    pub(crate) fn new(
+        (serve, application): (Serve, fn(Builder, Option<Declared>) -> Builder),
+        started: (Given, Config),
+        hooks: Option<Arc<HookSet>>,
+        endpoint: &Endpoint,
+        log: &Log,
+    ) -> Self {
+        let (reloader, set_level) = (endpoint.reloader(), log.level_setter());
+        let running = Running { given: started.0.clone(), config: reloader.config(), hooks };
+        let running = Mutex::new(running);
+        Self { serve, application, reloader, set_level, started, running }
+    }
+
+    /// Applies the file, the environment and the flags, all together or not at all. Logs the
+    /// result.
+    ///
+    /// # Errors
+    /// Why nothing has changed: the mistakes, as `simurgh config --check` shows them.
+    pub(crate) fn reload(&self) -> Result<Reloaded, String> {
+        let reloaded = self.try_reload();
+        match &reloaded {
+            Ok(Reloaded { changed, needs_restart }) => {
+                let changed = changed.join(", ");
+                tracing::info!(changed, "reloaded the settings, keys and certificates");
+                if !needs_restart.is_empty() {
+                    let keys = needs_restart.join(", ");
+                    tracing::warn!(keys, "these settings need a restart; the old ones stay");
+                }
+            }
+            Err(why) => tracing::error!("not reloaded, nothing has changed: {why}"),
+        }
+        reloaded
+    }
+
+    fn try_reload(&self) -> Result<Reloaded, String> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let settings = Settings::load_again(self.serve.clone(), running.hooks.as_ref());
+        let settings = settings.map_err(|mistakes| mistakes.to_string())?;
+        let Settings { config: wanted, declared, log, given, hooks, warnings, .. } = settings;
+        let builder = (self.application)(Endpoint::builder().config(wanted.clone()), declared);
+        let applied = self.reloader.reload(builder).map_err(|error| error.to_string())?;
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        (self.set_level)(log);
+        let reloaded = Reloaded {
+            changed: changed(&running, &given, &applied.config),
+            needs_restart: self.needs_restart(&given, &wanted, &applied),
+        };
+        running.hooks = hooks.or(running.hooks.take());
+        (running.given, running.config) = (given, applied.config);
+        Ok(reloaded)
+    }
+
+    /// What differs from the start, and from what the server has now.
+    fn needs_restart(&self, given: &Given, wanted: &Config, applied: &Applied) -> Vec<String> {
+        let (started, config) = (&self.started.0, &self.started.1);
+        let new = (&given.keys, wanted);
+        let differing = PartialSettings::differing(new, (&started.keys, config)).into_iter();
+        let kept = PartialSettings::differing(new, (&given.keys, &applied.config));
+        let kept = differing.filter(|key| kept.contains(key) || AT_START.contains(key));
+        let mut names: Vec<_> = kept.map(str::to_owned).collect();
+        if given.tables.get("cluster") != started.tables.get("cluster") {
+            names.push("[cluster]".to_owned());
+        }
+        if wanted.tls != applied.config.tls {
+            names.push("[tls]".to_owned());
+        }
+        if applied.keeps_histories {
+            names.push("[[channel]] history".to_owned());
+        }
+        names
+    }
+}
+
+/// The keys and tables whose values the server has changed.
+fn changed(running: &Running, given: &Given, applied: &Config) -> Vec<String> {
+    let before = (&running.given.keys, &running.config);
+    let keys = PartialSettings::differing(before, (&given.keys, applied)).into_iter();
+    let keys = keys.filter(|key| !AT_START.contains(key)).map(str::to_owned);
+    let (old, new) = (&running.given.tables, &given.tables);
+    let tables: BTreeSet<_> = old.keys().chain(new.keys()).map(String::as_str).collect();
+    let is_changed = |name: &&str| match *name {
+        "cluster" => false,
+        "tls" => running.config.tls != applied.tls,
+        name => old.get(name) != new.get(name),
+    };
+    let tables = tables.into_iter().filter(is_changed).map(|name| match name {
+        "channel" | "hook" | "api" => format!("[[{name}]]"),
+        name => format!("[{name}]"),
+    });
+    keys.chain(tables).collect()
+}
