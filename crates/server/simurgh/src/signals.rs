@@ -61,8 +61,16 @@ impl Signals {
             tell();
             server.drain();
         };
-        // It logs its errors.
-        self.until_exit(drain, last, move || drop(reloading.reload()))
+        // On a thread of its own: it takes more stack than this one has, and may take a while.
+        let reload = move || {
+            let server = reloading.clone();
+            let thread = std::thread::Builder::new().name("simurgh-reload".into());
+            // It logs its errors.
+            if let Err(error) = thread.spawn(move || drop(server.reload())) {
+                tracing::error!(%error, "cannot start the thread that reloads");
+            }
+        };
+        self.until_exit(drain, last, reload)
     }
 
     /// From now on each signal calls `heard`, on another thread, with its name and with the exit

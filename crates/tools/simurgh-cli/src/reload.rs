@@ -54,11 +54,13 @@ impl Reload {
         let reloaded = self.try_reload();
         match &reloaded {
             Ok(Reloaded { changed, needs_restart }) => {
-                let changed = changed.join(", ");
-                tracing::info!(changed, "reloaded the settings, keys and certificates");
+                let nothing = changed.is_empty().then(|| "no setting".to_owned());
+                let changed = nothing.unwrap_or_else(|| changed.join(", "));
+                tracing::info!(
+                    "reloaded; changed: {changed}; keys and certificates were read again"
+                );
                 if !needs_restart.is_empty() {
-                    let keys = needs_restart.join(", ");
-                    tracing::warn!(keys, "these settings need a restart; the old ones stay");
+                    tracing::warn!("needs a restart: {}", needs_restart.join(", "));
                 }
             }
             Err(why) => tracing::error!("not reloaded, nothing has changed: {why}"),

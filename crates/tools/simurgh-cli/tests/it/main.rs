@@ -17,6 +17,7 @@ mod load_http;
 mod observe;
 mod own;
 mod presence;
+mod reload;
 mod road;
 mod schemas;
 mod service;
