@@ -87,6 +87,13 @@ impl TestNode {
         Self { config, user_sockets, permits, history_bytes, cluster: None, state }
     }
 
+    /// The same node with other settings; what it has recorded moves there.
+    pub(crate) fn after_reload(&self, config: Config, user_sockets: Vec<UserSocket>) -> Self {
+        let node = Self::new(self.log().bytes.len(), config, user_sockets);
+        std::mem::swap(&mut *node.log(), &mut *self.log());
+        node
+    }
+
     /// Makes it one of several nodes, which take broadcasts of so many bytes. Returns what they are
     /// sent.
     pub(crate) fn join_cluster(&mut self, bytes_max: usize) -> Notes {
@@ -302,6 +309,13 @@ impl TestShard {
         let core = Core::new(Arc::clone(&node), 0, Arc::default(), 7);
         let seen = vec![0; ShardMetrics::ALL.len()];
         Self { core, out: TestSockets::default(), node, seen }
+    }
+
+    /// Continues with other settings and user sockets.
+    pub(crate) fn reloads(&mut self, config: Config, user_sockets: Vec<UserSocket>) {
+        let node = Arc::new(self.node.after_reload(config, user_sockets));
+        self.core.reload(&mut self.out, &node);
+        self.node = node;
     }
 
     /// The shard with sockets that have joined `t`. `counts` begins here.

@@ -2,6 +2,7 @@
 
 mod components;
 mod handles;
+mod reload;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -31,6 +31,18 @@ pub(crate) fn stopping(within: Duration) {
     ));
 }
 
+/// Reports a reload, for `Type=notify-reload`; [`reloaded`] has to follow.
+pub(crate) fn reloading() {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let us = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1_000;
+    notify(&format!("RELOADING=1\nMONOTONIC_USEC={us}\n"));
+}
+
+/// Reports the end of a reload, whether or not something has changed.
+pub(crate) fn reloaded() {
+    notify("READY=1\n");
+}
+
 /// Sends keep-alives while every shard responds, if the manager asks for them (`WatchdogSec`). A
 /// shard that a callback blocks does not respond: the manager restarts the process.
 ///

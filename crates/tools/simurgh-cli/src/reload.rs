@@ -8,6 +8,7 @@ use simurgh::{Applied, Builder, Config, Endpoint, Reloaded, Reloader};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::logging::Log;
+use crate::notify;
 use crate::settings::{Declared, Given, PartialSettings, Serve, Settings};
 
 /// The keys that only a start reads and that are no part of the library's configuration.
@@ -51,7 +52,9 @@ impl Reload {
     /// # Errors
     /// Why nothing has changed: the mistakes, as `simurgh config --check` shows them.
     pub(crate) fn reload(&self) -> Result<Reloaded, String> {
+        notify::reloading();
         let reloaded = self.try_reload();
+        notify::reloaded();
         match &reloaded {
             Ok(Reloaded { changed, needs_restart }) => {
                 let nothing = changed.is_empty().then(|| "no setting".to_owned());

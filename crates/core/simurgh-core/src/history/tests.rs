@@ -3,6 +3,7 @@
 mod bounds;
 mod read;
 mod rejoin;
+mod reload;
 mod replay;
 mod save;
 mod waits;

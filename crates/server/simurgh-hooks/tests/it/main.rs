@@ -7,6 +7,7 @@ mod caching;
 mod connections;
 mod documents;
 mod protection;
+mod reload;
 mod requests;
 mod support;
 mod tls;

@@ -44,7 +44,7 @@ pub fn is_reserved(path: &str) -> bool {
 }
 
 /// Paths below `/api/`.
-pub const API_VERBS: [&str; 14] = [
+pub const API_VERBS: [&str; 15] = [
     "block",
     "broadcast",
     "connections",
@@ -55,6 +55,7 @@ pub const API_VERBS: [&str; 14] = [
     "kick",
     "presence",
     "push",
+    "reload",
     "revoke",
     "topics",
     "unblock",

@@ -26,8 +26,9 @@ pub(super) fn join(
     if let Err(refusal) = checked {
         return Join::error(refusal.counted(ctx));
     }
+    // It connected before a reload brought the first hook: nobody can be asked about it.
     let Some(socket) = ctx.assigned().and_then(Asking::of) else {
-        return declared.join_by_rules(ctx, payload);
+        return Join::error(unavailable(&Failure::NOBODY));
     };
     let by_rule = declared.rules.let_in(ctx);
     let is_allowed = by_rule == Some(true) || socket.may_join(ctx.topic());

@@ -100,7 +100,8 @@ impl Sent {
             return Err(Outcome::error(Refusal::Because("unauthorized").response()));
         }
         let hook = self.declared.event(&self.event).and_then(|event| event.hook);
-        let Some((socket, hook)) = socket.zip(hook) else { return Ok(None) };
+        let Some(hook) = hook else { return Ok(None) };
+        let socket = socket.ok_or_else(|| Outcome::error(unavailable(&Failure::NOBODY)))?;
         if self.payload.len() > ASKED_BYTES_MAX {
             let response = json!({"reason": "payload_too_large", "limit": ASKED_BYTES_MAX});
             return Err(Outcome::error(response));

@@ -614,6 +614,32 @@ mod tests {
     }
 
     #[test]
+    fn user_sockets_keep_their_index_in_a_reload() {
+        let own = |path: &str, names: &[&str]| {
+            let limits = names.iter().map(|name| ((*name).to_owned(), SocketLimits::default()));
+            UserSocket::new(path).channel(route()).named_limits(limits.collect())
+        };
+        let places =
+            |all: &[UserSocket]| all.iter().map(|own| own.place().join(" ")).collect::<Vec<_>>();
+        let first = UserSocket::arranged(vec![own("/a", &["x", "y"])], &[]);
+        assert_eq!(places(&first), ["/a/websocket ", "/a/websocket x", "/a/websocket y"]);
+        let second = UserSocket::arranged(vec![own("/b", &["z"]), own("/a", &["z", "y"])], &first);
+        assert_eq!(places(&second)[..3], places(&first));
+        assert_eq!(places(&second)[3..], ["/b/websocket ", "/b/websocket z", "/a/websocket z"]);
+        let copies = ["x", "y", "z"].map(|name| second[0].limited_copy(name));
+        assert_eq!(copies, [None, Some(2), Some(5)]);
+        let third = UserSocket::arranged(vec![own("/b", &[])], &second);
+        assert_eq!(places(&third), places(&second));
+        let takes = |all: &[UserSocket], path| all.iter().position(|own| own.takes(path, true));
+        let [a, b] = ["/a/websocket", "/b/websocket"];
+        assert_eq!((takes(&second, a), takes(&second, b)), (Some(0), Some(3)));
+        assert_eq!((takes(&third, a), takes(&third, b)), (None, Some(3)));
+        assert!(!third[0].has_topic("room:1") && third[4].has_topic("room:1"));
+        let again = UserSocket::arranged(vec![own("/a", &["x"])], &third);
+        assert_eq!((takes(&again, a), again[0].limited_copy("x")), (Some(0), Some(1)));
+    }
+
+    #[test]
     fn path_variables_match_and_are_named() {
         let user_socket = UserSocket::new("/sockets/:tenant");
         assert!(user_socket.matches("/sockets/acme/websocket"));

@@ -45,7 +45,7 @@ const QUICK: [&str; 6] =
     ["--listen", "127.0.0.1:0", "--drain-time", "200ms", "--close-timeout", "300ms"];
 
 #[test]
-fn service_manager_gets_ready_then_stopping_with_the_drain_time() {
+fn service_manager_gets_ready_reloading_and_stopping_with_the_drain_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let manager = Manager::at(&SocketAddr::from_pathname(&path).unwrap());
@@ -57,6 +57,10 @@ fn service_manager_gets_ready_then_stopping_with_the_drain_time() {
     assert_eq!(ready, ["READY=1", &format!("STATUS=listening on http://{address}, 3 shards")]);
     let mut client = server.client();
     client.join("rooms:a", json!({}));
+    server.signal("HUP");
+    let reloading = manager.receives("RELOADING=1");
+    assert!(reloading[1].starts_with("MONOTONIC_USEC="), "{reloading:?}");
+    assert_eq!(manager.next(), ["READY=1"]);
     server.signal("TERM");
     let stopping = manager.next();
     // 200 ms, 300 ms and the margin of 10 s.
