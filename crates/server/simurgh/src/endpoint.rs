@@ -22,7 +22,7 @@ use simurgh_shard::member_counts::MemberCounts;
 use simurgh_shard::peer_limits::PeerLimits;
 use simurgh_shard::server::{ConnectionLimit, Reloads, Server};
 use simurgh_shard::shard::Shard;
-use simurgh_socket::{InterestFn, UserSocket};
+use simurgh_socket::UserSocket;
 
 use crate::BroadcastError;
 use crate::blocks;
@@ -35,7 +35,7 @@ use crate::observe::{self, Observer};
 use crate::presence::Presence;
 use crate::pubsub::PubSub;
 use crate::questions;
-use crate::reload::{self, Reloader};
+use crate::reload::{self, Applied, Reloader};
 use crate::secret;
 use crate::signals::Signals;
 use crate::tls;
@@ -72,10 +72,10 @@ type Ready = Box<dyn FnOnce(&Endpoint) + Send>;
 /// Collects the parts of an [`Endpoint`].
 #[must_use]
 pub struct Builder {
-    pub(crate) config: Config,
-    pub(crate) user_sockets: Vec<UserSocket>,
-    pub(crate) router: axum::Router,
-    pub(crate) front: Option<String>,
+    config: Config,
+    user_sockets: Vec<UserSocket>,
+    router: axum::Router,
+    front: Option<String>,
     wrong_address: Option<String>,
     ready: Option<Ready>,
     cluster: Option<cluster::Cluster>,
@@ -348,6 +348,16 @@ impl Builder {
         &self.user_sockets
     }
 
+    /// Has a running server continue with these settings, user sockets and pages.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start). Nothing has changed then.
+    #[doc(hidden)]
+    pub fn reload(self, reloader: &Reloader) -> Result<Applied, Error> {
+        let Self { config, user_sockets, router, front, .. } = self;
+        reloader.reload(config, user_sockets, router, front.as_deref())
+    }
+
     /// Starts the server, and returns once all shards listen.
     ///
     /// # Errors
@@ -383,7 +393,7 @@ impl Builder {
         }
         let prepared = cluster.map(|it| cluster::prepare(it, &user_sockets, secret)).transpose()?;
         let inbox = prepared.as_ref().map(|_| Arc::new(ClusterInbox::default()));
-        let interest = inbox.clone().map(interest);
+        let interest = inbox.clone().map(cluster::interest);
         user_sockets.iter_mut().for_each(|user_socket| user_socket.serve(interest.as_ref()));
         let user_sockets = reload::arranged(user_sockets, &[])?;
         let history_key = secret::key(secret, b"simurgh history");
@@ -481,14 +491,6 @@ fn fit_into_descriptors(config: &mut Config) {
         config.shards = config.shards.max(reactor::shards_for(most, descriptors));
     }
     config.shards = config.shards.clamp(1, usize::from(u16::MAX));
-}
-
-/// Waits until this node is subscribed to a topic.
-pub(crate) fn interest(inbox: Arc<ClusterInbox>) -> InterestFn {
-    Arc::new(move |topic| {
-        let (inbox, topic) = (Arc::clone(&inbox), topic.into());
-        Box::pin(async move { inbox.await_topic(topic).await })
-    })
 }
 
 fn make_server(

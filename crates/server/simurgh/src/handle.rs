@@ -77,7 +77,11 @@ impl Handle {
     #[doc(hidden)]
     pub fn reload(&self) -> Result<Reloaded, String> {
         match self.0.reloads.get() {
-            Some(reload) => reload(),
+            Some(reload) => reload().inspect_err(|_| {
+                if let Some(certificates) = &self.0.certificates {
+                    certificates.failed_reloads.fetch_add(1, Relaxed);
+                }
+            }),
             None => match self.reload_certificates() {
                 Ok(()) => Ok(Reloaded::default()),
                 Err(problems) => Err(problems.to_string()),

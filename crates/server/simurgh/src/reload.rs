@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use simurgh_shard::cluster_inbox;
 use simurgh_shard::config::Config;
 use simurgh_shard::mail::Mail;
@@ -18,7 +19,6 @@ use simurgh_shard::shard::USER_SOCKETS_MAX;
 use simurgh_socket::UserSocket;
 
 use crate::cluster;
-use crate::endpoint::{Builder, interest};
 use crate::error::Error;
 use crate::http::Site;
 use crate::longpoll::LongPolls;
@@ -58,26 +58,26 @@ impl Reloader {
         self.polls.server.now().config.clone()
     }
 
-    /// Continues with the settings, user sockets and pages of a builder. Members stay in their
+    /// Continues with other settings, user sockets and pages. Members stay in their
     /// channels. Blocks until all shards have taken them.
     ///
     /// # Errors
     /// As for a start. Nothing has changed then.
-    pub fn reload(&self, builder: Builder) -> Result<Applied, Error> {
+    pub(crate) fn reload(
+        &self,
+        mut config: Config,
+        mut user_sockets: Vec<UserSocket>,
+        router: Router,
+        front: Option<&str>,
+    ) -> Result<Applied, Error> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.polls.server.now();
-        let Builder { mut config, mut user_sockets, router, front, .. } = builder;
         keep_what_needs_a_restart(&mut config, &before);
-        let interest = before.cluster.clone().map(interest);
+        let interest = before.cluster.clone().map(cluster::interest);
         user_sockets.iter_mut().for_each(|it| it.serve(interest.as_ref()));
         let mut user_sockets = arranged(user_sockets, &before.user_sockets)?;
-        let mut keeps_histories = false;
-        if before.cluster.is_some() {
-            // The broker's streams are made at the start.
-            for (new, old) in user_sockets.iter_mut().zip(&before.user_sockets) {
-                keeps_histories |= new.keep_histories_of(old);
-            }
-        }
+        let keeps_histories =
+            before.cluster.is_some() && keep_histories(&mut user_sockets, &before.user_sockets);
         let certificates = match (&before.certificates, &config.tls) {
             (Some(own), Some(tls)) => {
                 let read = own.read_again(&tls.certificates).map_err(Error::Certificates)?;
@@ -85,23 +85,11 @@ impl Reloader {
             }
             _ => None,
         };
-        let counts_anew = counts_members(&user_sockets) && !before.member_counts.is_counting();
-        let new = Arc::new(Server {
-            limits: config.limits_of_core(),
-            origin_policy: config.origin_policy(),
-            member_counts: match counts_anew {
-                true => Arc::new(MemberCounts::new(true)),
-                false => Arc::clone(&before.member_counts),
-            },
-            has_history: has_history(&user_sockets),
-            user_sockets,
-            config,
-            ..Server::clone(&before)
-        });
+        let new = Arc::new(followed_by(&before, config, user_sockets));
         #[cfg(feature = "hooks")]
         let hooks = crate::hooked::prepare(&new)?;
         let polls = self.polls.with(Arc::clone(&new));
-        let site = Site::new(&polls, &self.observer, router, front.as_deref());
+        let site = Site::new(&polls, &self.observer, router, front);
 
         // From here on nothing fails.
         if let Some((own, files, read)) = certificates {
@@ -125,6 +113,36 @@ impl Reloader {
         drop(before);
         Ok(Applied { config: new.config.clone(), keeps_histories })
     }
+}
+
+/// The same server with other settings and user sockets.
+fn followed_by(before: &Server, config: Config, user_sockets: Vec<UserSocket>) -> Server {
+    let counts_anew = counts_members(&user_sockets) && !before.member_counts.is_counting();
+    Server {
+        limits: config.limits_of_core(),
+        origin_policy: config.origin_policy(),
+        member_counts: match counts_anew {
+            true => Arc::new(MemberCounts::new(true)),
+            false => Arc::clone(&before.member_counts),
+        },
+        has_history: has_history(&user_sockets),
+        user_sockets,
+        config,
+        ..before.clone()
+    }
+}
+
+/// In a cluster histories stay as they are: the broker's streams are made at the start. Returns
+/// whether that differs from the settings.
+fn keep_histories(all: &mut [UserSocket], before: &[UserSocket]) -> bool {
+    let mut differs = false;
+    for new in all {
+        let path = &new.parts().path;
+        let none = UserSocket::new(path);
+        let old = before.iter().find(|old| old.parts().path == *path);
+        differs |= new.keep_histories_of(old.unwrap_or(&none));
+    }
+    differs
 }
 
 impl std::fmt::Debug for Reloader {

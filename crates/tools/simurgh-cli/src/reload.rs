@@ -77,7 +77,7 @@ impl Reload {
         let settings = settings.map_err(|mistakes| mistakes.to_string())?;
         let Settings { config: wanted, declared, log, given, hooks, warnings, .. } = settings;
         let builder = (self.application)(Endpoint::builder().config(wanted.clone()), declared);
-        let applied = self.reloader.reload(builder).map_err(|error| error.to_string())?;
+        let applied = builder.reload(&self.reloader).map_err(|error| error.to_string())?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         (self.set_level)(log);
         let reloaded = Reloaded {

@@ -51,28 +51,10 @@ impl Certificates {
     /// What prevents a start, and certificates that are not valid now. The old ones then stay.
     pub fn reload(&self) -> Result<(), CertificateProblems> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.read_again(&files).map(|set| self.publish(files, set))
-    }
-
-    /// Reads these files, which need not be the same. Logs and counts only a failure.
-    ///
-    /// # Errors
-    /// As [`reload`](Self::reload).
-    pub fn read_again(
-        &self,
-        files: &[CertificateFiles],
-    ) -> Result<CertificateSet, CertificateProblems> {
-        let read = CertificateSet::read(files, SystemTime::now());
-        let read = read.and_then(|(set, problems)| {
-            match problems.iter().all(|problem| problem.severity() == Severity::Warning) {
-                true => Ok((set, problems)),
-                false => Err(CertificateProblems(problems)),
-            }
-        });
-        match read {
-            Ok((set, problems)) => {
-                problems.iter().for_each(CertificateProblem::log);
-                Ok(set)
+        match self.read_again(&files) {
+            Ok(set) => {
+                self.publish(files, set);
+                Ok(())
             }
             Err(problems) => {
                 self.failed_reloads.fetch_add(1, Relaxed);
@@ -81,6 +63,24 @@ impl Certificates {
                 );
                 Err(problems)
             }
+        }
+    }
+
+    /// Reads these files, which need not be the same. Logs warnings.
+    ///
+    /// # Errors
+    /// As [`reload`](Self::reload).
+    pub fn read_again(
+        &self,
+        files: &[CertificateFiles],
+    ) -> Result<CertificateSet, CertificateProblems> {
+        let (set, problems) = CertificateSet::read(files, SystemTime::now())?;
+        match problems.iter().all(|problem| problem.severity() == Severity::Warning) {
+            true => {
+                problems.iter().for_each(CertificateProblem::log);
+                Ok(set)
+            }
+            false => Err(CertificateProblems(problems)),
         }
     }
 

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
 use simurgh_cluster::{LinkState, NAME_BYTES_MAX, SETTINGS_MAX};
+use simurgh_shard::cluster_inbox::ClusterInbox;
 use simurgh_shard::server::Server;
-use simurgh_socket::UserSocket;
+use simurgh_socket::{InterestFn, UserSocket};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 pub(crate) use self::blocks::await_others;
@@ -146,6 +147,14 @@ pub(crate) fn prepare(
         .build()
         .map_err(Error::Prepare)?;
     Ok(Prepared { cluster, history, runtime })
+}
+
+/// Waits until this node is subscribed to a topic.
+pub(crate) fn interest(inbox: Arc<ClusterInbox>) -> InterestFn {
+    Arc::new(move |topic| {
+        let (inbox, topic) = (Arc::clone(&inbox), topic.into());
+        Box::pin(async move { inbox.await_topic(topic).await })
+    })
 }
 
 /// Hashes of the settings that all nodes must share, by their names.

@@ -1,9 +1,12 @@
 //! Reload of the settings: SIGHUP, and `simurgh reload`.
 
 use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use serde_json::{Value, json};
@@ -246,6 +249,83 @@ fn hangup_never_ends_the_server() {
     assert_eq!(server.get("/healthz"), 200);
     server.signal("TERM");
     assert!(server.ended().0.success());
+}
+
+/// An application that allows all; tells which questions it got.
+struct App {
+    port: u16,
+    questions: Receiver<String>,
+}
+
+impl App {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (asked, questions) = channel();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let mut reader = BufReader::new(stream);
+                let mut lines = Vec::new();
+                let mut line = String::new();
+                while reader.read_line(&mut line).unwrap_or(0) > 2 {
+                    lines.push(std::mem::take(&mut line).to_ascii_lowercase());
+                }
+                let length = lines.iter().find_map(|line| line.strip_prefix("content-length: "));
+                let length = length.map_or(0, |text| text.trim().parse().unwrap());
+                reader.read_exact(&mut vec![0; length]).unwrap();
+                let path = lines[0].split(' ').nth(1).unwrap().to_owned();
+                let body = if path.ends_with("connect") { r#"{"user":"ann"}"# } else { "{}" };
+                let length = body.len();
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
+                write!(reader.get_mut(), "{head}\r\ncontent-length: {length}\r\n\r\n{body}")
+                    .unwrap();
+                if asked.send(path).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { port, questions }
+    }
+
+    /// The last parts of the questions' paths since the last call.
+    fn asked(&self) -> Vec<String> {
+        let last = |path: String| path.rsplit('/').next().unwrap_or_default().to_owned();
+        self.questions.try_iter().map(last).collect()
+    }
+}
+
+#[test]
+fn hooks_come_change_and_go() {
+    let apps = [App::start(), App::start()];
+    let hook = |app: &App, questions: &str| {
+        let url = format!("http://127.0.0.1:{}/simurgh", app.port);
+        format!("[[hook]]\nname = \"app\"\nurl = \"{url}\"\nquestions = [{questions}]\n")
+    };
+    let asks = "[[channel]]\ntopic = \"asks:*\"\njoin_hook = \"app\"\n";
+    let it = Reloading::start(&format!("{HEAD}{ROOMS}"));
+    let mut early = it.server.client();
+    early.join("rooms:a", json!({}));
+    it.reloads(&format!("{HEAD}{}{ROOMS}{asks}", hook(&apps[0], "\"connect\"")));
+    let mut ann = it.server.client();
+    ann.join("asks:a", json!({}));
+    assert_eq!(apps[0].asked(), ["connect", "join"]);
+    // Nobody can be asked about a client that has connected before.
+    let msg_ref = early.send("asks:a", "phx_join", json!({}));
+    let (answered, _, _, reply) = early.receive();
+    assert_eq!((answered, &reply["response"]["reason"]), (msg_ref, &json!("unavailable")));
+    early.send("rooms:a", "m", json!({}));
+    early.expect("rooms:a", "m", json!({}));
+    // Another address, also for clients that are connected; one more hook before it.
+    let second = "[[hook]]\nname = \"first\"\nurl = \"http://127.0.0.1:1/\"\n";
+    it.reloads(&format!("{HEAD}{second}{}{ROOMS}{asks}", hook(&apps[1], "\"connect\"")));
+    ann.join("asks:b", json!({}));
+    it.server.client();
+    assert_eq!((apps[0].asked(), apps[1].asked()), (vec![], vec!["join".into(), "connect".into()]));
+    it.reloads(&format!("{HEAD}{ROOMS}[[channel]]\ntopic = \"asks:*\"\n"));
+    ann.join("asks:c", json!({}));
+    early.join("asks:c", json!({}));
+    it.server.client();
+    assert_eq!((apps[0].asked(), apps[1].asked()), (vec![], Vec::<String>::new()));
 }
 
 /// A number of the environment, for larger runs by hand.
