@@ -148,7 +148,7 @@ impl Server {
     /// Runs this until the next reload, in place of what was run so before.
     pub fn spawn_until_reload(&self, work: Vec<impl Future<Output = ()> + Send + 'static>) {
         let Some(runtime) = self.runtime.get() else { return };
-        let tasks = work.into_iter().map(|it| Task(Some(runtime.spawn(it).abort_handle())));
+        let tasks = work.into_iter().map(|work| Task(Some(runtime.spawn(work).abort_handle())));
         let tasks = tasks.collect();
         *self.reloads.tasks.lock().unwrap_or_else(PoisonError::into_inner) = tasks;
     }

@@ -74,7 +74,7 @@ impl Reloader {
         let before = self.polls.server.now();
         keep_what_needs_a_restart(&mut config, &before);
         let interest = before.cluster.clone().map(cluster::interest);
-        user_sockets.iter_mut().for_each(|it| it.serve(interest.as_ref()));
+        user_sockets.iter_mut().for_each(|user_socket| user_socket.serve(interest.as_ref()));
         let mut user_sockets = arranged(user_sockets, &before.user_sockets)?;
         let keeps_histories =
             before.cluster.is_some() && keep_histories(&mut user_sockets, &before.user_sockets);

@@ -396,7 +396,8 @@ impl UserSocket {
         let places: Vec<_> = placed.iter().map(|own| own.place().map(str::to_owned)).collect();
         for own in &mut placed {
             let Parts { path, named_limits, limited_copies, .. } = &mut own.parts;
-            let index = |name: &String| places.iter().position(|it| *it == [path.as_str(), name]);
+            let index =
+                |name: &String| places.iter().position(|place| *place == [path.as_str(), name]);
             let copies = named_limits.iter().map(|(name, _)| index(name)?.try_into().ok());
             *limited_copies = copies.collect();
         }
@@ -440,8 +441,8 @@ impl UserSocket {
         let mut changes = false;
         if let Kind::Channels(routes) = &mut self.parts.channels.kind {
             for route in routes {
-                let same = other.routes().iter().find(|it| it.pattern == route.pattern);
-                let history = same.and_then(|it| it.history);
+                let same = other.routes().iter().find(|own| own.pattern == route.pattern);
+                let history = same.and_then(|own| own.history);
                 changes |= route.history != history;
                 route.history = history;
             }

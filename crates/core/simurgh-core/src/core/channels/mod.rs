@@ -67,9 +67,7 @@ impl<N: Node> Channels<N> {
         if rates(&*self.node).ne(rates(&**node)) || self.meters.is_none() {
             self.meters = meters(&**node, &self.metrics, self.histories.seed());
         }
-        let both = self.node.user_sockets().zip(node.user_sockets());
-        let counts_more =
-            both.map(|(old, new)| !old.count_members && new.count_members).any(|it| it);
+        let counts_more = counts_more(&*self.node, &**node);
         self.node = Arc::clone(node);
         self.fanout.reload(node);
         self.application.reload(node);
@@ -85,9 +83,9 @@ impl<N: Node> Channels<N> {
         for membership in 0..self.registry.end() {
             let Some(member) = self.registry.member(membership) else { continue };
             let user_socket = out.socket(member.conn).map(Socket::user_socket);
-            let user_socket = user_socket.and_then(|it| self.node.user_socket(it));
+            let user_socket = user_socket.and_then(|index| self.node.user_socket(index));
             let is_new = member.is_joined() && !member.is(COUNTED);
-            if is_new && user_socket.is_some_and(|it| it.count_members) {
+            if is_new && user_socket.is_some_and(|user_socket| user_socket.count_members) {
                 if let Some(topic) = self.registry.topic(member.topic) {
                     self.node.member_joined(&topic.name);
                 }
@@ -100,6 +98,12 @@ impl<N: Node> Channels<N> {
     pub(crate) fn is_limited(&self) -> bool {
         self.meters.is_some()
     }
+}
+
+/// Whether a user socket counts members that did not before.
+fn counts_more<N: Node>(old: &N, new: &N) -> bool {
+    let mut both = old.user_sockets().zip(new.user_sockets());
+    both.any(|(old, new)| !old.count_members && new.count_members)
 }
 
 fn rates<N: Node>(node: &N) -> impl Iterator<Item = Rate> {
