@@ -121,9 +121,9 @@ fn run_with(
     match cli.command {
         Command::Serve(serve) => match Settings::load((*serve).clone(), channels) {
             Ok(settings) => {
-                let reloaded = channels == Channels::Declared;
-                let reloaded = reloaded.then_some((*serve, with_declared as _));
-                finish(serve::serve(settings, reloaded, application).map(|()| String::new()))
+                let how = reload::How { serve: *serve, application: with_declared };
+                let how = (channels == Channels::Declared).then_some(how);
+                finish(serve::serve(settings, how, application).map(|()| String::new()))
             }
             Err(refusal) => refusal.refuse("nothing was started"),
         },

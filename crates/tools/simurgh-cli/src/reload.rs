@@ -14,6 +14,12 @@ use crate::settings::{Declared, Given, PartialSettings, Serve, Settings};
 /// The keys that only a start reads and that are no part of the library's configuration.
 const AT_START: [&str; 1] = ["log_format"];
 
+/// How to read the settings again, and what to do with them.
+pub(crate) struct How {
+    pub(crate) serve: Serve,
+    pub(crate) application: fn(Builder, Option<Declared>) -> Builder,
+}
+
 /// Reloads declared channels and all settings.
 pub(crate) struct Reload {
     serve: Serve,
@@ -34,7 +40,7 @@ struct Running {
 
 impl Reload {
     pub(crate) fn new(
-        (serve, application): (Serve, fn(Builder, Option<Declared>) -> Builder),
+        How { serve, application }: How,
         started: (Given, Config),
         hooks: Option<Arc<HookSet>>,
         endpoint: &Endpoint,

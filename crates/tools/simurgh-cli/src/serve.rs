@@ -3,13 +3,13 @@
 use simurgh::{Builder, Endpoint, Error, UserSocket};
 use simurgh_text::output::print;
 
-use crate::reload::Reload;
-use crate::settings::{Declared, Serve, Settings, Source};
+use crate::reload::{How, Reload};
+use crate::settings::{Declared, Settings, Source};
 use crate::{logging, notify, signals, version};
 
 pub(crate) fn serve(
     settings: Settings,
-    reloaded: Option<(Serve, fn(Builder, Option<Declared>) -> Builder)>,
+    how_to_reload: Option<How>,
     application: impl FnOnce(Builder, Option<Declared>) -> Builder,
 ) -> Result<(), String> {
     let Settings {
@@ -30,7 +30,7 @@ pub(crate) fn serve(
         error => error.to_string(),
     })?;
     let shards = endpoint.handle().metrics().len();
-    if let Some(how) = reloaded {
+    if let Some(how) = how_to_reload {
         let reload = Reload::new(how, started, hooks, &endpoint, &log);
         endpoint.handle().on_reload(move || reload.reload());
     }
