@@ -144,6 +144,11 @@ class Server {
     return end;
   }
 
+  /** Resolves to `{code, signal}` when it has ended by itself. */
+  get ended() {
+    return this.#exited;
+  }
+
   /** Kills it, like a crash: no close frame, no drain. */
   async kill() {
     return await this.stop("SIGKILL");

@@ -26,8 +26,7 @@ use crate::server::measured;
 
 mod storm;
 
-const MEASURES: [&str; 7] =
-    ["memory", "spaced", "burst", "heartbeat", "connect", "turn", "storm"];
+const MEASURES: [&str; 7] = ["memory", "spaced", "burst", "heartbeat", "connect", "turn", "storm"];
 /// Handshakes in memory, of which the median counts.
 const HANDSHAKES: usize = 400;
 

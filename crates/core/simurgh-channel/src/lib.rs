@@ -39,6 +39,7 @@ mod permits;
 mod presence;
 mod presences;
 mod publisher;
+mod takeover;
 mod user_socket;
 mod watch;
 
@@ -66,5 +67,6 @@ pub use permits::*;
 pub use presence::*;
 pub use presences::*;
 pub use publisher::*;
+pub use takeover::*;
 pub use user_socket::*;
 pub use watch::*;

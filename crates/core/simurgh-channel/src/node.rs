@@ -12,6 +12,7 @@ use crate::mail::Mail;
 use crate::mailboxes::Mailboxes;
 use crate::node_handle::NodeHandle;
 use crate::permits::FanoutPermits;
+use crate::takeover::OtherProcess;
 use crate::user_socket::UserSocket;
 use crate::watch::CallbackWatch;
 use simurgh_data::prelude::*;
@@ -46,6 +47,17 @@ pub trait Node:
     /// The other nodes; `None` if this is the only one.
     fn cluster(&self) -> Option<&dyn Cluster> {
         None
+    }
+
+    /// The other process, while one takes over from the other.
+    fn other_process(&self) -> Option<Arc<dyn OtherProcess>> {
+        None
+    }
+
+    /// A shard has no sockets left in a drain. Whether it may end: until all shards have none, it
+    /// may be the home of topics of others.
+    fn may_end(&self, _shard: usize) -> bool {
+        true
     }
 
     /// Has a join decided on another thread: [`Mail::Joined`] is sent back,

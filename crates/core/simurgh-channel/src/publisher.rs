@@ -30,6 +30,9 @@ pub trait Publisher: Node {
         if let Some(cluster) = self.cluster() {
             cluster.send(ToCluster::Broadcast(Arc::clone(broadcast)));
         }
+        if let Some(other) = self.other_process() {
+            other.send(ToCluster::Broadcast(Arc::clone(broadcast)));
+        }
     }
 
     /// Whether publishers have to wait.

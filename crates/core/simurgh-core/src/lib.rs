@@ -64,14 +64,14 @@ mod wire;
 
 pub use self::core::{Core, Received, SUBSCRIPTION_BYTES, TOPIC_BYTES, TopicView};
 pub use deadlines::DRAIN_GRACE;
-pub use history::{KeptTopics, KeptView, SavedHistory};
+pub use history::{HandedOver, HandedOverNumbers, KeptTopics, KeptView, SavedHistory};
 pub use presence::PresenceCounts;
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;
 pub use simurgh_channel::*;
 pub use simurgh_history::{
-    GapReason, Ids, Position, ReplayLimits, Resume, Retention, Since, StoredAt,
+    GapReason, Ids, Place, Position, ReplayLimits, Resume, Retention, SaveError, Since, StoredAt,
 };
 pub use simurgh_presence::{FromPeers, ToPeers};
 pub use socket::{NETWORK, Phase, Socket};

@@ -12,13 +12,13 @@ use crate::position::Place;
 /// [`COUNT_MAX`](Self::COUNT_MAX) only the newest are.
 ///
 /// Without ids it allocates nothing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ids {
     hasher: FixedState,
     memory: Option<Box<Memory>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Memory {
     remembered: VecDeque<Remembered>,
     numbers: HashTable<u32>,
@@ -26,7 +26,7 @@ struct Memory {
     first: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Remembered {
     id: Box<str>,
     place: Place,

@@ -127,7 +127,7 @@ pub struct Marks {
 ///
 /// An empty ring allocates nothing. Finding, counting and measuring what follows a place is a
 /// binary search.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ring<T> {
     entries: VecDeque<Kept<T>>,
     /// Bytes of everything ever pushed before the first entry.
@@ -143,7 +143,7 @@ pub struct Ring<T> {
     epoch: Epoch,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Kept<T> {
     seq: u64,
     /// Milliseconds, and the item in the lowest 16 bits.

@@ -13,7 +13,7 @@ pub enum Stored {
 }
 
 /// One kept topic of a node that numbers it itself.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct KeptTopic<T> {
     ring: Ring<T>,
     ids: Ids,

@@ -38,18 +38,26 @@ pub(crate) struct Listeners {
 
 struct Listener {
     fd: OwnedFd,
+    /// The index of its address: several sockets may listen on one.
+    address: u16,
     /// The backlog may hold connections that no event will announce again.
     ready: bool,
 }
 
 impl Listeners {
-    pub(crate) fn new<T>(fds: Vec<OwnedFd>, open_max: usize, io: &Io<T>) -> io::Result<Self> {
-        for (index, fd) in fds.iter().enumerate() {
+    /// Each socket comes with the index of its address.
+    pub(crate) fn new<T>(
+        listening: Vec<(OwnedFd, u16)>,
+        open_max: usize,
+        io: &Io<T>,
+    ) -> io::Result<Self> {
+        for (index, (fd, _)) in listening.iter().enumerate() {
             let index = u16::try_from(index).map_err(io::Error::other)?;
             io.register_special(fd.as_raw_fd(), Special::Listener(index))?;
         }
-        let mut sockets = Vec::with_capacity(fds.len().max(LISTENERS_ROOM));
-        sockets.extend(fds.into_iter().map(|fd| Listener { fd, ready: true }));
+        let mut sockets = Vec::with_capacity(listening.len().max(LISTENERS_ROOM));
+        let listener = |(fd, address)| Listener { fd, address, ready: true };
+        sockets.extend(listening.into_iter().map(listener));
         Ok(Self { sockets, open_max, is_full: false, paused_until_ns: None })
     }
 
@@ -69,8 +77,11 @@ impl Listeners {
         Some(Duration::from_nanos(self.paused_until_ns?.saturating_sub(now_ns)))
     }
 
-    pub(crate) fn close(&mut self) {
-        self.sockets.clear();
+    /// The sockets may stay open elsewhere, and then stay in the poll set unless they leave it.
+    pub(crate) fn close<T>(&mut self, io: &Io<T>) {
+        for listener in self.sockets.drain(..) {
+            io.deregister_special(listener.fd.as_raw_fd());
+        }
         self.paused_until_ns = None;
     }
 
@@ -102,7 +113,7 @@ impl Listeners {
             }
         }
         if stop {
-            self.close();
+            self.close(io);
         }
     }
 
@@ -131,7 +142,7 @@ impl Listeners {
                 let over_capacity = io.wired() >= io.capacity();
                 io.counts.accepted += 1;
                 io.counts.over_capacity += u64::from(over_capacity);
-                let listener = index as u16;
+                let listener = listener.address;
                 let is_secure = io.tls.as_ref().is_some_and(|tls| tls.is_used_by(listener));
                 if is_secure && over_capacity {
                     // A handshake only to refuse it politely would cost too much.

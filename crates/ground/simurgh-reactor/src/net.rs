@@ -160,6 +160,28 @@ pub(crate) fn listen(
     retry_in_use(listening).map_err(|source| ListenError { address, source })
 }
 
+/// Makes a socket that another process opened listen as [`listen`] does.
+pub(crate) fn adopt_listener(
+    fd: &OwnedFd,
+    backlog: i32,
+    receive_stamps: bool,
+) -> rustix::io::Result<()> {
+    prepare_adopted(fd)?;
+    rustix::io::ioctl_fioclex(fd)?;
+    if receive_stamps {
+        syscalls::stamp_received(fd)?;
+    }
+    rustix::net::listen(fd, backlog)?;
+    expect_answers(fd)
+}
+
+/// The address on which an IP socket listens; `None` for other sockets.
+pub fn listening_address(fd: impl AsFd) -> Option<SocketAddr> {
+    let listens = sockopt::socket_acceptconn(&fd).is_ok_and(|listens| listens);
+    let own = rustix::net::getsockname(fd).ok().filter(|_| listens)?;
+    socket_addr(own).ok()
+}
+
 fn listening_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let fd = socket(address)?;
     if address.is_ipv6() {

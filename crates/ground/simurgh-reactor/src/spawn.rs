@@ -21,6 +21,7 @@ use crate::connection::Special;
 use crate::handler::Handler;
 use crate::handoff::{self, HandOffEnd};
 use crate::io::Io;
+use crate::listening::{Addresses, Listening};
 use crate::mailbox::{Inbox, Mailbox, MailboxState, mailbox};
 use crate::net::{self, ListenError};
 use crate::stats::ReactorStats;
@@ -30,7 +31,7 @@ use crate::wake::WakeSet;
 
 /// Shards that know each other: prepared together, then spawned one by one.
 #[derive(derive_more::Debug)]
-#[debug("ShardSet({spawned} of {}, {addresses:?})", mailboxes.len())]
+#[debug("ShardSet({spawned} of {}, {:?})", mailboxes.len(), addresses.all)]
 pub struct ShardSet<M> {
     wakes: Arc<WakeSet>,
     clock: Clock,
@@ -38,7 +39,7 @@ pub struct ShardSet<M> {
     /// For each shard that is not spawned yet: its inbox and its end of the hand-off.
     parts: Vec<Option<(Inbox<M>, OwnedFd)>>,
     hand_off_ends: Vec<HandOffEnd>,
-    addresses: Vec<SocketAddr>,
+    addresses: Addresses,
     reserved: Vec<OwnedFd>,
     spawned: usize,
     descriptors_max: u64,
@@ -109,7 +110,7 @@ impl<M: Send + 'static> ShardSet<M> {
             mailboxes,
             parts,
             hand_off_ends,
-            addresses: Vec::new(),
+            addresses: Addresses::default(),
             reserved: Vec::new(),
             spawned: 0,
             descriptors_max,
@@ -150,8 +151,21 @@ impl<M: Send + 'static> ShardSet<M> {
             self.reserved.push(fd);
             actual.push(address);
         }
-        self.addresses.extend_from_slice(&actual);
+        self.addresses.all.extend_from_slice(&actual);
         Ok(actual)
+    }
+
+    /// In place of [`bind`](Self::bind) for an address on which these sockets listen already. All
+    /// shards share them.
+    pub fn inherit(&mut self, address: SocketAddr, sockets: Vec<OwnedFd>) {
+        self.addresses.inherit(address, sockets);
+    }
+
+    /// Copies of the sockets on which the shards listen, once all are spawned: the process that
+    /// listens next gets them. Until they are closed, clients can connect even if no shard accepts
+    /// them.
+    pub fn take_listening(&mut self) -> Listening {
+        self.addresses.take()
     }
 
     /// Starts the next shard on a thread called `name`; returns once it listens on all reserved
@@ -170,6 +184,8 @@ impl<M: Send + 'static> ShardSet<M> {
         let parts = self.parts.get_mut(index).and_then(Option::take);
         let (inbox, hand_off) = parts.ok_or(StartError::NoneLeft)?;
         self.spawned += 1;
+        let shard = (index, self.parts.len());
+        let listening = self.addresses.open(shard, config.backlog, config.receive_stamps)?;
         let mailbox_state = inbox.state();
         let stats = Arc::new(ReactorStats::default());
         let (report, reported) = sync_channel(1);
@@ -183,7 +199,7 @@ impl<M: Send + 'static> ShardSet<M> {
             inbox,
             hand_off: hand_off.as_raw_fd(),
             foreign_wakers: self.foreign_wakers().to_vec(),
-            addresses: self.addresses.clone(),
+            listening: listening.iter().map(|(fd, of)| (fd.as_raw_fd(), *of)).collect(),
             stats: Arc::clone(&stats),
             descriptors_max: self.descriptors_max,
             config,
@@ -195,8 +211,11 @@ impl<M: Send + 'static> ShardSet<M> {
             .map_err(|error| StartError::Io("cannot start a thread", error))?;
         let started = reported.recv();
         if !matches!(started, Ok((Tables::Private, _))) {
-            // The shard owned this very descriptor, or may have.
+            // The shard owned these very descriptors, or may have.
             let _ = hand_off.into_raw_fd();
+            for (fd, _) in listening {
+                let _ = fd.into_raw_fd();
+            }
         }
         let (tables, outcome) = started.map_err(|_| {
             StartError::Io("a shard ended before it listened", io::ErrorKind::Other.into())
@@ -256,7 +275,8 @@ struct Start<M> {
     hand_off: RawFd,
     /// Wakers of other event loops of the process: kept, so that code on the shard may use them.
     foreign_wakers: Vec<RawFd>,
-    addresses: Vec<SocketAddr>,
+    /// The sockets it listens on, with the index of their address.
+    listening: Vec<(RawFd, u16)>,
     stats: Arc<ReactorStats>,
     descriptors_max: u64,
     config: Config,
@@ -274,6 +294,7 @@ impl<M: Send + 'static> Start<M> {
         tables::block_signals();
         let mut keep: Vec<RawFd> = self.wakes.descriptors().collect();
         keep.push(self.hand_off);
+        keep.extend(self.listening.iter().map(|(fd, _)| *fd));
         let foreign: Vec<RawFd> =
             self.foreign_wakers.iter().copied().filter(|fd| !keep.contains(fd)).collect();
         keep.extend_from_slice(&foreign);
@@ -311,8 +332,8 @@ impl<M: Send + 'static> Start<M> {
         if let Some(core) = self.config.core {
             pin_thread(core).map_err(io_error("cannot pin the shard to its core"))?;
         }
-        // 0, 1, 2, what was kept, the poll set, the listeners, the timer.
-        let fixed = 3 + kept + 1 + self.addresses.len() + usize::from(cfg!(target_os = "linux"));
+        // 0, 1, 2, what was kept, the poll set, the timer.
+        let fixed = 3 + kept + 1 + usize::from(cfg!(target_os = "linux"));
         let room = self.room(tables, fixed);
         let stats = Arc::clone(&self.stats);
         let io = Io::new(&self.config, self.clock, room.capacity, Some(hand_off), stats)
@@ -322,11 +343,8 @@ impl<M: Send + 'static> Start<M> {
         io.register_special(waker, Special::Waker)
             .and_then(|()| io.register_special(hand_off, Special::HandOff))
             .map_err(io_error("cannot register the waker"))?;
-        let mut listening = Vec::new();
-        for address in &self.addresses {
-            listening.push(net::listen(*address, self.config.backlog, self.config.receive_stamps)?);
-        }
-        let listeners = Listeners::new(listening, room.open_max, &io)
+        let listening = self.listening.iter().map(|(fd, of)| (tables::inherited(*fd), *of));
+        let listeners = Listeners::new(listening.collect(), room.open_max, &io)
             .map_err(io_error("cannot register the listeners"))?;
         let shard = Shard {
             index: self.index,

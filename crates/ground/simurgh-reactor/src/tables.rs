@@ -121,6 +121,15 @@ pub(crate) fn inherited(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
+/// Takes ownership of a descriptor that this process was started with; `None` if it is not open.
+pub(crate) fn passed(fd: RawFd) -> Option<OwnedFd> {
+    // SAFETY: the call reads the flags of a number, whether it is open or not.
+    let is_open = unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
+    // SAFETY: the one who started the process opened it for it, and said so; called once for each
+    // number, before anything else could have that number.
+    is_open.then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 #[cfg(target_os = "linux")]
 fn unshare_and_close(keep: &[RawFd]) -> bool {
     let mut kept: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).collect();

@@ -427,7 +427,7 @@ impl<H: Handler> Reactor<H> {
         self.handler.stopping(&mut self.io);
         self.io.flush();
         self.end_connections_until(u64::MAX);
-        self.listeners.close();
+        self.listeners.close(&self.io);
         let (mut cursor, mut keys) = (0, Vec::new());
         loop {
             self.io.sweep(&mut cursor, 4096, |_, _| true, &mut keys);

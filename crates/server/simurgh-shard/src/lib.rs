@@ -34,4 +34,5 @@ pub mod saved;
 pub mod server;
 pub mod shard;
 pub mod state_dir;
+pub mod takeover;
 pub mod view;

@@ -7,9 +7,9 @@ use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use simurgh_core::SavedHistory;
+use simurgh_core::{HandedOverNumbers, SaveError, SavedHistory};
 
 const ALONE: &str = "the server does not overwrite this file, and saves nothing until you remove \
     it or change history_save";
@@ -19,6 +19,8 @@ const ALONE: &str = "the server does not overwrite this file, and saves nothing 
 pub struct Saved {
     before: Mutex<Vec<Option<SavedHistory>>>,
     after: Mutex<Vec<SavedHistory>>,
+    /// Of the process that this one takes over from.
+    pub numbers: OnceLock<HandedOverNumbers>,
     /// The file exists and is not ours: it is not overwritten.
     is_foreign: AtomicBool,
 }
@@ -35,8 +37,7 @@ impl Saved {
                 return tracing::error!(?path, %error, "cannot read the saved histories: {ALONE}");
             }
         };
-        let seed = RandomState::new().hash_one(shards);
-        let found = match SavedHistory::decode(&bytes, shards, seed) {
+        let found = match decode(&bytes, shards) {
             Ok(found) => found,
             Err(error) => {
                 self.is_foreign.store(true, Relaxed);
@@ -52,6 +53,21 @@ impl Saved {
         let topics: usize = found.iter().map(SavedHistory::topics).sum();
         tracing::info!(?path, topics, bytes = bytes.len(), "loaded the saved histories");
         *lock(&self.before) = found.into_iter().map(Some).collect();
+    }
+
+    /// Continues the histories of another process.
+    ///
+    /// # Errors
+    /// The bytes are not what [`SavedHistory::encode`] has made.
+    pub fn take_over(
+        &self,
+        histories: &[u8],
+        numbers: HandedOverNumbers,
+        shards: usize,
+    ) -> Result<(), SaveError> {
+        *lock(&self.before) = decode(histories, shards)?.into_iter().map(Some).collect();
+        let _ = self.numbers.set(numbers);
+        Ok(())
     }
 
     /// The history that a shard begins with.
@@ -85,6 +101,10 @@ impl Saved {
         }
         written.map(drop)
     }
+}
+
+fn decode(bytes: &[u8], shards: usize) -> Result<Vec<SavedHistory>, SaveError> {
+    SavedHistory::decode(bytes, shards, RandomState::new().hash_one(shards))
 }
 
 fn lock<T>(it: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

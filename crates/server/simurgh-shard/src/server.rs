@@ -15,8 +15,8 @@ use serde::Serialize;
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{
     Audience, BroadcastError, Callback, ChannelId, FanoutPermits, Identity, JoinDecision,
-    LinkedWork, Mailboxes, Node, NodeHandle, PresenceCallback, PresenceConfig, Publisher, Signer,
-    ToChannel, WallClock, Work,
+    LinkedWork, Mailboxes, Node, NodeHandle, OtherProcess, PresenceCallback, PresenceConfig,
+    Publisher, Signer, ToChannel, WallClock, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
@@ -36,6 +36,7 @@ use crate::mail::Mail;
 use crate::member_counts::MemberCounts;
 use crate::peer_limits::PeerLimits;
 use crate::saved::Saved;
+use crate::takeover::TakeOver;
 
 /// The state behind all handles. Only counters change after the start.
 ///
@@ -82,6 +83,7 @@ pub struct Server {
     pub unconfirmed: Arc<AtomicU64>,
     /// The histories that are kept over a planned restart.
     pub saved: Arc<Saved>,
+    pub takeover: Arc<TakeOver>,
     /// Hashes users and addresses of clients.
     pub client_hasher: RandomState,
     /// Signs the proofs of clients' first joins.
@@ -300,6 +302,15 @@ impl Node for Server {
     #[inline]
     fn cluster(&self) -> Option<&dyn simurgh_core::Cluster> {
         self.cluster.as_ref().map(|inbox| &**inbox as &dyn simurgh_core::Cluster)
+    }
+
+    #[inline]
+    fn other_process(&self) -> Option<Arc<dyn OtherProcess>> {
+        self.takeover.link().map(|link| link as Arc<dyn OtherProcess>)
+    }
+
+    fn may_end(&self, shard: usize) -> bool {
+        self.takeover.is_empty(shard)
     }
 
     fn permits(&self) -> &FanoutPermits {

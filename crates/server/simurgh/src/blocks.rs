@@ -4,6 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use serde::{Deserialize, Serialize};
 use simurgh_cluster::CALL_BYTES_MAX;
@@ -47,30 +48,44 @@ pub(crate) fn now_s(server: &Server) -> u64 {
 /// Begins with the rules of the file.
 pub(crate) fn load(server: &Server) {
     let Some(directory) = &server.config.state_dir else { return };
-    let Some(rules) = rules(&state_dir::read(directory, FILE)) else {
+    if !restore(server, &state_dir::read(directory, FILE)) {
         let path = state_dir::path(directory, FILE);
-        return tracing::error!(?path, "the list of blocks is damaged: starting without it");
-    };
+        tracing::error!(?path, "the list of blocks is damaged: starting without it");
+    }
+}
+
+/// Continues the list of a file or of another process. `false` if it is damaged.
+pub(crate) fn restore(server: &Server, lines: &[u8]) -> bool {
+    let Some(rules) = rules(lines) else { return false };
     for rule in rules {
         // A file has no more than the list.
         let _ = server.access_list.set(rule, now_s(server));
     }
+    true
+}
+
+/// All rules, for the process that takes over.
+pub(crate) fn all(server: &Server) -> Vec<u8> {
+    lines(&server.access_list.all(now_s(server)))
 }
 
 /// Writes the file, if something has changed since. Requests at the same time share a write.
 pub(crate) async fn save(server: &Arc<Server>) {
-    let Some(directory) = server.config.state_dir.clone() else { return };
+    let is_of_another = server.takeover.is_handed_over.load(Relaxed);
+    let Some(directory) = server.config.state_dir.clone().filter(|_| !is_of_another) else {
+        return;
+    };
     let list = &server.access_list;
     let wanted = list.changes();
     let mut saved = list.saved.lock().await;
     if *saved >= wanted {
         return;
     }
-    let all = list.changes();
+    let changes = list.changes();
     let of = Arc::clone(server);
-    let write = move || state_dir::write(&directory, FILE, &lines(&of.access_list.all(now_s(&of))));
+    let write = move || state_dir::write(&directory, FILE, &all(&of));
     match tokio::task::spawn_blocking(write).await.unwrap_or_else(|it| Err(io::Error::other(it))) {
-        Ok(()) => *saved = all,
+        Ok(()) => *saved = changes,
         Err(error) => tracing::error!(%error, "cannot save the list of blocks in state_dir"),
     }
 }

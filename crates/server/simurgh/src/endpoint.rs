@@ -3,8 +3,8 @@
 use std::fmt;
 use std::hash::RandomState;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use ring::hmac;
@@ -22,6 +22,7 @@ use simurgh_shard::member_counts::MemberCounts;
 use simurgh_shard::peer_limits::PeerLimits;
 use simurgh_shard::server::{ConnectionLimit, Reloads, Server};
 use simurgh_shard::shard::Shard;
+use simurgh_shard::takeover::TakeOver;
 use simurgh_socket::UserSocket;
 
 use crate::BroadcastError;
@@ -32,18 +33,16 @@ use crate::handle::Handle;
 use crate::http;
 use crate::longpoll::{self, LongPolls, Signer};
 use crate::observe::{self, Observer};
+use crate::prepare::{fit_into_descriptors, reactor_config};
 use crate::presence::Presence;
 use crate::pubsub::PubSub;
 use crate::questions;
 use crate::reload::{self, Applied, Reloader};
 use crate::secret;
 use crate::signals::Signals;
+use crate::takeover;
 use crate::tls;
 use crate::watchdog::{self, Watchdog};
-
-/// Descriptors of the process's own table for other things than HTTP connections: wakers,
-/// hand-offs, files.
-const HTTP_RESERVE: usize = 512;
 
 /// A running server. Dropping it stops it at once; [`drain`](Self::drain) stops it gently.
 pub struct Endpoint {
@@ -64,6 +63,8 @@ pub struct Endpoint {
     observer: Arc<Observer>,
     unix: http::UnixListeners,
     site: Arc<http::Site>,
+    /// For the process that takes over.
+    control: Option<takeover::Control>,
 }
 
 /// Called once the server listens.
@@ -72,13 +73,14 @@ type Ready = Box<dyn FnOnce(&Endpoint) + Send>;
 /// Collects the parts of an [`Endpoint`].
 #[must_use]
 pub struct Builder {
-    config: Config,
+    pub(crate) config: Config,
     user_sockets: Vec<UserSocket>,
     router: axum::Router,
     front: Option<String>,
     wrong_address: Option<String>,
     ready: Option<Ready>,
     cluster: Option<cluster::Cluster>,
+    pub(crate) takeover: takeover::Plan,
 }
 
 impl Endpoint {
@@ -92,6 +94,7 @@ impl Endpoint {
             wrong_address: None,
             ready: None,
             cluster: None,
+            takeover: takeover::Plan::default(),
         }
     }
 
@@ -194,6 +197,28 @@ impl Endpoint {
         self.end();
     }
 
+    /// Starts the cluster's thread and the shards, with what was saved or what another process
+    /// hands over.
+    fn begin(
+        &mut self,
+        set: &mut reactor::ShardSet<Mail>,
+        tls: &tls::Prepared,
+        prepared: Option<cluster::Prepared>,
+        earlier: Option<takeover::Earlier>,
+    ) -> Result<Option<takeover::Linked>, Error> {
+        let server = Arc::clone(&self.server);
+        if let Some(path) = server.config.history_save.as_ref().filter(|_| earlier.is_none()) {
+            server.saved.read(path, server.config.shards);
+        }
+        blocks::load(&server);
+        let services = services(&self.longpolls, &self.observer);
+        self.cluster = prepared.map(|it| it.start(&server, services)).transpose()?;
+        cluster::await_others(&server);
+        let linked = earlier.map(|earlier| earlier.receive_state(&server)).transpose()?;
+        self.spawn_shards(set, tls)?;
+        Ok(linked)
+    }
+
     fn spawn_shards(
         &mut self,
         set: &mut reactor::ShardSet<Mail>,
@@ -213,6 +238,8 @@ impl Endpoint {
         }
         let stats = self.shards.iter().map(|shard| Arc::clone(shard.stats())).collect();
         let _ = self.server.stats.set(stats);
+        let listening = &self.server.takeover.listening;
+        *listening.lock().unwrap_or_else(PoisonError::into_inner) = set.take_listening();
         Ok(())
     }
 
@@ -224,12 +251,21 @@ impl Endpoint {
         let Some(runtime) = &self.runtime else { return Ok(()) };
         let served = (&self.server, &self.longpolls, &self.observer);
         let hand_offs = set.take_hand_off_ends();
-        let served = http::serve(runtime, threads, served, &self.site, hand_offs, &self.unix);
+        let served = http::serve(runtime, threads, served, &self.site, hand_offs, &mut self.unix);
         let (threads, admin_address) =
             served.map_err(|error| Error::Admin(self.server.config.admin_listen, error))?;
         self.http = Some(threads);
         self.admin_address = admin_address;
         Ok(())
+    }
+
+    /// From now on another process can take over.
+    fn offer(&mut self, handed_over: Option<takeover::HandedOver>) {
+        let Some(handed_over) = handed_over else { return };
+        match takeover::Control::start(&self.server, &self.addresses, handed_over) {
+            Ok(control) => self.control = Some(control),
+            Err(error) => tracing::warn!(%error, "no other process can take over from this one"),
+        }
     }
 
     fn end(&mut self) {
@@ -246,7 +282,13 @@ impl Endpoint {
             }
         }
         let server = self.server.now();
-        let has_drained = server.drain_began.get().is_some();
+        self.server.takeover.stop_accepting();
+        self.control = None;
+        let is_handed_over = self.server.takeover.is_handed_over.load(Relaxed);
+        if is_handed_over {
+            self.unix.leave();
+        }
+        let has_drained = server.drain_began.get().is_some() && !is_handed_over;
         let saves = has_drained && !std::mem::replace(&mut self.is_saved, true);
         if saves
             && let Some(path) = &server.config.history_save
@@ -262,6 +304,9 @@ impl Endpoint {
             let until = *began + server.config.drain_time + DRAIN_GRACE;
             server.http_connections.finish(until);
             server.admin_connections.finish(until);
+        }
+        if let Some(link) = self.server.takeover.link() {
+            link.finish(DRAIN_GRACE);
         }
         self.http = None;
         if let Some(mut cluster) = self.cluster.take() {
@@ -377,17 +422,20 @@ impl Builder {
             return Err(Error::WrongAddress(address));
         }
         let Self { mut config, mut user_sockets, router, front, cluster, .. } = self;
+        let mut takeover = self.takeover.begun(&config, cluster.is_some())?;
         fit_into_descriptors(&mut config);
         let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
             .map_err(Error::Prepare)?;
-        let (tls, unix) = (tls::prepare(&config)?, http::UnixListeners::bind(&config)?);
-        let addresses = config.addresses().collect::<Vec<_>>();
-        let addresses = set.bind(&addresses).map_err(|error| Error::Listen(error.into()))?;
+        let tls = tls::prepare(&config)?;
+        let unix = http::UnixListeners::bind(&config, &mut takeover.inherited)?;
+        let addresses = takeover.bind(&mut set, &config)?;
         if let Some(cluster) = &cluster {
             config.node_name = cluster.name().to_owned();
         }
         let secret = config.secret_key_base.as_deref();
-        let signer = Signer::new(secret).map_err(Error::Prepare)?;
+        let own_secret = takeover.secret()?;
+        let own = Some(secret.unwrap_or(&own_secret));
+        let signer = Signer::new(own).map_err(Error::Prepare)?;
         if let (Some(_), Some(path)) = (&cluster, &config.history_save) {
             return Err(Error::HistorySaveInCluster(path.clone()));
         }
@@ -396,11 +444,12 @@ impl Builder {
         let interest = inbox.clone().map(cluster::interest);
         user_sockets.iter_mut().for_each(|user_socket| user_socket.serve(interest.as_ref()));
         let user_sockets = reload::arranged(user_sockets, &[])?;
-        let history_key = secret::key(secret, b"simurgh history");
+        let history_key = secret::key(own, b"simurgh history");
         let keys = (signer.node, history_key.map_err(Error::Prepare)?);
         let (mailboxes, certificates) = (set.mailboxes().to_vec(), tls.certificates.clone());
+        let parts = (inbox, TakeOver::new(mailboxes.len(), own_secret));
         let server =
-            Arc::new(make_server(config, user_sockets, keys, inbox, mailboxes, certificates));
+            Arc::new(make_server(config, user_sockets, keys, parts, mailboxes, certificates));
         let longpolls = Arc::new(LongPolls::new(Arc::clone(&server), signer));
         let observer = Arc::new(Observer::new(Arc::clone(&server)));
         let site = http::Site::new(&longpolls, &observer, router, front.as_deref());
@@ -428,21 +477,17 @@ impl Builder {
             observer: Arc::clone(&observer),
             unix,
             site: Arc::new(site),
+            control: None,
             _watchdog: watchdog,
         };
-        if let Some(path) = &server.config.history_save {
-            server.saved.read(path, server.config.shards);
-        }
-        blocks::load(&server);
-        endpoint.cluster =
-            prepared.map(|it| it.start(&server, services(&longpolls, &observer))).transpose()?;
-        cluster::await_others(&server);
-        endpoint.spawn_shards(&mut set, &tls)?;
+        let linked = endpoint.begin(&mut set, &tls, prepared, takeover.earlier)?;
         // Without an address there are no pages and no observer.
         let is_served = is_listening || server.config.has_admin();
         if is_served {
             endpoint.serve_http(http_threads, &mut set)?;
         }
+        linked.map_or(Ok(()), |linked| linked.ready(&server))?;
+        endpoint.offer(takeover.handed_over);
         Ok(endpoint)
     }
 
@@ -482,22 +527,11 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// Limits shards and HTTP connections to the available descriptors.
-fn fit_into_descriptors(config: &mut Config) {
-    let (descriptors, _) = reactor::raise_descriptor_limit();
-    let most = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(HTTP_RESERVE);
-    config.http.fit(most, config.has_admin());
-    if let Some(most) = config.max_connections {
-        config.shards = config.shards.max(reactor::shards_for(most, descriptors));
-    }
-    config.shards = config.shards.clamp(1, usize::from(u16::MAX));
-}
-
 fn make_server(
     config: Config,
     user_sockets: Vec<UserSocket>,
     (id, history_key): (u64, hmac::Key),
-    cluster: Option<Arc<ClusterInbox>>,
+    (cluster, takeover): (Option<Arc<ClusterInbox>>, TakeOver),
     mailboxes: Vec<reactor::Mailbox<Mail>>,
     certificates: Option<Arc<Certificates>>,
 ) -> Server {
@@ -525,6 +559,7 @@ fn make_server(
         client_hasher: RandomState::new(),
         history_key,
         saved: Arc::default(),
+        takeover: Arc::new(takeover),
         drain_began: Arc::default(),
         stats: Arc::default(),
         cluster,
@@ -541,20 +576,6 @@ fn make_server(
         user_sockets,
         mailboxes,
     }
-}
-
-#[allow(clippy::field_reassign_with_default, reason = "the struct is non-exhaustive")]
-fn reactor_config(config: &Config, tls: &tls::Prepared, index: usize) -> reactor::Config {
-    let mut reactor = reactor::Config::default();
-    reactor.outbound_bytes_max = config.outbound_bytes_max;
-    reactor.outbound_budget_bytes = config.outbound_budget_bytes;
-    reactor.slow_after = Some(config.slow_after);
-    reactor.half_close = true;
-    reactor.linger = config.close_timeout;
-    reactor.tls.clone_from(&tls.listeners);
-    reactor.has_header = config.proxy_protocol;
-    reactor.core = config.pin_shards.then_some(index % cores());
-    reactor
 }
 
 fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Serve {

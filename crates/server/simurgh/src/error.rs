@@ -58,6 +58,9 @@ pub enum Error {
     /// The histories could not be saved to this file at the end.
     #[error("cannot save the histories to {0:?}: {1}. Clients will get gaps.")]
     HistorySave(PathBuf, #[source] io::Error),
+    /// The running server does not hand over to this one.
+    #[error("cannot take over from the running server: {0}. It goes on as before.")]
+    TakeOver(#[source] io::Error),
     /// The applications that decide over HTTP cannot be asked.
     #[cfg(feature = "hooks")]
     #[error("{0}")]

@@ -105,6 +105,9 @@ impl Handle {
     /// Begins a drain and returns; [`Endpoint::wait`](crate::Endpoint::wait) waits for its end.
     pub fn drain(&self) {
         self.0.drain_began.get_or_init(Instant::now);
+        if let Some(listening) = self.0.takeover.stop_accepting() {
+            self.0.spawn(async move { drop(listening) });
+        }
         self.0.http_connections.drain();
         self.0.admin_connections.drain();
         if let Some(cluster) = &self.0.cluster {

@@ -57,12 +57,22 @@ pub(crate) fn save(server: &Server) {
     else {
         return;
     };
-    let lines = started(server).flat_map(|hooks| hooks.shared().save()).collect::<Vec<u8>>();
+    let lines = all(server);
     if !lines.is_empty()
         && let Err(error) = state_dir::write(directory, FILE, &lines)
     {
         tracing::error!(%error, "cannot save the cached answers of hooks in state_dir");
     }
+}
+
+/// The cached answers, as lines of the file.
+pub(crate) fn all(server: &Server) -> Vec<u8> {
+    started(server).flat_map(|hooks| hooks.shared().save()).collect()
+}
+
+/// Begins with the cached answers of the process that this one takes over from.
+pub(crate) fn restore(server: &Server, lines: &[u8]) {
+    started(server).for_each(|hooks| hooks.shared().load(lines));
 }
 
 /// The other nodes, if they share a secret with this one.

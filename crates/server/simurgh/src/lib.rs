@@ -97,6 +97,7 @@ pub mod http;
 mod longpoll;
 pub mod metrics;
 pub mod observe;
+mod prepare;
 mod presence;
 pub mod pubsub;
 mod questions;
@@ -104,6 +105,7 @@ mod reload;
 mod remote_waker;
 mod secret;
 mod signals;
+mod takeover;
 pub mod tls;
 mod watchdog;
 

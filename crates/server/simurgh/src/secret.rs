@@ -2,6 +2,8 @@
 
 use std::io;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -11,6 +13,13 @@ pub(crate) fn key(secret_key_base: Option<&str>, purpose: &[u8]) -> io::Result<h
     fill(&SystemRandom::new(), &mut own)?;
     let secret = secret_key_base.map_or(&own[..], str::as_bytes);
     Ok(hmac::Key::new(hmac::HMAC_SHA256, &derived(secret, purpose)))
+}
+
+/// A secret that nobody has set.
+pub(crate) fn random() -> io::Result<Box<str>> {
+    let mut bytes = [0; 32];
+    fill(&SystemRandom::new(), &mut bytes)?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes).into())
 }
 
 /// A secret for one use.

@@ -17,7 +17,9 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serves channels, pages and the publish API on one port
-    Serve(Box<Serve>),
+    Serve(Box<ServeCommand>),
+    /// Starts the running server's program again, and has it take over without an outage
+    Restart(Box<Serve>),
     /// Prints simurgh.toml with every key and its default, or checks a file
     Config(config::Flags),
     /// Runs a load test against a WebSocket or HTTP server
@@ -61,6 +63,17 @@ pub(crate) enum Command {
     ManPages(packaging::ManPages),
 }
 
+/// The flags of `serve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeCommand {
+    #[command(flatten)]
+    pub(crate) settings: Serve,
+    /// Take over from the server that listens on the first address, if there is one: this one gets
+    /// its listening sockets and histories, and that one drains
+    #[arg(long)]
+    pub(crate) take_over: bool,
+}
+
 const AFTER_HELP: &str = "\
 Exit status: 0 after a drain, 1 if the server cannot start, 2 if a flag or the file is wrong.\n\
 The first SIGTERM or SIGINT drains: the server accepts nothing new and closes every client with\n\
@@ -73,12 +86,12 @@ pub(crate) fn command(channels: Channels, program: &Program) -> clap::Command {
         .name(program.name.clone())
         .version(program.short())
         .long_version(program.long());
-    named.max_term_width(100).mut_subcommand("serve", |serve| {
+    let hide = |command: clap::Command| {
         let hidden = keys::ALL.iter().filter(|key| !key.is_for(channels));
-        hidden.fold(serve.after_help(AFTER_HELP), |serve, key| {
-            serve.mut_arg(key.name, |flag| flag.hide(true))
-        })
-    })
+        hidden.fold(command, |command, key| command.mut_arg(key.name, |flag| flag.hide(true)))
+    };
+    let named = named.max_term_width(100).mut_subcommand("restart", hide);
+    named.mut_subcommand("serve", |serve| hide(serve.after_help(AFTER_HELP)))
 }
 
 #[cfg(test)]
@@ -93,7 +106,7 @@ mod tests {
         let matches =
             command(Channels::Declared, &Program::simurgh()).try_get_matches_from(words)?;
         match Cli::from_arg_matches(&matches)?.command {
-            Command::Serve(serve) => Ok(serve.flags),
+            Command::Serve(serve) => Ok(serve.settings.flags),
             _ => panic!("not serve"),
         }
     }

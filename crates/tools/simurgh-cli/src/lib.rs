@@ -119,13 +119,18 @@ fn run_with(
         }
     };
     match cli.command {
-        Command::Serve(serve) => match Settings::load((*serve).clone(), channels) {
+        Command::Serve(serve) => match Settings::load(serve.settings.clone(), channels) {
             Ok(settings) => {
-                let how = reload::How { serve: *serve, application: with_declared };
+                let how = reload::How { serve: serve.settings, application: with_declared };
                 let how = (channels == Channels::Declared).then_some(how);
-                finish(serve::serve(settings, how, application).map(|()| String::new()))
+                let served = serve::serve(settings, how, serve.take_over, application);
+                finish(served.map(|()| String::new()))
             }
             Err(refusal) => refusal.refuse("nothing was started"),
+        },
+        Command::Restart(flags) => match Settings::load(*flags, channels) {
+            Ok(settings) => finish(serve::restart(settings)),
+            Err(refusal) => refusal.refuse("the running server goes on as before"),
         },
         #[cfg(feature = "nats")]
         Command::Config(config::Flags { nats_permissions: Some(prefix), nats_streams, .. }) => {

@@ -43,6 +43,11 @@ pub(crate) fn reloaded() {
     notify("READY=1\n");
 }
 
+/// Reports that the process with this id is the service from now on.
+pub(crate) fn main_process(pid: u32) {
+    notify(&format!("MAINPID={pid}\n"));
+}
+
 /// Sends keep-alives while every shard responds, if the manager asks for them (`WatchdogSec`). A
 /// shard that a callback blocks does not respond: the manager restarts the process.
 ///

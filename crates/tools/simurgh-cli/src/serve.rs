@@ -10,6 +10,7 @@ use crate::{logging, notify, signals, version};
 pub(crate) fn serve(
     settings: Settings,
     how_to_reload: Option<How>,
+    takes_over: bool,
     application: impl FnOnce(Builder, Option<Declared>) -> Builder,
 ) -> Result<(), String> {
     let Settings {
@@ -19,7 +20,8 @@ pub(crate) fn serve(
     let log = logging::start(log, log_format);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let started = (given, config.clone());
-    let mut builder = Endpoint::builder().config(config);
+    let builder = Endpoint::builder().config(config).activated();
+    let mut builder = builder.take_over(takes_over, notify::main_process);
     if let Some(cluster) = cluster {
         builder = builder.cluster(cluster);
     }
@@ -53,6 +55,17 @@ pub(crate) fn serve(
     endpoint.wait().map_err(|error| error.to_string())?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Has the running server start its program again, which takes over.
+pub(crate) fn restart(settings: Settings) -> Result<String, String> {
+    match Endpoint::builder().config(settings.config).restart_running() {
+        Ok(pid) => Ok(format!("process {pid} has taken over; the previous one drains\n")),
+        Err(error) => Err(format!(
+            "no restart: {error}. If no server runs with these settings, start it with \
+             `simurgh serve`."
+        )),
+    }
 }
 
 /// A socket as the log shows it.

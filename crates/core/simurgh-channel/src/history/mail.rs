@@ -37,6 +37,8 @@ pub enum KeptFor {
         /// It has broadcast on its own topic, and receives the broadcast itself.
         is_member: bool,
     },
+    /// The process that this one takes over from; it gave the request this number.
+    Predecessor(u64),
     /// Code outside of channels.
     Caller(#[debug(skip)] KeptCallback),
 }

@@ -120,7 +120,9 @@ impl<N: Node> Core<N> {
 
     /// Closes as many sockets as the drain should have closed by now.
     pub(crate) fn drain_sockets(&mut self, out: &mut impl Sockets) -> Next {
-        let keys = match self.deadlines.drain(out) {
+        let is_empty = self.deadlines.is_draining() && out.count() == 0;
+        let may_end = is_empty && self.node.may_end(usize::from(self.shard));
+        let keys = match self.deadlines.drain(out, may_end) {
             Ok(keys) => keys,
             Err(next) => return next,
         };

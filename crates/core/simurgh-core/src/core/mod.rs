@@ -18,7 +18,7 @@ use simurgh_proto::message::Message;
 use self::channels::Channels;
 pub use self::view::{SUBSCRIPTION_BYTES, TOPIC_BYTES, TopicView};
 use crate::deadlines::Deadlines;
-use crate::history::SavedHistory;
+use crate::history::{HandedOver, HandedOverNumbers, SavedHistory};
 use crate::presence::PresenceCounts;
 use crate::sockets::Sockets;
 use simurgh_data::prelude::*;
@@ -114,6 +114,22 @@ impl<N: Node> Core<N> {
         self.node = Arc::clone(node);
         self.deadlines.reload(&**node);
         self.channels.reload(out, node);
+    }
+
+    /// Continues the numbers of the process that this one takes over from, at the beginning.
+    pub fn restore_numbers(&mut self, numbers: &HandedOverNumbers) {
+        self.channels.histories.restore_numbers(numbers);
+    }
+
+    /// Gives a copy of what is kept to the process that takes over. From now on that keeps and
+    /// numbers the broadcasts of both ([`Node::other_process`]).
+    pub fn hand_over(&mut self) -> HandedOver {
+        self.channels.histories.hand_over()
+    }
+
+    /// The process that takes over has ended: this one numbers its broadcasts again.
+    pub fn take_back(&mut self) {
+        self.channels.histories.take_back();
     }
 
     /// Returns this shard's part of what all share, since it ends.

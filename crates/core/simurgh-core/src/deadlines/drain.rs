@@ -31,9 +31,9 @@ impl Drain {
         Self { began_ns: now_ns, over, total, closed: 0, next_ns: now_ns, cursor: 0 }
     }
 
-    pub(super) fn step(&mut self, left: usize, now_ns: u64) -> Step {
+    pub(super) fn step(&mut self, left: usize, may_end: bool, now_ns: u64) -> Step {
         let end_ns = self.began_ns.saturating_add(nanoseconds(self.over + DRAIN_GRACE));
-        if left == 0 || now_ns > end_ns {
+        if may_end || now_ns > end_ns {
             return Step::End;
         }
         if now_ns < self.next_ns {
@@ -46,7 +46,7 @@ impl Drain {
         let due = exact as usize + usize::from(exact % 1.0 > 0.0);
         // More than there were at the beginning arrive from the backlog and from the HTTP side.
         let now_due = if share < 1.0 { due.saturating_sub(self.closed) } else { TURN };
-        match now_due.min(TURN) {
+        match now_due.min(TURN).min(left) {
             0 => Step::Wait(EVERY),
             count => Step::Close(count),
         }
@@ -68,7 +68,7 @@ mod tests {
         let mut drain = Drain::new(Duration::from_secs(1), 1000, 0);
         let (mut left, mut at) = (1000, Vec::new());
         for ms in 0..2000 {
-            if let Step::Close(count) = drain.step(left, ms * 1_000_000) {
+            if let Step::Close(count) = drain.step(left, left == 0, ms * 1_000_000) {
                 let count = count.min(left);
                 drain.note_closed(count);
                 left -= count;
@@ -79,6 +79,6 @@ mod tests {
         for (ms, closed) in at {
             assert!(closed.abs_diff(ms as usize + 5) <= 5, "{closed} closed after {ms} ms");
         }
-        assert_eq!(drain.step(0, 3_000_000_000), Step::End);
+        assert_eq!(drain.step(0, true, 3_000_000_000), Step::End);
     }
 }

@@ -167,11 +167,20 @@ impl Deadlines {
         self.drain = Some(Box::new(Drain::new(over, out.count(), out.now().ns)));
     }
 
-    /// The sockets that the drain should have closed by now, or when it goes on.
-    pub(crate) fn drain(&mut self, out: &mut impl Sockets) -> Result<Vec<Key>, Next> {
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain.is_some()
+    }
+
+    /// The sockets that the drain should have closed by now, or when it goes on. A shard without
+    /// sockets ends if it `may_end`.
+    pub(crate) fn drain(
+        &mut self,
+        out: &mut impl Sockets,
+        may_end: bool,
+    ) -> Result<Vec<Key>, Next> {
         let (left, now_ns) = (out.count(), out.now().ns);
         let Some(drain) = &mut self.drain else { return Err(Next::Idle) };
-        let count = match drain.step(left, now_ns) {
+        let count = match drain.step(left, may_end, now_ns) {
             Step::Wait(time) => return Err(Next::After(time)),
             Step::Close(count) => count,
             Step::End => {

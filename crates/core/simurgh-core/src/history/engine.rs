@@ -139,6 +139,7 @@ impl<N: Node> Histories<N> {
     /// The next broadcast of a topic; `is_new`: members get it.
     fn deliver_next(&mut self, now: Now, topic: &str, item: KeptItem, is_new: bool) {
         let now_ms = self.node.unix_ms(now.ns);
+        self.open_topic(topic);
         let Some(Position { epoch, .. }) = self.kept.head(topic) else { return };
         let position = Position { epoch, place: item.place() };
         let pending = item.mine.zip(self.followed.as_mut());
@@ -227,10 +228,9 @@ impl<N: Node> Histories<N> {
             Some(followed) => followed.stores.add(pending),
             None => Err(pending),
         };
-        match (noted, self.node.cluster()) {
-            (Ok(number), Some(cluster)) => cluster.send(what(number)),
-            (Ok(_), None) => {}
-            (Err(pending), _) => self.end_store(pending, Err(NotKept::Full)),
+        match noted {
+            Ok(number) => self.send_to_engine(what(number)),
+            Err(pending) => self.end_store(pending, Err(NotKept::Full)),
         }
     }
 
@@ -270,7 +270,7 @@ impl<N: Node> Histories<N> {
             tracing::debug!(%why, "a broadcast was not stored");
         }
         match kept_for {
-            KeptFor::Nobody => {}
+            KeptFor::Nobody | KeptFor::Predecessor(_) => {}
             KeptFor::Caller(answer) => {
                 ask::<N, _>(&self.metrics, || answer(outcome));
             }

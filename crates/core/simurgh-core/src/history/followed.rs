@@ -25,6 +25,8 @@ const FOLLOW_AGAIN: Duration = Duration::from_secs(5);
 const CHECK_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) struct FollowedTopics {
+    /// The broker is the process that takes over from this one: every topic is known here.
+    pub(super) is_successor: bool,
     pub(super) stores: Stores,
     pub(super) topics: NameMap<Followed>,
     pub(super) unknown_position: Position,
@@ -131,6 +133,7 @@ pub(super) enum Readiness {
 impl FollowedTopics {
     pub(crate) fn new(shard: u16, node: u64, seed: u64) -> Self {
         Self {
+            is_successor: false,
             stores: Stores::new(shard),
             topics: NameMap::new(seed),
             unknown_position: Position { epoch: Epoch::from_seed(node), place: Place::ZERO },

@@ -46,7 +46,7 @@ pub struct KeptTopics {
     pub(super) free: BinaryHeap<Reverse<u32>>,
     /// The last place assigned in any topic. A topic that was forgotten continues behind it, so
     /// that no number is repeated.
-    clock: Place,
+    pub(super) clock: Place,
     pub(super) forgotten: LastPositions,
     /// The last place of topics that were forgotten because there were too many.
     pub(super) evicted_through: Place,
@@ -340,7 +340,7 @@ impl KeptTopics {
         slots.map(|slot| (Box::from(&*slot.name), slot.topic)).collect()
     }
 
-    fn open(&mut self, name: &str, client: u64) -> u32 {
+    pub(super) fn open(&mut self, name: &str, client: u64) -> u32 {
         if let Some(at) = self.place(name) {
             return at;
         }

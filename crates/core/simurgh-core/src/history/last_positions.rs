@@ -30,6 +30,17 @@ impl LastPositions {
         Self { epoch, hasher: SeededState::new(seed), heads, order, floor: Place::ZERO }
     }
 
+    /// The epoch of topics that begin, and the last place of all that are forgotten.
+    pub(super) fn through(&self) -> (Epoch, Place) {
+        let own = self.heads.values().filter(|head| head.epoch == self.epoch);
+        (self.epoch, own.fold(self.floor, |last, head| last.max(head.place)))
+    }
+
+    /// Continues that of another process.
+    pub(super) fn restore(&mut self, epoch: Epoch, through: Place) {
+        (self.epoch, self.floor) = (epoch, through);
+    }
+
     pub(super) fn note(&mut self, name: &str, head: Position) {
         let hash = self.hasher.hash_one(name);
         let known = self.heads.insert(hash, head);

@@ -28,6 +28,7 @@ mod replays;
 mod resume;
 mod save;
 mod stores;
+mod takeover;
 mod view;
 
 use simurgh_channel::metrics::ShardMetrics;
@@ -46,6 +47,7 @@ pub use self::kept_topics::KeptTopics;
 use self::replays::Replays;
 pub(crate) use self::resume::{Recovery, Resumption};
 pub use self::save::SavedHistory;
+pub use self::takeover::{HandedOver, HandedOverNumbers};
 pub use self::view::KeptView;
 use crate::application::ask;
 use crate::fanout::Spread;
@@ -156,7 +158,7 @@ impl<N: Node> Histories<N> {
     fn answer(&mut self, now: Now, request: HistoryRequest) {
         let (now_ms, uses_engine) = (self.node.unix_ms(now.ns), self.uses_engine());
         match request {
-            HistoryRequest::Read(topic, range, answer) if uses_engine => {
+            HistoryRequest::Read(topic, range, answer) if uses_engine && !self.has_successor() => {
                 self.read_when_known(now, &topic, range, answer);
             }
             HistoryRequest::Read(topic, range, answer) => {

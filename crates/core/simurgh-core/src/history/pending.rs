@@ -25,6 +25,10 @@ fn no_further(said: Position, head: Position) -> Position {
 impl<N: Node> Histories<N> {
     /// Answers what a client has missed, now or when that is known.
     pub(super) fn request_when_known(&mut self, now: Now, ask: Box<MissedRequest>) {
+        if self.has_successor() {
+            let (missed, own) = self.kept_missed(now, &ask);
+            return self.post_missed(&ask, missed, own);
+        }
         self.follow(&ask.topic, now.ns);
         match ask.requester {
             Requester::Join(..) => {

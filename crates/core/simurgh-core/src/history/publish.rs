@@ -54,9 +54,10 @@ impl<N: Node> Histories<N> {
             false => self.metrics.history_kept.add(1),
         }
         self.keep_within_bounds();
+        self.tell_predecessor(position, broadcast.as_ref(), &kept_for);
         let mut apart = None;
         match kept_for {
-            KeptFor::Nobody => {}
+            KeptFor::Nobody | KeptFor::Predecessor(_) => {}
             KeptFor::Caller(answer) => {
                 ask::<N, _>(&self.metrics, || answer(Ok(KeptAt { position, is_duplicate })));
             }

@@ -3,13 +3,14 @@
 use simurgh_channel::{Kept, KeptContent, home_shard};
 use simurgh_history::{KeptTopic, SaveError, Saver, saved};
 
+use super::HandedOverNumbers;
 use super::kept_topics::KeptTopics;
 use simurgh_data::prelude::*;
 
 /// The histories that a shard has kept.
 #[derive(Debug, Default)]
 pub struct SavedHistory {
-    topics: Vec<(Box<str>, KeptTopic<Kept>)>,
+    pub(super) topics: Vec<(Box<str>, KeptTopic<Kept>)>,
 }
 
 /// Events and payloads are separated by the length before them.
@@ -85,6 +86,12 @@ fn take(bytes: &[u8]) -> Option<Kept> {
 impl KeptTopics {
     pub(super) fn take(&mut self) -> SavedHistory {
         SavedHistory { topics: self.drain() }
+    }
+
+    pub(super) fn numbers(&self) -> HandedOverNumbers {
+        let (epoch, forgotten) = self.forgotten.through();
+        let (last, forgotten) = (self.clock.seq, forgotten.max(self.evicted_through).seq);
+        HandedOverNumbers { epoch: epoch.get(), last, forgotten }
     }
 
     pub(super) fn restore(&mut self, saved: SavedHistory, now_ms: u64) {

@@ -453,6 +453,12 @@ impl<T> Io<T> {
         self.poll.registry().register(&mut SourceFd(&fd), what.token(), Interest::READABLE)
     }
 
+    pub(crate) fn deregister_special(&self, fd: RawFd) {
+        if let Err(error) = self.poll.registry().deregister(&mut SourceFd(&fd)) {
+            tracing::warn!(%error, "epoll_ctl failed");
+        }
+    }
+
     /// Asks for events of `key` again, with or without those of writability.
     pub(crate) fn reregister(&self, socket: &Socket<T>, key: Key, writable: bool) {
         let mut interest = Interest::READABLE;

@@ -36,7 +36,7 @@ pub(crate) struct Member {
 
 enum Host {
     /// This host, and how far its workers' clock is behind the run's.
-    Local(WorkerPool, i64),
+    Local(Box<WorkerPool>, i64),
     Remote(Link),
 }
 
@@ -159,7 +159,7 @@ impl Member {
         let workers = usize::try_from(part.workers).unwrap_or(usize::MAX);
         let (name, capacity) = (LOCAL_AGENT.to_owned(), pool.capacity());
         let offset_ns = difference(clock.ns(), pool.clock_ns());
-        Self { host: Host::Local(pool, offset_ns), name, workers, capacity, lost: false }
+        Self { host: Host::Local(Box::new(pool), offset_ns), name, workers, capacity, lost: false }
     }
 }
 

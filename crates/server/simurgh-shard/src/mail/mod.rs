@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use simurgh_core::{ChannelId, NETWORK, Received, ToChannel};
+use simurgh_core::{ChannelId, HandedOver, NETWORK, Received, ToChannel};
 use simurgh_proto::ws::{Event, FrameError};
 use simurgh_reactor::Key;
 use simurgh_socket::{Connect, OffShard, Regrant};
@@ -54,6 +54,10 @@ pub enum Mail {
     Question(Arc<Question>, Answered),
     /// There are other settings and user sockets; this is dropped when the shard has them.
     Reload(Arc<()>),
+    /// Another process takes over the histories; where to send this shard's.
+    HandOver(Box<dyn FnOnce(HandedOver) + Send>),
+    /// That process has ended. `true`: the broadcasts that it has kept have been passed on.
+    TakeBack(bool),
     /// Does nothing: that it is taken shows that the shard is alive.
     Pulse,
     Stop,

@@ -21,6 +21,7 @@ mod websocket;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, NETWORK, Phase, guarded};
@@ -94,6 +95,9 @@ impl Shard {
         let mut core = Core::new(Arc::clone(&server), index, Arc::clone(&metrics), seed);
         if let Some(saved) = server.saved.begin(usize::from(index)) {
             core.restore_history(saved, 0);
+        }
+        if let Some(numbers) = server.saved.numbers.get() {
+            core.restore_numbers(numbers);
         }
         Self {
             core,
@@ -184,11 +188,14 @@ fn is_polled(io: &Io, key: Key) -> bool {
 impl Drop for Shard {
     fn drop(&mut self) {
         self.core.retire();
-        if self.server.config.history_save.is_some() && self.server.drain_began.get().is_some() {
+        if self.server.config.history_save.is_some()
+            && self.server.drain_began.get().is_some()
+            && !self.server.takeover.is_handed_over.load(Relaxed)
+        {
             self.server.saved.end(self.core.take_history());
         }
         if let Some(ended) = self.server.ended.get(usize::from(self.index)) {
-            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+            ended.store(true, Relaxed);
         }
         // Applications' panics are caught; this would be one of our own. A server that has lost a
         // shard is of no use: all shards end, and the supervisor restarts the process.
@@ -294,6 +301,10 @@ impl Handler for Shard {
                 let (core, mut out) = self.parts(io);
                 core.reload(&mut out, &server);
             }
+            Mail::HandOver(answer) => answer(self.core.hand_over()),
+            // Behind what this shard has posted to itself.
+            Mail::TakeBack(false) => self.server.post_to(self.index, Mail::TakeBack(true)),
+            Mail::TakeBack(true) => self.core.take_back(),
             Mail::Pulse => {}
             Mail::Stop => io.stop(),
         }

@@ -10,8 +10,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use simurgh_proto::ws::handshake;
@@ -22,16 +22,23 @@ use tokio::runtime::Runtime;
 use super::repeated_warning::RepeatedWarning;
 use super::{Site, connection, unix};
 
+/// The listening socket of another process, in the main table.
+pub(super) type Socket = OwnedFd;
+
 /// How long it waits after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) fn serve(
     runtime: &Runtime,
     server: &Arc<Server>,
-    address: SocketAddr,
+    (address, inherited): (SocketAddr, Option<Socket>),
     site: Arc<Site>,
 ) -> io::Result<SocketAddr> {
-    let listener = std::net::TcpListener::bind(address)?;
+    let listener = match inherited {
+        Some(fd) => fd.into(),
+        None => std::net::TcpListener::bind(address)?,
+    };
+    keep_copy(server, listener.try_clone()?.into());
     listener.set_nonblocking(true)?;
     let actual = listener.local_addr()?;
     tracing::info!(address = %actual, "serving metrics and the observer");
@@ -51,6 +58,12 @@ pub(super) fn serve_unix(
     let listener = Listener::Unix(listener.to_tokio()?);
     runtime.spawn(accept_all(Arc::clone(server), listener, site));
     Ok(())
+}
+
+/// For the process that takes over.
+pub(super) fn keep_copy(server: &Server, socket: OwnedFd) {
+    let listening = &server.takeover.listening;
+    listening.lock().unwrap_or_else(PoisonError::into_inner).extend([socket]);
 }
 
 enum Listener {
@@ -74,7 +87,9 @@ impl Listener {
 async fn accept_all(server: Arc<Server>, listener: Listener, site: Arc<Site>) {
     let mut warning = RepeatedWarning::default();
     loop {
-        let stream = match listener.accept().await {
+        let accepted = unix::while_accepting(&server, listener.accept()).await;
+        let Some(accepted) = accepted else { return };
+        let stream = match accepted {
             Ok(stream) => stream,
             // The connection ended while it waited, or no descriptor is left.
             Err(error) => {
@@ -86,9 +101,6 @@ async fn accept_all(server: Arc<Server>, listener: Listener, site: Arc<Site>) {
                 continue;
             }
         };
-        if server.admin_connections.is_closing() {
-            return;
-        }
         if !server.admin_connections.take_soon().await {
             refuse(&stream);
             continue;

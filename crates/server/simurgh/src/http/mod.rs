@@ -46,6 +46,7 @@ use tokio::runtime::Runtime;
 use crate::error::Error;
 use crate::longpoll::LongPolls;
 use crate::observe::{self, Observer};
+use crate::takeover::Inherited;
 
 pub use files::{static_files, static_files_keeping};
 pub use headers::with_security_headers;
@@ -72,7 +73,7 @@ pub(crate) fn serve(
     (server, polls, observer): (&Arc<Server>, &Arc<LongPolls>, &Arc<Observer>),
     site: &Arc<Site>,
     hand_offs: Vec<HandOffEnd>,
-    unix: &UnixListeners,
+    unix: &mut UnixListeners,
 ) -> io::Result<(Threads, Option<SocketAddr>)> {
     runtime.spawn(observe::run(Arc::downgrade(observer)));
     let mut admin_address = None;
@@ -80,15 +81,18 @@ pub(crate) fn serve(
         let admin = for_operators(polls).merge(observe::router(observer, true));
         let admin = Arc::new(Site::of(admin));
         if let Some(listener) = &unix.admin {
+            admin_listener::keep_copy(server, listener.copy()?);
             admin_listener::serve_unix(runtime, server, listener, Arc::clone(&admin))?;
         }
         if let Some(address) = server.config.admin_listen {
-            admin_address = Some(admin_listener::serve(runtime, server, address, admin)?);
+            let listener = (address, unix.admin_tcp.take());
+            admin_address = Some(admin_listener::serve(runtime, server, listener, admin)?);
         }
     }
     let hand_offs: Vec<_> = hand_offs.into_iter().map(Arc::new).collect();
     let _entered = runtime.enter();
     for listener in &unix.clients {
+        admin_listener::keep_copy(server, listener.copy()?);
         let (server, listener) = (Arc::clone(server), listener.to_tokio()?);
         runtime.spawn(unix::accept_all(server, listener, hand_offs.clone()));
     }
@@ -100,22 +104,31 @@ fn for_operators(polls: &Arc<LongPolls>) -> Router {
     hosts::for_known_hosts(admin::router(polls), &polls.server, has_admin)
 }
 
-/// The Unix sockets of a server; their paths are removed when this is dropped.
+/// The Unix sockets of a server; their paths are removed when this is dropped. And the admin
+/// address's socket, until it is served, if another process opened it.
 #[derive(Default)]
 pub(crate) struct UnixListeners {
     clients: Vec<unix::Listener>,
     admin: Option<unix::Listener>,
+    admin_tcp: Option<admin_listener::Socket>,
 }
 
 impl UnixListeners {
-    pub(crate) fn bind(config: &Config) -> Result<Self, Error> {
-        let bind = |path: &PathBuf| {
-            unix::Listener::bind(path).map_err(|error| Error::Unix(path.clone(), error))
+    pub(crate) fn bind(config: &Config, inherited: &mut Inherited) -> Result<Self, Error> {
+        let mut bind = |path: &PathBuf| {
+            unix::Listener::bind(path, inherited.unix(path))
+                .map_err(|error| Error::Unix(path.clone(), error))
         };
         Ok(Self {
-            clients: config.listen_unix.iter().map(bind).collect::<Result<_, _>>()?,
+            clients: config.listen_unix.iter().map(&mut bind).collect::<Result<_, _>>()?,
             admin: config.admin_listen_unix.as_ref().map(bind).transpose()?,
+            admin_tcp: config.admin_listen.and_then(|address| inherited.tcp(address).pop()),
         })
+    }
+
+    /// Another process listens on them.
+    pub(crate) fn leave(&mut self) {
+        self.clients.iter_mut().chain(&mut self.admin).for_each(unix::Listener::leave);
     }
 }
 

@@ -13,9 +13,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use simurgh_reactor::{HandOffEnd, HandOffError};
 use simurgh_shard::server::Server;
 
@@ -28,15 +30,20 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How often a shard without room is tried.
 const TRIES: usize = 50;
 
-/// A socket with a path, which is removed when this is dropped.
+/// A socket with a path, which is removed when this is dropped, unless another process has it.
 pub(crate) struct Listener {
-    path: PathBuf,
+    path: Option<PathBuf>,
     socket: UnixListener,
 }
 
 impl Listener {
-    /// Listens. A path that an ended server has left is taken over.
-    pub(crate) fn bind(path: &Path) -> io::Result<Self> {
+    /// Listens, on this socket of another process if there is one. A path that an ended server has
+    /// left is used again.
+    pub(crate) fn bind(path: &Path, inherited: Option<UnixListener>) -> io::Result<Self> {
+        if let Some(socket) = inherited {
+            socket.set_nonblocking(true)?;
+            return Ok(Self { path: Some(path.to_owned()), socket });
+        }
         let is_left_over = fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket())
             && UnixStream::connect(path)
                 .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
@@ -44,10 +51,20 @@ impl Listener {
             fs::remove_file(path)?;
         }
         let socket = UnixListener::bind(path)?;
-        let listener = Self { path: path.to_owned(), socket };
+        let listener = Self { path: Some(path.to_owned()), socket };
         listener.socket.set_nonblocking(true)?;
         fs::set_permissions(path, Permissions::from_mode(MODE))?;
         Ok(listener)
+    }
+
+    /// A copy for the process that takes over.
+    pub(super) fn copy(&self) -> io::Result<OwnedFd> {
+        Ok(self.socket.try_clone()?.into())
+    }
+
+    /// Another process listens on it.
+    pub(super) fn leave(&mut self) {
+        self.path = None;
     }
 
     /// The listener for tokio; this one keeps the path.
@@ -58,8 +75,10 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The directory may be gone.
-        let _ = fs::remove_file(&self.path);
+        if let Some(path) = &self.path {
+            // The directory may be gone.
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -72,10 +91,8 @@ pub(super) async fn accept_all(
     let mut warning = RepeatedWarning::default();
     let mut next = (0..shards.len()).cycle();
     loop {
-        let accepted = listener.accept().await.and_then(|(stream, _)| stream.into_std());
-        if server.drain_began.get().is_some() {
-            return;
-        }
+        let Some(accepted) = while_accepting(&server, listener.accept()).await else { return };
+        let accepted = accepted.and_then(|(stream, _)| stream.into_std());
         let shard = next.next().and_then(|at| shards.get(at));
         match (accepted, shard) {
             (Ok(stream), Some(shard)) => give(shard, stream.into()).await,
@@ -87,6 +104,18 @@ pub(super) async fn accept_all(
                 tokio::time::sleep(PAUSE).await;
             }
         }
+    }
+}
+
+/// The next connection; `None` once the server accepts no more: the one that waits then is for
+/// the process that takes over.
+pub(super) async fn while_accepting<T>(
+    server: &Server,
+    accept: impl Future<Output = T>,
+) -> Option<T> {
+    match select(pin!(server.takeover.accepting.acquire()), pin!(accept)).await {
+        Either::Left(_) => None,
+        Either::Right((accepted, _)) => Some(accepted),
     }
 }
 

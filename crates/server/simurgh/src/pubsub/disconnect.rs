@@ -12,6 +12,7 @@ use simurgh_shard::connection_id::ConnectionId;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::mail::order::{Order, Rule, SocketRef};
 use simurgh_shard::server::Server;
+use simurgh_shard::takeover::ToOther;
 
 use super::PubSub;
 use crate::blocks;
@@ -66,6 +67,9 @@ impl PubSub {
             }
             _ => None,
         };
+        if let Some(link) = server.takeover.link() {
+            link.post(ToOther::Order(serde_json::to_vec(&order).unwrap_or_default()));
+        }
         let closed = carry_out(server, order).await.unwrap_or_default();
         let Some(others) = others else {
             return Ok(Disconnected { closed, ..Disconnected::default() });

@@ -52,6 +52,8 @@ mod supabase;
 #[cfg(feature = "token")]
 mod supabase_tokens;
 mod support;
+#[cfg(target_os = "linux")]
+mod takeover;
 mod tls;
 mod tls_settings;
 #[cfg(feature = "token")]

@@ -107,8 +107,8 @@ settings! {
     drain_time: Duration = one("TIME", duration_or_zero) => drain_time {
         takes: "a time such as \"10s\" or \"2m\"; \"0s\" is all at once",
         default: "\"10s\"",
-        about: "Time over which a drain (SIGTERM) spreads its closes with 1012. Clients then do \
-                not all reconnect at once",
+        about: "Time over which a drain (SIGTERM, or another process takes over) spreads its \
+                closes with 1012. Clients then do not all reconnect at once",
         cost: "a restart takes this long",
     }
     frame_bytes_max: usize = one("SIZE", values::size_from(125)) => limits.frame_bytes_max {

@@ -1,11 +1,12 @@
 //! The messages of `serve` to a service manager: a socket in place of systemd's.
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
-use crate::support::{Server, directory, own, simurgh};
+use crate::support::{Server, directory, own, run, simurgh};
 use serde_json::json;
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -139,4 +140,77 @@ fn missing_service_manager_is_logged_and_server_continues() {
     let (status, log) = server.ended();
     assert_eq!(status.code(), Some(0));
     assert!(log.contains("cannot send to the service manager (NOTIFY_SOCKET)"), "{log}");
+}
+
+#[test]
+fn service_manager_is_told_which_process_has_taken_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let manager = Manager::at(&SocketAddr::from_pathname(&path).unwrap());
+    let env = [("NOTIFY_SOCKET", path.to_str().unwrap())];
+    let port = free_port();
+    let listen = format!("127.0.0.1:{port}");
+    let args = ["--listen", &listen, "--drain-time", "200ms"];
+    let server = Server::start_with_env(&simurgh(), directory(&[]), &args, 1, &env);
+    manager.receives("READY=1");
+    let mut client = server.client();
+    client.join("rooms:a", json!({}));
+    let restarted = run(std::env::temp_dir().as_path(), &["restart", "--listen", &listen]);
+    assert!(restarted.status.success(), "{restarted:?}");
+    let pid = restarted.stdout.split_whitespace().nth(1).unwrap().to_owned();
+    // Only the main process may send the rest.
+    assert_eq!(manager.next(), [format!("MAINPID={pid}")]);
+    assert_eq!(manager.next()[0], "READY=1");
+    let next = TcpStream::connect(&listen);
+    drop(client);
+    let killed = std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    assert!(killed.success(), "the new process has ended");
+    manager.receives("STOPPING=1");
+    // Both write the same log.
+    let (status, log) = server.ended();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(next.is_ok(), "{next:?}");
+    assert!(!log.contains("STOPPING"), "{log}");
+}
+
+#[test]
+fn restart_without_a_server_fails_and_names_what_to_do() {
+    let listen = format!("127.0.0.1:{}", free_port());
+    let ran = run(std::env::temp_dir().as_path(), &["restart", "--listen", &listen]);
+    assert_eq!(ran.status.code(), Some(1));
+    assert!(ran.stderr.contains("simurgh serve"), "{ran:?}");
+}
+
+/// The manager has opened the socket, and given it the number 3.
+#[test]
+fn server_listens_on_the_socket_of_its_manager() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // A client that comes before the server is started is served, too.
+    let mut early = TcpStream::connect(address).unwrap();
+    let program = simurgh();
+    let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
+    let child = std::process::Command::new("sh")
+        .args(["-c", script, program.to_str().unwrap(), "serve", "--shards", "2", "--listen"])
+        .arg(address.to_string())
+        .current_dir(std::env::temp_dir())
+        .stdin(std::os::fd::OwnedFd::from(listener))
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn();
+    let mut child = child.unwrap();
+    let request = format!("GET /healthz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    early.set_read_timeout(Some(WAIT)).unwrap();
+    early.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    let read = early.read_to_string(&mut answer);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(read.is_ok() && answer.starts_with("HTTP/1.1 200"), "{read:?} {answer}");
+}
+
+/// A port that was free a moment ago: a server that is taken over has to be known by its address.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
