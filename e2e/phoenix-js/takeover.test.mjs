@@ -9,7 +9,7 @@ import { runTakeovers } from "../support/takeover.mjs";
 
 const skip = NODES > 1 ? "a process takes over on one machine" : false;
 
-test("servers take over one after the other, and no client loses a message", { skip }, async (t) => {
+test("servers take over in turn, and no client loses a message", { skip }, async (t) => {
   const plan = { clients: 200, official: 20, topics: 4, everyMs: 20, drainMs: 1_000, runs: 3 };
   const { rows, published, ...counts } = await runTakeovers(t, plan);
   for (const row of rows) {

@@ -64,8 +64,8 @@ function frame(text) {
 }
 
 const HEARTBEAT = '[null,"7","phoenix","heartbeat",{}]';
-const UPGRADE = "GET /socket/websocket?vsn=2.0.0 HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\n"
-  + "connection: upgrade\r\nsec-websocket-version: 13\r\n"
+const UPGRADE = "GET /socket/websocket?vsn=2.0.0 HTTP/1.1\r\nhost: localhost\r\n"
+  + "upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
   + "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 for (const layer of LAYERS) {
@@ -212,7 +212,8 @@ test("a certificate is renewed under 1,000 chatting clients: none is disturbed",
     }
     await Promise.all(replies);
   }
-  const expected = (at) => Array.from({ length: messages }, (_, n) => `${Math.floor(at / room)}-${n}`);
+  const expected = (at) =>
+    Array.from({ length: messages }, (_, n) => `${Math.floor(at / room)}-${n}`);
   await until(() => received.every((bodies) => bodies.length >= messages), "all messages");
   received.forEach((bodies, at) => assert.deepEqual(bodies, expected(at)));
   assert.deepEqual([closed, seen.size], [0, 5]);

@@ -1,6 +1,6 @@
 // A running server is taken over again and again, under clients that receive numbered messages:
-// many that behave as phoenix.js does, and some that are phoenix.js, with its own times. Counts what
-// they notice: refused connections, how long they were away, and lost messages.
+// many that behave as phoenix.js does, and some that are phoenix.js, with its own times. Counts
+// what they notice: refused connections, how long they were away, and lost messages.
 
 import { fork } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -58,7 +58,8 @@ class Official {
     }
     this.socket = new CURRENT.library.Socket(`${wsUrl}/socket`, { transport: Transport });
     this.socket.onClose(() => this.absence.begin());
-    this.channel = resumable(this.socket, topic, {}, { onGap: ({ reason }) => this.gaps.push(reason) });
+    const onGap = ({ reason }) => this.gaps.push(reason);
+    this.channel = resumable(this.socket, topic, {}, { onGap });
     this.channel.on("msg", ({ n }) => this.numbers.put(n));
     this.socket.connect();
     this.joined = answer(this.channel.join().receive("ok", () => this.absence.end()), topic);
@@ -119,7 +120,8 @@ history = { count = 1000 }
  * publishers), the ms from the later server's start to the last client's return (`back`), and the
  * longest and the median time that a client was away. And what all clients missed in all runs.
  */
-export async function runTakeovers(t, { clients, official, topics, everyMs, drainMs, runs, report }) {
+export async function runTakeovers(t, plan) {
+  const { clients, official, topics, everyMs, drainMs, runs, report } = plan;
   const { directory, file } = await settings({ drainMs, clients });
   t.after(() => rm(directory, { recursive: true }));
   const options = { args: ["--config", file], env: { SIMURGH_API_TOKEN: TOKEN } };
@@ -136,7 +138,8 @@ export async function runTakeovers(t, { clients, official, topics, everyMs, drai
     await within(crowd.ask("connect", { port, path, topics: names, count }), "clients", 300_000);
     crowds.push(crowd);
   }
-  const officials = Array.from({ length: official }, (_, n) => new Official(wsUrl, names[n % topics]));
+  const officials = Array.from({ length: official },
+    (_, n) => new Official(wsUrl, names[n % topics]));
   t.after(() => { for (const { socket } of officials) socket.disconnect(); });
   await Promise.all(officials.map(({ joined }) => joined));
   const publishers = names.map((topic) => new Publisher(url, topic, everyMs));
@@ -162,7 +165,8 @@ export async function runTakeovers(t, { clients, official, topics, everyMs, drai
     const listens = now();
     const isBack = async () => officials.every(({ absence }) => absence.isOver)
       && (await Promise.all(crowds.map((crowd) => crowd.ask("isBack")))).every((it) => it);
-    for (const end = now() + drainMs + BACK_MS_MAX; now() < end && !await isBack();) await pause(100);
+    const end = now() + drainMs + BACK_MS_MAX;
+    while (now() < end && !await isBack()) await pause(100);
     const { code } = await within(earlier.ended, "end of the earlier server");
     const reports = await all();
     const away = reports.filter(({ to }) => to !== null).map(({ from, to }) => to - from);

@@ -93,13 +93,13 @@ pub struct Server {
     pub reloads: Arc<Reloads>,
 }
 
-/// What a reload has made, and how to reload.
+/// How to reload, the newest server, and tasks of the last reload.
 #[derive(Default)]
 pub struct Reloads {
     /// Refers to itself by this; [`end`](Self::end) breaks the circle.
     latest: RwLock<Option<Arc<Server>>>,
     reload: RwLock<Option<ReloadFn>>,
-    /// What goes on until the next reload.
+    /// They end at the next reload.
     tasks: Mutex<Vec<Task>>,
 }
 

@@ -1,5 +1,5 @@
-//! What a server has for the process that takes over from it, and for the one that it takes over
-//! from: the listening sockets, and the link between both.
+//! A server's listening sockets, and its link to a second process: to the one that takes over from
+//! it, or to the one from which it takes over.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -96,7 +96,7 @@ pub enum ToOther {
     Ready,
     /// The earlier process drains.
     Draining,
-    /// This process ends; it is told when everything before is written.
+    /// This process ends. The answer comes when everything before is written.
     End(mpsc::SyncSender<()>),
 }
 
@@ -118,7 +118,7 @@ impl ProcessLink {
         (Arc::new(Self { is_to_successor, queue, bytes, excepted }), waiting)
     }
 
-    /// Never waits. What the other process cannot get any more is dropped.
+    /// Never waits. Drops messages that the other process cannot get any more.
     pub fn post(&self, what: ToOther) {
         let _ = self.queue.send(what);
     }

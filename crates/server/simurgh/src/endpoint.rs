@@ -1,5 +1,7 @@
 //! An [`Endpoint`]: user sockets, shards and the HTTP side, started and stopped as one.
 
+mod successor;
+
 use std::fmt;
 use std::hash::RandomState;
 use std::net::SocketAddr;
@@ -116,8 +118,8 @@ impl Endpoint {
     }
 
     /// Reads the TLS certificates and keys again, for all later connections; those that exist keep
-    /// theirs. SIGHUP does the same, unless the program reloads more. Blocks while it reads. Logs the result, also if there is
-    /// nothing to read because the server has no TLS.
+    /// theirs. SIGHUP does the same, unless the program reloads more. Blocks while it reads. Logs
+    /// the result, also if there is nothing to read because the server has no TLS.
     ///
     /// # Errors
     /// A file cannot be used, or a certificate is not valid now. All old certificates then stay.
@@ -257,15 +259,6 @@ impl Endpoint {
         self.http = Some(threads);
         self.admin_address = admin_address;
         Ok(())
-    }
-
-    /// From now on another process can take over.
-    fn offer(&mut self, handed_over: Option<takeover::HandedOver>) {
-        let Some(handed_over) = handed_over else { return };
-        match takeover::Control::start(&self.server, &self.addresses, handed_over) {
-            Ok(control) => self.control = Some(control),
-            Err(error) => tracing::warn!(%error, "no other process can take over from this one"),
-        }
     }
 
     fn end(&mut self) {

@@ -123,7 +123,7 @@ pub(crate) fn go_on(server: &Arc<Server>) {
 /// A set of hooks, and what it publishes.
 type PreparedHooks = (Arc<HookSet>, Arc<Hooks>);
 
-/// The hooks of a reload, and keys that their sockets need. None of them is asked yet.
+/// The hooks of a reload, and keys that their sockets need. Nothing asks them yet.
 pub(crate) fn prepare(server: &Server) -> Result<Vec<PreparedHooks>, Error> {
     let Some(runtime) = server.runtime.get() else { return Ok(Vec::new()) };
     for has_keys in server.user_sockets.iter().filter_map(UserSocket::has_keys) {

@@ -1,7 +1,7 @@
 //! Other settings and declared channels for a running server, all at once or not at all.
 //!
 //! A whole new [`Server`] is made beside the old one, with the same connections, mailboxes and
-//! counters. What can fail comes first. Then it is published, and each shard takes it at its next
+//! counters. The steps that can fail come first. Then it is published, and each shard takes it at its next
 //! turn: nothing on the way of a message asks which settings are the newest.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,7 +38,7 @@ pub struct Reloader {
     turn: Mutex<()>,
 }
 
-/// What a reload has left as it was.
+/// Settings that a reload has not changed, although the file has.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Applied {

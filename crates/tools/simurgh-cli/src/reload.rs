@@ -95,7 +95,7 @@ impl Reload {
         Ok(reloaded)
     }
 
-    /// What differs from the start, and from what the server has now.
+    /// The keys that differ from those of the start, and from those that the server has now.
     fn needs_restart(&self, given: &Given, wanted: &Config, applied: &Applied) -> Vec<String> {
         let (started, config) = (&self.started.0, &self.started.1);
         let new = (&given.keys, wanted);

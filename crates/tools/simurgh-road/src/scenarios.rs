@@ -7,8 +7,8 @@ use std::time::Duration;
 const MILESTONES: [u64; 7] = [10_000, 100_000, 333_000, 450_000, 1_000_000, 1_300_000, 2_000_000];
 /// The step between later ones.
 const STEP: u64 = 250_000;
-/// With TLS, clients come in groups of this size, each once the one before has joined. If handshakes
-/// were begun faster than both sides can finish them, they would all time out.
+/// With TLS, clients come in groups of this size, each once the one before has joined. If
+/// handshakes began faster than both sides can finish them, they would all time out.
 const TLS_STEP: u64 = 20_000;
 /// Clients whose heartbeats are timed during broadcasts to the others. A late reply delays the next
 /// heartbeat of its probe, so there are many probes with long pauses: this times the server, not a
@@ -46,8 +46,8 @@ pub(super) fn milestones(to: u64) -> Vec<u64> {
 }
 
 impl Workload {
-    /// Members join up to the next milestone, in steps with TLS, each time the run is resumed, and stay. The first is
-    /// the speaker, which broadcasts once per request.
+    /// Members join up to the next milestone, with TLS to the next step, each time the run is
+    /// resumed, and stay. The first is the speaker, which broadcasts once per request.
     pub(super) fn by_milestones(&self, milestones: &[u64]) -> String {
         let mut text = self.head();
         let mut before = 1;

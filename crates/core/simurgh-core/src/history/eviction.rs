@@ -2,10 +2,12 @@
 
 use core::cmp::Reverse;
 
-use simurgh_history::Dropped;
+use simurgh_channel::HistoryRule;
+use simurgh_history::{Dropped, Place};
+use simurgh_proto::topic::Pattern;
 
 use super::holdings::user;
-use super::kept_topics::{KeptTopics, Slot, hash_at, own_bytes};
+use super::kept_topics::{KeptTopics, Slot, hash_at, name_at, own_bytes};
 use simurgh_data::prelude::*;
 
 /// Topics that are compared to find the least recently used, and that are looked at to find as many
@@ -14,6 +16,30 @@ const SAMPLE: usize = 32;
 const LOOKED_AT_MAX: usize = 512;
 
 impl KeptTopics {
+    /// Keeps by other rules from now on. What fits stays; a sweep drops the rest. Topics without a
+    /// rule are forgotten.
+    pub(super) fn change_rules(&mut self, rules: Vec<(Pattern, HistoryRule)>) {
+        let is_gone = |(old, _): &(Pattern, HistoryRule)| rules.iter().all(|(new, _)| new != old);
+        let some_are_gone = self.rules.iter().any(is_gone);
+        self.has_rules |= !rules.is_empty();
+        self.rules = rules;
+        self.last.clear();
+        if !some_are_gone || self.has_engine_numbers {
+            return;
+        }
+        for at in 0..self.slots.len() {
+            if name_at(&self.slots, at as u32).is_none_or(|name| self.rule(name).is_some()) {
+                continue;
+            }
+            let purged = self.slots.get_mut(at).and_then(|slot| Some(slot.as_mut()?.topic.purge()));
+            self.count(purged.unwrap_or_default());
+            self.forget(at);
+        }
+        // If they get a rule again, messages in between are missing: clients must be told.
+        self.clock = Place::new(self.clock.seq.saturating_add(1));
+        self.forgotten.forget_all(self.clock);
+    }
+
     /// Sweeps some of the topics for what is too old: each counts, and each dropped message.
     /// Returns whether that was the last of a round.
     pub(super) fn sweep(&mut self, count: usize, now_ms: u64) -> bool {

@@ -35,7 +35,7 @@ pub struct KeptTopics {
     /// The first rule that matches a topic counts.
     pub(super) rules: Vec<(Pattern, HistoryRule)>,
     /// There is a rule, or was one: mail for it may still be on its way.
-    has_rules: bool,
+    pub(super) has_rules: bool,
     /// Secret: it keys the table of names.
     pub(super) seed: u64,
     /// A broker assigns the numbers: topics stay while they are followed.
@@ -147,30 +147,6 @@ impl KeptTopics {
 
     pub(super) fn has_rules(&self) -> bool {
         self.has_rules
-    }
-
-    /// Keeps by other rules from now on. What fits stays; a sweep drops the rest. Topics without a
-    /// rule are forgotten.
-    pub(super) fn change_rules(&mut self, rules: Vec<(Pattern, HistoryRule)>) {
-        let is_gone = |(old, _): &(Pattern, HistoryRule)| rules.iter().all(|(new, _)| new != old);
-        let some_are_gone = self.rules.iter().any(is_gone);
-        self.has_rules |= !rules.is_empty();
-        self.rules = rules;
-        self.last.clear();
-        if !some_are_gone || self.has_engine_numbers {
-            return;
-        }
-        for at in 0..self.slots.len() {
-            if name_at(&self.slots, at as u32).is_none_or(|name| self.rule(name).is_some()) {
-                continue;
-            }
-            let purged = self.slots.get_mut(at).and_then(|slot| Some(slot.as_mut()?.topic.purge()));
-            self.count(purged.unwrap_or_default());
-            self.forget(at);
-        }
-        // If they get a rule again, messages in between are missing: clients must be told.
-        self.clock = Place::new(self.clock.seq.saturating_add(1));
-        self.forgotten.forget_all(self.clock);
     }
 
     pub(super) fn counts(&self) -> (usize, usize, u64) {

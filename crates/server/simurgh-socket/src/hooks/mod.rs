@@ -54,13 +54,13 @@ pub struct HookSpec {
 /// The hooks of a server, in the order of their declaration.
 pub struct HookSet {
     specs: Vec<HookSpec>,
-    /// The indices of hooks that a reload has removed. What they decided about still asks them.
+    /// The indices of hooks that a reload has removed. Sockets that they decided about still ask them.
     retired: Vec<usize>,
     id_of: OnceLock<IdOf>,
     running: Arc<Running>,
 }
 
-/// What a set and those of later reloads share: sockets of the first ask the hooks of the last.
+/// A set and those of later reloads share this: sockets of the first ask the hooks of the last.
 #[derive(Default)]
 struct Running {
     hooks: RwLock<Option<Arc<Hooks>>>,
@@ -119,7 +119,7 @@ impl HookSet {
         }
     }
 
-    /// From now on these are asked.
+    /// From now on sockets ask these.
     pub fn publish(&self, hooks: Arc<Hooks>) {
         hooks.shared().identify_by(self.ids());
         let before = self.running.hooks.write().unwrap_or_else(PoisonError::into_inner);

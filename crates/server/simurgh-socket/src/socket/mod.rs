@@ -404,7 +404,7 @@ impl UserSocket {
         placed
     }
 
-    /// What tells it from others.
+    /// Its path and the name of its limits, which no other user socket has.
     fn place(&self) -> [&str; 2] {
         [&self.parts.path, self.parts.limited_by.as_deref().unwrap_or_default()]
     }

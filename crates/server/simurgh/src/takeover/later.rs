@@ -26,7 +26,7 @@ pub(crate) struct Earlier {
     is_node: bool,
 }
 
-/// What is received by now: the link, and what others have posted to it.
+/// The link, and messages for it that were posted before it was served.
 pub(crate) struct Linked {
     stream: Stream,
     link: Arc<ProcessLink>,

@@ -35,9 +35,8 @@ use simurgh_reactor as reactor;
 use simurgh_shard::config::Config;
 use simurgh_shard::mail::Mail;
 
-pub(crate) use self::control::Control;
+pub(crate) use self::control::{Control, ask_for_restart};
 pub(crate) use self::later::{Earlier, Linked};
-use crate::endpoint::Builder;
 use crate::error::Error;
 use crate::secret;
 
@@ -46,7 +45,7 @@ use UnixStream as Stream;
 /// Called in the earlier process with the id of the later one, before the drain.
 pub(crate) type HandedOver = Box<dyn FnOnce(u32) + Send>;
 
-/// What a starting server has to do with other processes.
+/// The other processes of a starting server: before it, and after it.
 #[derive(Default)]
 pub(crate) struct Plan {
     /// It takes over, if a server runs.
@@ -100,37 +99,6 @@ impl Plan {
     }
 }
 
-impl Builder {
-    /// Lets a process of the same user and program take over from this one later: it gets the
-    /// listening sockets, histories, blocks and cached answers, and this one drains. Before that
-    /// `handed_over` is called with its id. The command `simurgh restart` works then, too.
-    ///
-    /// With `now` this process takes over itself, if a server listens on its first address. Linux
-    /// only.
-    pub fn take_over(mut self, now: bool, handed_over: impl FnOnce(u32) + Send + 'static) -> Self {
-        self.takeover.now = now;
-        self.takeover.handed_over = Some(Box::new(handed_over));
-        self
-    }
-
-    /// Listens on the sockets that a service manager has opened (`LISTEN_FDS`), where settings name
-    /// their addresses. Call it before any thread is started.
-    pub fn activated(mut self) -> Self {
-        self.takeover.inherited = Inherited(reactor::activated());
-        self
-    }
-
-    /// Has the server that runs with these settings start its program again, which then takes over.
-    /// Returns the id of the new process. Blocks.
-    ///
-    /// # Errors
-    /// No server runs, it belongs to another user, or the new process has failed.
-    #[doc(hidden)]
-    pub fn restart_running(self) -> io::Result<u32> {
-        control::ask_for_restart(&self.config)
-    }
-}
-
 /// The control socket of a server that listens on these addresses, or else on a Unix socket.
 fn control_address(addresses: &[SocketAddr], config: &Config) -> io::Result<UnixAddress> {
     let address = addresses.first().map(|address| address.to_string());
@@ -176,6 +144,11 @@ struct Peer {
 pub(crate) struct Inherited(Vec<OwnedFd>);
 
 impl Inherited {
+    /// Those that a service manager has opened.
+    pub(crate) fn activated() -> Self {
+        Self(reactor::activated())
+    }
+
     /// Takes those that listen on this address.
     pub(crate) fn tcp(&mut self, address: SocketAddr) -> Vec<OwnedFd> {
         let is_it = |fd: &mut OwnedFd| reactor::listening_address(fd) == Some(address);

@@ -53,7 +53,7 @@ pub(crate) struct Settings {
     pub(crate) source: Source,
     /// Settings that are allowed but probably not intended, as `file:line: text`.
     pub(crate) warnings: Vec<String>,
-    /// What is compared in a reload: the keys as they were given, and all tables.
+    /// A reload compares these: the keys as they were given, and all tables.
     pub(crate) given: Given,
     /// The declared hooks, whose state a reload continues.
     pub(crate) hooks: Option<Arc<HookSet>>,

@@ -381,7 +381,8 @@ fn reloads_of_good_and_wrong_files_lose_no_client_and_no_message() {
     let good = [
         format!("{HEAD}idle_timeout = \"50s\"\n{}", ROOMS.replace("[[channel.event]]", history)),
         format!(
-            "{HEAD}[limits]\nmessages = {{ rate = \"100000/s\" }}\n[limits.gold]\njoins = 5\n{ROOMS}"
+            "{HEAD}[limits]\nmessages = {{ rate = \"100000/s\" }}\n\
+             [limits.gold]\njoins = 5\n{ROOMS}"
         ),
         format!(
             "{HEAD}longpoll = \"1s\"\n[[channel]]\ntopic = \"news\"\n{ROOMS}announce_join = \"j\"\n"
