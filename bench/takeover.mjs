@@ -17,6 +17,8 @@ const AWAY_MEDIAN_MS_MAX = 300;
 const BACK_MS_MAX = plan.drainMs + 1_000;
 
 const ends = [];
+// Ends the servers, too.
+process.on("SIGINT", () => process.exit(130));
 console.log(`${plan.clients} clients and ${plan.official} of phoenix.js, drain_time ${plan.drainMs} ms\n`);
 console.log("| run | failed connections | new process listens after | all back after | "
   + "away, median | away, longest | |\n|---|---|---|---|---|---|---|");
