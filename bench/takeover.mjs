@@ -19,7 +19,8 @@ const BACK_MS_MAX = plan.drainMs + 1_000;
 const ends = [];
 // Ends the servers, too.
 process.on("SIGINT", () => process.exit(130));
-console.log(`${plan.clients} clients and ${plan.official} of phoenix.js, drain_time ${plan.drainMs} ms\n`);
+console.log(`${plan.clients} clients and ${plan.official} of phoenix.js, `
+  + `drain_time ${plan.drainMs} ms\n`);
 console.log("| run | failed connections | new process listens after | all back after | "
   + "away, median | away, longest | |\n|---|---|---|---|---|---|---|");
 let reached = 0;
@@ -36,7 +37,7 @@ try {
   const t = { after: (end) => ends.unshift(end) };
   const { published, missing, repeated, gaps, gap_reasons } =
     await runTakeovers(t, { ...plan, report });
-  console.log(`\n${reached} of ${plan.runs} runs within the limits; ${published} messages published, `
+  console.log(`\n${reached} of ${plan.runs} runs within the limits; ${published} published, `
     + `${missing} missing, ${repeated} repeated, ${gaps} gaps ${gap_reasons.join(", ")}`);
   process.exitCode = reached === plan.runs && missing + repeated + gaps === 0 ? 0 : 1;
 } finally {

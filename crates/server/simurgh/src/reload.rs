@@ -1,8 +1,8 @@
 //! Other settings and declared channels for a running server, all at once or not at all.
 //!
 //! A whole new [`Server`] is made beside the old one, with the same connections, mailboxes and
-//! counters. The steps that can fail come first. Then it is published, and each shard takes it at its next
-//! turn: nothing on the way of a message asks which settings are the newest.
+//! counters. The steps that can fail come first. Then it is published, and each shard takes it at
+//! its next turn: nothing on the way of a message asks which settings are the newest.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};

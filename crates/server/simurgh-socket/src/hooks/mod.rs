@@ -54,7 +54,8 @@ pub struct HookSpec {
 /// The hooks of a server, in the order of their declaration.
 pub struct HookSet {
     specs: Vec<HookSpec>,
-    /// The indices of hooks that a reload has removed. Sockets that they decided about still ask them.
+    /// The indices of hooks that a reload has removed. Sockets that they decided about still ask
+    /// them.
     retired: Vec<usize>,
     id_of: OnceLock<IdOf>,
     running: Arc<Running>,
