@@ -52,6 +52,11 @@ impl Drain {
         }
     }
 
+    /// Whether all should have been closed by now.
+    pub(super) fn is_over(&self, now_ns: u64) -> bool {
+        until(now_ns, self.began_ns) >= self.over
+    }
+
     /// So many were closed. Returns in how long to continue.
     pub(super) fn note_closed(&mut self, count: usize) -> Duration {
         self.closed += count;

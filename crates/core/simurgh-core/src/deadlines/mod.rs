@@ -189,12 +189,17 @@ impl Deadlines {
             }
         };
         let (mut keys, mut seen) = (Vec::new(), 0);
+        let is_over = drain.is_over(now_ns);
         // Stops as soon as enough are found: looking at all records would be a long turn.
         for _ in 0..DRAIN_SWEEPS {
             let is_next = |_: Key, socket: &mut Socket| {
-                let is_left =
-                    !matches!(socket.phase, Phase::Closing | Phase::Ending | Phase::Relay);
-                let is_next = is_left && seen < count;
+                let may_close = match socket.phase {
+                    Phase::Open | Phase::Waiting => true,
+                    // They connected before the drain, and must not find a server that is gone.
+                    Phase::Head | Phase::Full | Phase::Connecting => is_over,
+                    Phase::Closing | Phase::Ending | Phase::Relay => false,
+                };
+                let is_next = may_close && seen < count;
                 seen += usize::from(is_next);
                 is_next
             };

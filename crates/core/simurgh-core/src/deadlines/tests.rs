@@ -362,6 +362,24 @@ fn drain_closes_connections_in_every_phase() {
     assert_eq!(it.out.deeds(), deeds);
 }
 
+/// A server that takes over would not get them, and the client would find a closed connection.
+#[test]
+fn drain_leaves_connections_without_a_session_until_its_time_is_over() {
+    for phase in [Phase::Head, Phase::Full, Phase::Connecting] {
+        let mut it = test_shard();
+        in_phase(&mut it, phase);
+        it.core.mail(&mut it.out, Mail::Drain(SECOND));
+        it.out.deeds();
+        it.core.drain_sockets(&mut it.out);
+        it.advances(SECOND * 9 / 10);
+        it.core.drain_sockets(&mut it.out);
+        assert!(it.out.deeds().is_empty(), "{phase:?}");
+        it.advances(SECOND / 10);
+        it.core.drain_sockets(&mut it.out);
+        assert_eq!(it.out.deeds().len(), 1, "{phase:?}");
+    }
+}
+
 /// A step of a drain is a short turn, and the next continues where it ended.
 #[test]
 fn drain_is_bounded_per_turn() {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use simurgh_data::Key;
+use simurgh_data::{Key, Slab};
 use simurgh_tls::Handshake;
 use simurgh_tls::rustls::ServerConfig;
 
@@ -41,6 +41,10 @@ impl Line {
         let (_, since_ns) = self.new.front().filter(|_| self.under_way < under_way_max)?;
         let is_behind = now_ns.saturating_sub(*since_ns) >= BEHIND_NS;
         let (key, _) = if is_behind { self.new.pop_back() } else { self.new.pop_front() }?;
+        if self.new.is_empty() {
+            // The memory of a crowd that came at once.
+            self.new = VecDeque::new();
+        }
         Some(key)
     }
 }
@@ -86,7 +90,9 @@ impl Tls {
         let number = self.boxed.insert(Boxed::Shaking(Box::new(handshake)));
         self.set_place(key, BOXED | number);
         self.line.under_way += 1;
-        self.line.oldest.push_back((key, now_ns));
+        if !self.is_client() {
+            self.line.oldest.push_back((key, now_ns));
+        }
     }
 
     pub(crate) fn take_handshake(&mut self, key: Key) -> Option<Handshake> {
@@ -137,6 +143,9 @@ impl Tls {
         let place = self.place(key);
         let is_planned = place & !NUMBER == PLANNED;
         let plan = is_planned.then(|| self.plans.remove(place & NUMBER)).flatten()?;
+        if self.plans.is_empty() {
+            self.plans = Slab::new();
+        }
         self.set_place(key, NONE);
         Some(plan)
     }
@@ -153,5 +162,40 @@ impl Tls {
             NEW | PLANNED => self.line.new.push_back((key, now_ns)),
             _ => self.line.begun.push_back(key),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(since_ns: &[u64]) -> Line {
+        let key = |slot| Key { slot, ..Key::default() };
+        Line { new: (0..).map(key).zip(since_ns.iter().copied()).collect(), ..Line::default() }
+    }
+
+    fn order(mut line: Line, now_ns: u64) -> Vec<u32> {
+        std::iter::from_fn(|| line.next(UNDER_WAY_MAX, now_ns)).map(|key| key.slot).collect()
+    }
+
+    #[test]
+    fn oldest_begins_first_until_it_has_waited_for_a_second_and_then_the_newest() {
+        assert_eq!(order(line(&[0, 1, 2]), BEHIND_NS - 1), [0, 1, 2]);
+        assert_eq!(order(line(&[0, 1, 2]), BEHIND_NS + 2), [2, 1, 0]);
+    }
+
+    #[test]
+    fn handshakes_that_have_begun_go_on_before_others_begin() {
+        let mut line = line(&[0]);
+        line.begun.push_back(Key { slot: 7, ..Key::default() });
+        assert_eq!(order(line, 0), [7, 0]);
+    }
+
+    #[test]
+    fn none_begins_while_the_most_are_under_way() {
+        let mut line = line(&[0]);
+        assert_eq!(line.next(0, 0), None);
+        assert!(line.next(1, 0).is_some());
+        assert_eq!(line.new.capacity(), 0, "the memory of a crowd is given back");
     }
 }
