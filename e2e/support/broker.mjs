@@ -7,7 +7,7 @@ import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 
-import { pause, within } from "./wait.mjs";
+import { pause, within, WAIT_MS_MAX } from "./wait.mjs";
 
 const PROGRAM = process.env.SIMURGH_NATS_SERVER;
 
@@ -66,7 +66,16 @@ export class Broker {
   /** Starts it on the same port after it was killed; with `loses`, without its stored data. */
   async restart({ loses = false } = {}) {
     if (loses) rmSync(this.#store, { recursive: true, force: true });
-    await this.#run(String(this.port));
+    const { port } = this;
+    // A connection of another program may have the port for a while.
+    for (const end = Date.now() + WAIT_MS_MAX; ;) {
+      try {
+        return await this.#run(String(port));
+      } catch (error) {
+        if (Date.now() > end) throw error;
+      }
+      await pause(250);
+    }
   }
 
   /** Suspends it until `thaw`. */
@@ -102,12 +111,14 @@ export class Broker {
     this.#ended = new Promise((resolve) => {
       child.once("exit", resolve).once("error", resolve);
     });
+    let listens = false;
     const failed = this.#ended.then((why) => {
-      if (!this.port) throw new Error(`${PROGRAM} ended: ${why}`);
+      if (!listens) throw new Error(`${PROGRAM} ended: ${why}`);
     });
     // It does not keep the test's process alive, and ends with it.
     child.unref();
     this.port = await within(Promise.race([this.#told(), failed]), "port of the broker");
+    listens = true;
   }
 
   #portsFiles() {
