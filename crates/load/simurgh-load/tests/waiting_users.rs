@@ -62,7 +62,7 @@ fn heap_of(session: &str) -> usize {
                 thread::sleep(Duration::from_millis(10));
             }
             // Measurements are handed over each second, and dropped then.
-            let looks = (0..25).map(|_| {
+            let looks = (0..60).map(|_| {
                 thread::sleep(Duration::from_millis(100));
                 dhat::HeapStats::get().curr_bytes
             });

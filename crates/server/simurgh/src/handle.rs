@@ -77,10 +77,11 @@ impl Handle {
     #[doc(hidden)]
     pub fn reload(&self) -> Result<Reloaded, String> {
         match self.0.reloads.get() {
-            Some(reload) => reload().inspect_err(|_| {
+            Some(reload) => reload().inspect_err(|why| {
                 if let Some(certificates) = &self.0.certificates {
                     certificates.failed_reloads.fetch_add(1, Relaxed);
                 }
+                tracing::error!("not reloaded, nothing has changed: {why}");
             }),
             None => match self.reload_certificates() {
                 Ok(()) => Ok(Reloaded::default()),

@@ -52,8 +52,8 @@ impl Reload {
         Self { serve, application, reloader, set_level, started, running }
     }
 
-    /// Applies the file, the environment and the flags, all together or not at all. Logs the
-    /// result.
+    /// Applies the file, the environment and the flags, all together or not at all. Logs changes;
+    /// the server logs a failure.
     ///
     /// # Errors
     /// Why nothing has changed: the mistakes, as `simurgh config --check` shows them.
@@ -61,18 +61,13 @@ impl Reload {
         notify::reloading();
         let reloaded = self.try_reload();
         notify::reloaded();
-        match &reloaded {
-            Ok(Reloaded { changed, needs_restart }) => {
-                let nothing = changed.is_empty().then(|| "no setting".to_owned());
-                let changed = nothing.unwrap_or_else(|| changed.join(", "));
-                tracing::info!(
-                    "reloaded; changed: {changed}; keys and certificates were read again"
-                );
-                if !needs_restart.is_empty() {
-                    tracing::warn!("needs a restart: {}", needs_restart.join(", "));
-                }
+        if let Ok(Reloaded { changed, needs_restart }) = &reloaded {
+            let nothing = changed.is_empty().then(|| "no setting".to_owned());
+            let changed = nothing.unwrap_or_else(|| changed.join(", "));
+            tracing::info!("reloaded; changed: {changed}; keys and certificates were read again");
+            if !needs_restart.is_empty() {
+                tracing::warn!("needs a restart: {}", needs_restart.join(", "));
             }
-            Err(why) => tracing::error!("not reloaded, nothing has changed: {why}"),
         }
         reloaded
     }
