@@ -71,8 +71,7 @@ impl Workload {
 
     /// The numbers of members on the way to `to`, at each of which the run waits for all.
     pub(super) fn steps(&self, from: u64, to: u64) -> Vec<u64> {
-        let has_tls = self.servers.iter().any(|url| url.starts_with("wss:"));
-        let step = if has_tls { TLS_STEP } else { u64::MAX };
+        let step = if has_tls(&self.servers) { TLS_STEP } else { u64::MAX };
         let mut steps = Vec::new();
         let mut at = from;
         while steps.is_empty() || at < to {
@@ -152,6 +151,10 @@ pub(super) fn probes(servers: &[String]) -> String {
     )
 }
 
+fn has_tls(servers: &[String]) -> bool {
+    servers.iter().any(|url| url.starts_with("wss:"))
+}
+
 /// The servers in a scenario's syntax; a member that returns connects to its own server again. With
 /// TLS, clients accept any certificate, because the test chooses the address.
 fn targets(servers: &[String]) -> String {
@@ -159,7 +162,7 @@ fn targets(servers: &[String]) -> String {
     for url in servers {
         let _ = writeln!(text, "[[target]]\nurl = \"{url}\"");
     }
-    if servers.iter().any(|url| url.starts_with("wss:")) {
+    if has_tls(servers) {
         text += "[tls]\ninsecure = true\n";
     }
     text

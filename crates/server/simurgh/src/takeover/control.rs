@@ -1,6 +1,6 @@
 //! The control socket of a running server, and the process that hands over.
 
-use std::io::{self, BufReader};
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -16,12 +16,10 @@ use simurgh_shard::server::Server;
 use simurgh_shard::takeover::{ProcessLink, ToOther};
 
 use super::wire::{self, Head};
-use super::{HandedOver, Peer, Stream, control_address, link, peer};
+use super::{HandedOver, Peer, STEP_TIMEOUT, Stream, control_address, limit_steps, link, peer};
 use crate::blocks;
 use crate::handle::Handle;
 
-/// How long another process may take for a step: the later one reads its files meanwhile.
-const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the earlier process may still have the name of the control socket, or a link.
 const BIND_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
@@ -126,8 +124,7 @@ fn serve(
     peer: Peer,
     address: &UnixAddress,
 ) -> io::Result<()> {
-    stream.set_read_timeout(Some(STEP_TIMEOUT))?;
-    stream.set_write_timeout(Some(STEP_TIMEOUT))?;
+    limit_steps(stream)?;
     match wire::read(stream)?.0 {
         Head::TakeOver { version, is_node } if peer.is_same_user => {
             let is_cluster = shared.server.cluster.is_some();
@@ -180,7 +177,18 @@ fn give(
     }
     let ended = send_state(server, stream)
         .and_then(|()| link::start_writing(stream.try_clone()?, &link, waiting))
-        .map_or_else(|error| error, |()| read_all(shared, stream, &link, (peer, address)));
+        .and_then(|()| stream.set_read_timeout(None))
+        .map_or_else(
+            |error| error,
+            |()| {
+                link::read_all(stream, server, &link, |head| {
+                    let Head::Ready = head else { return Some(head) };
+                    retire(shared, &link, peer.pid);
+                    end(shared, address);
+                    None
+                })
+            },
+        );
     server.takeover.set_link(None);
     link.end();
     for shard in 0..server.mailboxes.len() {
@@ -225,31 +233,6 @@ fn send_state(server: &Arc<Server>, stream: &Stream) -> io::Result<()> {
     })?;
     wire::write(stream, &Head::History, &part)?;
     wire::write(stream, &numbers.into(), &[])
-}
-
-fn read_all(
-    shared: &Arc<Shared>,
-    stream: &Stream,
-    link: &Arc<ProcessLink>,
-    (peer, address): (Peer, &UnixAddress),
-) -> io::Error {
-    if let Err(error) = stream.set_read_timeout(None) {
-        return error;
-    }
-    let mut stream = BufReader::new(stream);
-    loop {
-        let handled = wire::read(&mut stream).and_then(|(head, body)| match head {
-            Head::Ready => {
-                retire(shared, link, peer.pid);
-                end(shared, address);
-                Ok(())
-            }
-            head => link::handle(&shared.server, link, head, body),
-        });
-        if let Err(error) = handled {
-            return error;
-        }
-    }
 }
 
 /// The later process serves: this one drains.
@@ -309,6 +292,6 @@ pub(crate) fn ask_for_restart(config: &Config) -> io::Result<u32> {
     match wire::read(&stream)?.0 {
         Head::Restarted(pid) => Ok(pid),
         Head::Refused(why) => Err(io::Error::other(why)),
-        other => Err(io::Error::other(format!("unexpected: {other:?}"))),
+        other => Err(wire::unexpected(&other)),
     }
 }

@@ -1,9 +1,8 @@
 //! The process that takes over.
 
-use std::io::{self, BufReader};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use simurgh_core::HandedOverNumbers;
 use simurgh_reactor as reactor;
@@ -12,12 +11,9 @@ use simurgh_shard::server::Server;
 use simurgh_shard::takeover::{ProcessLink, ToOther};
 
 use super::wire::{self, Head};
-use super::{Inherited, Stream, control_address, link, peer};
+use super::{Inherited, STEP_TIMEOUT, Stream, control_address, limit_steps, link, peer};
 use crate::blocks;
 use crate::error::Error;
-
-/// How long the earlier process may take for a step.
-const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The running process that this one takes over from.
 pub(crate) struct Earlier {
@@ -54,8 +50,7 @@ impl Earlier {
         if !peer(&stream)?.is_same_user {
             return Err(io::Error::other("the running server belongs to another user"));
         }
-        stream.set_read_timeout(Some(STEP_TIMEOUT))?;
-        stream.set_write_timeout(Some(STEP_TIMEOUT))?;
+        limit_steps(&stream)?;
         wire::write(&stream, &Head::TakeOver { version: wire::VERSION, is_node }, &[])?;
         match wire::read(&stream)?.0 {
             Head::Offer { sockets, secret } => {
@@ -63,7 +58,7 @@ impl Earlier {
                 Ok((Self { stream, secret: secret.into(), is_node }, inherited))
             }
             Head::Refused(why) => Err(io::Error::other(why)),
-            other => Err(io::Error::other(format!("unexpected: {other:?}"))),
+            other => Err(wire::unexpected(&other)),
         }
     }
 
@@ -87,7 +82,7 @@ impl Earlier {
                 Head::Numbers { epoch, last, forgotten } => {
                     break HandedOverNumbers { epoch, last, forgotten };
                 }
-                other => return Err(io::Error::other(format!("unexpected: {other:?}"))),
+                other => return Err(wire::unexpected(&other)),
             }
         };
         let (link, waiting) = ProcessLink::new(false);
@@ -115,33 +110,16 @@ impl Linked {
         link::start_writing(stream.try_clone()?, &link, waiting)?;
         let of = Arc::clone(server);
         link::start("simurgh-earlier", move || {
-            let ended = read_all(&stream, &of, &link, &drains);
+            let ended = link::read_all(&stream, &of, &link, |head| {
+                let Head::Draining = head else { return Some(head) };
+                let _ = drains.try_send(());
+                None
+            });
             of.takeover.set_link(None);
             link.end();
             tracing::info!(reason = %ended, "the earlier process has ended");
         })?;
         let is_draining = told.recv_timeout(STEP_TIMEOUT).is_ok();
         is_draining.then_some(()).ok_or_else(|| io::Error::other("the running server has ended"))
-    }
-}
-
-fn read_all(
-    stream: &Stream,
-    server: &Arc<Server>,
-    link: &Arc<ProcessLink>,
-    drains: &mpsc::SyncSender<()>,
-) -> io::Error {
-    let mut stream = BufReader::new(stream);
-    loop {
-        let handled = wire::read(&mut stream).and_then(|(head, body)| match head {
-            Head::Draining => {
-                let _ = drains.try_send(());
-                Ok(())
-            }
-            head => link::handle(server, link, head, body),
-        });
-        if let Err(error) = handled {
-            return error;
-        }
     }
 }

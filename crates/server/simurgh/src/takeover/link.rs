@@ -1,6 +1,6 @@
 //! The two threads of the link between processes: one writes what shards post, one reads.
 
-use std::io;
+use std::io::{self, BufReader};
 use std::net::Shutdown;
 use std::sync::{Arc, mpsc};
 
@@ -44,11 +44,30 @@ pub(super) fn start_writing(
     })
 }
 
+/// Reads frames of the other process until the link ends; returns why. `own` handles those that only
+/// one side receives, and returns all others.
+pub(super) fn read_all(
+    stream: &Stream,
+    server: &Arc<Server>,
+    link: &Arc<ProcessLink>,
+    mut own: impl FnMut(Head) -> Option<Head>,
+) -> io::Error {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let handled = wire::read(&mut stream).and_then(|(head, body)| {
+            own(head).map_or(Ok(()), |head| handle(server, link, head, body))
+        });
+        if let Err(error) = handled {
+            return error;
+        }
+    }
+}
+
 /// Handles a frame of the other process.
 ///
 /// # Errors
 /// The frame is malformed, or out of place.
-pub(super) fn handle(
+fn handle(
     server: &Arc<Server>,
     link: &Arc<ProcessLink>,
     head: Head,
@@ -90,7 +109,7 @@ pub(super) fn handle(
                 let _ = carry_out(&of, order).await;
             });
         }
-        other => return Err(io::Error::other(format!("unexpected: {other:?}"))),
+        other => return Err(wire::unexpected(&other)),
     }
     Ok(())
 }

@@ -30,6 +30,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::path::Path;
+use std::time::Duration;
 
 use simurgh_reactor as reactor;
 use simurgh_shard::config::Config;
@@ -97,6 +98,14 @@ impl Plan {
             None => secret::random().map_err(Error::Prepare),
         }
     }
+}
+
+/// How long another process may take for a step: the later one reads its files meanwhile.
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+
+fn limit_steps(stream: &Stream) -> io::Result<()> {
+    stream.set_read_timeout(Some(STEP_TIMEOUT))?;
+    stream.set_write_timeout(Some(STEP_TIMEOUT))
 }
 
 /// The control socket of a server that listens on these addresses, or else on a Unix socket.

@@ -123,6 +123,10 @@ pub(super) fn write(mut to: impl io::Write, head: &Head, body: &[u8]) -> io::Res
     to.flush()
 }
 
+pub(super) fn unexpected(head: &Head) -> io::Error {
+    io::Error::other(format!("unexpected: {head:?}"))
+}
+
 /// Reads a frame. Blocks.
 ///
 /// # Errors
