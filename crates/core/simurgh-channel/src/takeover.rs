@@ -8,7 +8,7 @@ use simurgh_data::prelude::*;
 
 /// The other process. The earlier one sends it broadcasts to keep as to a broker
 /// ([`ToCluster::Store`](crate::ToCluster::Store), [`Forget`](crate::ToCluster::Forget)), and gets
-/// all that are kept from then on. Both send each other broadcasts that are not kept.
+/// all that are stored from then on. Both send each other broadcasts without a history.
 pub trait OtherProcess: Cluster {
     /// The later process has kept a broadcast; for this request of the earlier one, if it was one.
     fn kept(&self, broadcast: &Arc<Broadcast>, number: Option<u64>);

@@ -177,7 +177,7 @@ impl Cluster for ProcessLink {
 
 impl OtherProcess for ProcessLink {
     fn kept(&self, broadcast: &Arc<Broadcast>, number: Option<u64>) {
-        // What is kept here before the hand-over is in the histories.
+        // Broadcasts stored before the hand-over are part of the histories.
         if !self.is_to_successor {
             self.post(ToOther::Kept(Arc::clone(broadcast), number));
         }

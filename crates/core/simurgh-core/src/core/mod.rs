@@ -121,8 +121,8 @@ impl<N: Node> Core<N> {
         self.channels.histories.restore_numbers(numbers);
     }
 
-    /// Gives a copy of what is kept to the process that takes over. From now on that keeps and
-    /// numbers the broadcasts of both ([`Node::other_process`]).
+    /// Gives a copy of the histories to the process that takes over. From now on that process
+    /// stores and numbers the broadcasts of both ([`Node::other_process`]).
     pub fn hand_over(&mut self) -> HandedOver {
         self.channels.histories.hand_over()
     }

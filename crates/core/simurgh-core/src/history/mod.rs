@@ -198,7 +198,7 @@ impl<N: Node> Histories<N> {
     }
 }
 
-/// What each pattern of topics keeps; the first that matches a topic counts.
+/// The history rule of each pattern of topics; the first that matches a topic counts.
 fn rules<N: Node>(node: &N) -> Vec<(Pattern, HistoryRule)> {
     let histories = node.user_sockets().flat_map(UserSocket::histories);
     histories.map(|(pattern, rule)| (pattern.clone(), rule)).collect()

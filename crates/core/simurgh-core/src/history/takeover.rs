@@ -13,7 +13,7 @@ use super::followed::FollowedTopics;
 use super::{Histories, SavedHistory};
 use simurgh_data::prelude::*;
 
-/// What a shard hands over to the process that takes over.
+/// The histories and numbers of a shard, for the process that takes over.
 #[derive(Debug, Default)]
 pub struct HandedOver {
     /// The topics.
@@ -91,8 +91,8 @@ impl<N: Node> Histories<N> {
         }
     }
 
-    /// A broadcast is kept, or was before: members in the process that this one takes over from get
-    /// it from there, and so does its publisher.
+    /// Sends a stored broadcast to the process from which this one takes over. Members there, and
+    /// its publisher, get it from that process.
     pub(super) fn tell_predecessor(
         &self,
         position: Position,

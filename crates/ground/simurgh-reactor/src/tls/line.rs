@@ -17,8 +17,8 @@ const TIMEOUT_NS: u64 = 1_000_000_000;
 /// default: if all waited longer, none would be in time, and they would come back for ever.
 const WAIT_NS: u64 = 5_000_000_000;
 
-/// If the oldest has waited for so long to begin, the newest begins first: its peer still waits,
-/// while those that waited for seconds may be gone when they are answered, all of them.
+/// Once the oldest has waited this long to begin, the newest begins first: its peer still waits,
+/// while peers that waited for seconds may be gone when the answer comes.
 const BEHIND_NS: u64 = 1_000_000_000;
 
 /// Connections whose handshakes can go on.
@@ -50,7 +50,7 @@ impl Line {
 }
 
 impl Tls {
-    /// Clients give up nothing by themselves: whoever opened a connection has a timeout for it.
+    /// A client gives up no handshake by itself: the caller of `Io::connect` has its own timeout.
     fn is_client(&self) -> bool {
         self.configs.is_empty()
     }

@@ -42,7 +42,7 @@ const AES256: u32 = 5 << 29;
 /// A client's handshake that has not begun.
 const PLANNED: u32 = 6 << 29;
 
-/// What a client's handshake begins with.
+/// The settings of a client's handshake, and the name that the certificate must have.
 pub(crate) struct Plan {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) name: ServerName<'static>,

@@ -44,8 +44,8 @@ pub(super) fn start_writing(
     })
 }
 
-/// Reads frames of the other process until the link ends; returns why. `own` handles those that only
-/// one side receives, and returns all others.
+/// Reads frames of the other process until the link ends; returns why. `own` handles those that
+/// only one side receives, and returns all others.
 pub(super) fn read_all(
     stream: &Stream,
     server: &Arc<Server>,

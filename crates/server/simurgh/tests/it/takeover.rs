@@ -241,7 +241,7 @@ fn node_of_a_cluster_is_taken_over_and_the_broker_keeps_its_histories() {
     ended.join().unwrap();
 }
 
-/// A process that asks to take over, and goes no further than it is told to.
+/// A process that asks to take over, step by step as the test calls it.
 struct Asking(UnixStream);
 
 impl Asking {
@@ -286,7 +286,7 @@ fn server_goes_on_if_the_later_process_ends_before_it_serves() {
     // It waits for the other process, which keeps it.
     assert!(asking.read().get("Store").is_some());
     drop(asking);
-    // What it had not confirmed is lost with it, and reported as unconfirmed.
+    // Messages that it had not confirmed are lost with it, and reported as unconfirmed.
     let (after, payload) = loop {
         client.push("2", "rooms:a", "all", json!({"n": 3}));
         let message = client.recv();
