@@ -3,11 +3,8 @@
 // `node bench/takeover.mjs [--clients 20000] [--official 100] [--runs 20] [--drain-ms 10000]`
 
 import { runTakeovers } from "../e2e/support/takeover.mjs";
+import { flag, run } from "./plan.mjs";
 
-const flag = (name, otherwise) => {
-  const at = process.argv.indexOf(`--${name}`);
-  return at < 0 ? otherwise : Number(process.argv[at + 1]);
-};
 const plan = {
   clients: flag("clients", 20_000), official: flag("official", 100), runs: flag("runs", 20),
   drainMs: flag("drain-ms", 10_000), topics: 20, everyMs: flag("every-ms", 1_000),
@@ -16,9 +13,6 @@ const AWAY_MS_MAX = 1_500;
 const AWAY_MEDIAN_MS_MAX = 300;
 const BACK_MS_MAX = plan.drainMs + 1_000;
 
-const ends = [];
-// Ends the servers, too.
-process.on("SIGINT", () => process.exit(130));
 console.log(`${plan.clients} clients and ${plan.official} of phoenix.js, `
   + `drain_time ${plan.drainMs} ms\n`);
 console.log("| run | failed connections | new process listens after | all back after | "
@@ -33,14 +27,10 @@ const report = (row) => {
   console.log(`| ${row.run} | ${failures} | ${row.start_ms} ms | ${row.back_ms} ms | `
     + `${row.away_median_ms} ms | ${row.away_max_ms} ms | ${isReached ? "yes" : "NO"} |`);
 };
-try {
-  const t = { after: (end) => ends.unshift(end) };
+await run(async (t) => {
   const { published, missing, repeated, gaps, gap_reasons } =
     await runTakeovers(t, { ...plan, report });
   console.log(`\n${reached} of ${plan.runs} runs within the limits; ${published} published, `
     + `${missing} missing, ${repeated} repeated, ${gaps} gaps ${gap_reasons.join(", ")}`);
-  process.exitCode = reached === plan.runs && missing + repeated + gaps === 0 ? 0 : 1;
-} finally {
-  for (const end of ends) await end();
-}
-process.exit();
+  return reached === plan.runs && missing + repeated + gaps === 0;
+});

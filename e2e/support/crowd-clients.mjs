@@ -1,6 +1,5 @@
-// Many clients that behave as phoenix.js does, in a process of their own (takeover.mjs): they
-// reconnect at its pace, and join with their position. The parent sends {connect}, {cut} before
-// each take-over and {report} after it.
+// Many clients that behave as phoenix.js does, in a process of their own (crowd.mjs): they reconnect
+// at its pace, and join with their position.
 
 import net from "node:net";
 import { performance } from "node:perf_hooks";
@@ -9,41 +8,102 @@ import { performance } from "node:perf_hooks";
 const PACE_MS = [10, 50, 100, 150, 200, 250, 500, 1_000, 2_000];
 const POSITION = /^[a-z][0-9a-z]{5}\.\d+(-\d+)?$/;
 const HEARTBEAT_MS = 30_000;
+const PATH = "/socket/websocket?vsn=2.0.0";
 /** Clients that connect for the first time at once. */
 const CONNECTING_MAX = 100;
 
-/** The messages of one topic that a client received, numbered without a gap from any number. */
-export class Numbers {
-  last = null;
+/** What a client notices after it has lost a connection to `place`, in ms since 1970. */
+class Move {
+  from = now();
+  to = null;
+  failures = [];
   missing = 0;
   repeated = 0;
+  gaps = [];
 
-  put(n) {
-    if (this.last !== null && n <= this.last) this.repeated += 1;
-    else {
-      if (this.last !== null) this.missing += n - this.last - 1;
-      this.last = n;
-    }
+  constructor(place) {
+    this.place = place;
   }
 }
 
-/** When connections were lost, and when they were back, in ms since 1970. */
-export class Absence {
-  from = null;
-  to = null;
+/** One of these servers: its port, and how moves from it are counted. */
+export function choose({ ports, name }) {
+  const port = ports[Math.floor(Math.random() * ports.length)];
+  return { port, place: String(name ?? port) };
+}
 
-  begin() {
-    if (this.from === null || this.to !== null) [this.from, this.to] = [now(), null];
+/** All moves of a client in one topic, whose messages are numbered without a gap. */
+export class Log {
+  moves = [new Move("start")];
+  /** Of the connection, while there is one. */
+  place = null;
+  /** The last received number. */
+  last = null;
+
+  /** Returns the port to connect to. */
+  choose(servers) {
+    const { port, place } = choose(servers);
+    this.place = place;
+    return port;
   }
 
-  end() {
-    if (this.from !== null) this.to ??= now();
+  lost() {
+    if (this.isBack) this.moves.push(new Move(this.place));
+    this.place = null;
   }
 
-  get isOver() {
-    return this.to !== null;
+  back() {
+    this.#now.to ??= now();
+  }
+
+  failed(why) {
+    this.#now.failures.push(why);
+  }
+
+  gap(reason) {
+    this.#now.gaps.push(reason);
+  }
+
+  message(n) {
+    const before = this.last ?? n - 1;
+    if (n <= before) this.#now.repeated += 1;
+    else [this.#now.missing, this.last] = [this.#now.missing + n - before - 1, n];
+  }
+
+  get isBack() {
+    return this.#now.to !== null;
+  }
+
+  get #now() {
+    return this.moves.at(-1);
   }
 }
+
+/** The moves of all clients by the place that they left. */
+export function summary(logs) {
+  const rows = {};
+  for (const move of logs.flatMap(({ moves }) => moves)) {
+    const row = rows[move.place] ??= {
+      away: [], backAt: 0, notBack: 0, failures: [], missing: 0, repeated: 0, gaps: [],
+    };
+    if (move.to === null) row.notBack += 1;
+    else row.away.push(Math.round(move.to - move.from));
+    row.backAt = Math.max(row.backAt, move.to);
+    row.failures.push(...move.failures);
+    row.gaps.push(...move.gaps);
+    row.missing += move.missing;
+    row.repeated += move.repeated;
+  }
+  return rows;
+}
+
+/** Whether all clients have left a place, and are back elsewhere. */
+export const haveLeft = (logs, place) => (
+  logs.every((log) => log.isBack && log.place !== place));
+
+/** How many messages before this one clients have not received at the end. */
+export const behind = (logs, last) => (
+  logs.reduce((total, log) => total + Math.max(0, last - (log.last ?? -1)), 0));
 
 export const now = () => performance.timeOrigin + performance.now();
 
@@ -56,11 +116,11 @@ class Connection {
   #rest = Buffer.alloc(0);
   #isOpen = false;
 
-  constructor({ port, path, localAddress }, on) {
+  constructor({ port, localAddress }, on) {
     this.on = on;
     const host = "127.0.0.1";
     this.#socket = net.connect({ port, host, localAddress, noDelay: true }, () => {
-      this.#socket.write(`GET ${path} HTTP/1.1\r\nhost: ${host}:${port}\r\n`
+      this.#socket.write(`GET ${PATH} HTTP/1.1\r\nhost: ${host}:${port}\r\n`
         + "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
         + "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
     });
@@ -107,28 +167,28 @@ class Connection {
   }
 }
 
+let servers;
+
 class Client {
-  numbers = new Numbers();
-  absence = new Absence();
-  failures = [];
-  gaps = [];
+  log = new Log();
   since = null;
   tries = 0;
 
-  constructor(to, topic) {
-    Object.assign(this, { to, topic });
+  constructor(topic, localAddress) {
+    Object.assign(this, { topic, localAddress });
   }
 
   connect() {
-    this.connection = new Connection(this.to, {
+    const { log, localAddress } = this;
+    this.connection = new Connection({ port: log.choose(servers), localAddress }, {
       opened: () => {
         const params = { simurgh: { since: this.since } };
         this.connection.send(JSON.stringify(["1", "1", this.topic, "phx_join", params]));
       },
       message: (text) => this.#take(JSON.parse(text)),
-      failed: (why) => this.failures.push(why),
+      failed: (why) => log.failed(why),
       closed: () => {
-        this.absence.begin();
+        log.lost();
         this.tries += 1;
         setTimeout(() => this.connect(), PACE_MS[Math.min(this.tries, PACE_MS.length) - 1]);
       },
@@ -138,14 +198,14 @@ class Client {
 
   #take([, ref, topic, event, payload]) {
     if (topic !== this.topic) return;
-    if (event === "msg") this.numbers.put(payload.n);
-    if (event === "phx_reply" && payload.status !== "ok") this.failures.push(payload.response);
+    if (event === "msg") this.log.message(payload.n);
+    if (event === "phx_reply" && payload.status !== "ok") this.log.failed(payload.response.reason);
     else if (event === "phx_reply") {
       this.tries = 0;
-      this.absence.end();
+      this.log.back();
       this.joined();
     } else if (POSITION.test(ref)) this.since = ref;
-    if (payload.recovered === false) this.gaps.push(payload.reason);
+    if (payload.recovered === false) this.log.gap(payload.reason);
   }
 
   beat() {
@@ -154,12 +214,13 @@ class Client {
 }
 
 let clients = [];
+let logs = [];
 
-async function connect({ port, path, topics, count }) {
+async function connect({ topics, count }) {
   // More addresses have more ports.
-  clients = Array.from({ length: count }, (_, n) => new Client(
-    { port, path, localAddress: `127.0.0.${2 + n % 8}` }, topics[n % topics.length],
-  ));
+  clients = Array.from({ length: count }, (_, n) => (
+    new Client(topics[n % topics.length], `127.0.0.${2 + n % 8}`)));
+  logs = clients.map(({ log }) => log);
   let next = 0;
   const turns = Array.from({ length: CONNECTING_MAX }, async () => {
     while (next < count) await clients[next++].connect();
@@ -175,14 +236,10 @@ async function connect({ port, path, topics, count }) {
 
 const HANDLERS = {
   connect,
-  cut: () => {
-    for (const client of clients) [client.absence, client.failures] = [new Absence(), []];
-  },
-  report: () => clients.map(({ absence, failures, numbers, gaps }) => ({
-    from: absence.from, to: absence.to, failures, gaps,
-    last: numbers.last, missing: numbers.missing, repeated: numbers.repeated,
-  })),
-  isBack: () => clients.every(({ absence }) => absence.isOver),
+  use: (given) => { servers = given; },
+  haveLeft: (place) => haveLeft(logs, place),
+  behind: (last) => behind(logs, last),
+  summary: () => summary(logs),
 };
 
 if (process.send) {

@@ -1,0 +1,27 @@
+// The nodes of the Helm chart are restarted one after the other: no client is refused, and none
+// loses a message in topics with a history.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { NO_KEEPER } from "../support/broker.mjs";
+import { runRolling } from "../support/rolling.mjs";
+
+for (const maxSurge of [1, 0]) {
+  test(`three nodes of the chart restart in turn, maxSurge ${maxSurge}`, {
+    skip: NO_KEEPER,
+  }, async (t) => {
+    const values = { drainSeconds: 2, preStopSeconds: 2, minReadySeconds: 1 };
+    const { rows, published, ...counts } = await runRolling(t, {
+      values, proxiesMs: 500, maxSurge, clients: 280, official: 20, topics: 10, everyMs: 100, runs: 1,
+    });
+    for (const row of rows) {
+      const { code, isLate, kinds, not_back } = row;
+      assert.deepEqual({ code, isLate, kinds, not_back },
+        { code: 0, isLate: false, kinds: [], not_back: 0 }, JSON.stringify(row));
+      assert.ok(row.moves > 0, JSON.stringify(row));
+    }
+    assert.deepEqual(counts, { failures: 0, missing: 0, repeated: 0, gaps: 0, gap_reasons: [] });
+    assert.ok(published > 0);
+  });
+}
