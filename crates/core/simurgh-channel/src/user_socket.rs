@@ -59,6 +59,8 @@ pub struct UserSocket {
     pub limits: SocketLimits,
     /// The messages that are compressed; `Off`: permessage-deflate is declined.
     pub compress: Compress,
+    /// In a cluster a reload changes no histories: those of the start, in place of the routes'.
+    pub histories_of_start: Option<Vec<(Pattern, HistoryRule)>>,
 }
 
 /// The protocol of a user socket's sockets.
@@ -117,6 +119,7 @@ impl UserSocket {
             count_members: false,
             limits: SocketLimits::default(),
             compress: Compress::Off,
+            histories_of_start: None,
         }
     }
 
@@ -154,17 +157,20 @@ impl UserSocket {
     /// Whether the broadcasts of some topics are kept.
     #[inline]
     pub fn has_history(&self) -> bool {
-        self.routes().iter().any(|it| it.history.is_some())
+        self.histories().next().is_some()
     }
 
     /// Whether the broadcasts of a topic are kept.
     pub fn keeps(&self, topic: &str) -> bool {
-        self.routes().iter().any(|it| it.history.is_some() && it.pattern.matches(topic))
+        self.histories().any(|(pattern, _)| pattern.matches(topic))
     }
 
     /// The patterns of topics whose broadcasts are kept, and how much.
     pub fn histories(&self) -> impl Iterator<Item = (&Pattern, HistoryRule)> {
-        self.routes().iter().filter_map(|it| Some((&it.pattern, it.history?)))
+        let of_start = self.histories_of_start.iter().flatten();
+        let routes = self.routes().iter().filter(|_| self.histories_of_start.is_none());
+        let own = routes.filter_map(|it| Some((&it.pattern, it.history?)));
+        of_start.map(|(pattern, rule)| (pattern, *rule)).chain(own)
     }
 
     /// Whether members of this topic are plain sockets.

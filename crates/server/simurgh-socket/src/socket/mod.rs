@@ -434,19 +434,23 @@ impl UserSocket {
         *self.parts.limited_copies.get(place)?
     }
 
-    /// Keeps topics' broadcasts as another one does, where the patterns are the same. Returns
-    /// whether that changes something.
+    /// Keeps topics' broadcasts as another one does, also those of patterns that are gone: they may
+    /// have members, and other nodes. Returns whether that changes something.
     #[doc(hidden)]
     pub fn keep_histories_of(&mut self, other: &Self) -> bool {
-        let mut changes = false;
+        let histories = other.parts.channels.histories();
+        let histories: Vec<_> = histories.map(|(pattern, rule)| (pattern.clone(), rule)).collect();
+        let is_here = |(own, _): &(Pattern, _)| self.patterns().any(|pattern| pattern == own);
+        let mut changes = !histories.iter().all(is_here);
         if let Kind::Channels(routes) = &mut self.parts.channels.kind {
             for route in routes {
-                let same = other.routes().iter().find(|own| own.pattern == route.pattern);
-                let history = same.and_then(|own| own.history);
+                let same = histories.iter().find(|(pattern, _)| *pattern == route.pattern);
+                let history = same.map(|(_, rule)| *rule);
                 changes |= route.history != history;
                 route.history = history;
             }
         }
+        self.parts.channels.histories_of_start = Some(histories);
         changes
     }
 

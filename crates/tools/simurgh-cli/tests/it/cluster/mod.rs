@@ -2,6 +2,7 @@
 //! over both; and mistakes in the table.
 
 mod quiet_topics;
+mod reload;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,21 +10,29 @@ use std::time::{Duration, Instant};
 use crate::support::engine::{Engine, until};
 use crate::support::{Client, Server, directory, run, simurgh};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 const TOKEN: (&str, &str) = ("SIMURGH_API_TOKEN", "a-token-of-no-importance");
 const SECRET: (&str, &str) =
     ("SIMURGH_SECRET", "what all nodes of these tests share, and nobody else");
 
-/// A node with these keys above its tables, and these channels.
-fn node_with(name: &str, engine: &Engine, keys: &str, channels: &str) -> Server {
-    let text = format!(
+/// The file of a node with these keys above its tables, and these channels.
+fn settings(name: &str, engine: &Engine, keys: &str, channels: &str) -> String {
+    format!(
         "listen = [\"127.0.0.1:0\"]\n{keys}[cluster]\nengine = \"nats\"\nname = \"{name}\"\n\
          servers = [\"nats://{}\"]\nrequired = \"20s\"\n\
          secret_env = \"SIMURGH_SECRET\"\n{channels}",
         engine.address()
-    );
-    let dir = directory(&[("simurgh.toml", &text)]);
+    )
+}
+
+/// A node with the file in this directory.
+fn start(dir: TempDir) -> Server {
     Server::start_with_env(&simurgh(), dir, &["--shards", "2"], 1, &[TOKEN, SECRET])
+}
+
+fn node_with(name: &str, engine: &Engine, keys: &str, channels: &str) -> Server {
+    start(directory(&[("simurgh.toml", &settings(name, engine, keys, channels))]))
 }
 
 fn node(name: &str, engine: &Engine) -> Server {
