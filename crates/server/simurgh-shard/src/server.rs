@@ -101,6 +101,9 @@ pub struct Reloads {
     reload: RwLock<Option<ReloadFn>>,
     /// They end at the next reload.
     tasks: Mutex<Vec<Task>>,
+    /// Requests to reload, by whether they succeeded.
+    pub succeeded: AtomicU64,
+    pub failed: AtomicU64,
 }
 
 /// Reads all settings again. Returns the names of those that changed, and of those that need a
@@ -124,6 +127,11 @@ impl Reloads {
 
     pub fn set(&self, reload: ReloadFn) {
         *self.reload.write().unwrap_or_else(PoisonError::into_inner) = Some(reload);
+    }
+
+    pub fn count(&self, is_ok: bool) {
+        let count = if is_ok { &self.succeeded } else { &self.failed };
+        count.fetch_add(1, Relaxed);
     }
 
     /// How to reload, if the application can.

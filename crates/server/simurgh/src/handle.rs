@@ -76,18 +76,20 @@ impl Handle {
     /// Why nothing has changed.
     #[doc(hidden)]
     pub fn reload(&self) -> Result<Reloaded, String> {
-        match self.0.reloads.get() {
-            Some(reload) => reload().inspect_err(|why| {
-                if let Some(certificates) = &self.0.certificates {
-                    certificates.failed_reloads.fetch_add(1, Relaxed);
-                }
-                tracing::error!("not reloaded, nothing has changed: {why}");
-            }),
-            None => match self.reload_certificates() {
-                Ok(()) => Ok(Reloaded::default()),
-                Err(problems) => Err(problems.to_string()),
-            },
+        let Some(reload) = self.0.reloads.get() else {
+            let reloaded = self.reload_certificates();
+            self.0.reloads.count(reloaded.is_ok());
+            return reloaded.map(|()| Reloaded::default()).map_err(|it| it.to_string());
+        };
+        let reloaded = reload();
+        self.0.reloads.count(reloaded.is_ok());
+        if let Err(why) = &reloaded {
+            if let Some(certificates) = &self.0.certificates {
+                certificates.failed_reloads.fetch_add(1, Relaxed);
+            }
+            tracing::error!("not reloaded, nothing has changed: {why}");
         }
+        reloaded
     }
 
     /// Sets how to reload.

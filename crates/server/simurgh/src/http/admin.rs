@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
@@ -49,6 +49,9 @@ fn render(polls: &LongPolls) -> String {
     elsewhere(&mut out, polls);
     api_requests(&mut out, server);
     blocked(&mut out, server);
+    let counts = [&server.reloads.succeeded, &server.reloads.failed];
+    let help = "Requests to reload the settings, by SIGHUP or the API.";
+    by_result(&mut out, "simurgh_reloads_total", help, counts);
     schemas(&mut out, server);
     tls(&mut out, server);
     if let Some(inbox) = &server.cluster {
@@ -90,12 +93,8 @@ fn tls(out: &mut String, server: &Server) {
     let under_way = counts.iter().map(|counts| counts.tls_under_way);
     let help = "TLS handshakes under way.";
     by_shard(out, ("simurgh_tls_handshakes_under_way", "gauge", help), under_way);
-    let name = "simurgh_tls_reloads_total";
-    family(out, name, "counter", "Reloads of the certificates.");
-    for (result, count) in [("ok", &certificates.reloads), ("failed", &certificates.failed_reloads)]
-    {
-        let _ = writeln!(out, "{name}{{result=\"{result}\"}} {}", count.load(Relaxed));
-    }
+    let counts = [&certificates.reloads, &certificates.failed_reloads];
+    by_result(out, "simurgh_tls_reloads_total", "Reloads of the certificates.", counts);
     let name = "simurgh_tls_certificate_expires_seconds";
     family(out, name, "gauge", "Seconds until a certificate expires; negative afterwards.");
     for certificate in certificates.current().all() {
@@ -103,6 +102,14 @@ fn tls(out: &mut String, server: &Server) {
         let of = escaped(certificate.names.first().map_or("", String::as_str));
         let left = certificate.expires_in_s().round();
         let _ = writeln!(out, "{name}{{name=\"{of}\",file=\"{file}\"}} {left}");
+    }
+}
+
+/// A counter of what has succeeded, and of what has failed.
+fn by_result(out: &mut String, name: &str, help: &str, counts: [&AtomicU64; 2]) {
+    family(out, name, "counter", help);
+    for (result, count) in ["ok", "failed"].into_iter().zip(counts) {
+        let _ = writeln!(out, "{name}{{result=\"{result}\"}} {}", count.load(Relaxed));
     }
 }
 

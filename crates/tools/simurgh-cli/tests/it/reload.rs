@@ -18,6 +18,16 @@ const HEAD: &str = "listen = [\"127.0.0.1:0\"]\napi_token = \"s3cret\"\n";
 const ROOMS: &str = "[[channel]]\ntopic = \"rooms:*\"\n[[channel.event]]\nname = \"m\"\n\
     broadcast = \"all\"\n";
 
+const SECRET: &str = "a secret of thirty-two bytes or more";
+
+/// The path of a client whose token is signed with this secret.
+fn path_with_token(secret: &str, more: &[&str]) -> String {
+    let dir = directory(&[("key", secret)]);
+    let words = ["token", "sign", "--secret", "--key-file", "key", "--sub", "ann"];
+    let token = run(dir.path(), &[&words, more].concat()).stdout;
+    format!("/socket/websocket?vsn=2.0.0&token={}", token.trim())
+}
+
 /// A server whose file can change.
 struct Reloading {
     server: Server,
@@ -143,20 +153,15 @@ fn tokens_and_limits_change_for_connected_clients_at_once() {
 
     // A new token of the API, and of clients; a client without one stays.
     let secret = it.file.with_file_name("key");
-    std::fs::write(&secret, "a secret of thirty-two bytes or more").unwrap();
+    std::fs::write(&secret, SECRET).unwrap();
     let token = "[token]\nkind = \"jwt\"\nkey_file = \"key\"\nalgorithms = [\"HS256\"]\n";
     it.reloads(&format!("{}{token}{ROOMS}", HEAD.replace("s3cret", "other")));
     client.send("rooms:a", "m", json!({"n": 2}));
     client.expect("rooms:a", "m", json!({"n": 2}));
     let refused = it.command(TOKEN);
     assert!(refused.stderr.contains("the API token is missing or wrong"), "{}", refused.stderr);
-    let path = |key: &str| {
-        let dir = directory(&[("key", key)]);
-        let words = ["token", "sign", "--secret", "--key-file", "key", "--sub", "ann"];
-        format!("/socket/websocket?vsn=2.0.0&token={}", run(dir.path(), &words).stdout.trim())
-    };
-    let [old, new] =
-        ["a secret of thirty-two bytes or more", "another of thirty-two bytes or more"];
+    let path = |key: &str| path_with_token(key, &[]);
+    let [old, new] = [SECRET, "another of thirty-two bytes or more"];
     assert!(it.server.try_client("/socket/websocket?vsn=2.0.0").is_err());
     let mut ann = it.server.try_client(&path(old)).unwrap();
     ann.join("rooms:a", json!({}));
@@ -251,6 +256,10 @@ fn hangup_never_ends_the_server() {
     assert!(server.ended().0.success());
 }
 
+/// An application's JWK set, with this secret.
+const KEYS: &str = r#"{"keys":[{"kty":"oct","alg":"HS256","kid":"a",
+    "k":"YSBzZWNyZXQgb2YgdGhpcnR5LXR3byBieXRlcyBvciBtb3Jl"}]}"#;
+
 /// An application that allows all; tells which questions it got.
 struct App {
     port: u16,
@@ -274,7 +283,11 @@ impl App {
                 let length = length.map_or(0, |text| text.trim().parse().unwrap());
                 reader.read_exact(&mut vec![0; length]).unwrap();
                 let path = lines[0].split(' ').nth(1).unwrap().to_owned();
-                let body = if path.ends_with("connect") { r#"{"user":"ann"}"# } else { "{}" };
+                let body = match path.rsplit('/').next() {
+                    Some("connect") => r#"{"user":"ann"}"#,
+                    Some("keys") => KEYS,
+                    _ => "{}",
+                };
                 let length = body.len();
                 let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
                 write!(reader.get_mut(), "{head}\r\ncontent-length: {length}\r\n\r\n{body}")
@@ -326,6 +339,40 @@ fn hooks_come_change_and_go() {
     early.join("asks:c", json!({}));
     it.server.client();
     assert_eq!((apps[0].asked(), apps[1].asked()), (vec![], Vec::<String>::new()));
+}
+
+#[test]
+fn keys_at_a_url_that_cannot_be_read_refuse_the_whole_file() {
+    let app = App::start();
+    let it = Reloading::start(&format!("{HEAD}{ROOMS}"));
+    let mut early = it.server.client();
+    early.join("rooms:a", json!({}));
+    let other = ROOMS.replace("rooms", "other");
+    let with = |address: &str, channels: &str| {
+        let url = format!("http://{address}/keys");
+        let token = format!("[token]\nkind = \"jwt\"\njwks_url = \"{url}\"\n");
+        format!("{HEAD}{token}{channels}")
+    };
+    it.write(&with("127.0.0.1:1", &other));
+    let refused = it.command(TOKEN);
+    assert_eq!(refused.status.code(), Some(1));
+    let why = "the keys of [token] cannot be read at their URL";
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
+    // Neither the token nor the channel of that file.
+    let mut client = it.server.client();
+    client.join("rooms:a", json!({}));
+    let unmatched = json!({"reason": "unmatched topic"});
+    client.ask("other:a", "phx_join", json!({}), "error", unmatched);
+    early.send("rooms:a", "m", json!({}));
+    client.expect("rooms:a", "m", json!({}));
+    assert_eq!(it.server.metric("simurgh_reloads_total{result=\"failed\"}"), 1);
+
+    let address = format!("127.0.0.1:{}", app.port);
+    it.reloads(&with(&address, ROOMS));
+    assert_eq!(app.asked(), ["keys"]);
+    assert!(it.server.try_client("/socket/websocket?vsn=2.0.0").is_err());
+    it.server.try_client(&path_with_token(SECRET, &["--kid", "a"])).unwrap();
+    assert_eq!(it.server.metric("simurgh_reloads_total{result=\"ok\"}"), 1);
 }
 
 /// A number of the environment, for larger runs by hand.
