@@ -1,5 +1,5 @@
-// Many clients that behave as phoenix.js does, in a process of their own (crowd.mjs): they reconnect
-// at its pace, and join with their position.
+// Many clients that behave as phoenix.js does, in a process of their own (crowd.mjs): they
+// reconnect at its pace, and join with their position.
 
 import net from "node:net";
 import { performance } from "node:perf_hooks";
@@ -19,6 +19,8 @@ class Move {
   failures = [];
   missing = 0;
   repeated = 0;
+  /** Messages that it had missed, and received by its history. */
+  resumed = 0;
   gaps = [];
 
   constructor(place) {
@@ -64,6 +66,10 @@ export class Log {
     this.#now.gaps.push(reason);
   }
 
+  resumed(count) {
+    this.#now.resumed += count;
+  }
+
   message(n) {
     const before = this.last ?? n - 1;
     if (n <= before) this.#now.repeated += 1;
@@ -84,7 +90,8 @@ export function summary(logs) {
   const rows = {};
   for (const move of logs.flatMap(({ moves }) => moves)) {
     const row = rows[move.place] ??= {
-      away: [], backAt: 0, notBack: 0, failures: [], missing: 0, repeated: 0, gaps: [],
+      away: [], backAt: 0, notBack: 0, failures: [], missing: 0, repeated: 0, resumed: 0,
+      gaps: [],
     };
     if (move.to === null) row.notBack += 1;
     else row.away.push(Math.round(move.to - move.from));
@@ -93,6 +100,7 @@ export function summary(logs) {
     row.gaps.push(...move.gaps);
     row.missing += move.missing;
     row.repeated += move.repeated;
+    row.resumed += move.resumed;
   }
   return rows;
 }
@@ -174,15 +182,15 @@ class Client {
   since = null;
   tries = 0;
 
-  constructor(topic, localAddress) {
-    Object.assign(this, { topic, localAddress });
+  constructor(topic, presence, localAddress) {
+    Object.assign(this, { topic, presence, localAddress });
   }
 
   connect() {
     const { log, localAddress } = this;
     this.connection = new Connection({ port: log.choose(servers), localAddress }, {
       opened: () => {
-        const params = { simurgh: { since: this.since } };
+        const params = { presence: this.presence, simurgh: { since: this.since } };
         this.connection.send(JSON.stringify(["1", "1", this.topic, "phx_join", params]));
       },
       message: (text) => this.#take(JSON.parse(text)),
@@ -205,6 +213,7 @@ class Client {
       this.log.back();
       this.joined();
     } else if (POSITION.test(ref)) this.since = ref;
+    if (event === "simurgh:resumed") this.log.resumed(payload.count);
     if (payload.recovered === false) this.log.gap(payload.reason);
   }
 
@@ -216,10 +225,12 @@ class Client {
 let clients = [];
 let logs = [];
 
-async function connect({ topics, count }) {
+async function connect({ topics, count, isListed }) {
   // More addresses have more ports.
-  clients = Array.from({ length: count }, (_, n) => (
-    new Client(topics[n % topics.length], `127.0.0.${2 + n % 8}`)));
+  clients = Array.from({ length: count }, (_, n) => {
+    const presence = isListed ? `${process.pid}-${n}` : undefined;
+    return new Client(topics[n % topics.length], presence, `127.0.0.${2 + n % 8}`);
+  });
   logs = clients.map(({ log }) => log);
   let next = 0;
   const turns = Array.from({ length: CONNECTING_MAX }, async () => {

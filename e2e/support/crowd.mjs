@@ -42,7 +42,7 @@ class Process {
 class Official {
   log = new Log();
 
-  constructor(crowd, topic) {
+  constructor(crowd, topic, presence) {
     const { log } = this;
     class Transport extends WebSocket {
       constructor(url, protocols) {
@@ -54,7 +54,9 @@ class Official {
     }
     this.socket = new CURRENT.library.Socket("ws://127.0.0.1/socket", { transport: Transport });
     this.socket.onClose(() => log.lost());
-    this.channel = resumable(this.socket, topic, {}, { onGap: ({ reason }) => log.gap(reason) });
+    const onGap = ({ reason }) => log.gap(reason);
+    this.channel = resumable(this.socket, topic, { presence }, { onGap });
+    this.channel.on("simurgh:resumed", ({ count }) => log.resumed(count));
     this.channel.on("msg", ({ n }) => log.message(n));
     this.socket.connect();
     this.joined = answer(this.channel.join().receive("ok", () => log.back()), topic);
@@ -107,10 +109,10 @@ export class Crowd {
   servers;
 
   /**
-   * `clients` and `official` ones in so many `topics`, each with a message every `everyMs`.
-   * `servers` as for `use`.
+   * `clients` and `official` ones in so many `topics`, each with a message every `everyMs`, and
+   * with `isListed` in its presence. `servers` as for `use`.
    */
-  static async connect(t, { clients, official, topics, everyMs }, servers) {
+  static async connect(t, { clients, official, topics, everyMs, isListed }, servers) {
     const crowd = new Crowd();
     const names = Array.from({ length: topics }, (_, n) => `rooms:${n}`);
     for (let left = clients; left > 0; left -= CLIENTS_OF_A_PROCESS) {
@@ -121,10 +123,11 @@ export class Crowd {
     crowd.use(servers);
     for (const [n, process] of crowd.#processes.entries()) {
       const count = Math.min(clients - n * CLIENTS_OF_A_PROCESS, CLIENTS_OF_A_PROCESS);
-      await within(process.ask("connect", { topics: names, count }), "clients", CONNECTED_MS_MAX);
+      const connected = process.ask("connect", { topics: names, count, isListed });
+      await within(connected, "clients", CONNECTED_MS_MAX);
     }
     crowd.#officials = Array.from({ length: official },
-      (_, n) => new Official(crowd, names[n % topics]));
+      (_, n) => new Official(crowd, names[n % topics], isListed ? `official-${n}` : undefined));
     t.after(() => { for (const { socket } of crowd.#officials) socket.disconnect(); });
     await Promise.all(crowd.#officials.map(({ joined }) => joined));
     crowd.#publishers = names.map((topic) => new Publisher(crowd, topic, everyMs));
@@ -152,8 +155,9 @@ export class Crowd {
 
   /**
    * What clients noticed, by the place that they left, as a table's rows: `moves`, `failures` and
-   * their `kinds`, lost and repeated messages and gaps until they left the next place, how long
-   * they were away, and when the last was back, in ms since 1970.
+   * their `kinds`, messages that they missed and then received (`resumed`), lost and repeated ones
+   * and gaps, until they left the next place, how long they were away, and when the last was back,
+   * in ms since 1970.
    */
   async rows() {
     const all = [...await this.#ask("summary"), summary(this.#officials.map(({ log }) => log))];
@@ -174,6 +178,7 @@ export class Crowd {
         kinds: [...new Set(failures.map(String))],
         missing: sum(({ missing }) => missing),
         repeated: sum(({ repeated }) => repeated),
+        resumed: sum(({ resumed }) => resumed),
         gaps: rows.flatMap(({ gaps }) => gaps),
         back_at: Math.max(...rows.map(({ backAt }) => backAt)),
         away_median_ms: median(away),
@@ -201,6 +206,7 @@ export class Crowd {
     return {
       published: this.#publishers.reduce((total, { count }) => total + count, 0),
       failures: sum((row) => row.failures),
+      kinds: [...new Set(rows.flatMap((row) => row.kinds))],
       missing: lacking + sum((row) => row.missing),
       repeated: sum((row) => row.repeated),
       gaps: sum((row) => row.gaps.length),

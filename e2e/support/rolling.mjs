@@ -43,8 +43,8 @@ async function chart(values, broker) {
     settings: `${config}${cluster}\n`
       .replace("{{ toJson .servers }}", JSON.stringify([broker.url]))
       .replace("{{ toJson .user }}", '"simurgh"'),
-    args: [...args.matchAll(/- (.*)/g)].map(([, arg]) => (
-      arg.replace(/=0\.0\.0\.0:\d+$/, "=127.0.0.1:0").replace("{{ .Values.drainSeconds }}", drain))),
+    args: [...args.matchAll(/- (.*)/g)].map(([, arg]) => arg
+      .replace(/=0\.0\.0\.0:\d+$/, "=127.0.0.1:0").replace("{{ .Values.drainSeconds }}", drain)),
     preStopMs: preStop * 1_000,
     graceMs: (preStop + drain + 15) * 1_000,
     minReadyMs: (values.minReadySeconds ?? Number(ready)) * 1_000,
