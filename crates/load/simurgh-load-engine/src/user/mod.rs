@@ -12,7 +12,7 @@
 //! a test with a list) reports events ([`Input`]) and carries out the results ([`Outputs`]). A user
 //! runs the operations of its program (`machine`, `control`) until it has to wait for an event. Its
 //! connection is in `connection` and `upgrade`, received messages in `messages`, a Channels
-//! client's messages in `channel`; `http` has requests and raw bytes, `longpoll` users without a
+//! client's messages in `channel`, those of other protocols in `translation`; `http` has requests and raw bytes, `longpoll` users without a
 //! WebSocket. `answers` checks answers, `reconnects` and `positions` restore what a lost connection
 //! took, `deliveries` and `presence` follow what others have sent.
 //!
@@ -37,6 +37,7 @@ mod reconnects;
 mod table;
 #[cfg(test)]
 mod tests;
+mod translation;
 mod upgrade;
 mod values;
 
