@@ -5,7 +5,6 @@ use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use simurgh_load_record::figures::Verdict;
 use simurgh_load_record::{Record, Summary};
 use simurgh_page::svg::escaped;
 
@@ -52,9 +51,9 @@ fn junit(summary: &Summary) -> String {
         live.at_s
     );
     for verdict in verdicts {
-        let Verdict { condition, passed, .. } = verdict;
-        let _ = write!(out, "  <testcase classname=\"{name}\" name=\"{}\"", attribute(condition));
-        let _ = match passed {
+        let condition = attribute(&format!("{} {}", verdict.figure, verdict.condition));
+        let _ = write!(out, "  <testcase classname=\"{name}\" name=\"{condition}\"");
+        let _ = match verdict.passed {
             true => writeln!(out, "/>"),
             false => {
                 let why = attribute(&format!("measured {}", measured(verdict)));

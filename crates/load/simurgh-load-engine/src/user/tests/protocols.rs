@@ -121,22 +121,55 @@ fn subscription_without_a_confirmation_is_joined_when_it_is_sent() {
 }
 
 #[test]
-fn steps_that_a_protocol_does_not_have_are_mistakes() {
-    for (protocol, step, part) in [
-        ("pusher", "{ push = \"client-x\" }", "pusher has no reply to this step"),
-        ("graphql-ws", "{ leave = \"a\" }", "graphql-ws has no reply to this step"),
-        ("socket.io", "{ push = \"x\", payload = \"00\", binary = true }", "binary"),
-        ("actioncable", "{ connect = \"/\", payload = { a = 1 } }", "connect has no payload"),
+fn waiting_users_have_no_further_memory_than_those_of_phoenix() {
+    for (protocol, frames) in [
+        ("socket.io", ["0{}", "40", r#"42["say",1]"#]),
+        (
+            "pusher",
+            [
+                r#"{"event":"pusher:connection_established","data":"{}"}"#,
+                r#"{"event":"pusher_internal:subscription_succeeded","channel":"/"}"#,
+                r#"{"event":"client-x","channel":"/","data":{}}"#,
+            ],
+        ),
+        (
+            "actioncable",
+            [
+                r#"{"type":"welcome"}"#,
+                r#"{"type":"confirm_subscription","identifier":"/"}"#,
+                r#"{"identifier":"/","message":1}"#,
+            ],
+        ),
+        (
+            "centrifuge",
+            [
+                r#"{"id":4294967295,"connect":{}}"#,
+                r#"{"id":1,"subscribe":{}}"#,
+                r#"{"push":{"channel":"/","pub":{"data":1}}}"#,
+            ],
+        ),
+        (
+            "graphql-ws",
+            [
+                r#"{"type":"connection_ack"}"#,
+                r#"{"type":"ping"}"#,
+                r#"{"id":"/","type":"next","payload":{}}"#,
+            ],
+        ),
     ] {
-        let text = format!(
-            "target = {{ url = \"ws://127.0.0.1:1\" }}\nphase = {{ duration = \"1s\", rate = 1 }}\n\
-             [[session]]\nprotocol = \"{protocol}\"\nsteps = [{{ connect = \"/\" }}, \
-             {{ join = \"a\", reply = {} }}, {step}]\n",
+        let steps = format!(
+            "reconnect = {{ min = \"1s\" }}\nsteps = [{{ connect = \"/\" }}, \
+             {{ join = \"/\", reply = {} }}, {{ receive = \"end\" }}]",
             protocol != "graphql-ws"
         );
-        let read = simurgh_load_scenario::toml::read(&text, Path::new(""), &Overrides::default());
-        let checked = read.and_then(|loaded| simurgh_load_scenario::check(&loaded.scenario));
-        let faults = checked.unwrap_err().to_string();
-        assert!(faults.contains(part), "{faults}");
+        let mut user = Driven::new(protocol, "", &steps);
+        user.step(Input::Connected(Purpose::User));
+        user.accept("");
+        frames.iter().for_each(|frame| user.text(frame));
+        assert!(user.user.client.is_joined("/"), "{protocol}");
+        assert_eq!((user.user.state, user.log.timer_tick), (UserState::Receiving, None));
+        // All of a user is in its record of 80 bytes.
+        assert!(user.user.extra.is_none(), "{protocol}");
+        assert_eq!(user.log.errors, [], "{protocol}");
     }
 }
