@@ -79,8 +79,8 @@ fn csv(summary: &Summary) -> String {
         let quote = if name.contains(['"', ',', '\n', '\r']) { "\"" } else { "" };
         let _ = writeln!(out, "{quote}{name}{quote},{value},{unit}");
     };
-    line("duration", live.at_s * 1e6, "us");
-    line("cpu", live.cpu_s * 1e6, "us");
+    line("duration", (live.at_s * 1e6).round(), "us");
+    line("cpu", (live.cpu_s * 1e6).round(), "us");
     line("users", live.users_peak as f64, "");
     line("connected", live.connected_peak as f64, "");
     for (count, n) in live.counts.iter() {

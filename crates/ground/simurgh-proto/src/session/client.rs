@@ -165,8 +165,8 @@ impl Client {
         }
     }
 
-    /// A reply is matched by its ref alone, as in phoenix.js (PROTOCOL §8). One without a ref, which
-    /// other protocols have, answers what its topic waits for.
+    /// A reply is matched by its ref alone, as in phoenix.js (PROTOCOL §8). In other protocols it
+    /// may have none, and answers what its topic waits for.
     fn handle_reply<'m>(
         &mut self,
         msg_ref: &Ref<'_>,

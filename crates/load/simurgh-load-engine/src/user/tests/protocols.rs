@@ -5,7 +5,8 @@ use super::*;
 #[test]
 fn connect_is_complete_with_the_welcome_of_the_server() {
     let steps = "steps = [{ connect = \"/app/key\", capture = { id = \"socket_id\" } }, \
-                 { join = \"private-a\", payload = { auth = '{{hmac_sha256 \"s\" \"{{id}}\"}}' } }, \
+                 { join = \"private-a\", \
+                   payload = { auth = '{{hmac_sha256 \"s\" \"{{id}}\"}}' } }, \
                  { push = \"client-x\", reply = false }, { receive = \"end\" }]";
     let mut user = Driven::new("pusher", "", steps);
     user.upgrade();
