@@ -48,9 +48,9 @@ impl Outputs {
 }
 
 /// Writes `report.json`, `junit.xml`, `figures.csv`, `report.html`, `tsung.log` and `match.log` of
-/// the run in `dir` again, from its journal. Write errors are warnings of the record. Files of a run
-/// in progress are not changed; the record then contains what has happened so far. Fails, without
-/// changing a file, if there is no journal, or it is damaged.
+/// the run in `dir` again, from its journal. Write errors are warnings of the record. The files of
+/// a run in progress are not changed; the record then contains what has happened so far. Fails,
+/// without changing a file, if there is no journal, or it is damaged.
 pub fn make(dir: &Path) -> Result<Record, String> {
     let guard = Replay::open(dir)?;
     if guard.is_running() {
