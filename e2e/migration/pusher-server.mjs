@@ -18,8 +18,10 @@ export async function startPusher(t) {
   });
   const sockets = new WebSocketServer({ server });
   const subscribers = new Set();
+  let last = 0;
   sockets.on("connection", (socket) => {
-    const id = `1.${sockets.clients.size}`;
+    const id = `1.${last += 1}`;
+    socket.on("close", () => subscribers.delete(socket));
     const send = (to, event, data, channel) => (
       to.send(JSON.stringify({ event, channel, data: JSON.stringify(data) })));
     send(socket, "pusher:connection_established", { socket_id: id, activity_timeout: 120 });
@@ -28,6 +30,11 @@ export async function startPusher(t) {
       if (event === "pusher:subscribe" && data.auth === signature(id, data.channel)) {
         subscribers.add(socket);
         send(socket, "pusher_internal:subscription_succeeded", {}, data.channel);
+      } else if (event === "pusher:subscribe") {
+        const error = { type: "AuthError", error: "invalid signature", status: 401 };
+        send(socket, "pusher:subscription_error", error, data.channel);
+      } else if (event === "pusher:ping") {
+        send(socket, "pusher:pong", {});
       } else if (event.startsWith("client-")) {
         for (const other of subscribers) if (other !== socket) send(other, event, data, channel);
         const payload = { user: "system", body: "Good morning" };

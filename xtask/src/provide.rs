@@ -37,6 +37,8 @@ const NEEDS: &[Need] = &[
     Need { program: "/var/lib/dpkg/info/python3-venv.list", packages: &["python3-venv"] },
     // An application that answers the server's questions.
     Need { program: "/usr/bin/rackup", packages: &["ruby-rails", "ruby-webrick"] },
+    // Action Cable needs a server of Ruby that passes on its sockets.
+    Need { program: "/usr/bin/puma", packages: &["ruby-rails", "puma"] },
     // libFuzzer is built from source.
     Need { program: "/usr/bin/c++", packages: &["g++"] },
     // Sends the requests of docs/HTTP-API.md.

@@ -2,14 +2,14 @@
 //! the HTTP benchmark use it; it measures nothing.
 
 pub mod connection;
+mod digest;
 pub mod http;
-mod md5;
 mod resolve;
 mod settings;
 mod sources;
 pub mod tls;
 
-pub use self::md5::md5_hex;
+pub use self::digest::{hmac_sha256_hex, md5_hex};
 pub use resolve::{mapped, resolve};
 pub use settings::{AddressRange, Sources, Tls};
 pub use sources::SourcePool;

@@ -13,10 +13,11 @@
 //!
 //! A worker is a thread on the reactor with its own descriptor table (`worker`; `pool` starts those
 //! of a host, [`fleet`] joins hosts, `run` controls all). A user is a state machine without sockets
-//! and clocks (`user`), which a worker drives. `program` has its operations, `spread` chooses its
-//! server, and `wheel` has its timer. `tracker` and `shared` record the stamped messages that it
-//! received, and the times of presence changes. `arrivals` and `schedule` determine when users
-//! arrive, with random numbers of `chance`, which follow from the run's seed.
+//! and clocks (`user`), which a worker drives. `program` has its operations, `protocol` translates
+//! its messages for servers other than Phoenix, `spread` chooses its server, and `wheel` has its
+//! timer. `tracker` and `shared` record the stamped messages that it received, and the times of
+//! presence changes. `arrivals` and `schedule` determine when users arrive, with random numbers of
+//! `chance`, which follow from the run's seed.
 
 mod arrivals;
 mod chance;
@@ -25,6 +26,7 @@ mod error;
 pub mod fleet;
 mod pool;
 mod program;
+mod protocol;
 mod run;
 mod schedule;
 mod shared;

@@ -5,6 +5,7 @@ use std::{fs, io};
 
 use simurgh_load_record::Record;
 
+use crate::figures::FigureFiles;
 use crate::html::HtmlReport;
 use crate::journal::{Journal, Replay, replay};
 use crate::json::ReportJson;
@@ -27,6 +28,7 @@ impl Outputs {
             return outputs;
         }
         outputs.add(ReportJson::new(dir));
+        outputs.add(FigureFiles::new(dir));
         outputs.add_tsung(dir, record);
         if record.meta().full_stats {
             outputs.add_or_warn("tsung-fullstats.log", LineLog::full_stats(dir), record);
@@ -45,10 +47,10 @@ impl Outputs {
     }
 }
 
-/// Writes `report.json`, `report.html`, `tsung.log` and `match.log` of the run in `dir` again, from
-/// its journal. Write errors are warnings of the record. The files of a running run are not
-/// changed; the record then contains what has happened so far. Fails, without changing a file, if
-/// there is no journal, or it is damaged.
+/// Writes `report.json`, `junit.xml`, `figures.csv`, `report.html`, `tsung.log` and `match.log` of
+/// the run in `dir` again, from its journal. Write errors are warnings of the record. The files of
+/// a run in progress are not changed; the record then contains what has happened so far. Fails,
+/// without changing a file, if there is no journal, or it is damaged.
 pub fn make(dir: &Path) -> Result<Record, String> {
     let guard = Replay::open(dir)?;
     if guard.is_running() {
@@ -59,6 +61,7 @@ pub fn make(dir: &Path) -> Result<Record, String> {
     let mut ticks = Replay::open(dir)?;
     let mut outputs = Outputs::new();
     outputs.add(ReportJson::new(dir));
+    outputs.add(FigureFiles::new(dir));
     outputs.add(HtmlReport::new(dir));
     outputs.add_tsung(dir, ticks.record());
     while let Some(tick) = ticks.next_tick()? {

@@ -11,6 +11,7 @@
 pub mod control;
 pub mod dashboard;
 mod directory;
+mod figures;
 mod html;
 mod journal;
 mod json;

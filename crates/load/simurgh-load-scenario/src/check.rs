@@ -9,7 +9,7 @@ use simurgh_load_client::tls::TlsConfig;
 
 use super::{
     Act, Arrivals, Bound, Diagnostic, Diagnostics, Dialect, Find, Heartbeat, LOCAL_AGENT, Load,
-    Matcher, Part, Phase, Push, Reply, Scenario, Session, Spread, Step, Think, Transport,
+    Matcher, Part, Phase, Protocol, Push, Reply, Scenario, Session, Spread, Step, Think, Transport,
 };
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::figures;
@@ -191,12 +191,16 @@ impl<'s> SessionCheck<'s> {
             self.wrong(0, "it has no steps", "users would end as they come");
         }
         let is_phoenix = matches!(session.dialect, Dialect::Phoenix(_));
+        let other = session.dialect.other();
         let (mut connects, mut joins) = (false, false);
         session.each_step(&mut |step| {
             connects |= matches!(step.act, Act::Connect(_));
             joins |= matches!(step.act, Act::Join(_));
         });
-        self.by_themselves(is_phoenix, connects || session.dialect == Dialect::Tsung);
+        self.by_themselves(
+            is_phoenix || other.is_some_and(Protocol::has_heartbeat),
+            connects || session.dialect == Dialect::Tsung,
+        );
         if let Some(reconnect) = session.reconnect
             && reconnect.max < reconnect.min
         {
@@ -213,17 +217,17 @@ impl<'s> SessionCheck<'s> {
     }
 
     /// Checks heartbeats and answers.
-    fn by_themselves(&mut self, is_phoenix: bool, connects: bool) {
+    fn by_themselves(&mut self, has_heartbeat: bool, connects: bool) {
         let Session { heartbeat, rules, transport, .. } = self.session;
         match heartbeat {
-            Some(Heartbeat { send: None, .. }) if !is_phoenix => {
+            Some(Heartbeat { send: None, .. }) if !has_heartbeat => {
                 let help = "write what is sent, as heartbeat = { every = \"25s\", send = \"2\" }, \
                             or add protocol = \"phoenix\"";
                 self.wrong(0, "a heartbeat without `send` is Phoenix's", help);
             }
-            Some(Heartbeat { send: Some(_), .. }) if is_phoenix => {
+            Some(Heartbeat { send: Some(_), .. }) if has_heartbeat => {
                 let help = "leave `send` out: heartbeat = \"30s\"";
-                self.wrong(0, "Phoenix has a heartbeat of its own", help);
+                self.wrong(0, "the protocol has a heartbeat of its own", help);
             }
             _ => {}
         }
@@ -309,6 +313,11 @@ impl<'s> SessionCheck<'s> {
         let line = step.line;
         match &step.act {
             Act::Connect(connect) => {
+                let greets = self.dialect.other().is_some_and(Protocol::greets);
+                if connect.payload.is_some() && !greets {
+                    let help = "put it into the path or a header";
+                    self.wrong(line, "the protocol's connect has no payload", help);
+                }
                 *before = Before { connected: true, open: true, joined: false };
                 let polls = self.session.transport == Transport::LongPoll;
                 if polls && !connect.subprotocols.is_empty() {
@@ -331,12 +340,12 @@ impl<'s> SessionCheck<'s> {
                     let help = "the position is added to it as \"simurgh\"";
                     self.wrong(line, "a join that resumes has an object as its payload", help);
                 }
-                self.is_phoenix(line, "join");
+                self.has_topics(step, join);
                 self.is_connected(line, "a join", *before);
                 before.joined = true;
             }
             Act::Push(push) | Act::Leave(push) => {
-                self.is_phoenix(line, "push and leave");
+                self.has_topics(step, push);
                 if before.connected && !before.joined && !is_own_topic(&push.topic) {
                     self.wrong(line, "nothing was joined before", "add a join step");
                 } else {
@@ -365,10 +374,21 @@ impl<'s> SessionCheck<'s> {
         }
     }
 
-    fn is_phoenix(&mut self, line: u32, what: &str) {
-        if !matches!(self.dialect, Dialect::Phoenix(_)) {
-            let help = "add protocol = \"phoenix\" to the session";
-            self.wrong(line, format_args!("{what} are Phoenix's"), help);
+    /// Checks that the protocol has what a join, push or leave wants.
+    fn has_topics(&mut self, step: &Step, push: &Push) {
+        if !self.dialect.has_topics() {
+            let help = "add protocol = \"phoenix\" to the session, or another with topics";
+            self.wrong(step.line, "joins, pushes and leaves need a protocol with topics", help);
+        }
+        let Some(protocol) = self.dialect.other() else { return };
+        let name = protocol.name();
+        if push.await_reply && !protocol.replies_to(&step.act) {
+            let what = format_args!("{name} has no reply to this step");
+            self.wrong(step.line, what, "add reply = false");
+        }
+        if push.binary || push.presence.is_some() {
+            let what = format_args!("binary and presence do not work with {name}");
+            self.wrong(step.line, what, "leave them out");
         }
     }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use simurgh_load_client::http::basic_of_url;
 use simurgh_load_client::{AddressRange, Sources, Tls};
 
-use super::{Compare, Diagnostic, Matcher, Row, Step, Template};
+use super::{Compare, Diagnostic, Matcher, Protocol, Row, Step, Template};
 
 /// A runnable scenario, with its warnings.
 #[derive(Clone, Debug, PartialEq)]
@@ -289,6 +289,34 @@ pub enum Dialect {
     Phoenix(Vsn),
     /// As in Tsung: the first frame after a message is its reply.
     Tsung,
+    /// The protocol of another server, whose messages are handled as Phoenix's.
+    Other(Protocol),
+}
+
+impl Dialect {
+    /// The protocol of another server than Phoenix.
+    pub fn other(self) -> Option<Protocol> {
+        match self {
+            Self::Other(protocol) => Some(protocol),
+            Self::Raw | Self::Phoenix(_) | Self::Tsung => None,
+        }
+    }
+
+    /// The parameters of a connect's query, which a scenario may set itself.
+    pub fn query(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Phoenix(Vsn::V1) => &[("vsn", "1.0.0")],
+            Self::Phoenix(Vsn::V2) => &[("vsn", "2.0.0")],
+            Self::Other(Protocol::SocketIo) => &[("EIO", "4"), ("transport", "websocket")],
+            Self::Other(Protocol::Pusher) => &[("protocol", "7"), ("client", "simurgh-load")],
+            Self::Raw | Self::Tsung | Self::Other(_) => &[],
+        }
+    }
+
+    /// Whether users join topics.
+    pub fn has_topics(self) -> bool {
+        matches!(self, Self::Phoenix(_) | Self::Other(_))
+    }
 }
 
 /// The transport of messages between a user and the server.

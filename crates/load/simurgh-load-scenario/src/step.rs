@@ -104,6 +104,8 @@ pub struct Connect {
     pub subprotocols: Vec<String>,
     /// Whether to offer permessage-deflate.
     pub compress: bool,
+    /// Payload of the client's first message, if its protocol has one.
+    pub payload: Option<Template>,
     /// Further headers.
     pub headers: Vec<(String, Template)>,
     /// Checks and captures on the answer's head.

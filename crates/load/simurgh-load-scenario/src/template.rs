@@ -98,6 +98,8 @@ pub enum Generated {
     TargetPort,
     /// Lower-case MD5 of a template (`ts_digest:md5hex`).
     Md5(Box<Template>),
+    /// Lower-case HMAC with SHA-256: its key and its text.
+    HmacSha256(Box<(Template, Template)>),
 }
 
 #[cfg(test)]

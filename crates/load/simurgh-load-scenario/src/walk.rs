@@ -111,6 +111,10 @@ fn in_template(template: &Template, vars: &mut BTreeSet<VarId>) {
         match part {
             Part::Var(var) | Part::Element(var, _) => _ = vars.insert(*var),
             Part::Value(Generated::Md5(inner)) => in_template(inner, vars),
+            Part::Value(Generated::HmacSha256(both)) => {
+                in_template(&both.0, vars);
+                in_template(&both.1, vars);
+            }
             Part::Value(_) | Part::Literal(_) => {}
         }
     }
@@ -135,7 +139,9 @@ impl Act {
         let mut all: Vec<&Template> = Vec::new();
         match self {
             Self::Connect(connect) => {
-                all.extend(iter::once(&connect.path).chain(&connect.origin));
+                all.extend(
+                    iter::once(&connect.path).chain(&connect.origin).chain(&connect.payload),
+                );
                 all.extend(connect.headers.iter().map(|(_, text)| text));
             }
             Self::Send(message) | Self::Raw(message) => {

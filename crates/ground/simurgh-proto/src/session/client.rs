@@ -82,6 +82,13 @@ impl Client {
         self.membership(topic).is_some_and(|membership| !left(membership.state()))
     }
 
+    /// The topic whose join or leave waits for the reply with this ref.
+    pub fn topic_of(&self, msg_ref: &Ref<'_>) -> Option<&Topic> {
+        let msg_ref = number(msg_ref)?;
+        let asks = |membership: &&Membership| membership.pending() == Some(msg_ref);
+        self.memberships.iter().find(asks).map(|membership| &membership.topic)
+    }
+
     /// Whether a heartbeat waits for its answer: if a second one is due now, the server is gone.
     pub fn awaits_heartbeat(&self) -> bool {
         self.heartbeat_ref() != 0
@@ -158,7 +165,8 @@ impl Client {
         }
     }
 
-    /// A reply is matched by its ref alone, as in phoenix.js (PROTOCOL §8).
+    /// A reply is matched by its ref alone, as in phoenix.js (PROTOCOL §8). In other protocols it
+    /// may have none, and answers what its topic waits for.
     fn handle_reply<'m>(
         &mut self,
         msg_ref: &Ref<'_>,
@@ -166,18 +174,15 @@ impl Client {
         status: &'m str,
         response: &'m Payload<'_>,
     ) -> Incoming<'m> {
-        let Some(msg_ref) = number(msg_ref).filter(|n| (1..=self.last_ref).contains(n)) else {
+        let msg_ref = if msg_ref.is_null() { self.pending(topic) } else { number(msg_ref) };
+        let Some(msg_ref) = msg_ref.filter(|n| (1..=self.last_ref).contains(n)) else {
             return Incoming::Unrelated;
         };
         if msg_ref == self.heartbeat_ref() {
             self.set_heartbeat_ref(0);
             return Incoming::HeartbeatReply { msg_ref };
         }
-        let asked = |membership: &Membership| match membership.state() {
-            State::Joining => membership.join_ref == msg_ref,
-            State::Leaving { leave_ref } => leave_ref == msg_ref,
-            State::Joined => false,
-        };
+        let asked = |membership: &Membership| membership.pending() == Some(msg_ref);
         let Some(at) = self.memberships.iter().position(asked) else {
             return Incoming::Reply { msg_ref, topic, status, response };
         };
@@ -253,6 +258,14 @@ impl Client {
 
     const fn heartbeat_ref(&self) -> u32 {
         self.heartbeat & !IS_V2
+    }
+
+    /// The ref of the join or leave of `topic`, or of the heartbeat, that waits for its answer.
+    fn pending(&self, topic: &str) -> Option<u32> {
+        if topic == events::PHOENIX_TOPIC {
+            return Some(self.heartbeat_ref());
+        }
+        self.membership(topic)?.pending()
     }
 
     fn set_heartbeat_ref(&mut self, msg_ref: u32) {
@@ -371,6 +384,15 @@ const JOINING: u32 = 0;
 const JOINED: u32 = u32::MAX;
 
 impl Membership {
+    /// The ref of its join or leave that waits for the reply.
+    fn pending(&self) -> Option<u32> {
+        match self.state() {
+            State::Joining => Some(self.join_ref),
+            State::Leaving { leave_ref } => Some(leave_ref),
+            State::Joined => None,
+        }
+    }
+
     fn state(&self) -> State {
         match self.state {
             JOINING => State::Joining,
@@ -643,6 +665,24 @@ mod tests {
             let handled = alloc::format!("{:?}", client.handle(&message));
             assert!(handled.starts_with(expected), "{handled}");
         }
+    }
+
+    #[test]
+    fn reply_without_a_ref_answers_the_join_or_leave_of_its_topic() {
+        let mut client = client();
+        client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
+        client.push(&mut Vec::new(), "t", "e", EMPTY).unwrap();
+        let reply = |topic| {
+            alloc::format!(r#"[null,null,"{topic}","phx_reply",{{"status":"ok","response":{{}}}}]"#)
+        };
+        assert_eq!(handled(&mut client, &reply("u")), "Unrelated");
+        assert!(handled(&mut client, &reply("t")).starts_with("JoinOk { msg_ref: 1"));
+        assert_eq!(handled(&mut client, &reply("t")), "Unrelated", "nothing waits any more");
+        client.leave(&mut Vec::new(), "t").unwrap();
+        assert!(handled(&mut client, &reply("t")).starts_with("Left { msg_ref: 3"));
+        assert_eq!(handled(&mut client, &reply("phoenix")), "Unrelated");
+        client.heartbeat(&mut Vec::new()).unwrap();
+        assert!(handled(&mut client, &reply("phoenix")).starts_with("HeartbeatReply"));
     }
 
     #[test]

@@ -218,6 +218,6 @@ pub(crate) fn serializer(dialect: Dialect) -> Option<Serializer> {
     match dialect {
         Dialect::Phoenix(Vsn::V1) => Some(Serializer::V1),
         Dialect::Phoenix(Vsn::V2) => Some(Serializer::V2),
-        Dialect::Raw | Dialect::Tsung => None,
+        Dialect::Raw | Dialect::Tsung | Dialect::Other(_) => None,
     }
 }

@@ -52,6 +52,7 @@ impl<O: Outputs> Machine<'_, O> {
             // No reply will report a failure.
             self.follow_reply(true);
             self.out.count(Count::RequestsNoAck, 1);
+            self.assume_ok(op.command, &topic);
             return Flow::Next;
         }
         self.user.set_awaits(msg_ref);
@@ -113,6 +114,7 @@ impl<O: Outputs> Machine<'_, O> {
             Kind::Text => OpCode::Text,
             Kind::Binary => OpCode::Binary,
         };
+        self.translate_out(message, op.push.await_reply)?;
         Some((sent.msg_ref, opcode))
     }
 
@@ -133,7 +135,9 @@ impl<O: Outputs> Machine<'_, O> {
         let mut message = std::mem::take(&mut self.context.message);
         message.clear();
         let mut flow = Flow::Wait;
-        if self.user.client.heartbeat(&mut message).is_ok() {
+        if self.user.client.heartbeat(&mut message).is_ok()
+            && self.translate_out(&mut message, false).is_some()
+        {
             flow = self.send_to_channel(OpCode::Text, &message).err().unwrap_or(flow);
             self.out.count(Count::Heartbeats, 1);
         }
@@ -180,8 +184,10 @@ impl<O: Outputs> Machine<'_, O> {
                 }
             }
             Incoming::HeartbeatReply { .. } => {}
-            Incoming::Closed { topic } => self.channel_closed("phx_close", topic),
-            Incoming::Errored { topic, .. } => self.channel_closed("phx_error", topic),
+            Incoming::Closed { topic } => self.channel_closed("phx_close", topic, None),
+            Incoming::Errored { topic, payload } => {
+                self.channel_closed("phx_error", topic, payload.json());
+            }
             Incoming::Push { topic, event, payload }
             | Incoming::Broadcast { topic, event, payload } => {
                 self.presence_in(topic, event, payload.json());
@@ -192,13 +198,14 @@ impl<O: Outputs> Machine<'_, O> {
         Some(Flow::Wait)
     }
 
-    fn channel_closed(&mut self, event: &str, topic: &str) {
+    fn channel_closed(&mut self, event: &str, topic: &str, reason: Option<&str>) {
         self.note_ended(topic);
-        let text = || format!("{event} of {topic}");
+        let reason = reason.filter(|reason| *reason != "{}").map(|reason| format!(": {reason}"));
+        let text = || format!("{event} of {topic}{}", reason.unwrap_or_default());
         self.out.error(ErrorKind::ChannelClosed, self.user.origin(), text);
     }
 
-    fn replied(&mut self, status: &str, response: &Payload<'_>) -> Flow {
+    pub(super) fn replied(&mut self, status: &str, response: &Payload<'_>) -> Flow {
         let Op::Channel(op) = self.op() else { return Flow::Wait };
         let took_us = self.elapsed_us();
         self.user.state = UserState::Running;

@@ -123,7 +123,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    fn go_on(&mut self, mut flow: Flow) {
+    pub(super) fn go_on(&mut self, mut flow: Flow) {
         for _ in 0..OPS_MAX {
             self.now_ns = self.out.clock_ns();
             self.context.values.now_ns = self.now_ns;

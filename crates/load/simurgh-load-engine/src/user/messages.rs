@@ -2,7 +2,7 @@
 
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::{AnswerText, CompiledMatcher};
-use simurgh_load_scenario::{Action, Dialect, Reply, Template};
+use simurgh_load_scenario::{Action, Dialect, Protocol, Reply, Template};
 use simurgh_proto::serializer::{Frame, ServerMessage};
 use simurgh_proto::ws::{CloseFrame, Event, OpCode};
 
@@ -10,6 +10,7 @@ use super::dump::Exchange;
 use super::machine::{Flow, Sent};
 use super::{ConnState, Context, KeptFrame, Machine, Outputs, UserState};
 use crate::program::{AnswerOp, Op, SendOp};
+use crate::protocol::{self, Incoming};
 
 /// Frames kept for a later wait; the oldest are dropped first.
 const KEPT_FRAMES_MAX: usize = 256;
@@ -22,7 +23,10 @@ impl<O: Outputs> Machine<'_, O> {
         match event {
             Event::Text(text) => {
                 self.out.count(Count::FramesInText, 1);
-                self.frame_in(Frame::Text(&text))
+                match self.other_protocol() {
+                    Some(Protocol::Centrifuge) => self.lines_in(&text),
+                    _ => self.frame_in(Frame::Text(&text)),
+                }
             }
             Event::Binary(bytes) => {
                 self.out.count(Count::FramesInBinary, 1);
@@ -59,7 +63,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.lost(Some(ErrorKind::Closed(code)), || reason)
     }
 
-    fn frame_in(&mut self, frame: Frame<'_>) -> Flow {
+    pub(super) fn frame_in(&mut self, frame: Frame<'_>) -> Flow {
         self.dump_bytes(false, frame.as_bytes());
         let message = match self.session().map(|session| session.dialect) {
             Some(Dialect::Phoenix(_)) => match self.user.client.serializer().decode_server(frame) {
@@ -69,6 +73,10 @@ impl<O: Outputs> Machine<'_, O> {
                     self.out.error(ErrorKind::MessageMalformed, self.user.origin(), text);
                     None
                 }
+            },
+            Some(Dialect::Other(protocol)) => match self.translate_in(protocol, frame) {
+                Ok(message) => message,
+                Err(flow) => return flow,
             },
             _ => None,
         };
@@ -213,7 +221,15 @@ impl<O: Outputs> Machine<'_, O> {
                 Ok(text) if !kept.binary => Frame::Text(text),
                 _ => Frame::Binary(&kept.payload),
             };
-            self.matches(matcher, frame, None)
+            let read = |protocol| match frame {
+                Frame::Text(text) => protocol::read(protocol, text),
+                Frame::Binary(_) => None,
+            };
+            let message = match self.other_protocol().and_then(read) {
+                Some(Incoming::Message(message)) => Some(message),
+                _ => None,
+            };
+            self.matches(matcher, frame, message.as_ref())
         });
         let found = at.and_then(|at| kept.remove(at));
         if self.program.waits_after(self.user.at) {

@@ -12,9 +12,10 @@
 //! a test with a list) reports events ([`Input`]) and carries out the results ([`Outputs`]). A user
 //! runs the operations of its program (`machine`, `control`) until it has to wait for an event. Its
 //! connection is in `connection` and `upgrade`, received messages in `messages`, a Channels
-//! client's messages in `channel`; `http` has requests and raw bytes, `longpoll` users without a
-//! WebSocket. `answers` checks answers, `reconnects` and `positions` restore what a lost connection
-//! took, `deliveries` and `presence` follow what others have sent.
+//! client's messages in `channel`, those of other protocols in `translation`; `http` has requests
+//! and raw bytes, `longpoll` users without a WebSocket. `answers` checks answers, `reconnects` and
+//! `positions` restore what a lost connection took, `deliveries` and `presence` follow what others
+//! have sent.
 //!
 //! A waiting user with a connection has only its record and the reactor's record of its socket (32
 //! bytes). State that few users need is in [`Extra`].
@@ -37,6 +38,7 @@ mod reconnects;
 mod table;
 #[cfg(test)]
 mod tests;
+mod translation;
 mod upgrade;
 mod values;
 

@@ -3,7 +3,7 @@
 use simurgh_load_client::http::Request;
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
-use simurgh_load_scenario::{Connect, Dialect, Target, Vsn};
+use simurgh_load_scenario::{Connect, Dialect, Target};
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::handshake::{DEFLATE_OFFER, check_response, client_key};
 
@@ -29,7 +29,7 @@ impl<O: Outputs> Machine<'_, O> {
         let Op::Connect(connect, answer_op) = self.op() else { return Flow::Wait };
         let Some(target) = self.target() else { return Flow::Wait };
         let parts = self.connect_parts(connect);
-        let subprotocols = connect.subprotocols.join(", ");
+        let subprotocols = connect.offers(self.other_protocol());
         let key = upgrade_key(&self.context.values, self.user);
         let mut headers: Vec<(&str, &[u8])> =
             vec![("Upgrade", b"websocket"), ("Connection", b"Upgrade")];
@@ -72,7 +72,9 @@ impl<O: Outputs> Machine<'_, O> {
         let server = self.target();
         let (values, user) = (&mut self.context.values, &mut *self.user);
         let mut target = values.text(user, &connect.path);
-        add_vsn(&mut target, dialect);
+        for (name, value) in dialect.query() {
+            add_parameter(&mut target, name, value);
+        }
         if !target.starts_with('/') {
             target.insert(0, '/');
         }
@@ -109,8 +111,9 @@ impl<O: Outputs> Machine<'_, O> {
                 &gathered
             }
         };
-        let offered = connect.subprotocols.iter().flat_map(|list| list.split(','));
-        let offered: Vec<&str> = offered.map(str::trim).collect();
+        let offered = connect.offers(self.other_protocol());
+        let offered: Vec<&str> =
+            offered.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
         // Other answers may come before (RFC 9110 §15.2).
         let answer = loop {
             match check_response(head, &wanted, &offered, connect.compress) {
@@ -133,6 +136,11 @@ impl<O: Outputs> Machine<'_, O> {
                 self.out.unread(rest.len());
                 let path = connect.path.constant().and_then(|path| str::from_utf8(path).ok());
                 self.take_cookies(head, path.unwrap_or("/"));
+                if let Some(protocol) = self.other_protocol() {
+                    self.opened(ConnState::WebSocket);
+                    self.greet(protocol, connect);
+                    return Flow::Wait;
+                }
                 self.upgraded(answer_op, head)
             }
             Ok(Some((answer, _))) => {
@@ -184,18 +192,15 @@ pub(super) fn upgrade_key(values: &Values, user: &User) -> String {
     client_key(nonce)
 }
 
-/// Adds the `vsn` parameter, unless the scenario has one.
-fn add_vsn(path: &mut String, dialect: Dialect) {
-    let Dialect::Phoenix(vsn) = dialect else { return };
+/// Adds a parameter of the query, unless the scenario has it.
+fn add_parameter(path: &mut String, name: &str, value: &str) {
     let query = path.split_once('?').map(|(_, query)| query);
-    if query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("vsn="))) {
+    let is_it = |pair: &str| pair.split('=').next() == Some(name);
+    if query.is_some_and(|query| query.split('&').any(is_it)) {
         return;
     }
     path.push(if query.is_some() { '&' } else { '?' });
-    path.push_str(match vsn {
-        Vsn::V1 => "vsn=1.0.0",
-        Vsn::V2 => "vsn=2.0.0",
-    });
+    path.push_str(&format!("{name}={value}"));
 }
 
 fn borrowed(headers: &[(String, Vec<u8>)]) -> impl Iterator<Item = (&str, &[u8])> {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_load_scenario::answer::{AnswerText, CompiledFind, md5_hex};
+use simurgh_load_scenario::answer::{AnswerText, CompiledFind, hmac_sha256_hex, md5_hex};
 use simurgh_load_scenario::{
     Bound, Compare, Condition, DataFile, Find, Generated, Part, Row, Set, Template, Think,
     Value as Source, VarId,
@@ -144,6 +144,10 @@ impl Values {
             Generated::Md5(template) => {
                 let text = self.bytes(user, template);
                 append(out, md5_hex(&text));
+            }
+            Generated::HmacSha256(both) => {
+                let (key, text) = (self.bytes(user, &both.0), self.bytes(user, &both.1));
+                append(out, hmac_sha256_hex(&key, &text));
             }
         }
     }

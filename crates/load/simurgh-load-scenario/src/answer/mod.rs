@@ -20,7 +20,7 @@ pub use json::JsonPath;
 pub use matcher::CompiledMatcher;
 pub use pattern::compile_pattern;
 pub use presence::{PRESENCE_DIFF, PRESENCE_STATE, PresenceDiff};
-pub use simurgh_load_client::md5_hex;
+pub use simurgh_load_client::{hmac_sha256_hex, md5_hex};
 pub use text::{AnswerText, decode_html};
 
 use crate::Template;

@@ -27,6 +27,7 @@ pub(super) fn dialect(dialect: Dialect) -> &'static str {
         Dialect::Phoenix(Vsn::V1) => "Phoenix V1",
         Dialect::Phoenix(Vsn::V2) => "Phoenix V2",
         Dialect::Tsung => "as Tsung does it",
+        Dialect::Other(protocol) => protocol.name(),
     }
 }
 

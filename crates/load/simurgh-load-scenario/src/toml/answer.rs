@@ -240,6 +240,7 @@ pub(super) fn check_json(template: &Template) -> Result<(), String> {
                 | Generated::ReallyUniqueId
                 | Generated::TargetHost
                 | Generated::Md5(_)
+                | Generated::HmacSha256(_)
                 | Generated::Stamp,
             ) => text.push(b'a'),
             _ => text.push(b'1'),

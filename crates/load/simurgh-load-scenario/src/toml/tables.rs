@@ -14,16 +14,25 @@ use super::units;
 use crate::figures;
 use crate::{
     AddressRange, Agent, AnswerRule, Appointment, Arrivals, Cut, Dialect, Drop, Dump, Follow,
-    FrameOut, Heartbeat, LOCAL_AGENT, Matcher, Phase, Reconnect, Scenario, Session, Sources,
-    Spread, Threshold, Timeouts, Tls, Transport, TsungRun, Vsn,
+    FrameOut, Heartbeat, LOCAL_AGENT, Matcher, Phase, Protocol, Reconnect, Scenario, Session,
+    Sources, Spread, Threshold, Timeouts, Tls, Transport, TsungRun, Vsn,
 };
 
-pub(super) const PROTOCOLS: [(&str, Dialect); 4] = [
+pub(super) const PROTOCOLS: [(&str, Dialect); 9] = [
     ("raw", Dialect::Raw),
     ("phoenix", Dialect::Phoenix(Vsn::V2)),
     ("phoenix-v1", Dialect::Phoenix(Vsn::V1)),
     ("tsung", Dialect::Tsung),
+    other(Protocol::SocketIo),
+    other(Protocol::Pusher),
+    other(Protocol::ActionCable),
+    other(Protocol::Centrifuge),
+    other(Protocol::GraphqlWs),
 ];
+
+const fn other(protocol: Protocol) -> (&'static str, Dialect) {
+    (protocol.name(), Dialect::Other(protocol))
+}
 
 pub(super) const TRANSPORTS: [(&str, Transport); 2] =
     [("websocket", Transport::WebSocket), ("longpoll", Transport::LongPoll)];

@@ -91,9 +91,15 @@ fn part(words: &[Word], names: &dyn Names, depth: u32) -> Result<Part, String> {
         ("random_string", [length]) => Generated::RandomString(number(length)?),
         ("line", [file]) => Generated::NextLine(names.file(file.text())?),
         ("random_line", [file]) => Generated::RandomLine(names.file(file.text())?),
-        ("md5", [_]) if depth == DEPTH_MAX => return Err("md5 is nested too deep".to_owned()),
+        ("md5" | "hmac_sha256", _) if depth == DEPTH_MAX => {
+            return Err(format!("{verb} is nested too deep"));
+        }
         ("md5", [Word::Quoted(text)]) => {
             Generated::Md5(Box::new(parse_within(text, names, depth + 1)?))
+        }
+        ("hmac_sha256", [Word::Quoted(key), Word::Quoted(text)]) => {
+            let [key, text] = [key, text].map(|inner| parse_within(inner, names, depth + 1));
+            Generated::HmacSha256(Box::new((key?, text?)))
         }
         ("bytes", [hex]) => return bytes(hex.text()).map(Part::Literal),
         ("var", [name]) => return Ok(Part::Var(names.var(name.text())?)),
@@ -115,7 +121,7 @@ fn reserved(verb: &str) -> Option<&'static (&'static str, Option<Generated>)> {
 }
 
 /// Reserved words with their use, and the value of those that stand alone.
-pub(super) static WORDS: [(&str, Option<Generated>); 13] = [
+pub(super) static WORDS: [(&str, Option<Generated>); 14] = [
     ("user_id", Some(Generated::UserId)),
     ("unique_id", Some(Generated::ReallyUniqueId)),
     ("stamp", Some(Generated::Stamp)),
@@ -127,6 +133,7 @@ pub(super) static WORDS: [(&str, Option<Generated>); 13] = [
     ("line FILE", None),
     ("random_line FILE", None),
     ("md5 \"TEXT\"", None),
+    ("hmac_sha256 \"KEY\" \"TEXT\"", None),
     ("bytes HEX", None),
     ("var NAME", None),
 ];
@@ -218,6 +225,10 @@ fn generated(value: &Generated, scenario: &Scenario) -> String {
         Generated::NextLine(index) => format!("line {}", file(*index)),
         Generated::RandomLine(index) => format!("random_line {}", file(*index)),
         Generated::Md5(template) => format!("md5 {}", quoted(&print(template, scenario))),
+        Generated::HmacSha256(both) => {
+            let [key, text] = [&both.0, &both.1].map(|inner| quoted(&print(inner, scenario)));
+            format!("hmac_sha256 {key} {text}")
+        }
         alone => {
             let word = WORDS.iter().find(|(_, it)| it.as_ref() == Some(alone));
             word.map_or_else(String::new, |(word, _)| (*word).to_owned())

@@ -157,6 +157,7 @@ fn connect(keys: &mut Keys<'_, '_, '_>, one: &mut Connect) {
     keys.key("compress", &mut one.compress, false, FLAG);
     if !keys.is_outline() {
         keys.named("headers", &mut one.headers, TEMPLATE);
+        keys.optional("payload", &mut one.payload, PAYLOAD);
     }
     answer(keys, &mut one.answer);
 }

@@ -166,7 +166,7 @@ impl Lower<'_> {
         };
         let origin = origin.map(|o| self.template(&o, subst.head, element.line_of("origin")));
         let headers = self.headers(element, subst);
-        Connect { path, origin, subprotocols, compress: false, headers, answer }
+        Connect { path, origin, subprotocols, headers, answer, ..Connect::default() }
     }
 
     fn message(&mut self, element: &Element, subst: Subst, answer: Answer, steps: &mut Vec<Step>) {

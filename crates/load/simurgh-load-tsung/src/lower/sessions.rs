@@ -1,7 +1,7 @@
 //! `<sessions>` and `<session>`.
 
 use simurgh_load_scenario::{
-    Act, Answer, Connect, Dialect, Generated, Part, Session, Set, Step, Template, Value,
+    Act, Connect, Dialect, Generated, Part, Session, Set, Step, Template, Value,
 };
 
 use super::Lower;
@@ -111,9 +111,7 @@ impl Lower<'_> {
             path: Template::literal(&options.path),
             origin: options.origin.as_deref().map(Template::literal),
             subprotocols: options.subprotocols.clone(),
-            compress: false,
-            headers: Vec::new(),
-            answer: Answer::default(),
+            ..Connect::default()
         };
         steps.insert(0, Step { line: element.line, act: Act::Connect(connect) });
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::support::{made_up, schema};
 use serde_json::Value;
-use simurgh_load::record::{Count, Ending, Record, Recorder, WorkerId};
+use simurgh_load::record::{Count, Ending, Record, Recorder, WorkerId, figures};
 use simurgh_load::report::{self, Outputs, Replay};
 
 fn write_run(dir: &Path) -> Record {
@@ -142,11 +142,49 @@ fn all_report_files_are_recreated_from_the_journal() {
     let again = tempfile::tempdir().unwrap();
     fs::copy(dir.path().join("journal.jsonl"), again.path().join("journal.jsonl")).unwrap();
     report::make(again.path()).unwrap();
-    for name in ["report.json", "tsung.log", "match.log"] {
+    for name in ["report.json", "junit.xml", "figures.csv", "tsung.log", "match.log"] {
         let (first, second) =
             (fs::read(dir.path().join(name)).unwrap(), fs::read(again.path().join(name)).unwrap());
         assert!(!first.is_empty() && first == second, "{name} differs");
     }
+}
+
+#[test]
+fn each_condition_is_a_test_of_junit() {
+    let dir = tempfile::tempdir().unwrap();
+    write_run(dir.path());
+    let xml = fs::read_to_string(dir.path().join("junit.xml")).unwrap();
+    let (first, rest) = xml.split_once("<testsuite ").unwrap();
+    assert_eq!(first, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+    assert!(rest.starts_with("name=\"made up\" tests=\"4\" failures=\""), "{xml}");
+    let passed = "<testcase classname=\"made up\" name=\"join_p99 &lt; 10s\"/>";
+    assert!(xml.contains(passed), "{xml}");
+    assert_eq!(xml.matches("<testcase ").count(), 4);
+    let failures = xml.matches("<failure message=\"measured ").count();
+    assert!(failures > 0 && rest.contains(&format!("failures=\"{failures}\"")), "{xml}");
+}
+
+#[test]
+fn figures_file_has_the_values_of_the_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = write_run(dir.path());
+    let csv = fs::read_to_string(dir.path().join("figures.csv")).unwrap();
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("figure,value,unit"));
+    let figures: BTreeMap<&str, f64> = lines
+        .map(|line| {
+            let (rest, _) = line.rsplit_once(',').unwrap();
+            let (name, value) = rest.rsplit_once(',').unwrap();
+            (name, value.parse().unwrap())
+        })
+        .collect();
+    for (name, value) in &figures {
+        // Names of the test have blanks, which conditions cannot have.
+        if !name.contains(' ') {
+            assert_eq!(figures::lookup(&record, name), Some(*value), "{name}");
+        }
+    }
+    assert!(figures.contains_key("join_p99.9") && figures.contains_key("errors"));
 }
 
 #[test]

@@ -147,6 +147,9 @@ pub(super) struct RunFlags {
     /// Output directory. Default: ./simurgh-load-NAME-DATE-TIME.
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
+    /// Sends the figures of each second to Prometheus, as to http://127.0.0.1:9090/api/v1/write.
+    #[arg(long, value_name = "URL")]
+    pub(super) remote_write: Option<String>,
     /// Allows an output directory that is not empty.
     #[arg(long)]
     pub(super) overwrite: bool,

@@ -6,6 +6,7 @@
 mod commands;
 mod flags;
 mod http;
+mod remote_write;
 mod run;
 mod values;
 

@@ -17,6 +17,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::commands;
 use super::flags::{AgentFlags, RunFlags, WorkerFlags};
+use super::remote_write::RemoteWrite;
 use crate::settings::values::LogFormat;
 use crate::{logging, signals};
 
@@ -93,6 +94,9 @@ pub(super) fn start(flags: RunFlags, mut scenario: Scenario) -> Result<ExitCode,
     }
     keep_scenario(flags.scenario.file.as_deref(), &out);
     outputs.add(HtmlReport::new(&out).with_target(target.clone()));
+    if let Some(url) = flags.remote_write {
+        outputs.add_or_warn("remote write", RemoteWrite::start(url), &mut lock(&record));
+    }
     if !flags.quiet {
         complain(&format!("writing to {}", out.display()));
     }

@@ -3,6 +3,7 @@
 mod credentials;
 mod populations;
 mod properties;
+mod protocols;
 mod requests;
 mod rules;
 mod timing;

@@ -192,7 +192,9 @@ fn every_reference_example_is_parsed_checked_explained_and_written() {
                 "{title} {key}: not in its example"
             );
             let scenario = loaded.scenario;
-            let is_complete = !matches!((title, key), ("`[tls]`", _) | ("`[[session]]`", _));
+            // Phoenix has no such payload.
+            let is_of_others = title.starts_with("`connect`") && key == "payload";
+            let is_complete = !matches!(title, "`[tls]`" | "`[[session]]`") && !is_of_others;
             if is_complete && let Err(wrong) = check(&scenario) {
                 panic!("{title} {key}: {wrong}\n{text}");
             }
