@@ -1,0 +1,75 @@
+//! Settings of stays and their delivery.
+
+use simurgh_data::prelude::*;
+use simurgh_proto::topic::Pattern;
+
+use crate::key::{Kind, MILLISECOND, SECOND};
+use crate::record::Notice;
+
+/// A hook, as far as notices need it.
+#[derive(Clone, Debug)]
+pub struct HookRule {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The types that it wants, as a sum of [`HookRule::bit`]s.
+    pub types: u8,
+    /// The topics of notices about members and topics; empty: all.
+    pub topics: Vec<Pattern>,
+}
+
+impl HookRule {
+    /// The bit of a type.
+    pub const fn bit(kind: Kind, is_end: bool) -> u8 {
+        1 << ((kind as u8 - 1) * 2 + is_end as u8)
+    }
+
+    /// Whether it wants a notice.
+    pub fn wants(&self, notice: &Notice) -> bool {
+        let key = &notice.stay.key;
+        let is_of_type = self.types & Self::bit(key.kind(), notice.end.is_some()) != 0;
+        let is_of_topic = key.kind() == Kind::User
+            || self.topics.is_empty()
+            || self.topics.iter().any(|topic| topic.matches(key.topic()));
+        is_of_type && is_of_topic && !key.is_hidden()
+    }
+}
+
+/// The settings that all partitions of a node share.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The hooks.
+    pub hooks: Vec<HookRule>,
+    /// A stay ends so long after its last membership, if there is no new one.
+    pub grace_ns: u64,
+    /// The same after a restart of the server or the cluster, if that is longer.
+    pub restart_grace_ns: u64,
+    /// The most notices of a batch.
+    pub batch: usize,
+    /// How long the first notice of a batch waits for others.
+    pub batch_ns: u64,
+    /// A notice that is not accepted for so long is a dead letter.
+    pub retry_for_ms: u64,
+    /// The most bytes of notices of a partition in memory that some hook has not accepted.
+    pub window_bytes: usize,
+    /// The most dead letters of a hook in a partition; the oldest are deleted.
+    pub dead_max: usize,
+    /// Whether the log survives this node: it is in the broker or in files.
+    pub is_durable: bool,
+}
+
+impl Default for Settings {
+    /// No hooks; 5 s; 15 s; 100; 200 ms; 24 h; 4 MiB; 625; in memory.
+    fn default() -> Self {
+        Self {
+            hooks: Vec::new(),
+            grace_ns: 5 * SECOND,
+            restart_grace_ns: 15 * SECOND,
+            batch: 100,
+            batch_ns: 200 * MILLISECOND,
+            retry_for_ms: 24 * 3_600_000,
+            window_bytes: 4 << 20,
+            dead_max: 625,
+            is_durable: false,
+        }
+    }
+}
