@@ -16,7 +16,6 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use simurgh_data::prelude::*;
 use simurgh_history::Epoch;
-use simurgh_presence::{Owner, PhxRefs};
 
 use crate::batch::{Batch, Outcome};
 use crate::delivery::Delivery;
@@ -57,7 +56,6 @@ pub struct Coordinator {
     known: BTreeMap<u64, u64>,
     stays: Stays,
     delivery: Delivery,
-    refs: PhxRefs,
     epoch: Epoch,
     /// The epoch of the last take; `None` before one.
     taken: Option<Epoch>,
@@ -112,7 +110,6 @@ impl Coordinator {
             known: BTreeMap::new(),
             stays: Stays::new(seed),
             delivery: Delivery::new(Arc::clone(settings)),
-            refs: PhxRefs::new(Owner(me.wrapping_add(u64::from(partition)))),
             epoch: Epoch::from_seed(0),
             taken: None,
             term: Term::default(),

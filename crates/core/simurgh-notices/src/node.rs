@@ -18,6 +18,7 @@
 use alloc::collections::BTreeMap;
 
 use simurgh_data::prelude::*;
+use simurgh_presence::{Owner, PhxRefs};
 
 use crate::backoff::Backoff;
 use crate::batch::{Batch, Outcome};
@@ -72,6 +73,8 @@ pub struct Notices {
     leaders: [Option<u64>; PARTITIONS as usize],
     reporter: Reporter,
     coordinators: [Option<Box<Coordinator>>; PARTITIONS as usize],
+    /// One for all partitions, so that ids of stays never repeat.
+    refs: PhxRefs,
     backoffs: Vec<Backoff>,
     peers: BTreeMap<u64, Peer>,
     outputs: VecDeque<Output>,
@@ -84,6 +87,7 @@ impl Notices {
         election.set_candidates(&[id]);
         Self {
             me: (id, name.into()),
+            refs: PhxRefs::new(Owner(id)),
             backoffs: vec![Backoff::default(); settings.hooks.len()],
             settings: Arc::new(settings),
             seed,
@@ -230,7 +234,7 @@ impl Notices {
     fn poll_of(&mut self, partition: u8, time: Time) -> Option<Output> {
         let at = usize::from(partition);
         let coordinator = self.coordinators.get_mut(at)?.as_deref_mut()?;
-        let records = coordinator.next_append(time);
+        let records = coordinator.next_append(&mut self.refs, time);
         if !records.is_empty() {
             return Some(Output::Append(partition, records));
         }

@@ -14,6 +14,9 @@ use crate::report::{Change, Report, Verdict};
 
 /// Ends are part of a state for so long, so that a new coordinator learns of them.
 pub(crate) const ENDS_NS: u64 = 60 * SECOND;
+/// Without changes, an empty report is sent after this time: the coordinator may have begun anew, or
+/// have regarded this node as gone.
+const CHECK_NS: u64 = 3 * SECOND;
 /// A report that was not taken is repeated after this time.
 const RETRY_NS: u64 = SECOND / 2;
 
@@ -47,7 +50,9 @@ struct Part {
     taken: u64,
     changed: Vec<u32>,
     in_flight: Option<InFlight>,
+    /// When a report may leave, and when one has to.
     retry_ns: u64,
+    check_ns: u64,
 }
 
 #[derive(Debug)]
@@ -149,7 +154,10 @@ impl Reporter {
         let in_flight = part.in_flight.take_if(|it| it.call == call);
         let Some(InFlight { to, keys, .. }) = in_flight else { return };
         match verdict {
-            Some(Verdict::Taken) => return part.taken = to,
+            Some(Verdict::Taken) => {
+                (part.taken, part.check_ns) = (to, time.ns.saturating_add(CHECK_NS));
+                return;
+            }
             Some(Verdict::StateWanted) => return part.need_state(),
             Some(Verdict::NotCoordinator) => part.need_state(),
             None => {}
@@ -214,11 +222,11 @@ impl Reporter {
 }
 
 impl Part {
-    /// When its next report may leave, if there is something to report.
+    /// When its next report leaves.
     fn due_ns(&self) -> Option<u64> {
         let has_news = self.taken == 0 || !self.changed.is_empty();
-        let may_leave = has_news && self.leader.is_some() && self.in_flight.is_none();
-        may_leave.then_some(self.retry_ns)
+        let due_ns = if has_news { self.retry_ns } else { self.check_ns.max(self.retry_ns) };
+        (self.leader.is_some() && self.in_flight.is_none()).then_some(due_ns)
     }
 
     fn need_state(&mut self) {

@@ -137,23 +137,18 @@ impl Stays {
         if found.is_none() && due_ns <= now_ns {
             return;
         }
-        let is_known = found.and_then(|at| self.held.get(at)).is_some_and(|held| {
-            held.nodes.contains(&node) || (held.open.is_some() && held.due_ns == NEVER)
-        });
-        if found.is_some() && !is_known {
-            return;
-        }
-        let at = self.find_or_hold(key);
+        let at = found.unwrap_or_else(|| self.find_or_hold(key));
         let Some(held) = self.held.get_mut(at) else { return };
         if found.is_none() {
             held.began_ms = began_ms;
         }
         held.nodes.retain(|it| *it != node);
-        if held.nodes.is_empty() {
+        // The last end of all counts, and a state repeats ends.
+        if held.nodes.is_empty() && (held.due_ns == NEVER || held.due_ns < due_ns) {
             (held.node, held.reason) = (Arc::clone(name), reason);
             (held.ended_ms, held.due_ns) = (ended_ms, due_ns);
+            self.make_ready(at);
         }
-        self.make_ready(at);
     }
 
     /// A node has no memberships except those of these keys.

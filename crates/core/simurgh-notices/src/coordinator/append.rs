@@ -1,6 +1,7 @@
 //! What a coordinator appends to the log, and removes from it.
 
 use simurgh_data::prelude::*;
+use simurgh_presence::PhxRefs;
 
 use super::{Coordinator, MARKED, Phase};
 use crate::key::Time;
@@ -14,7 +15,8 @@ const COMPACTED_MARKS: usize = 4;
 
 impl Coordinator {
     /// The next records to be appended, in order. They come back by [`read`](Self::read).
-    pub fn next_append(&mut self, time: Time) -> Vec<Entry> {
+    /// `refs` makes ids of stays.
+    pub fn next_append(&mut self, refs: &mut PhxRefs, time: Time) -> Vec<Entry> {
         let mut records = Vec::new();
         match self.phase {
             Phase::Taking { from_ns } if from_ns <= time.ns => {
@@ -27,7 +29,7 @@ impl Coordinator {
             Phase::Active if self.unread == 0 && self.purge.is_none() => {
                 self.compact(&mut records);
                 if records.is_empty() {
-                    self.decide(&mut records, time);
+                    self.decide(&mut records, refs, time);
                 }
             }
             _ => {}
@@ -37,12 +39,12 @@ impl Coordinator {
         records.into_iter().map(|record| Entry { term, record }).collect()
     }
 
-    fn decide(&mut self, records: &mut Vec<Record>, time: Time) {
+    fn decide(&mut self, records: &mut Vec<Record>, refs: &mut PhxRefs, time: Time) {
         self.stays.tick(time.ns);
         self.delivery.mark(time.ns);
         records.extend(self.delivery.records.drain(..));
         let may_end = self.may_end();
-        let Self { stays, refs, given_n, .. } = self;
+        let Self { stays, given_n, .. } = self;
         let mut new = || {
             *given_n += 1;
             (*given_n, refs.next(time.unix_ms.saturating_mul(1000)))

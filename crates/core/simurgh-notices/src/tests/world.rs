@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 
-use super::back_end::BackEnd;
+use super::back_end::{BackEnd, DECIDED_MS};
 use super::*;
 
 /// Milliseconds after which a node is silent, and gone.
@@ -75,8 +75,10 @@ pub(super) struct World {
     refuses: u64,
     /// Keys with memberships, and when others lost their last one.
     here: BTreeSet<Key>,
+    /// When the last absence of a key ended, and how long it was, or one shortly before.
+    pub(super) lasted: BTreeMap<Key, (u64, u64)>,
     pub(super) absent: BTreeMap<Key, u64>,
-    /// Whether something failed, so that ends may come early.
+    /// Whether nothing has failed: then nothing is lost, and no stay ends early.
     pub(super) is_calm: bool,
     pub(super) events: u64,
     pub(super) met: BTreeMap<&'static str, u64>,
@@ -99,6 +101,7 @@ impl World {
             back: BackEnd::default(),
             refuses: 0,
             here: BTreeSet::new(),
+            lasted: BTreeMap::new(),
             absent: BTreeMap::new(),
             is_calm: true,
             events: 0,
@@ -187,7 +190,12 @@ impl World {
                 here.insert(Key::topic_of(key.topic()));
             }
         }
-        self.absent.retain(|key, _| !here.contains(key));
+        for key in here.difference(&self.here) {
+            let lasted_ms = self.absent.remove(key).map_or(0, |since_ms| self.ms - since_ms);
+            let before = self.lasted.get(key).filter(|it| it.0 + DECIDED_MS > self.ms);
+            let lasted_ms = lasted_ms.max(before.map_or(0, |it| it.1));
+            self.lasted.insert(key.clone(), (self.ms, lasted_ms));
+        }
         for key in self.here.iter().filter(|key| !here.contains(key)) {
             self.absent.insert(key.clone(), self.ms);
         }
@@ -365,7 +373,7 @@ impl World {
                 let report = Report::decode(&bytes).unwrap();
                 let partition = report.partition;
                 let verdict = (!is_lost).then(|| notices.report(from, &report, time));
-                let verdict = verdict.filter(|_| self.rng.u8(..50) > 0);
+                let verdict = verdict.filter(|_| self.is_calm || self.rng.u8(..50) > 0);
                 let delay_ms = if verdict.is_some() { self.rng.u64(..50) } else { LOST_MS };
                 self.send(delay_ms, Message::Answer { to: from, partition, call, verdict });
             }
@@ -389,7 +397,7 @@ impl World {
     fn serve(&mut self, message: Message) {
         match message {
             Message::Append { from, partition, entries } => {
-                let is_lost = !self.is_linked(from) || self.rng.u8(..40) == 0;
+                let is_lost = !self.is_linked(from) || (!self.is_calm && self.rng.u8(..40) == 0);
                 // Unconfirmed: it may be in the log, or some of it.
                 let stored = if is_lost { self.rng.usize(..=entries.len()) } else { entries.len() };
                 let stored = if self.is_broker_up { stored } else { 0 };
@@ -520,11 +528,7 @@ impl World {
             if *known != epoch {
                 let records = log.records.get(log.removed..).unwrap_or_default();
                 (*known, *read) = (epoch, log.records.len());
-                coordinator.begun(
-                    epoch,
-                    records.iter().map(decoded).collect(),
-                    time,
-                );
+                coordinator.begun(epoch, records.iter().map(decoded).collect(), time);
             }
             while let Some(record) = log.records.get(*read) {
                 *read += 1;
