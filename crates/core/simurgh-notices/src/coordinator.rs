@@ -57,8 +57,6 @@ pub struct Coordinator {
     stays: Stays,
     delivery: Delivery,
     epoch: Epoch,
-    /// The epoch of the last take; `None` before one.
-    taken: Option<Epoch>,
     term: Term,
     /// Takes since the log was read, with their places.
     terms: Vec<(u64, Term)>,
@@ -111,7 +109,6 @@ impl Coordinator {
             stays: Stays::new(seed),
             delivery: Delivery::new(Arc::clone(settings)),
             epoch: Epoch::from_seed(0),
-            taken: None,
             term: Term::default(),
             terms: Vec::new(),
             n: 0,
@@ -190,14 +187,15 @@ impl Coordinator {
         (self.unread, self.purge, self.records) = (0, None, 0);
         self.marks.clear();
         self.terms.clear();
-        (self.epoch, self.taken) = (epoch, None);
+        self.epoch = epoch;
         self.stays.close_all();
         self.delivery.clear();
-        // The take of the first records may have been removed: all before the next take that count
-        // are of one term, which is higher than that of the others.
-        let is_take = |entry: &Entry| matches!(entry.record, Record::Take { is_again: false, .. });
-        let before_take = records.iter().take_while(|(_, entry)| !is_take(entry));
-        self.term = before_take.map(|(_, entry)| entry.term).max().unwrap_or_default();
+        // The take of the first records may have been removed. Then it was appended again before.
+        let first = records.iter().find_map(|(_, entry)| match entry.record {
+            Record::Take { epoch: of, is_again, .. } if of == epoch => Some((is_again, entry.term)),
+            _ => None,
+        });
+        self.term = first.filter(|(is_again, _)| *is_again).map(|it| it.1).unwrap_or_default();
         for (at, entry) in records {
             self.read(at, entry, time);
         }
@@ -212,12 +210,12 @@ impl Coordinator {
         self.records += 1;
         let Entry { term, record } = entry;
         if let Record::Take { epoch, n, is_again } = record {
-            let is_new = !is_again && term.count > self.term.count;
+            let is_new = !is_again && term.count > self.term.count && epoch == self.epoch;
             if is_new {
                 self.term = term;
             }
             if term == self.term {
-                self.take(epoch, n, at, is_new, time);
+                self.take(n, at, is_new, time);
             }
         } else if term != self.term {
             self.void += 1;
@@ -234,21 +232,15 @@ impl Coordinator {
         }
     }
 
-    fn take(&mut self, epoch: Epoch, n: u64, at: u64, is_new: bool, time: Time) {
-        if self.taken.is_some_and(|taken| taken != epoch) {
-            self.stays.close_all();
-            self.delivery.clear();
-        }
-        self.taken = Some(epoch);
+    fn take(&mut self, n: u64, at: u64, is_new: bool, time: Time) {
         self.n = self.n.max(n);
         self.given_n = self.given_n.max(n);
         self.terms.push((at, self.term));
         if !is_new {
             return;
         }
-        let is_mine = self.term.node == self.me && epoch == self.epoch;
         match self.phase {
-            Phase::Taking { .. } if is_mine => {
+            Phase::Taking { .. } if self.term.node == self.me => {
                 (self.phase, self.unread) = (Phase::Active, 1);
                 self.stays.append_failed();
                 self.delivery.activate(self.n);

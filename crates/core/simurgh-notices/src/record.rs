@@ -109,8 +109,8 @@ pub struct DeadLetter {
 pub enum Record {
     /// A coordinator begins: records of earlier terms do not count from here on.
     Take {
-        /// The epoch of the log. If it differs from that of the last take, the broker has lost
-        /// records, and everything before does not count.
+        /// The epoch of the log when it was written. It does not count in a log of another epoch:
+        /// the broker has lost records, and a late one may be the first of the new log.
         epoch: Epoch,
         /// The highest number so far.
         n: u64,

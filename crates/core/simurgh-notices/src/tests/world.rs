@@ -327,7 +327,7 @@ impl World {
             }
             node.heard.retain(|_, heard_ms| *heard_ms + GONE_MS > ms);
             let peers = node.heard.iter().map(|(id, heard_ms)| {
-                let is_draining = all.iter().any(|it| *it == (*id, true));
+                let is_draining = all.contains(&(*id, true));
                 let is_candidate = *heard_ms + SILENT_MS > ms && !is_draining;
                 let (id, name) = (*id, format!("n{id}").into());
                 Peer { id, name, heard_ns: heard_ms * MILLISECOND, is_candidate }
