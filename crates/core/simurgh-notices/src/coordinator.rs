@@ -348,7 +348,7 @@ impl Coordinator {
         self.delivery.take_dead(hook, ids, replay)
     }
 
-    /// How many stays are open, how many notices wait in memory, and how many records did not count.
+    /// Open stays, notices that wait in memory, and records that did not count.
     pub fn counts(&self) -> (usize, usize, u64) {
         (self.stays.open_count(), self.delivery.waiting(), self.void)
     }

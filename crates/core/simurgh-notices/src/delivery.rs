@@ -1,7 +1,7 @@
 //! Notices of a partition on their way to the hooks: in order, one batch for each hook in flight.
 //!
 //! The window has the notices that some hook has not accepted. If it is full, a durable log has the
-//! newest, which are read again later. Without such a log the oldest are dropped, and the hooks that
+//! newest, which are read again later. Without such a log the oldest are dropped, and hooks that
 //! have not accepted them get a reset.
 
 use simurgh_data::prelude::*;

@@ -27,8 +27,8 @@ pub struct Key {
 }
 
 impl Key {
-    /// A user in a topic. Without a user, it stands for all members of a topic on a node, of whom no
-    /// hook wants notices: only the topic has some.
+    /// A user in a topic. Without a user, it stands for all members of a topic on a node: no hook
+    /// wants notices of them, only of the topic.
     pub fn member(topic: &str, user: &str) -> Self {
         Self::new(Kind::Member, topic, user)
     }

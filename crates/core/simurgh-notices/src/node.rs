@@ -12,8 +12,8 @@
 //!                              ▼
 //!                            Output::Deliver ─► hook ─► finished
 //! ```
-//! Call [`poll`](Notices::poll) after each input, and at [`next_ns`](Notices::next_ns), until it has
-//! no output.
+//! Call [`poll`](Notices::poll) after each input, and at [`next_ns`](Notices::next_ns), until
+//! it has no output.
 
 use alloc::collections::BTreeMap;
 

@@ -23,7 +23,7 @@ use crate::key::{Key, Kind, Reason};
 
 const VERSION: u8 = 1;
 
-/// Which coordinator wrote a record. Terms grow; of two with one count, the first in the log counts.
+/// Which coordinator wrote a record. Of two terms with one count, the first in the log counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Term {
     /// One more than that of the coordinator before.

@@ -14,8 +14,8 @@ use crate::report::{Change, Report, Verdict};
 
 /// Ends are part of a state for so long, so that a new coordinator learns of them.
 pub(crate) const ENDS_NS: u64 = 60 * SECOND;
-/// Without changes, an empty report is sent after this time: the coordinator may have begun anew, or
-/// have regarded this node as gone.
+/// Without changes, an empty report is sent after this time: the coordinator may have begun anew,
+/// or have regarded this node as gone.
 const CHECK_NS: u64 = 3 * SECOND;
 /// A report that was not taken is repeated after this time.
 const RETRY_NS: u64 = SECOND / 2;

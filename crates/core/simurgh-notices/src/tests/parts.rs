@@ -32,9 +32,12 @@ fn reasons() -> impl Strategy<Value = Reason> {
     (1..=7_u8).prop_map(|it| Reason::from_repr(it).unwrap())
 }
 
+fn ends() -> impl Strategy<Value = Option<(u64, Reason)>> {
+    proptest::option::of((any::<u64>(), reasons()))
+}
+
 fn notices() -> impl Strategy<Value = Arc<Notice>> {
-    let end = proptest::option::of((any::<u64>(), reasons()));
-    (any::<u64>(), any::<[u8; 12]>(), keys(), any::<u64>(), "[a-c]{0,3}", end).prop_map(
+    (any::<u64>(), any::<[u8; 12]>(), keys(), any::<u64>(), "[a-c]{0,3}", ends()).prop_map(
         |(n, id, key, since_ms, node, end)| {
             let stay = Stay { id: PhxRef::from_bytes(id), key, since_ms };
             Arc::new(Notice { n, stay, node: node.into(), end })
@@ -74,7 +77,7 @@ proptest! {
 
     #[test]
     fn b45_report_is_read_back(
-        keys in proptest::collection::vec((keys(), any::<u64>(), proptest::option::of((any::<u64>(), reasons()))), 0..5),
+        keys in proptest::collection::vec((keys(), any::<u64>(), ends()), 0..5),
         from in any::<u64>(), to in any::<u64>(),
     ) {
         let partition = keys.first().map_or(0, |it| it.0.partition());

@@ -1,6 +1,9 @@
 //! Random runs, with every fault, and what they find.
 
-use super::world::{Plant, World};
+use std::collections::BTreeSet;
+
+use super::world::{GONE_MS, Plant, World};
+use super::*;
 
 /// The longest time from the repair of all faults to rest: a node is gone, grace, pauses of hooks.
 const REST_MS: u64 = 420_000;
@@ -62,5 +65,31 @@ fn planted_faults_are_found() {
         let found = (0..400).find(|seed| run(*seed, plant, has_faults).failure.is_some());
         assert!(found.is_some(), "{plant:?}");
         std::println!("{plant:?} is found with seed {found:?}");
+    }
+}
+
+/// Whichever node is killed, it coordinates about a third of the partitions.
+#[test]
+fn b49_killed_node_ends_the_stays_that_do_not_resume_within_presence_down_and_5_s() {
+    for seed in 0..20 {
+        let mut world = World::new(seed, 3, Plant::Nothing);
+        world.run(10_000);
+        let topics = (0..600_u64).map(|n| (1 + n % 3, format!("rooms:{}", n / 20), n));
+        for (node, topic, user) in topics {
+            world.join(node, &Key::member(&topic, &user.to_string()));
+        }
+        world.run(3_000);
+        let killed = 1 + seed % 3;
+        let here = world.kill(killed);
+        world.run(2_000);
+        let resumed: BTreeSet<Key> = here.iter().step_by(3).cloned().collect();
+        resumed.iter().for_each(|key| world.join(1 + killed % 3, key));
+        world.run(GONE_MS + 5_000 - 2_000);
+        assert_eq!(world.failure, None, "seed {seed}");
+        let ended = world.back.seen.values().filter(|notice| notice.end.is_some());
+        let ended: BTreeSet<Key> = ended.map(|notice| notice.stay.key.clone()).collect();
+        assert_eq!(ended, here.difference(&resumed).cloned().collect(), "seed {seed}");
+        world.check_at_rest();
+        assert_eq!(world.failure, None, "seed {seed}");
     }
 }

@@ -9,7 +9,7 @@ use super::*;
 
 /// Milliseconds after which a node is silent, and gone.
 const SILENT_MS: u64 = 10_000;
-const GONE_MS: u64 = 30_000;
+pub(super) const GONE_MS: u64 = 30_000;
 pub(super) const GRACE_MS: u64 = 5_000;
 /// A report or append may be answered so late.
 const LOST_MS: u64 = 2_000;
@@ -179,6 +179,23 @@ impl World {
             node.notices.begin(key, time);
         }
         self.note_absent();
+    }
+
+    pub(super) fn join(&mut self, id: u64, key: &Key) {
+        let time = self.time();
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.here.insert(key.clone());
+            node.notices.begin(key.clone(), time);
+        }
+        self.note_absent();
+    }
+
+    /// Kills a node. Returns the keys of its memberships.
+    pub(super) fn kill(&mut self, id: u64) -> BTreeSet<Key> {
+        self.is_calm = false;
+        let node = self.nodes.remove(&id);
+        self.note_absent();
+        node.map(|node| node.here).unwrap_or_default()
     }
 
     /// Notes which keys have no membership now.
