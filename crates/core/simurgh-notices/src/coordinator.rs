@@ -30,8 +30,8 @@ const RETRY_NS: u64 = SECOND;
 /// A coordinator that was replaced, and still is one to its node, waits so long before it takes the
 /// log again.
 const REPLACED_NS: u64 = 5 * SECOND;
-/// A mark for so many records.
-const MARKED: usize = 250;
+/// The least number of marks that a compaction removes.
+const COMPACTED_MARKS: usize = 4;
 
 /// How the stays end that no living node knows.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ pub struct Coordinator {
     given_n: u64,
     /// Appended records that are not read back.
     unread: usize,
-    /// Records of the log, and the places of every [`MARKED`]th.
+    /// Records of the log, and the places of every [`marked`](Self::marked)th.
     records: usize,
     marks: VecDeque<u64>,
     /// Records before this place are removed once all appended ones are read back.
@@ -204,7 +204,7 @@ impl Coordinator {
 
     /// The log has a further record.
     pub fn read(&mut self, at: u64, entry: Entry, time: Time) {
-        if self.records.is_multiple_of(MARKED) {
+        if self.records.is_multiple_of(self.marked()) {
             self.marks.push_back(at);
         }
         self.records += 1;
@@ -232,10 +232,17 @@ impl Coordinator {
         }
     }
 
+    /// There is a mark for so many records.
+    fn marked(&self) -> usize {
+        (self.settings.compacted / COMPACTED_MARKS).max(1)
+    }
+
     fn take(&mut self, n: u64, at: u64, is_new: bool, time: Time) {
         self.n = self.n.max(n);
         self.given_n = self.given_n.max(n);
-        self.terms.push((at, self.term));
+        if self.terms.last().is_none_or(|(_, last)| *last != self.term) {
+            self.terms.push((at, self.term));
+        }
         if !is_new {
             return;
         }

@@ -53,12 +53,14 @@ pub struct Settings {
     pub window_bytes: usize,
     /// The most dead letters of a hook in a partition; the oldest are deleted.
     pub dead_max: usize,
+    /// The least number of records that a compaction of the log removes, divisible by 4.
+    pub compacted: usize,
     /// Whether the log survives this node: it is in the broker or in files.
     pub is_durable: bool,
 }
 
 impl Default for Settings {
-    /// No hooks; 5 s; 15 s; 100; 200 ms; 24 h; 4 MiB; 625; in memory.
+    /// No hooks; 5 s; 15 s; 100; 200 ms; 24 h; 4 MiB; 625; 1,000; in memory.
     fn default() -> Self {
         Self {
             hooks: Vec::new(),
@@ -69,6 +71,7 @@ impl Default for Settings {
             retry_for_ms: 24 * 3_600_000,
             window_bytes: 4 << 20,
             dead_max: 625,
+            compacted: 1_000,
             is_durable: false,
         }
     }

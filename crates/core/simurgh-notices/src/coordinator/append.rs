@@ -3,15 +3,13 @@
 use simurgh_data::prelude::*;
 use simurgh_presence::PhxRefs;
 
-use super::{Coordinator, MARKED, Phase};
+use super::{COMPACTED_MARKS, Coordinator, Phase};
 use crate::key::Time;
 use crate::record::{Entry, Notice, Record, Stay, Term};
 use crate::stays::Open;
 
 /// The most records that are appended at once.
 const APPEND_MAX: usize = 1_024;
-/// A compaction removes at least so many times [`MARKED`] records.
-const COMPACTED_MARKS: usize = 4;
 
 impl Coordinator {
     /// The next records to be appended, in order. They come back by [`read`](Self::read).
@@ -59,15 +57,20 @@ impl Coordinator {
     /// Appends what counts of the oldest records again, if most do not.
     fn compact(&mut self, records: &mut Vec<Record>) {
         let live = self.stays.open_count() + self.delivery.waiting();
-        let is_due = self.records > 2 * live + 2 * COMPACTED_MARKS * MARKED;
+        let is_due = self.records > 2 * live + 2 * self.settings.compacted;
         if !self.settings.is_durable || !is_due || !self.delivery.is_all_in_memory() {
             return;
         }
         // More at once of a long log: all stays are looked at each time.
-        let marks = COMPACTED_MARKS.max(live / 16 / MARKED);
-        let Some(before) = self.marks.get(marks).copied() else { return };
+        let marks = COMPACTED_MARKS.max(live / 16 / self.marked());
+        let (Some(mark), Some((taken, _))) = (self.marks.get(marks), self.terms.last()) else {
+            return;
+        };
+        // Nothing of an earlier term is left: whether it counts would depend on a take before it.
+        let before = *mark.max(taken);
+        let marks = self.marks.partition_point(|mark| *mark < before);
         self.marks.drain(..marks);
-        self.records -= marks * MARKED;
+        self.records = self.records.saturating_sub(marks * self.marked());
         records.push(Record::Take { epoch: self.epoch, n: self.n, is_again: true });
         records.extend(self.delivery.live_records(before));
         let starts = self.stays.iter().filter_map(|held| Some((held, held.open?)));

@@ -134,6 +134,7 @@ impl World {
             grace_ns: grace_ms * MILLISECOND,
             window_bytes: 4_000,
             batch: 10,
+            compacted: 8,
             ..settings()
         };
         let node = Node {
