@@ -5,7 +5,7 @@ use simurgh_history::Epoch;
 
 use crate::key::Time;
 use crate::record::{DeadLetter, Notice};
-use crate::settings::{HookRule, Settings};
+use crate::settings::HookRule;
 
 /// Why a hook has to read all stays again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
@@ -80,7 +80,6 @@ impl Progress {
     pub(crate) fn form(
         &mut self,
         rule: &HookRule,
-        settings: &Settings,
         window: &VecDeque<Waiting>,
         (epoch, partition): (Epoch, u8),
         time: Time,
@@ -90,7 +89,7 @@ impl Progress {
         let notices = match (self.reset, replay) {
             (Some(_), _) => Vec::new(),
             (None, Some(notice)) => vec![notice],
-            (None, None) => self.gather(rule, settings, window, time)?,
+            (None, None) => self.gather(rule, window, time)?,
         };
         let n = notices.last().map_or(self.delivered, |last| last.n);
         let id = match &notices[..] {
@@ -115,7 +114,6 @@ impl Progress {
     fn gather(
         &mut self,
         rule: &HookRule,
-        settings: &Settings,
         window: &VecDeque<Waiting>,
         time: Time,
     ) -> Option<Vec<Arc<Notice>>> {
@@ -125,10 +123,10 @@ impl Progress {
             return None;
         };
         let is_single = first.notice.n <= self.single_to;
-        let most = if is_single { 1 } else { settings.batch };
+        let most = if is_single { 1 } else { rule.batch };
         let wanted = self.wanted(rule, window).take(most);
         let notices: Vec<_> = wanted.map(|waiting| Arc::clone(&waiting.notice)).collect();
-        let is_due = first.read_ns.saturating_add(settings.batch_ns) <= time.ns;
+        let is_due = first.read_ns.saturating_add(rule.batch_ns) <= time.ns;
         (notices.len() == most || is_due).then_some(notices)
     }
 }

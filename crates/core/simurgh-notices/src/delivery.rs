@@ -194,7 +194,7 @@ impl Delivery {
             return None;
         }
         if progress.batch.is_none() {
-            progress.batch = Some(progress.form(rule, settings, window, of, time)?.into());
+            progress.batch = Some(progress.form(rule, window, of, time)?.into());
         }
         progress.is_in_flight = true;
         progress.batch.clone()
@@ -213,8 +213,8 @@ impl Delivery {
         let rule = self.settings.hooks.get(hook)?;
         let mut wanted = progress.wanted(rule, &self.window);
         let first = wanted.next()?;
-        let is_full = wanted.nth(self.settings.batch.saturating_sub(2)).is_some();
-        let wait_ns = if is_full { 0 } else { self.settings.batch_ns };
+        let is_full = wanted.nth(rule.batch.saturating_sub(2)).is_some();
+        let wait_ns = if is_full { 0 } else { rule.batch_ns };
         Some(first.read_ns.saturating_add(wait_ns).max(progress.pause_ns))
     }
 
@@ -251,7 +251,7 @@ impl Delivery {
         };
         let is_hopeless = progress.refusals >= REFUSALS_MAX;
         let is_old = |notice: &&Arc<Notice>| {
-            is_hopeless || time.unix_ms.saturating_sub(notice.at_ms()) >= settings.retry_for_ms
+            is_hopeless || time.unix_ms.saturating_sub(notice.at_ms()) >= rule.retry_for_ms
         };
         for notice in batch.notices.iter().take_while(is_old) {
             let (notice, hook) = (Arc::clone(notice), Arc::clone(&rule.name));

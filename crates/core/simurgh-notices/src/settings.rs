@@ -15,9 +15,21 @@ pub struct HookRule {
     pub types: u8,
     /// The topics of notices about members and topics; empty: all.
     pub topics: Vec<Pattern>,
+    /// The most notices of a batch.
+    pub batch: usize,
+    /// How long the first notice of a batch waits for others.
+    pub batch_ns: u64,
+    /// A notice that is not accepted for so long is a dead letter.
+    pub retry_for_ms: u64,
 }
 
 impl HookRule {
+    /// A hook that wants these types for all topics, in batches of 100 and 200 ms, for 24 h.
+    pub fn new(name: &str, types: u8) -> Self {
+        let (batch, batch_ns, retry_for_ms) = (100, 200 * MILLISECOND, 24 * 3_600_000);
+        Self { name: name.into(), types, topics: Vec::new(), batch, batch_ns, retry_for_ms }
+    }
+
     /// The bit of a type.
     pub const fn bit(kind: Kind, is_end: bool) -> u8 {
         1 << ((kind as u8 - 1) * 2 + is_end as u8)
@@ -43,12 +55,6 @@ pub struct Settings {
     pub grace_ns: u64,
     /// The same after a restart of the server or the cluster, if that is longer.
     pub restart_grace_ns: u64,
-    /// The most notices of a batch.
-    pub batch: usize,
-    /// How long the first notice of a batch waits for others.
-    pub batch_ns: u64,
-    /// A notice that is not accepted for so long is a dead letter.
-    pub retry_for_ms: u64,
     /// The most bytes of notices of a partition in memory that some hook has not accepted.
     pub window_bytes: usize,
     /// The most dead letters of a hook in a partition; the oldest are deleted.
@@ -60,15 +66,12 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// No hooks; 5 s; 15 s; 100; 200 ms; 24 h; 4 MiB; 625; 1,000; in memory.
+    /// No hooks; 5 s; 15 s; 4 MiB; 625; 1,000; in memory.
     fn default() -> Self {
         Self {
             hooks: Vec::new(),
             grace_ns: 5 * SECOND,
             restart_grace_ns: 15 * SECOND,
-            batch: 100,
-            batch_ns: 200 * MILLISECOND,
-            retry_for_ms: 24 * 3_600_000,
             window_bytes: 4 << 20,
             dead_max: 625,
             compacted: 1_000,

@@ -20,12 +20,8 @@ pub(super) fn at(ms: u64) -> Time {
     Time { ns: ms * MILLISECOND + 1, unix_ms: 1_000_000 + ms }
 }
 
-pub(super) fn hook(name: &str, types: u8) -> HookRule {
-    HookRule { name: name.into(), types, topics: Vec::new() }
-}
-
 pub(super) fn settings() -> Settings {
-    Settings { hooks: vec![hook("app", ALL)], is_durable: true, ..Settings::default() }
+    Settings { hooks: vec![HookRule::new("app", ALL)], is_durable: true, ..Settings::default() }
 }
 
 /// One node, whose log is in memory and whose hook accepts everything at once.
@@ -205,7 +201,7 @@ fn b44_vacated_follows_every_left_of_its_stay() {
 #[test]
 fn b45_hook_for_topics_alone_needs_no_users() {
     let types = HookRule::bit(Kind::Topic, false) | HookRule::bit(Kind::Topic, true);
-    let hooks = vec![hook("app", types)];
+    let hooks = vec![HookRule::new("app", types)];
     let mut one = Single::new(Settings { hooks, ..settings() });
     let hidden = Key::member("rooms:7", "");
     one.begin(hidden.clone());
@@ -247,7 +243,7 @@ fn b51_new_hook_and_new_log_get_a_reset() {
     one.begin(Key::member("rooms:7", "zoe"));
     one.run(2_000);
     assert_eq!(one.resets, 16);
-    let hooks = vec![hook("app", ALL), hook("new", ALL)];
+    let hooks = vec![HookRule::new("app", ALL), HookRule::new("new", ALL)];
     let mut next = Single::restarted(Settings { hooks, ..settings() }, one.log, one.ms);
     next.begin(Key::member("rooms:7", "zoe"));
     next.run(30_000);

@@ -39,6 +39,10 @@ impl Way {
     }
 }
 
+fn of_hook(hook: HookRule) -> Settings {
+    Settings { hooks: vec![hook], ..settings() }
+}
+
 fn refused() -> Outcome {
     Outcome::Refused(422, "no".into())
 }
@@ -76,7 +80,7 @@ fn b54_batch_is_repeated_unchanged() {
     way.ms = 500;
     assert_eq!(way.next(), Some(Arc::clone(&batch)));
     way.finish(&batch, Outcome::Accepted);
-    let mut one = Way::new(Settings { batch: 1, ..settings() });
+    let mut one = Way::new(of_hook(HookRule { batch: 1, ..HookRule::new("app", ALL) }));
     one.notice(1);
     let single = one.next().unwrap();
     assert_eq!(*single.id, *single.notices[0].to_string());
@@ -107,7 +111,7 @@ fn b55_refused_batch_is_split_and_a_notice_refused_ten_times_is_dead() {
 
 #[test]
 fn b55_notice_that_fails_for_too_long_is_dead() {
-    let mut way = Way::new(Settings { retry_for_ms: 60_000, ..settings() });
+    let mut way = Way::new(of_hook(HookRule { retry_for_ms: 60_000, ..HookRule::new("app", ALL) }));
     way.notice(2);
     way.ms = 30_000;
     way.notice(1);
@@ -161,7 +165,7 @@ fn b50_without_a_durable_log_the_oldest_notices_are_dropped_and_the_hook_is_rese
 
 #[test]
 fn hook_gets_the_types_and_topics_that_it_wants() {
-    let mut rule = hook("app", HookRule::bit(Kind::Member, false));
+    let mut rule = HookRule::new("app", HookRule::bit(Kind::Member, false));
     rule.topics = vec![simurgh_proto::topic::Pattern::parse("rooms:*").unwrap()];
     let id = simurgh_presence::PhxRef::from_bytes([1; 12]);
     let notice = |key, end| {

@@ -133,7 +133,7 @@ impl World {
         let settings = Settings {
             grace_ns: grace_ms * MILLISECOND,
             window_bytes: 4_000,
-            batch: 10,
+            hooks: vec![HookRule { batch: 10, ..HookRule::new("app", ALL) }],
             compacted: 8,
             ..settings()
         };
