@@ -343,6 +343,11 @@ impl Coordinator {
         self.may_end().then_some((self.epoch, self.n, shown))
     }
 
+    /// The log.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     /// The dead letters of a hook.
     pub fn dead(&self, hook: usize) -> impl Iterator<Item = &DeadLetter> {
         let hook = self.delivery.hooks.get(hook).into_iter();
@@ -358,6 +363,12 @@ impl Coordinator {
     /// Open stays, notices that wait in memory, and records that did not count.
     pub fn counts(&self) -> (usize, usize, u64) {
         (self.stays.open_count(), self.delivery.waiting(), self.void)
+    }
+
+    /// How many notices in memory a hook has not accepted, and when the first of them happened, in
+    /// milliseconds since 1970.
+    pub fn waiting(&self, hook: usize) -> (usize, Option<u64>) {
+        self.delivery.waiting_of(hook)
     }
 
     /// Whether it decides and delivers.

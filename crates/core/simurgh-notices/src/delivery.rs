@@ -54,6 +54,14 @@ impl Delivery {
         self.window.len()
     }
 
+    pub(crate) fn waiting_of(&self, hook: usize) -> (usize, Option<u64>) {
+        let rules = self.settings.hooks.get(hook).zip(self.hooks.get(hook));
+        let Some((rule, progress)) = rules else { return (0, None) };
+        let mut wanted = progress.wanted(rule, &self.window);
+        let first_ms = wanted.next().map(|waiting| waiting.notice.at_ms());
+        (usize::from(first_ms.is_some()) + wanted.count(), first_ms)
+    }
+
     /// The notices that are not accepted, with their places in the log.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Arc<Notice>)> {
         self.window.iter().map(|waiting| (waiting.at, &waiting.notice))

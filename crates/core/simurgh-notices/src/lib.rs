@@ -45,7 +45,7 @@ pub use batch::{Batch, Outcome, Reset};
 pub use codec::Malformed;
 pub use coordinator::{Coordinator, OpenStay, Orphans};
 pub use election::{Election, OUTRANKED_NS};
-pub use key::{Key, Kind, PARTITIONS, Reason, Time};
+pub use key::{Key, Kind, PARTITIONS, Reason, Sighting, Time};
 pub use node::{Notices, Output, Peer};
 pub use record::{DeadLetter, Entry, Notice, Record, Stay, Term};
 pub use report::{Change, Report, Verdict};
