@@ -586,8 +586,10 @@ fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Se
                 Service::Blocks => blocks::serve(&longpolls.server, &body),
                 #[cfg(feature = "hooks")]
                 Service::Grants => crate::hooked::serve(&longpolls.server.now(), &body),
+                #[cfg(feature = "hooks")]
+                Service::AskNotices => crate::notices::serve(&longpolls.server, &body).await,
                 #[cfg(not(feature = "hooks"))]
-                Service::Grants => (404, Vec::new()),
+                Service::Grants | Service::AskNotices => (404, Vec::new()),
             }
         })
     })

@@ -160,6 +160,8 @@ fn run_with(
         Command::Reload(flags) => api::reload(&flags),
         Command::Topics(flags) => api::topics(&flags),
         Command::Online(flags) => api::online(&flags),
+        Command::Stays(flags) => api::stays(&flags),
+        Command::Notices(flags) => api::notices(&flags),
         Command::Road(flags) => simurgh_road::road(&flags),
         Command::Token(flags) => token::token(&flags),
         Command::Hook(flags) => hook::hook(&flags),

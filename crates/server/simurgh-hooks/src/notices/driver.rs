@@ -43,10 +43,13 @@ enum Log {
     Outside,
 }
 
+/// Finds the present hook of a name.
+pub(crate) type FindHook = Box<dyn Fn(&str) -> Option<Arc<Hook>> + Send>;
+
 /// The task's state.
 pub(crate) struct Driver {
     notices: Notices,
-    hooks: Vec<Arc<Hook>>,
+    find_hook: FindHook,
     names: Vec<String>,
     shared: Arc<Shared>,
     log: Log,
@@ -65,13 +68,12 @@ impl Driver {
     /// A task, and the way to it; `None`: no hook wants notices.
     pub(crate) fn new(
         hooks: &[Arc<Hook>],
+        find_hook: FindHook,
         shared: &Arc<Shared>,
         start: NoticesStart,
     ) -> Option<(Self, NoticesInbox)> {
-        let wanted = |hook: &&Arc<Hook>| hook.config().notices.is_some();
-        let hooks: Vec<Arc<Hook>> = hooks.iter().filter(wanted).cloned().collect();
-        let names: Vec<String> = hooks.iter().map(|hook| hook.name().to_owned()).collect();
-        let settings = settings(&hooks, &start)?;
+        let settings = settings(hooks, &start)?;
+        let names: Vec<String> = settings.hooks.iter().map(|hook| hook.name.to_string()).collect();
         let NoticesStart { node: (id, name), log, outside, .. } = start;
         let log = match log {
             LogPlace::Memory => Log::Memory(0),
@@ -79,7 +81,7 @@ impl Driver {
             LogPlace::Outside => Log::Outside,
         };
         let mut figures = NoticesFigures::default();
-        figures.hooks.resize(hooks.len(), Default::default());
+        figures.hooks.resize(names.len(), Default::default());
         for (figures, name) in figures.hooks.iter_mut().zip(&names) {
             figures.hook.clone_from(name);
         }
@@ -87,7 +89,7 @@ impl Driver {
         let (figures, now) = (Arc::new(Mutex::new(figures)), Instant::now());
         let driver = Self {
             notices: Notices::new((id, &name), settings, outside.is_none(), shared.span()),
-            hooks,
+            find_hook,
             names,
             shared: Arc::clone(shared),
             log,
@@ -164,7 +166,9 @@ impl Driver {
             Input::Log(partition, news) => self.news(partition, news, time),
             Input::Finished(finished) => self.finished(&finished, time),
             Input::Query(query, answer) => {
-                let _ = answer.send(query.answer(&mut self.notices, &self.names));
+                self.gauges();
+                let figures = lock(&self.figures).clone();
+                let _ = answer.send(query.answer(&mut self.notices, &figures));
             }
             Input::Stop => {}
         }
@@ -335,12 +339,14 @@ impl Driver {
     }
 
     fn deliver(&self, partition: u8, hook: usize, batch: Arc<Batch>) {
-        let (Some(to), Some(inbox)) = (self.hooks.get(hook).cloned(), self.inbox.upgrade()) else {
-            return;
-        };
+        let Some(inbox) = self.inbox.upgrade() else { return };
+        let to = self.names.get(hook).and_then(|name| (self.find_hook)(name));
         tokio::spawn(async move {
             let began = Instant::now();
-            let (outcome, asked) = to.notify(partition, &batch).await;
+            let (outcome, asked) = match to {
+                Some(to) => to.notify(partition, &batch).await,
+                None => (Outcome::Failed(0, "the hook was removed".into()), None),
+            };
             let time = began.elapsed();
             let finished = Finished { partition, hook, batch, outcome, asked, time };
             // The server ends: it is sent again after the next start.

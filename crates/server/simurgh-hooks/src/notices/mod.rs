@@ -24,7 +24,7 @@ use simurgh_proto::topic::Pattern;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::body::to_data;
-pub(crate) use self::driver::Driver;
+pub(crate) use self::driver::{Driver, FindHook};
 pub use self::figures::{NOTICE_TYPES, NoticeFigures, NoticesFigures};
 pub use self::query::NoticesQuery;
 use crate::shared::lock;
@@ -57,6 +57,17 @@ impl NoticeConfig {
             retry_for: Duration::from_secs(24 * 3600),
             leave_grace: Duration::from_secs(5),
         }
+    }
+
+    /// The names of all types.
+    pub fn types() -> [&'static str; 6] {
+        let [types @ .., _] = NOTICE_TYPES;
+        types
+    }
+
+    /// The bit of a type.
+    pub fn type_of(name: &str) -> Option<u8> {
+        Self::types().iter().position(|known| *known == name).map(|at| 1 << at)
     }
 
     pub(crate) fn rule(&self, name: &str) -> HookRule {

@@ -4,12 +4,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use simurgh_notices::{Notices, PARTITIONS};
 
+use super::NoticesFigures;
 use super::body::{to_letters, to_stay};
 
 /// A question or an order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticesQuery {
+    /// How many notices hooks have accepted, and how many wait.
+    Status,
     /// The open stays, with the logs and numbers that they are of.
     Stays {
         /// Those of this topic,
@@ -42,9 +45,10 @@ pub enum NoticesQuery {
 
 impl NoticesQuery {
     /// An object with lists and numbers, which are joined over all nodes.
-    pub(super) fn answer(&self, notices: &mut Notices, names: &[String]) -> Value {
-        let of = |name: &String| names.iter().position(|known| known == name);
+    pub(super) fn answer(&self, notices: &mut Notices, figures: &NoticesFigures) -> Value {
+        let of = |name: &String| figures.hooks.iter().position(|known| known.hook == *name);
         match self {
+            Self::Status => status(figures),
             Self::Stays { topic, user, partition } => {
                 stays(notices, topic.as_deref(), user.as_deref(), *partition)
             }
@@ -75,10 +79,23 @@ impl NoticesQuery {
     /// The hook that it is about.
     pub fn hook(&self) -> Option<&str> {
         match self {
-            Self::Stays { .. } => None,
+            Self::Status | Self::Stays { .. } => None,
             Self::Dead { hook } | Self::Take { hook, .. } | Self::Resume { hook } => Some(hook),
         }
     }
+}
+
+fn status(figures: &NoticesFigures) -> Value {
+    let hooks = figures.hooks.iter().map(|of| {
+        let sum = |column: usize| of.counts.iter().filter_map(|row| row.get(column)).sum::<u64>();
+        let (waiting, oldest) = (of.waiting, of.oldest.as_secs());
+        let row = json!({
+            "accepted": sum(0), "again": sum(1), "dead": sum(2), "waiting": waiting,
+            "oldest_seconds": oldest,
+        });
+        (of.hook.clone(), row)
+    });
+    json!({"stays": figures.stays, "hooks": hooks.collect::<serde_json::Map<_, _>>()})
 }
 
 fn stays(

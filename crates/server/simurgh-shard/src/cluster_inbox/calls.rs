@@ -26,18 +26,22 @@ pub enum Service {
     Blocks = 4,
     /// A part of the cached answers of applications.
     Grants = 5,
+    /// A question about notices, or an order.
+    AskNotices = 6,
 }
 
 impl Service {
     pub const fn answer_bytes_max(self) -> usize {
         match self {
-            Self::LongPoll | Self::Ask | Self::Blocks | Self::Grants => CALL_BYTES_MAX,
+            Self::LongPoll | Self::Ask | Self::Blocks | Self::Grants | Self::AskNotices => {
+                CALL_BYTES_MAX
+            }
             Self::Look => LOOK_ANSWER_BYTES_MAX,
         }
     }
 
     pub fn of(number: u16) -> Option<Self> {
-        [Self::LongPoll, Self::Look, Self::Ask, Self::Blocks, Self::Grants]
+        [Self::LongPoll, Self::Look, Self::Ask, Self::Blocks, Self::Grants, Self::AskNotices]
             .into_iter()
             .find(|it| *it as u16 == number)
     }

@@ -1,0 +1,86 @@
+//! Notices of hooks: between their task, this node's shards, and the other nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use simurgh_notices::Key;
+pub(crate) use simurgh_notices::PARTITIONS;
+use simurgh_shard::cluster_inbox::{NodeName, Service};
+use simurgh_shard::server::Server;
+use simurgh_socket::UserSocket;
+use simurgh_socket::hooks::{HookSet, LogPlace, NoticesInbox, NoticesQuery, NoticesStart};
+
+use crate::questions::{NoAnswer, ask_others};
+
+/// The directory of the log in `state_dir`.
+const DIRECTORY: &str = "notices";
+/// So long clients have to return after a restart, in addition to the time of a take-over.
+const RETURN: Duration = Duration::from_secs(15);
+
+/// The set of hooks that wants notices: the first.
+fn set(user_sockets: &[UserSocket]) -> Option<&Arc<HookSet>> {
+    let mut sets = user_sockets.iter().filter_map(|own| own.parts().hooks.as_ref());
+    sets.find(|set| !set.wanted_notices().is_empty())
+}
+
+/// The way to the task, if a hook wants notices.
+pub(crate) fn inbox(server: &Server) -> Option<NoticesInbox> {
+    set(&server.user_sockets)?.notices().cloned()
+}
+
+/// The partition of a topic.
+pub(crate) fn partition_of(topic: &str) -> u8 {
+    Key::topic_of(topic).partition()
+}
+
+/// Asks this node and all others; also returns those that did not answer.
+pub(crate) async fn ask_everywhere(
+    server: &Server,
+    inbox: &NoticesInbox,
+    query: NoticesQuery,
+) -> Result<(Value, Vec<NodeName>), NoAnswer> {
+    let body = serde_json::to_vec(&query).unwrap_or_default();
+    let others = server.cluster.as_ref().map(|nodes| ask_others(nodes, Service::AskNotices, &body));
+    let mut all = inbox.ask(query).await.ok_or(NoAnswer)?;
+    let mut missing = Vec::new();
+    if let Some(others) = others {
+        for (name, answer) in others.await {
+            match answer.and_then(|body| serde_json::from_slice(&body).ok()) {
+                Some(other) => join(&mut all, other),
+                None => missing.push(name),
+            }
+        }
+    }
+    Ok((all, missing))
+}
+
+/// Joins lists and objects, and adds numbers, except ages.
+fn join(all: &mut Value, other: Value) {
+    match (all, other) {
+        (Value::Array(all), Value::Array(mut more)) => all.append(&mut more),
+        (Value::Object(all), Value::Object(more)) => {
+            for (key, value) in more {
+                let (is_age, before) = (key.starts_with("oldest"), all.get_mut(&key));
+                match (before, value.as_u64()) {
+                    (Some(before), Some(n)) if is_age => {
+                        *before = before.as_u64().unwrap_or(0).max(n).into();
+                    }
+                    (Some(before), _) => join(before, value),
+                    (None, _) => drop(all.insert(key, value)),
+                }
+            }
+        }
+        (all, more) => *all = json!(all.as_u64().unwrap_or(0) + more.as_u64().unwrap_or(0)),
+    }
+}
+
+/// Answers another node's question.
+pub(crate) async fn serve(server: &Server, query: &[u8]) -> (u16, Vec<u8>) {
+    let Ok(query) = serde_json::from_slice(query) else { return (400, Vec::new()) };
+    let Some(inbox) = inbox(server) else { return (404, Vec::new()) };
+    match inbox.ask(query).await {
+        Some(answer) => (200, answer.to_string().into_bytes()),
+        None => (503, Vec::new()),
+    }
+}
