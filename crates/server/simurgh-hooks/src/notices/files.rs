@@ -283,3 +283,116 @@ fn frames(bytes: &[u8], from: u64, records: &mut Records) -> io::Result<usize> {
 fn damaged() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the log is damaged, or of a later version")
 }
+
+#[cfg(test)]
+mod tests {
+    use simurgh_notices::{Record, Term};
+    use tempfile::{TempDir, tempdir};
+
+    use super::*;
+
+    fn open(directory: &TempDir) -> Files {
+        Files::open(directory.path(), 1).unwrap().unwrap()
+    }
+
+    fn record(n: u64) -> Entry {
+        let term = Term { count: n, node: 7 };
+        Entry { term, record: Record::Delivered { hook: "x".repeat(100).into(), n } }
+    }
+
+    fn numbers(records: &Records) -> Vec<u64> {
+        records.iter().map(|(_, entry)| entry.term.count).collect()
+    }
+
+    fn append(files: &mut Files, numbers: std::ops::Range<u64>) -> Vec<u64> {
+        let all: Vec<u64> = numbers.collect();
+        let mut places = Vec::new();
+        for some in all.chunks(1_000) {
+            let records: Vec<Entry> = some.iter().copied().map(record).collect();
+            places.extend(files.append(3, &records).unwrap());
+        }
+        places
+    }
+
+    #[test]
+    fn records_are_read_back_over_several_files() {
+        let directory = tempdir().unwrap();
+        let mut files = open(&directory);
+        let places = append(&mut files, 0..70_000);
+        assert!(files.parts[3].begins.len() > 1);
+        drop(files);
+        let mut files = open(&directory);
+        let read = files.read_all(3).unwrap();
+        assert_eq!(numbers(&read), (0..70_000).collect::<Vec<_>>());
+        assert!(read.iter().map(|(place, _)| place).eq(&places));
+        let (mut behind, mut again) = (places[9], Vec::new());
+        loop {
+            let (records, is_all) = files.read(3, behind).unwrap();
+            behind = records.last().unwrap().0;
+            again.extend(numbers(&records));
+            if is_all {
+                break;
+            }
+        }
+        assert_eq!(again, (10..70_000).collect::<Vec<_>>());
+        files.purge(3, places[60_000]).unwrap();
+        let first = numbers(&files.read_all(3).unwrap())[0];
+        assert!(first > 0 && first <= 60_000, "{first}");
+        append(&mut files, 70_000..70_001);
+        drop(files);
+        assert_eq!(numbers(&open(&directory).read_all(3).unwrap()).last(), Some(&70_000));
+    }
+
+    #[test]
+    fn record_that_was_cut_off_is_removed_and_written_over() {
+        let directory = tempdir().unwrap();
+        let mut files = open(&directory);
+        let places = append(&mut files, 0..3);
+        drop(files);
+        let file = OpenOptions::new().write(true).open(directory.path().join("3-0")).unwrap();
+        file.set_len(places[2] - 1).unwrap();
+        let mut files = open(&directory);
+        assert_eq!(numbers(&files.read_all(3).unwrap()), [0, 1]);
+        append(&mut files, 5..6);
+        assert_eq!(numbers(&files.read_all(3).unwrap()), [0, 1, 5]);
+    }
+
+    #[test]
+    fn damaged_record_is_an_error() {
+        let directory = tempdir().unwrap();
+        append(&mut open(&directory), 0..3);
+        let path = directory.path().join("3-0");
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[20] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        assert!(open(&directory).read_all(3).is_err());
+    }
+
+    #[test]
+    fn log_of_another_boot_is_new_unless_it_was_closed() {
+        let directory = tempdir().unwrap();
+        let mut files = open(&directory);
+        append(&mut files, 0..3);
+        files.close().unwrap();
+        let files = open(&directory);
+        let epoch = files.epoch();
+        files.write_head("another").unwrap();
+        drop(files);
+        let mut files = Files::open(directory.path(), 2).unwrap().unwrap();
+        assert_eq!(numbers(&files.read_all(3).unwrap()), [0_u64; 0]);
+        assert_ne!(files.epoch(), epoch);
+    }
+
+    #[test]
+    fn files_are_those_of_one_process_and_of_their_owner() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempdir().unwrap();
+        let mut files = open(&directory);
+        append(&mut files, 0..1);
+        assert!(Files::open(directory.path(), 1).unwrap().is_none());
+        for file in fs::read_dir(directory.path()).unwrap() {
+            let mode = file.unwrap().metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+}
