@@ -1,5 +1,6 @@
 //! Notices of hooks: between their task, this node's shards, and the other nodes.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,12 @@ pub(crate) use simurgh_notices::PARTITIONS;
 use simurgh_shard::cluster_inbox::{NodeName, Service};
 use simurgh_shard::server::Server;
 use simurgh_socket::UserSocket;
-use simurgh_socket::hooks::{HookSet, LogPlace, NoticesInbox, NoticesQuery, NoticesStart};
+use simurgh_socket::hooks::{
+    HookSet, LogPlace, NOTICE_TYPES, NoticeFigures, NoticesInbox, NoticesQuery, NoticesStart,
+};
 
+use crate::hooked::{histogram, sample};
+use crate::metrics::family;
 use crate::questions::{NoAnswer, ask_others};
 
 /// The directory of the log in `state_dir`.
@@ -83,4 +88,56 @@ pub(crate) async fn serve(server: &Server, query: &[u8]) -> (u16, Vec<u8>) {
         Some(answer) => (200, answer.to_string().into_bytes()),
         None => (503, Vec::new()),
     }
+}
+
+/// Writes the metrics of notices.
+pub(crate) fn render(out: &mut String, server: &Server) {
+    let Some(inbox) = inbox(server) else { return };
+    let figures = inbox.figures();
+    let name = "simurgh_notices_total";
+    family(out, name, "counter", "Notices by what became of them; some were sent again.");
+    for of in &figures.hooks {
+        for (kind, counts) in NOTICE_TYPES.iter().zip(&of.counts) {
+            for (result, count) in ["delivered", "again", "dead"].iter().zip(counts) {
+                let labels = format!("hook=\"{}\",type=\"{kind}\",result=\"{result}\"", of.hook);
+                sample(out, name, &labels, count);
+            }
+        }
+    }
+    let name = "simurgh_notices_waiting";
+    family(out, name, "gauge", "Notices in memory that a hook has not accepted.");
+    figures.hooks.iter().for_each(|of| sample(out, name, &label(of), of.waiting));
+    let name = "simurgh_notices_oldest_seconds";
+    family(out, name, "gauge", "Age of the oldest notice that a hook has not accepted.");
+    figures.hooks.iter().for_each(|of| sample(out, name, &label(of), of.oldest.as_secs_f64()));
+    let name = "simurgh_notices_delivery_seconds";
+    family(out, name, "histogram", "Time from sending a batch of notices to its answer.");
+    for of in &figures.hooks {
+        histogram(out, name, &label(of), (&of.buckets, of.sum_us));
+    }
+    for (name, kind, help, value) in [
+        ("stays", "gauge", "Open stays that this node decides about.", figures.stays as u64),
+        (
+            "partitions",
+            "gauge",
+            "Partitions that this node decides about.",
+            figures.partitions as u64,
+        ),
+        ("takeovers_total", "counter", "Partitions that this node took over.", figures.takeovers),
+        ("lost_logs_total", "counter", "Logs in files that had to begin anew.", figures.lost_logs),
+        (
+            "failed_appends_total",
+            "counter",
+            "Appends to the log that failed.",
+            figures.failed_appends,
+        ),
+    ] {
+        let name = &format!("simurgh_lifecycle_{name}");
+        family(out, name, kind, help);
+        let _ = writeln!(out, "{name} {value}");
+    }
+}
+
+fn label(of: &NoticeFigures) -> String {
+    format!("hook=\"{}\"", of.hook)
 }
