@@ -573,7 +573,7 @@ fn make_server(
 
 fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Serve {
     let (longpolls, observer) = (Arc::clone(longpolls), Arc::clone(observer));
-    Arc::new(move |service, body, left| {
+    Arc::new(move |by, service, body, left| {
         let (longpolls, observer) = (Arc::clone(&longpolls), Arc::clone(&observer));
         Box::pin(async move {
             match service {
@@ -588,6 +588,10 @@ fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Se
                 Service::Grants => crate::hooked::serve(&longpolls.server.now(), &body),
                 #[cfg(not(feature = "hooks"))]
                 Service::Grants => (404, Vec::new()),
+                Service::Notices => match &longpolls.server.cluster {
+                    Some(inbox) => (inbox.report(by, body).await, Vec::new()),
+                    None => (404, Vec::new()),
+                },
             }
         })
     })

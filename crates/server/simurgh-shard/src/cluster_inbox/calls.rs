@@ -26,18 +26,21 @@ pub enum Service {
     Blocks = 4,
     /// A part of the cached answers of applications.
     Grants = 5,
+    /// Memberships of another node, for the coordinator of notices.
+    Notices = 6,
 }
 
 impl Service {
     pub const fn answer_bytes_max(self) -> usize {
         match self {
             Self::LongPoll | Self::Ask | Self::Blocks | Self::Grants => CALL_BYTES_MAX,
+            Self::Notices => 0,
             Self::Look => LOOK_ANSWER_BYTES_MAX,
         }
     }
 
     pub fn of(number: u16) -> Option<Self> {
-        [Self::LongPoll, Self::Look, Self::Ask, Self::Blocks, Self::Grants]
+        [Self::LongPoll, Self::Look, Self::Ask, Self::Blocks, Self::Grants, Self::Notices]
             .into_iter()
             .find(|it| *it as u16 == number)
     }

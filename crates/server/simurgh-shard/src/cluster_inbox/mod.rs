@@ -5,9 +5,9 @@ mod disconnected;
 mod view;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use simurgh_cluster::{Answer, CallNumber, ENVELOPE_BYTES_MAX, NodeId};
+use simurgh_cluster::{Answer, CallNumber, ENVELOPE_BYTES_MAX, LogCommand, LogEvent, NodeId};
 use simurgh_core::{Broadcast, ToCluster};
 use tokio::sync::{Notify, oneshot};
 
@@ -19,6 +19,9 @@ pub use view::{KeptView, NodeView, View};
 const AROUND_BYTES: usize = 256;
 /// Most bytes of queued broadcasts; more are dropped and counted, as the thread does not keep up.
 const BYTES_MAX: usize = 8 << 20;
+
+/// The verdict of a node without notices.
+const NOT_COORDINATOR: u16 = 421;
 
 /// Receives the outcome of an order; `None` if too many are pending.
 pub type DisconnectReply = oneshot::Sender<Option<Disconnected>>;
@@ -42,12 +45,25 @@ pub enum Mail {
     Answer(NodeId, u64, Answer),
     /// Share cached answers of applications with all other nodes.
     Grants(Vec<u8>),
+    /// A request to the log of notices.
+    Log(LogCommand),
     /// Other settings that all nodes must share: their names and hashes.
     Settings(Vec<(Box<str>, u64)>),
     Drain,
     /// Say good-bye to the other nodes; then the thread ends.
     Bye,
 }
+
+/// What the cluster has for the notices of this node.
+#[derive(Debug)]
+pub enum ForNotices {
+    Log(LogEvent),
+    /// Another node reports memberships; the status of the answer is a verdict.
+    Report(NodeId, Vec<u8>, oneshot::Sender<u16>),
+}
+
+/// Takes it without blocking, on any thread.
+pub type NoticesSink = Box<dyn Fn(ForNotices) + Send + Sync>;
 
 /// The cluster thread's queue, and the state that the thread publishes.
 #[derive(Default)]
@@ -59,6 +75,8 @@ pub struct ClusterInbox {
     is_closed: AtomicBool,
     calls: AtomicU64,
     view: Mutex<View>,
+    /// Set before the thread starts, if there are notices.
+    pub notices: OnceLock<NoticesSink>,
 }
 
 impl ClusterInbox {
@@ -99,6 +117,19 @@ impl ClusterInbox {
 
     pub fn view(&self) -> MutexGuard<'_, View> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn send_notices(&self, what: ForNotices) {
+        if let Some(sink) = self.notices.get() {
+            sink(what);
+        }
+    }
+
+    /// The verdict on another node's report.
+    pub async fn report(&self, by: NodeId, body: Vec<u8>) -> u16 {
+        let (reply, verdict) = oneshot::channel();
+        self.send_notices(ForNotices::Report(by, body, reply));
+        verdict.await.unwrap_or(NOT_COORDINATOR)
     }
 
     pub fn dropped(&self) -> u64 {

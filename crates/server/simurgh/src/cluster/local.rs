@@ -6,14 +6,14 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use simurgh_cluster::{
-    Adapter, Answer, CallNumber, DisconnectOutcome, HistoryEvent, Item, LocalNode, NodeId,
-    NodeThread, Peers, Shards, StoredAt, ThreadNode, Time,
+    Adapter, Answer, CallNumber, DisconnectOutcome, HistoryEvent, Item, LocalNode, LogEvent,
+    NodeId, NodeThread, Peers, Shards, StoredAt, ThreadNode, Time,
 };
 use simurgh_core::{Broadcast, Mailboxes, NotKept, Posted, PresenceMail, Publisher, WallClock};
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
 use simurgh_shard::cluster_inbox::{
-    CallReply, ClusterInbox, DisconnectReply, Disconnected, Mail, NodeName,
+    CallReply, ClusterInbox, DisconnectReply, Disconnected, ForNotices, Mail, NodeName,
 };
 use simurgh_shard::server::Server;
 use tokio::sync::oneshot;
@@ -78,6 +78,10 @@ impl ThreadNode for LocalShards {
             }
             Mail::Answer(by, number, answer) => send_answer(thread, by, number, &answer, time),
             Mail::Grants(grants) => thread.cluster.grants(&grants, time),
+            Mail::Log(command) => {
+                let NodeThread { cluster, local, .. } = thread;
+                cluster.log(command, local);
+            }
             Mail::Settings(settings) => thread.cluster.set_settings(settings, time),
             Mail::Drain => thread.cluster.drain(time),
             Mail::Bye => thread.bye(time),
@@ -199,5 +203,9 @@ impl LocalNode for LocalShards {
 
     fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
         self.server.post_stored(number, outcome);
+    }
+
+    fn log(&mut self, event: LogEvent) {
+        self.inbox.send_notices(ForNotices::Log(event));
     }
 }

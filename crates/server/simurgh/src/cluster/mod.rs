@@ -47,6 +47,8 @@ pub struct AdapterSetup<'a> {
     /// The history that the broker must store for each topic; `None` if no channel declares a
     /// history.
     pub history: Option<HistoryNeeds>,
+    /// Whether the broker must store the log of notices.
+    pub has_log: bool,
 }
 
 /// The history that the broker must store for each topic: the maximum that any channel declares.
