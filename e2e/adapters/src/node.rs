@@ -130,7 +130,7 @@ impl Node {
     /// Checks the conditions that every event has to fulfil in every case.
     fn take(&mut self, event: Event) {
         match event {
-            Event::Up { session, kept } => {
+            Event::Up { session, kept, .. } => {
                 assert!(!self.is_up, "up twice, without a down between");
                 assert!(self.session < Some(session), "{session:?} after {:?}", self.session);
                 (self.is_up, self.session, self.reported_down) = (true, Some(session), None);

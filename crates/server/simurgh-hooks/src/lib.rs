@@ -49,7 +49,7 @@ pub use figures::{BUCKETS_US, HookFigures, QuestionFigures};
 pub use hook::{Asked, Hook, Place, Unanswered};
 pub use hooks::{Cluster, Hooks, StartError};
 pub use notices::{
-    LogNews, LogOrder, LogPlace, NOTICE_TYPES, NoticeConfig, NoticeFigures, NoticesFigures,
+    LogPlace, NOTICE_TYPES, NoticeConfig, NoticeFigures, NoticesFigures,
     NoticesInbox, NoticesQuery, NoticesStart, Outside,
 };
 pub use question::{CacheInputs, Kind, Question};

@@ -425,6 +425,8 @@ impl Builder {
         if let Some(cluster) = &cluster {
             config.node_name = cluster.name().to_owned();
         }
+        #[cfg(feature = "hooks")]
+        let has_notices_in_memory = cluster.as_ref().is_some_and(|it| it.has_notices_in_memory);
         let secret = config.secret_key_base.as_deref();
         let own_secret = takeover.secret()?;
         let own = Some(secret.unwrap_or(&own_secret));
@@ -455,7 +457,10 @@ impl Builder {
         let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
         let _ = server.runtime.set(runtime.handle().clone());
         #[cfg(feature = "hooks")]
-        crate::hooked::go_on(&server);
+        {
+            crate::notices::start(&server, has_notices_in_memory);
+            crate::hooked::go_on(&server);
+        }
         // From here on, dropping it on an error ends what was started.
         let mut endpoint = Endpoint {
             server: Arc::clone(&server),
@@ -573,7 +578,7 @@ fn make_server(
 
 fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Serve {
     let (longpolls, observer) = (Arc::clone(longpolls), Arc::clone(observer));
-    Arc::new(move |service, body, left| {
+    Arc::new(move |by, service, body, left| {
         let (longpolls, observer) = (Arc::clone(&longpolls), Arc::clone(&observer));
         Box::pin(async move {
             match service {
@@ -587,9 +592,13 @@ fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Se
                 #[cfg(feature = "hooks")]
                 Service::Grants => crate::hooked::serve(&longpolls.server.now(), &body),
                 #[cfg(feature = "hooks")]
+                Service::Notices => {
+                    crate::notices::report(&longpolls.server, by, body).await
+                }
+                #[cfg(feature = "hooks")]
                 Service::AskNotices => crate::notices::serve(&longpolls.server, &body).await,
                 #[cfg(not(feature = "hooks"))]
-                Service::Grants | Service::AskNotices => (404, Vec::new()),
+                Service::Grants | Service::Notices | Service::AskNotices => (404, Vec::new()),
             }
         })
     })

@@ -1,13 +1,15 @@
 //! Notices of hooks: between their task, this node's shards, and the other nodes.
 
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use simurgh_notices::Key;
+use simurgh_cluster::{LogCommand, LogEvent, NodeId};
+use simurgh_notices::{Key, Verdict};
 pub(crate) use simurgh_notices::PARTITIONS;
-use simurgh_shard::cluster_inbox::{NodeName, Service};
+use simurgh_shard::cluster_inbox::{ClusterInbox, Mail, NodeName, Service};
+use simurgh_shard::config::Config;
 use simurgh_shard::server::Server;
 use simurgh_socket::UserSocket;
 use simurgh_socket::hooks::{
@@ -23,10 +25,26 @@ const DIRECTORY: &str = "notices";
 /// So long clients have to return after a restart, in addition to the time of a take-over.
 const RETURN: Duration = Duration::from_secs(15);
 
+/// A report without an answer is sent again after this time.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The set of hooks that wants notices: the first.
 fn set(user_sockets: &[UserSocket]) -> Option<&Arc<HookSet>> {
     let mut sets = user_sockets.iter().filter_map(|own| own.parts().hooks.as_ref());
     sets.find(|set| !set.wanted_notices().is_empty())
+}
+
+/// Whether a hook wants notices.
+pub(crate) fn is_wanted(user_sockets: &[UserSocket]) -> bool {
+    set(user_sockets).is_some()
+}
+
+/// Decides nothing more, if this node is alone: whoever leaves now may return after the restart.
+/// Other nodes decide otherwise.
+pub(crate) fn drain(server: &Server) {
+    if let (None, Some(inbox)) = (&server.cluster, inbox(server)) {
+        inbox.stop();
+    }
 }
 
 /// The way to the task, if a hook wants notices.
@@ -37,6 +55,64 @@ pub(crate) fn inbox(server: &Server) -> Option<NoticesInbox> {
 /// The partition of a topic.
 pub(crate) fn partition_of(topic: &str) -> u8 {
     Key::topic_of(topic).partition()
+}
+
+/// Starts the notices, if a hook wants them, before the shards. `is_in_memory`: although there is
+/// a cluster.
+pub(crate) fn start(server: &Arc<Server>, is_in_memory: bool) {
+    let Some(set) = set(&server.user_sockets) else { return };
+    let Config { node_name, state_dir, drain_time, .. } = &server.config;
+    let nodes = |inbox: &Arc<ClusterInbox>| -> Box<dyn Outside> {
+        Box::new(Nodes { server: Arc::downgrade(server), inbox: Arc::clone(inbox) })
+    };
+    let outside = server.cluster.as_ref().map(nodes);
+    let log = match (&outside, state_dir) {
+        (Some(_), _) if !is_in_memory => LogPlace::Outside,
+        (None, Some(directory)) => LogPlace::Files(directory.join(DIRECTORY)),
+        _ => LogPlace::Memory,
+    };
+    let restart_grace = RETURN + *drain_time;
+    let node = (server.id, node_name.clone());
+    set.notify(NoticesStart { node, log, outside, restart_grace });
+}
+
+/// The other nodes.
+struct Nodes {
+    server: Weak<Server>,
+    inbox: Arc<ClusterInbox>,
+}
+
+impl Outside for Nodes {
+    fn report(&self, node: u64, partition: u8, call: u64, report: Vec<u8>) {
+        let Some(server) = self.server.upgrade() else { return };
+        let Some(inbox) = inbox(&server) else { return };
+        let calling = self.inbox.call(NodeId(node), Service::Notices, report);
+        server.spawn(async move {
+            let answer = timeout(REPORT_TIMEOUT, calling).await.ok().flatten();
+            let verdict = answer.and_then(|answer| Verdict::from_repr(answer.status));
+            inbox.answered(partition, call, verdict);
+        });
+    }
+
+    fn log(&self, command: LogCommand) {
+        self.inbox.post(Mail::Log(command));
+    }
+}
+
+/// Takes an event of the log, or of the other nodes.
+pub(crate) fn log(server: &Server, event: LogEvent) {
+    if let Some(inbox) = inbox(server) {
+        inbox.log(event);
+    }
+}
+
+/// Takes a report of another node.
+pub(crate) async fn report(server: &Server, by: NodeId, report: Vec<u8>) -> (u16, Vec<u8>) {
+    let verdict = match inbox(server) {
+        Some(inbox) => inbox.report(by.0, report).await,
+        None => None,
+    };
+    (verdict.unwrap_or(Verdict::NotCoordinator) as u16, Vec::new())
 }
 
 /// Asks this node and all others; also returns those that did not answer.

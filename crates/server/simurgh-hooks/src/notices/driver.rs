@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use simurgh_cluster::{LogCommand, LogEvent};
 use simurgh_history::Epoch;
 use simurgh_notices::{
     Batch, Entry, Notices, Outcome, Output, PARTITIONS, Record, Report, Settings, Time, Verdict,
@@ -15,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::files::Files;
 use super::{
-    Input, LogNews, LogOrder, LogPlace, NoticesFigures, NoticesInbox, NoticesStart, Outside,
+    Input, LogPlace, NoticesFigures, NoticesInbox, NoticesStart, Outside,
 };
 use crate::hook::Hook;
 use crate::shared::{Shared, lock, unix_ms};
@@ -151,7 +152,6 @@ impl Driver {
                     }
                 }
             }
-            Input::Peers(peers, is_candidate) => self.notices.set_peers(peers, is_candidate, time),
             Input::Report(from, report, answer) => {
                 let verdict = match Report::decode(&report) {
                     Ok(report) => self.notices.report(from, &report, time),
@@ -163,7 +163,7 @@ impl Driver {
             Input::Answered(partition, call, verdict) => {
                 self.notices.answered(partition, call, verdict, time);
             }
-            Input::Log(partition, news) => self.news(partition, news, time),
+            Input::Log(event) => self.event(event, time),
             Input::Finished(finished) => self.finished(&finished, time),
             Input::Query(query, answer) => {
                 self.gauges();
@@ -174,20 +174,33 @@ impl Driver {
         }
     }
 
-    fn news(&mut self, partition: u8, news: LogNews, time: Time) {
-        let Some(coordinator) = self.notices.coordinator_mut(partition) else { return };
-        match news {
-            LogNews::Begun(epoch, records) => coordinator.begun(epoch, decoded(records), time),
-            LogNews::Next(place, record) => {
-                for (place, record) in decoded(vec![(place, record)]) {
-                    coordinator.read(place, record, time);
+    fn event(&mut self, event: LogEvent, time: Time) {
+        let notices = &mut self.notices;
+        match event {
+            LogEvent::Begun { partition, epoch, records } => {
+                if let Some(coordinator) = notices.coordinator_mut(partition) {
+                    coordinator.begun(epoch, decoded(records), time);
                 }
             }
-            LogNews::Again(records, is_all) => coordinator.read_again(decoded(records), is_all),
-            LogNews::AppendFailed => {
-                coordinator.append_failed(time);
+            LogEvent::Next { partition, place, record } => {
+                if let Some(coordinator) = notices.coordinator_mut(partition) {
+                    for (place, record) in decoded(vec![(place, record)]) {
+                        coordinator.read(place, record, time);
+                    }
+                }
+            }
+            LogEvent::Again { partition, records, is_all } => {
+                if let Some(coordinator) = notices.coordinator_mut(partition) {
+                    coordinator.read_again(decoded(records), is_all);
+                }
+            }
+            LogEvent::AppendFailed(partition) => {
+                if let Some(coordinator) = notices.coordinator_mut(partition) {
+                    coordinator.append_failed(time);
+                }
                 lock(&self.figures).failed_appends += 1;
             }
+            LogEvent::Peers { peers, is_candidate } => notices.set_peers(peers, is_candidate, time),
         }
     }
 
@@ -211,10 +224,10 @@ impl Driver {
                 lock(&self.figures).takeovers += 1;
                 self.follow(partition);
             }
-            Output::Leave(partition) => self.order(partition, || LogOrder::Leave),
+            Output::Leave(partition) => self.order(|| LogCommand::Leave(partition)),
             Output::Append(partition, records) => self.append(partition, &records),
             Output::Purge(partition, before) => {
-                self.order(partition, || LogOrder::Purge(before));
+                self.order(|| LogCommand::Purge(partition, before));
                 if let Log::Files(_, Some(files)) = &mut self.log
                     && let Err(error) = files.purge(partition, before)
                 {
@@ -222,7 +235,7 @@ impl Driver {
                 }
             }
             Output::ReadAgain(partition, behind) => {
-                self.order(partition, || LogOrder::Read(behind));
+                self.order(|| LogCommand::Read(partition, behind));
                 if let Log::Files(_, Some(files)) = &mut self.log {
                     let read = files.read(partition, behind);
                     self.read_again(partition, read);
@@ -232,16 +245,16 @@ impl Driver {
         }
     }
 
-    fn order(&self, partition: u8, order: impl FnOnce() -> LogOrder) {
+    fn order(&self, command: impl FnOnce() -> LogCommand) {
         if let (Log::Outside, Some(outside)) = (&self.log, &self.outside) {
-            outside.log(partition, order());
+            outside.log(command());
         }
     }
 
     fn follow(&mut self, partition: u8) {
         let time = self.time();
         let read = match &mut self.log {
-            Log::Outside => return self.order(partition, || LogOrder::Follow),
+            Log::Outside => return self.order(|| LogCommand::Follow(partition)),
             Log::Memory(_) => Ok((Epoch::from_seed(self.shared.span()), Vec::new())),
             Log::Files(_, None) => return self.unfollowed.push(partition),
             Log::Files(_, Some(files)) => {
@@ -301,7 +314,7 @@ impl Driver {
                     bytes
                 };
                 let encoded = records.iter().map(encode).collect();
-                return self.order(partition, || LogOrder::Append(encoded));
+                return self.order(|| LogCommand::Append(partition, encoded));
             }
             Log::Memory(last) => {
                 let first = *last;

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
-use simurgh_notices::{HookRule, Peer, Sighting, Verdict};
+use simurgh_cluster::{LogCommand, LogEvent};
+use simurgh_notices::{HookRule, Sighting, Verdict};
 use simurgh_proto::topic::Pattern;
 use tokio::sync::{mpsc, oneshot};
 
@@ -95,41 +95,13 @@ pub enum LogPlace {
     Outside,
 }
 
-/// An order about the log of a partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogOrder {
-    /// Read it, and follow it.
-    Follow,
-    /// Follow it no more.
-    Leave,
-    /// Append records.
-    Append(Vec<Vec<u8>>),
-    /// Remove the records before a place.
-    Purge(u64),
-    /// Read it again behind a place.
-    Read(u64),
-}
-
-/// News of the log of a partition. A record comes with its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogNews {
-    /// All records, and the epoch of the log. Records that follow come as `Next`.
-    Begun(simurgh_history::Epoch, Vec<(u64, Bytes)>),
-    /// A further record.
-    Next(u64, Bytes),
-    /// The answer to [`LogOrder::Read`], and whether there are no more records.
-    Again(Vec<(u64, Bytes)>, bool),
-    /// Records could not be appended, or that is unknown.
-    AppendFailed,
-}
-
 /// The other nodes, and their broker.
 pub trait Outside: Send {
     /// Sends a report to a node. Its verdict, if there is one in time, goes to
     /// [`NoticesInbox::answered`] with these numbers.
     fn report(&self, node: u64, partition: u8, call: u64, report: Vec<u8>);
-    /// Orders something about the log of a partition; its news go to [`NoticesInbox::log`].
-    fn log(&self, partition: u8, order: LogOrder);
+    /// A command for the log; [`NoticesInbox::log`] gets its events.
+    fn log(&self, command: LogCommand);
 }
 
 /// How notices start.
@@ -146,10 +118,9 @@ pub struct NoticesStart {
 
 enum Input {
     Sightings(Vec<Sighting>),
-    Peers(Vec<Peer>, bool),
     Report(u64, Vec<u8>, oneshot::Sender<Verdict>),
     Answered(u8, u64, Option<Verdict>),
-    Log(u8, LogNews),
+    Log(LogEvent),
     Finished(driver::Finished),
     Query(NoticesQuery, oneshot::Sender<serde_json::Value>),
     Stop,
@@ -168,11 +139,6 @@ impl NoticesInbox {
         self.send(Input::Sightings(sightings));
     }
 
-    /// The other nodes that are not gone, and whether this one may coordinate.
-    pub fn peers(&self, peers: Vec<Peer>, is_candidate: bool) {
-        self.send(Input::Peers(peers, is_candidate));
-    }
-
     /// Another node reports; `None`: there is no verdict.
     pub async fn report(&self, from: u64, report: Vec<u8>) -> Option<Verdict> {
         let (answer, verdict) = oneshot::channel();
@@ -185,9 +151,9 @@ impl NoticesInbox {
         self.send(Input::Answered(partition, call, verdict));
     }
 
-    /// News of the log of a partition.
-    pub fn log(&self, partition: u8, news: LogNews) {
-        self.send(Input::Log(partition, news));
+    /// An event of the log, or of the other nodes.
+    pub fn log(&self, event: LogEvent) {
+        self.send(Input::Log(event));
     }
 
     /// Asks about the partitions that this node coordinates, or orders something there; `None`: the

@@ -22,7 +22,7 @@ use simurgh_channel::Assigns;
 use simurgh_hooks::{Asked, Failure, IdOf, Question, Verdict};
 #[doc(hidden)]
 pub use simurgh_hooks::{
-    BUCKETS_US, BreakerState, Hook, HookFigures, Hooks, Kind, LogNews, LogOrder, LogPlace,
+    BUCKETS_US, BreakerState, Hook, HookFigures, Hooks, Kind, LogPlace,
     NOTICE_TYPES, NoticeFigures, NoticesFigures, NoticesInbox, NoticesQuery, NoticesStart, Outside,
     QuestionFigures,
 };
