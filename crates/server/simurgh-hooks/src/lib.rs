@@ -49,8 +49,8 @@ pub use figures::{BUCKETS_US, HookFigures, QuestionFigures};
 pub use hook::{Asked, Hook, Place, Unanswered};
 pub use hooks::{Cluster, Hooks, StartError};
 pub use notices::{
-    LogPlace, NOTICE_TYPES, NoticeConfig, NoticeFigures, NoticesFigures,
-    NoticesInbox, NoticesQuery, NoticesStart, Outside,
+    LogPlace, NOTICE_TYPES, NoticeConfig, NoticeFigures, NoticesFigures, NoticesInbox,
+    NoticesQuery, NoticesStart, Outside,
 };
 pub use question::{CacheInputs, Kind, Question};
 pub use secret::{Secret, SecretError};

@@ -425,8 +425,6 @@ impl Builder {
         if let Some(cluster) = &cluster {
             config.node_name = cluster.name().to_owned();
         }
-        #[cfg(feature = "hooks")]
-        let has_notices_in_memory = cluster.as_ref().is_some_and(|it| it.has_notices_in_memory);
         let secret = config.secret_key_base.as_deref();
         let own_secret = takeover.secret()?;
         let own = Some(secret.unwrap_or(&own_secret));
@@ -458,7 +456,7 @@ impl Builder {
         let _ = server.runtime.set(runtime.handle().clone());
         #[cfg(feature = "hooks")]
         {
-            crate::notices::start(&server, has_notices_in_memory);
+            crate::notices::start(&server, prepared.as_ref());
             crate::hooked::go_on(&server);
         }
         // From here on, dropping it on an error ends what was started.
@@ -592,9 +590,7 @@ fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Se
                 #[cfg(feature = "hooks")]
                 Service::Grants => crate::hooked::serve(&longpolls.server.now(), &body),
                 #[cfg(feature = "hooks")]
-                Service::Notices => {
-                    crate::notices::report(&longpolls.server, by, body).await
-                }
+                Service::Notices => crate::notices::report(&longpolls.server, by, body).await,
                 #[cfg(feature = "hooks")]
                 Service::AskNotices => crate::notices::serve(&longpolls.server, &body).await,
                 #[cfg(not(feature = "hooks"))]

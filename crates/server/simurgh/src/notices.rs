@@ -6,16 +6,20 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use simurgh_cluster::{LogCommand, LogEvent, NodeId};
-use simurgh_notices::{Key, Verdict};
 pub(crate) use simurgh_notices::PARTITIONS;
+use simurgh_notices::{Key, Verdict};
 use simurgh_shard::cluster_inbox::{ClusterInbox, Mail, NodeName, Service};
 use simurgh_shard::config::Config;
 use simurgh_shard::server::Server;
 use simurgh_socket::UserSocket;
 use simurgh_socket::hooks::{
     HookSet, LogPlace, NOTICE_TYPES, NoticeFigures, NoticesInbox, NoticesQuery, NoticesStart,
+    Outside,
 };
 
+use tokio::time::timeout;
+
+use crate::cluster;
 use crate::hooked::{histogram, sample};
 use crate::metrics::family;
 use crate::questions::{NoAnswer, ask_others};
@@ -57,9 +61,8 @@ pub(crate) fn partition_of(topic: &str) -> u8 {
     Key::topic_of(topic).partition()
 }
 
-/// Starts the notices, if a hook wants them, before the shards. `is_in_memory`: although there is
-/// a cluster.
-pub(crate) fn start(server: &Arc<Server>, is_in_memory: bool) {
+/// Starts the notices, if a hook wants them, before the shards.
+pub(crate) fn start(server: &Arc<Server>, cluster: Option<&cluster::Prepared>) {
     let Some(set) = set(&server.user_sockets) else { return };
     let Config { node_name, state_dir, drain_time, .. } = &server.config;
     let nodes = |inbox: &Arc<ClusterInbox>| -> Box<dyn Outside> {
@@ -67,7 +70,7 @@ pub(crate) fn start(server: &Arc<Server>, is_in_memory: bool) {
     };
     let outside = server.cluster.as_ref().map(nodes);
     let log = match (&outside, state_dir) {
-        (Some(_), _) if !is_in_memory => LogPlace::Outside,
+        (Some(_), _) if cluster.is_some_and(cluster::Prepared::stores_notices) => LogPlace::Outside,
         (None, Some(directory)) => LogPlace::Files(directory.join(DIRECTORY)),
         _ => LogPlace::Memory,
     };

@@ -15,9 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::files::Files;
-use super::{
-    Input, LogPlace, NoticesFigures, NoticesInbox, NoticesStart, Outside,
-};
+use super::{Input, LogPlace, NoticesFigures, NoticesInbox, NoticesStart, Outside};
 use crate::hook::Hook;
 use crate::shared::{Shared, lock, unix_ms};
 

@@ -22,8 +22,8 @@ use simurgh_channel::Assigns;
 use simurgh_hooks::{Asked, Failure, IdOf, Question, Verdict};
 #[doc(hidden)]
 pub use simurgh_hooks::{
-    BUCKETS_US, BreakerState, Hook, HookFigures, Hooks, Kind, LogPlace,
-    NOTICE_TYPES, NoticeFigures, NoticesFigures, NoticesInbox, NoticesQuery, NoticesStart, Outside,
+    BUCKETS_US, BreakerState, Hook, HookFigures, Hooks, Kind, LogPlace, NOTICE_TYPES,
+    NoticeFigures, NoticesFigures, NoticesInbox, NoticesQuery, NoticesStart, Outside,
     QuestionFigures,
 };
 pub use simurgh_hooks::{

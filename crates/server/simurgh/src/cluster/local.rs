@@ -6,7 +6,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use simurgh_cluster::{
-    Adapter, Answer, CallNumber, DisconnectOutcome, HistoryEvent, Item, LocalNode, NodeId, NodeThread, Peers, Shards, StoredAt, ThreadNode, Time,
+    Adapter, Answer, CallNumber, DisconnectOutcome, HistoryEvent, Item, LocalNode, NodeId,
+    NodeThread, Peers, Shards, StoredAt, ThreadNode, Time,
 };
 use simurgh_core::{Broadcast, Mailboxes, NotKept, Posted, PresenceMail, Publisher, WallClock};
 use simurgh_presence::{FromPeers, Owner};

@@ -81,7 +81,7 @@ pub struct Cluster {
     make_adapter: MakeAdapter,
     required: Option<Duration>,
     is_local_when_away: bool,
-    pub(crate) has_notices_in_memory: bool,
+    has_notices_in_memory: bool,
 }
 
 impl Cluster {
@@ -192,6 +192,12 @@ pub(crate) fn shared_settings(
 }
 
 impl Prepared {
+    /// Whether the broker has the log of notices.
+    #[cfg(feature = "hooks")]
+    pub(crate) fn stores_notices(&self) -> bool {
+        self.cluster.config.has_log && !self.cluster.has_notices_in_memory
+    }
+
     /// Connects the node, and accepts mail of its shards. Waits for the link if it is required, and
     /// fails if there is none in time.
     pub(crate) fn start(self, server: &Arc<Server>, serve: Serve) -> Result<Started, Error> {
