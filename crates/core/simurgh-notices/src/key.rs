@@ -106,6 +106,15 @@ impl Reason {
     }
 }
 
+/// A membership on this node, or a user's connection to it, begins or ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// A member's or a user's; each begin and its end have the same.
+    pub key: Key,
+    /// `None`: it begins.
+    pub ended: Option<Reason>,
+}
+
 /// The time of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
