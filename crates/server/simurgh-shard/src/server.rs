@@ -14,14 +14,14 @@ use ring::hmac;
 use serde::Serialize;
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{
-    Audience, BroadcastError, Callback, ChannelId, FanoutPermits, Identity, JoinDecision,
+    Assigns, Audience, BroadcastError, Callback, ChannelId, FanoutPermits, Identity, JoinDecision,
     LinkedWork, Mailboxes, Node, NodeHandle, OtherProcess, PresenceCallback, PresenceConfig,
-    Publisher, Signer, ToChannel, WallClock, Work,
+    Publisher, SightingSink, Signer, ToChannel, WallClock, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_reactor::{Key, Mailbox, ReactorStats};
-use simurgh_socket::{OffShard, UserSocket, log_panic};
+use simurgh_socket::{OffShard, UserSocket, log_panic, user_in};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
@@ -31,6 +31,7 @@ use crate::callback_watch::CallbackWatch;
 use crate::certificates::Certificates;
 use crate::cluster_inbox::ClusterInbox;
 use crate::config::Config;
+use crate::connection_id::ConnectionId;
 use crate::connections::HttpConnections;
 use crate::mail::Mail;
 use crate::member_counts::MemberCounts;
@@ -73,6 +74,8 @@ pub struct Server {
     /// Counters of the event loops; set once the shards have started.
     pub stats: Arc<OnceLock<Vec<Arc<ReactorStats>>>>,
     pub cluster: Option<Arc<ClusterInbox>>,
+    /// What hooks want to know of members and users, and what takes it.
+    pub notices: Option<(Arc<simurgh_notices::Settings>, SightingSink)>,
     /// Limits how many long messages are decoded outside the shards at once.
     pub readers: Arc<tokio::sync::Semaphore>,
     pub runtime: Arc<OnceLock<tokio::runtime::Handle>>,
@@ -333,6 +336,18 @@ impl Node for Server {
 
     fn void_grants(&self, of: &str) {
         self.user_sockets.iter().for_each(|user_socket| user_socket.parts().void_grants(of));
+    }
+
+    fn notices(&self) -> Option<(Arc<simurgh_notices::Settings>, SightingSink)> {
+        self.notices.clone()
+    }
+
+    fn user_of<'a>(&self, of: &'a Assigns) -> Option<&'a str> {
+        user_in(of)
+    }
+
+    fn connection_id(&self, shard: u16, key: Key) -> String {
+        ConnectionId { node: self.id, shard, key }.to_string()
     }
 
     fn release_connection(&self) {

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use simurgh_presence::PhxRef;
+use simurgh_proto::topic::Pattern;
 
 use super::*;
 use crate::key::SECOND;
@@ -18,6 +19,28 @@ fn partition_is_the_first_hex_digit_of_the_crc_of_its_topic() {
     let key = Key::member("é:1", "ü");
     assert_eq!((key.topic(), key.user(), key.kind()), ("é:1", "ü", Kind::Member));
     assert_ne!(Key::member("a", "bc"), Key::member("ab", "c"));
+}
+
+fn hook(kind: Kind, is_end: bool, topics: &[&str]) -> HookRule {
+    let topics = topics.iter().map(|topic| Pattern::parse(topic).unwrap()).collect();
+    HookRule { name: "app".into(), types: HookRule::bit(kind, is_end), topics }
+}
+
+#[test]
+fn topic_is_wanted_as_its_most_curious_hook_wants_it() {
+    let hooks = vec![
+        hook(Kind::Topic, true, &["a:*", "b"]),
+        hook(Kind::Member, false, &["a:1"]),
+        hook(Kind::User, true, &["c"]),
+    ];
+    let mut settings = Settings { hooks, ..Settings::default() };
+    let wanted = ["a:1", "a:2", "b", "c"].map(|topic| settings.wanted(topic));
+    assert_eq!(wanted, [Wanted::Members, Wanted::Topic, Wanted::Topic, Wanted::Nothing]);
+    assert!(settings.wants_users());
+    settings.hooks = vec![hook(Kind::Member, true, &[])];
+    assert_eq!((settings.wanted("c"), settings.wants_users()), (Wanted::Members, false));
+    settings.hooks.clear();
+    assert_eq!(settings.wanted("c"), Wanted::Nothing);
 }
 
 fn keys() -> impl Strategy<Value = Key> {
