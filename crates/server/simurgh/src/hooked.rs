@@ -19,6 +19,7 @@ use simurgh_socket::hooks::{
 };
 
 use crate::Error;
+use crate::cluster;
 use crate::metrics::family;
 use crate::notices;
 use crate::questions::body_of;
@@ -109,6 +110,12 @@ pub(crate) fn serve(server: &Server, part: &[u8]) -> (u16, Vec<u8>) {
     let &[set, first] = part else { return (400, Vec::new()) };
     let hooks = started(server).nth(set.into());
     hooks.map_or((404, Vec::new()), |hooks| (200, hooks.shared().part(first)))
+}
+
+/// Starts notices, and what goes on as long as the server runs.
+pub(crate) fn begin(server: &Arc<Server>, prepared: Option<&cluster::Prepared>) {
+    notices::start(server, prepared);
+    go_on(server);
 }
 
 /// Starts what goes on as long as the server runs: keys of tokens at URLs are read, and grants that

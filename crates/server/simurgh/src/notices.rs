@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use simurgh_cluster::{LogCommand, LogEvent, NodeId};
+use simurgh_core::SightingSink;
 pub(crate) use simurgh_notices::PARTITIONS;
-use simurgh_notices::{Key, Verdict};
+use simurgh_notices::{Key, Settings, Verdict};
 use simurgh_shard::cluster_inbox::{ClusterInbox, Mail, NodeName, Service};
 use simurgh_shard::config::Config;
 use simurgh_shard::server::Server;
@@ -59,6 +60,18 @@ pub(crate) fn inbox(server: &Server) -> Option<NoticesInbox> {
 /// The partition of a topic.
 pub(crate) fn partition_of(topic: &str) -> u8 {
     Key::topic_of(topic).partition()
+}
+
+/// What shards report, and where to.
+pub(crate) fn sink(user_sockets: &[UserSocket]) -> Option<(Arc<Settings>, SightingSink)> {
+    let set = Arc::clone(set(user_sockets)?);
+    let settings = set.notice_settings()?;
+    let sink: SightingSink = Arc::new(move |sightings| {
+        if let Some(inbox) = set.notices() {
+            inbox.sightings(sightings);
+        }
+    });
+    Some((Arc::new(settings), sink))
 }
 
 /// Starts the notices, if a hook wants them, before the shards.

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::files::Files;
-use super::{Input, LogPlace, NoticesFigures, NoticesInbox, NoticesStart, Outside};
+use super::{Input, LogPlace, NoticeConfig, NoticesFigures, NoticesInbox, NoticesStart, Outside};
 use crate::hook::Hook;
 use crate::shared::{Shared, lock, unix_ms};
 
@@ -436,14 +436,12 @@ impl Driver {
 }
 
 fn settings(hooks: &[Arc<Hook>], start: &NoticesStart) -> Option<Settings> {
-    let configs = || hooks.iter().filter_map(|hook| Some((hook, hook.config().notices.as_ref()?)));
-    let grace = configs().map(|(_, config)| config.leave_grace).max()?;
+    let wanted = hooks.iter().filter_map(|it| Some((it.name(), it.config().notices.as_ref()?)));
+    let settings = NoticeConfig::settings(wanted)?;
     Some(Settings {
-        hooks: configs().map(|(hook, config)| config.rule(hook.name())).collect(),
-        grace_ns: super::ns(grace),
-        restart_grace_ns: super::ns(grace.max(start.restart_grace)),
+        restart_grace_ns: settings.grace_ns.max(super::ns(start.restart_grace)),
         is_durable: !matches!(start.log, LogPlace::Memory),
-        ..Settings::default()
+        ..settings
     })
 }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use simurgh_cluster::{LogCommand, LogEvent};
-use simurgh_notices::{HookRule, Sighting, Verdict};
+use simurgh_notices::{HookRule, Settings, Sighting, Verdict};
 use simurgh_proto::topic::Pattern;
 use tokio::sync::{mpsc, oneshot};
 
@@ -70,7 +70,17 @@ impl NoticeConfig {
         Self::types().iter().position(|known| *known == name).map(|at| 1 << at)
     }
 
-    pub(crate) fn rule(&self, name: &str) -> HookRule {
+    /// The settings of all hooks that want notices, with their names; `None`: no hook.
+    pub fn settings<'a>(
+        all: impl IntoIterator<Item = (&'a str, &'a Self), IntoIter: Clone>,
+    ) -> Option<Settings> {
+        let all = all.into_iter();
+        let grace = all.clone().map(|(_, config)| config.leave_grace).max()?;
+        let hooks = all.map(|(name, config)| config.rule(name)).collect();
+        Some(Settings { hooks, grace_ns: ns(grace), ..Settings::default() })
+    }
+
+    fn rule(&self, name: &str) -> HookRule {
         HookRule {
             topics: self.topics.clone(),
             batch: self.batch,

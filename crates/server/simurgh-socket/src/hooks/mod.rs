@@ -29,6 +29,7 @@ pub use simurgh_hooks::{
 pub use simurgh_hooks::{
     Cluster, HookConfig, NoticeConfig, OnFailure, Secret, SecretError, StartError, TlsConfig,
 };
+use simurgh_notices::Settings;
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 use tokio::runtime::Handle;
@@ -165,6 +166,11 @@ impl HookSet {
     /// The way to the notices, once they are started.
     pub fn notices(&self) -> Option<&NoticesInbox> {
         self.running.notices.get()
+    }
+
+    /// What shards have to report for the notices that hooks want; `None`: nothing.
+    pub fn notice_settings(&self) -> Option<Settings> {
+        NoticeConfig::settings(self.wanted_notices())
     }
 
     /// The notices that hooks want, by their names.
