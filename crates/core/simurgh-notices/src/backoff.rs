@@ -36,6 +36,10 @@ impl Backoff {
         let spread = 100 - SPREAD + random % (2 * SPREAD + 1);
         let pause_ns = pause_s * SECOND / 100 * spread;
         let pause_ns = pause_ns.max(asked_ns.unwrap_or_default().min(ASKED_NS_MAX));
+        if self.until_ns > now_ns {
+            // Another partition's batch failed at the same attempt.
+            return;
+        }
         self.failures = self.failures.saturating_add(1);
         self.until_ns = self.until_ns.max(now_ns.saturating_add(pause_ns));
     }

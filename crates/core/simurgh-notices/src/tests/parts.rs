@@ -187,7 +187,8 @@ fn b55_pauses_of_a_hook_grow_and_are_spread() {
     let mut backoff = Backoff::default();
     let mut now_ns = 0;
     for (random, pause_ms) in [(0, 800), (40, 6_000), (20, 30_000), (20, 120_000), (20, 300_000)] {
-        backoff.failed(None, random, now_ns);
+        // Batches of several partitions fail at one attempt.
+        (0..16).for_each(|_| backoff.failed(None, random, now_ns));
         now_ns += pause_ms * MILLISECOND;
         assert!(!backoff.may_send(now_ns - 1) && backoff.may_send(now_ns), "{pause_ms} ms");
     }
