@@ -158,6 +158,7 @@ export class Nodes {
       await Promise.all(all.nodes.map((node) => node.kill()));
       await rm(directory, { recursive: true });
     });
+    backEnd.nodes = all;
     Object.assign(all, { directory, backEnd, broker, prefix, settings, hook, users });
     for (let index = 0; index < count; index += 1) await all.run(index);
     return all;
@@ -242,7 +243,8 @@ export async function agrees(backEnd, users, ms = 60_000) {
     await until(() => backEnd.table.length === wanted.length
       && difference(wanted, backEnd.table) === "", "the table", ms);
   } catch (error) {
-    throw new Error(`${error.message}: ${difference(wanted, backEnd.table)}`);
+    const output = backEnd.nodes.nodes.map((node) => node.output.slice(-2_000)).join("\n");
+    throw new Error(`${error.message}: ${difference(wanted, backEnd.table)}\n${output}`);
   }
 }
 
