@@ -160,9 +160,9 @@ impl Partition {
 pub(crate) struct Log {
     partitions: [Partition; PARTITIONS as usize],
     tickets: u64,
-    /// The epoch of the broker's log, also while there is no link; `None` while it has no log.
+    /// The epoch of the broker's log, over the last link and the last one with a log.
     epoch: Option<u64>,
-    known_epoch: u64,
+    known_epoch: Option<u64>,
     pub(crate) events: VecDeque<LogEvent>,
     /// When the other nodes are reported.
     pub(crate) peers_ns: u64,
@@ -194,8 +194,11 @@ impl Log {
     /// There is a link, to a broker whose log has this epoch.
     pub(crate) fn up(&mut self, epoch: Option<u64>) {
         self.epoch = epoch;
-        let Some(epoch) = epoch.filter(|it| *it != self.known_epoch) else { return };
-        self.known_epoch = epoch;
+        let before = self.known_epoch;
+        self.known_epoch = epoch.or(before);
+        if before.is_none() || before == self.known_epoch {
+            return;
+        }
         // Places are of another epoch, and late answers are ignored.
         for partition in &mut self.partitions {
             let is_followed = partition.follow.is_some();
@@ -235,7 +238,7 @@ impl Log {
 
     pub(crate) fn answered(&mut self, ticket: Ticket, answer: Event, now_ns: u64) {
         let at = partition_of(ticket);
-        let epoch = Epoch::from_seed(self.known_epoch);
+        let epoch = Epoch::from_seed(self.known_epoch.unwrap_or_default());
         let Some(partition) = self.partitions.get_mut(usize::from(at)) else { return };
         match answer {
             Event::Fetched { kept, .. } if ticket.0 % USES == READ => {
