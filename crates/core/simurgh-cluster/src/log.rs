@@ -212,7 +212,7 @@ impl Log {
         let mut numbered = (0..).zip(&self.partitions);
         numbered.find_map(|(at, partition)| {
             let (using, request) = partition.next(now_ns)?;
-            Some((Ticket(MARK | self.tickets * TICKET_STEP | at * USES | using), request))
+            Some((Ticket(MARK | (self.tickets * TICKET_STEP) | (at * USES) | using), request))
         })
     }
 
@@ -242,9 +242,9 @@ impl Log {
         let Some(partition) = self.partitions.get_mut(usize::from(at)) else { return };
         match answer {
             Event::Fetched { kept, .. } if ticket.0 % USES == READ => {
-                partition.read_again(ticket, kept, now_ns).map(|(records, is_all)| {
+                if let Some((records, is_all)) = partition.read_again(ticket, kept, now_ns) {
                     self.events.push_back(LogEvent::Again { partition: at, records, is_all });
-                });
+                }
             }
             Event::Fetched { kept, .. } => {
                 let Some(follow) = &mut partition.follow else { return };

@@ -30,7 +30,7 @@ impl Reported {
 #[test]
 fn members_and_users_are_reported_with_the_reason_of_their_end() {
     let types = HookRule::bit(Kind::User, false) | HookRule::bit(Kind::Member, true);
-    let hooks = vec![HookRule { name: "app".into(), types, topics: Vec::new() }];
+    let hooks = vec![HookRule::new("app", types)];
     let reported = Reported::default();
     let to = reported.clone();
     let sink = move |seen| to.0.lock().unwrap().extend::<Vec<Sighting>>(seen);

@@ -26,7 +26,7 @@ pub(crate) fn settings(seed: u64) -> Option<Settings> {
         _ => return None,
     };
     let types = kinds.iter().map(|kind| HookRule::bit(*kind, true)).sum();
-    let hooks = vec![HookRule { name: "app".into(), types, topics: Vec::new() }];
+    let hooks = vec![HookRule::new("app", types)];
     Some(Settings { hooks, ..Settings::default() })
 }
 
