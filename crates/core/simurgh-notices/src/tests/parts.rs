@@ -23,7 +23,7 @@ fn partition_is_the_first_hex_digit_of_the_crc_of_its_topic() {
 
 fn hook(kind: Kind, is_end: bool, topics: &[&str]) -> HookRule {
     let topics = topics.iter().map(|topic| Pattern::parse(topic).unwrap()).collect();
-    HookRule { name: "app".into(), types: HookRule::bit(kind, is_end), topics }
+    HookRule { topics, ..HookRule::new("app", HookRule::bit(kind, is_end)) }
 }
 
 #[test]
