@@ -22,7 +22,7 @@ const TOPICS: [&str; 4] = ["t", "u", "hidden", "counted"];
 fn rule(kinds: &[StayKind], topics: &[&str]) -> HookRule {
     let types = kinds.iter().map(|kind| HookRule::bit(*kind, false)).sum();
     let topics = topics.iter().map(|topic| Pattern::parse(topic).unwrap()).collect();
-    HookRule { name: "app".into(), types, topics }
+    HookRule { topics, ..HookRule::new("app", types) }
 }
 
 /// Users, the members of `t` and `u`, and whether `counted` has members.
