@@ -33,10 +33,13 @@ pub(crate) struct TestNode {
     pub(crate) permits: FanoutPermits,
     history_bytes: Vec<AtomicU64>,
     cluster: Option<TestCluster>,
-    /// What hooks want to know, and what they were told.
-    pub(crate) notices: Option<(Arc<Settings>, Arc<Mutex<Vec<Sighting>>>)>,
+    /// The settings of notices, and all that was reported.
+    pub(crate) notices: Option<(Arc<Settings>, Reported)>,
     state: Mutex<NodeLog>,
 }
+
+/// The begins and ends that a core has reported.
+pub(crate) type Reported = Arc<Mutex<Vec<Sighting>>>;
 
 pub(crate) struct TestCluster {
     notes: Notes,
@@ -207,10 +210,10 @@ impl Node for TestNode {
         *count = count.checked_sub(1).expect("it was counted in");
     }
 
-    fn notices(&self) -> Option<(Arc<Settings>, SightingSink)> {
+    fn sighting_sink(&self) -> Option<SightingSink> {
         let (settings, sightings) = self.notices.clone()?;
-        let sink = move |seen: Vec<Sighting>| sightings.lock().unwrap().extend(seen);
-        Some((settings, Arc::new(sink)))
+        let take = move |seen: Vec<Sighting>| sightings.lock().unwrap().extend(seen);
+        Some(SightingSink { settings, take: Arc::new(take) })
     }
 
     /// A text is the name of a user.

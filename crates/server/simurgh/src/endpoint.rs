@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime};
 
 use ring::hmac;
 use simurgh_core::metrics::ShardMetrics;
-use simurgh_core::{DRAIN_GRACE, FanoutPermits, SightingSink};
+use simurgh_core::{DRAIN_GRACE, FanoutPermits};
 use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
 use simurgh_shard::callback_watch::CallbackWatch;
@@ -82,7 +82,6 @@ pub struct Builder {
     wrong_address: Option<String>,
     ready: Option<Ready>,
     cluster: Option<cluster::Cluster>,
-    notices: Option<(Arc<simurgh_notices::Settings>, SightingSink)>,
     pub(crate) takeover: takeover::Plan,
 }
 
@@ -97,7 +96,6 @@ impl Endpoint {
             wrong_address: None,
             ready: None,
             cluster: None,
-            notices: None,
             takeover: takeover::Plan::default(),
         }
     }
@@ -370,13 +368,6 @@ impl Builder {
         self
     }
 
-    /// Has the shards report what these settings want to know of members and users.
-    #[doc(hidden)]
-    pub fn notices(mut self, settings: simurgh_notices::Settings, sink: SightingSink) -> Self {
-        self.notices = Some((Arc::new(settings), sink));
-        self
-    }
-
     /// Replaces all settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
@@ -423,7 +414,7 @@ impl Builder {
         if let Some(address) = self.wrong_address {
             return Err(Error::WrongAddress(address));
         }
-        let Self { mut config, mut user_sockets, router, front, cluster, notices, .. } = self;
+        let Self { mut config, mut user_sockets, router, front, cluster, .. } = self;
         let mut takeover = self.takeover.begun(&config, cluster.is_some())?;
         fit_into_descriptors(&mut config);
         let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
@@ -450,8 +441,8 @@ impl Builder {
         let keys = (signer.node, history_key.map_err(Error::Prepare)?);
         let (mailboxes, certificates) = (set.mailboxes().to_vec(), tls.certificates.clone());
         let parts = (inbox, TakeOver::new(mailboxes.len(), own_secret));
-        let server = make_server(config, user_sockets, keys, parts, mailboxes, certificates);
-        let server = Arc::new(Server { notices, ..server });
+        let server =
+            Arc::new(make_server(config, user_sockets, keys, parts, mailboxes, certificates));
         let longpolls = Arc::new(LongPolls::new(Arc::clone(&server), signer));
         let observer = Arc::new(Observer::new(Arc::clone(&server)));
         let site = http::Site::new(&longpolls, &observer, router, front.as_deref());
@@ -565,7 +556,6 @@ fn make_server(
         drain_began: Arc::default(),
         stats: Arc::default(),
         cluster,
-        notices: None,
         readers: Arc::new(tokio::sync::Semaphore::new(cores())),
         runtime: Arc::default(),
         has_history: reload::has_history(&user_sockets),

@@ -7,7 +7,7 @@ use core::mem;
 
 use simurgh_channel::{Assigns, Node, Reason, SightingSink, SocketState, Stop};
 use simurgh_data::Key;
-use simurgh_notices::{Key as StayKey, Reason as Why, Settings, Sighting, Wanted};
+use simurgh_notices::{Key as StayKey, Reason as Why, Sighting, Wanted};
 use simurgh_proto::ws::CloseCode;
 
 use super::Channels;
@@ -15,9 +15,8 @@ use crate::socket::{Own, Socket, Speaker};
 use crate::sockets::Sockets;
 use simurgh_data::prelude::*;
 
-/// What was seen in this turn, and where it goes.
+/// Begins and ends of this turn.
 pub(crate) struct Sightings {
-    settings: Arc<Settings>,
     sink: SightingSink,
     seen: Vec<Sighting>,
 }
@@ -25,8 +24,7 @@ pub(crate) struct Sightings {
 impl Sightings {
     /// `None` if no hook wants any.
     pub(super) fn new<N: Node>(node: &N) -> Option<Box<Self>> {
-        let (settings, sink) = node.notices()?;
-        Some(Box::new(Self { settings, sink, seen: Vec::new() }))
+        Some(Box::new(Self { sink: node.sighting_sink()?, seen: Vec::new() }))
     }
 }
 
@@ -56,14 +54,14 @@ impl<N: Node> Channels<N> {
             && socket.is_open()
             && self.user_of(socket.state()) != self.node.user_of(&value);
         if is_renamed {
-            self.sight_socket(out, key, Some(Why::Closed));
+            self.report_socket(out, key, Some(Why::Closed));
         }
         if let Some(socket) = out.socket_mut(key) {
             let old = socket.own.get_or_insert_default().state.assigns.replace(value);
             self.application.drop_guarded(old);
         }
         if is_renamed {
-            self.sight_socket(out, key, None);
+            self.report_socket(out, key, None);
         }
     }
 
@@ -71,26 +69,31 @@ impl<N: Node> Channels<N> {
         self.node.user_of(state?.assigns.as_ref()?)
     }
 
-    fn sight_socket(&mut self, out: &impl Sockets, key: Key, ended: Option<Why>) {
+    fn report_socket(&mut self, out: &impl Sockets, key: Key, ended: Option<Why>) {
         let Some(socket) = out.socket(key) else { return };
-        self.sight_session(socket.own.as_deref(), ended);
+        self.report_session(socket.own.as_deref(), ended);
         for channel in self.registry.channels_of(socket.list) {
-            self.sight_member(out, channel.membership, ended);
+            self.report_member(out, channel.membership, ended);
         }
     }
 
     /// A membership begins; or it ends in another way than by its channel's end.
     #[cold]
     #[inline(never)]
-    pub(crate) fn sight_member(&mut self, out: &impl Sockets, membership: u32, ended: Option<Why>) {
+    pub(crate) fn report_member(
+        &mut self,
+        out: &impl Sockets,
+        membership: u32,
+        ended: Option<Why>,
+    ) {
         let Some(speaker) = self.speaker(out, membership) else { return };
         let state = out.socket(speaker.conn).and_then(Socket::state);
-        self.sight(state, &speaker, ended);
+        self.report(state, &speaker, ended);
     }
 
     /// A membership of a socket with this state begins or ends.
     #[inline]
-    pub(super) fn sight(
+    pub(super) fn report(
         &mut self,
         state: Option<&SocketState>,
         speaker: &Speaker,
@@ -98,7 +101,7 @@ impl<N: Node> Channels<N> {
     ) {
         let Some(sightings) = &self.sightings else { return };
         let Speaker { topic, conn, client, id, .. } = speaker;
-        let key = match (sightings.settings.wanted(topic), self.user_of(state)) {
+        let key = match (sightings.sink.settings.wanted(topic), self.user_of(state)) {
             (Wanted::Nothing, _) => return,
             (Wanted::Topic, _) => StayKey::member(topic, ""),
             (Wanted::Members, Some(user)) => StayKey::member(topic, user),
@@ -114,9 +117,9 @@ impl<N: Node> Channels<N> {
 
     /// The session of a socket begins or ends, with what it has beside its record.
     #[inline]
-    pub(crate) fn sight_session(&mut self, own: Option<&Own>, ended: Option<Why>) {
+    pub(crate) fn report_session(&mut self, own: Option<&Own>, ended: Option<Why>) {
         let Some(sightings) = &self.sightings else { return };
-        if sightings.settings.wants_users()
+        if sightings.sink.settings.wants_users()
             && let Some(user) = self.user_of(own.map(|own| &own.state))
         {
             let key = StayKey::user_of(user);
@@ -130,7 +133,7 @@ impl<N: Node> Channels<N> {
         if let Some(sightings) = &mut self.sightings
             && !sightings.seen.is_empty()
         {
-            (sightings.sink)(mem::take(&mut sightings.seen));
+            (sightings.sink.take)(mem::take(&mut sightings.seen));
         }
     }
 
