@@ -114,7 +114,7 @@ pub trait Node:
         None
     }
 
-    /// The user that the application's value of a socket names.
+    /// The user that the application's value of a socket names; not empty.
     fn user_of<'a>(&self, _of: &'a Assigns) -> Option<&'a str> {
         None
     }

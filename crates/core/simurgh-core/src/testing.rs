@@ -216,9 +216,9 @@ impl Node for TestNode {
         Some(SightingSink { settings, take: Arc::new(take) })
     }
 
-    /// A text is the name of a user.
+    /// A text is the name of a user, unless it is empty.
     fn user_of<'a>(&self, of: &'a Assigns) -> Option<&'a str> {
-        of.downcast_ref::<&str>().copied()
+        of.downcast_ref::<&str>().copied().filter(|user| !user.is_empty())
     }
 
     fn connection_id(&self, shard: u16, key: Key) -> String {

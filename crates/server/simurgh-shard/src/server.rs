@@ -341,7 +341,7 @@ impl Node for Server {
     }
 
     fn user_of<'a>(&self, of: &'a Assigns) -> Option<&'a str> {
-        user_in(of)
+        user_in(of).filter(|user| !user.is_empty())
     }
 
     fn connection_id(&self, shard: u16, key: Key) -> String {

@@ -148,7 +148,7 @@ impl<N: Node> Channels<N> {
 
     /// The session of a socket is over.
     pub(crate) fn socket_ended(&mut self, own: Option<&Own>, why: Why) {
-        self.report_session(own, Some(why));
+        self.report_session(own.map(|own| &own.state), Some(why));
         self.metrics.sockets.set(self.metrics.sockets.value().saturating_sub(1));
         self.node.release_connection();
     }

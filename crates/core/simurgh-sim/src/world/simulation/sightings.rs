@@ -60,7 +60,7 @@ impl Shard {
         let mut there = BTreeMap::<StayKey, u32>::new();
         for peer in self.net.peers().filter(|peer| peer.socket.is_open()) {
             let user = peer.socket.state().and_then(|state| user_of(state.assigns.as_ref()?));
-            let user = user.filter(|_| settings.wants_users());
+            let user = user.filter(|_| settings.wants(StayKind::User, ""));
             if let Some(user) = user {
                 *there.entry(StayKey::user_of(user)).or_default() += 1;
             }
