@@ -19,8 +19,15 @@ use crate::user_socket::UserSocket;
 use crate::watch::CallbackWatch;
 use simurgh_data::prelude::*;
 
-/// Takes what a shard has seen in a turn: begins and ends, in their order. It must not wait.
-pub type SightingSink = Arc<dyn Fn(Vec<Sighting>) + Send + Sync>;
+/// Where shards report memberships and users' connections to, for notices.
+#[derive(Clone, derive_more::Debug)]
+pub struct SightingSink {
+    /// They say which are reported.
+    pub settings: Arc<Settings>,
+    /// Takes the begins and ends of one turn of a shard, in their order. It must not wait.
+    #[debug(skip)]
+    pub take: Arc<dyn Fn(Vec<Sighting>) + Send + Sync>,
+}
 
 /// The node that a core is a shard of: what all its shards share.
 pub trait Node:
@@ -101,13 +108,13 @@ pub trait Node:
     /// Cached answers of applications about a user, or about sockets with an id, count no more.
     fn void_grants(&self, _of: &str) {}
 
-    /// What hooks want to know of members and users, and what takes it; `None`: nothing. A core
+    /// Where to report memberships and users' connections; `None`: no hook wants notices. A core
     /// asks once.
-    fn notices(&self) -> Option<(Arc<Settings>, SightingSink)> {
+    fn sighting_sink(&self) -> Option<SightingSink> {
         None
     }
 
-    /// The user that the application's value of a socket names.
+    /// The user that the application's value of a socket names; not empty.
     fn user_of<'a>(&self, _of: &'a Assigns) -> Option<&'a str> {
         None
     }

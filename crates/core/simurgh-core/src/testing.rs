@@ -33,10 +33,13 @@ pub(crate) struct TestNode {
     pub(crate) permits: FanoutPermits,
     history_bytes: Vec<AtomicU64>,
     cluster: Option<TestCluster>,
-    /// What hooks want to know, and what they were told.
-    pub(crate) notices: Option<(Arc<Settings>, Arc<Mutex<Vec<Sighting>>>)>,
+    /// The settings of notices, and all that was reported.
+    pub(crate) notices: Option<(Arc<Settings>, Reported)>,
     state: Mutex<NodeLog>,
 }
+
+/// The begins and ends that a core has reported.
+pub(crate) type Reported = Arc<Mutex<Vec<Sighting>>>;
 
 pub(crate) struct TestCluster {
     notes: Notes,
@@ -207,15 +210,15 @@ impl Node for TestNode {
         *count = count.checked_sub(1).expect("it was counted in");
     }
 
-    fn notices(&self) -> Option<(Arc<Settings>, SightingSink)> {
+    fn sighting_sink(&self) -> Option<SightingSink> {
         let (settings, sightings) = self.notices.clone()?;
-        let sink = move |seen: Vec<Sighting>| sightings.lock().unwrap().extend(seen);
-        Some((settings, Arc::new(sink)))
+        let take = move |seen: Vec<Sighting>| sightings.lock().unwrap().extend(seen);
+        Some(SightingSink { settings, take: Arc::new(take) })
     }
 
-    /// A text is the name of a user.
+    /// A text is the name of a user, unless it is empty.
     fn user_of<'a>(&self, of: &'a Assigns) -> Option<&'a str> {
-        of.downcast_ref::<&str>().copied()
+        of.downcast_ref::<&str>().copied().filter(|user| !user.is_empty())
     }
 
     fn connection_id(&self, shard: u16, key: Key) -> String {

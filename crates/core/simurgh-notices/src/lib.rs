@@ -50,4 +50,4 @@ pub use node::{Notices, Output, Peer};
 pub use record::{DeadLetter, Entry, Notice, Record, Stay, Term};
 pub use report::{Change, Report, Verdict};
 pub use reporter::Reporter;
-pub use settings::{HookRule, Settings, Wanted};
+pub use settings::{HookRule, Settings};

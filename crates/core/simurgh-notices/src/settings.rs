@@ -39,40 +39,14 @@ impl HookRule {
     pub fn wants(&self, notice: &Notice) -> bool {
         let key = &notice.stay.key;
         let is_of_type = self.types & Self::bit(key.kind(), notice.end.is_some()) != 0;
-        let is_of_topic = key.kind() == Kind::User || self.is_about(key.topic());
-        is_of_type && is_of_topic && !key.is_hidden()
+        is_of_type && self.is_about(key.kind(), key.topic()) && !key.is_hidden()
     }
 
-    fn is_about(&self, topic: &str) -> bool {
-        self.topics.is_empty() || self.topics.iter().any(|pattern| pattern.matches(topic))
+    fn is_about(&self, kind: Kind, topic: &str) -> bool {
+        kind == Kind::User
+            || self.topics.is_empty()
+            || self.topics.iter().any(|pattern| pattern.matches(topic))
     }
-
-    fn wanted(&self, topic: &str) -> Wanted {
-        if !self.is_about(topic) {
-            Wanted::Nothing
-        } else if self.wants_kind(Kind::Member) {
-            Wanted::Members
-        } else if self.wants_kind(Kind::Topic) {
-            Wanted::Topic
-        } else {
-            Wanted::Nothing
-        }
-    }
-
-    fn wants_kind(&self, kind: Kind) -> bool {
-        self.types & (Self::bit(kind, false) | Self::bit(kind, true)) != 0
-    }
-}
-
-/// What the hooks want to know of a topic. The higher includes the lower.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wanted {
-    /// Nothing.
-    Nothing,
-    /// Whether it has members.
-    Topic,
-    /// Its members.
-    Members,
 }
 
 /// The settings that all partitions of a node share.
@@ -95,15 +69,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What the hooks want to know of a topic.
-    pub fn wanted(&self, topic: &str) -> Wanted {
-        let hooks = self.hooks.iter();
-        hooks.map(|hook| hook.wanted(topic)).max().unwrap_or(Wanted::Nothing)
-    }
-
-    /// Whether some hook wants to know which users are connected.
-    pub fn wants_users(&self) -> bool {
-        self.hooks.iter().any(|hook| hook.wants_kind(Kind::User))
+    /// Whether some hook wants notices of this kind; of users with any topic.
+    pub fn wants(&self, kind: Kind, topic: &str) -> bool {
+        let types = HookRule::bit(kind, false) | HookRule::bit(kind, true);
+        self.hooks.iter().any(|hook| hook.types & types != 0 && hook.is_about(kind, topic))
     }
 }
 

@@ -74,8 +74,6 @@ pub struct Server {
     /// Counters of the event loops; set once the shards have started.
     pub stats: Arc<OnceLock<Vec<Arc<ReactorStats>>>>,
     pub cluster: Option<Arc<ClusterInbox>>,
-    /// What hooks want to know of members and users, and what takes it.
-    pub notices: Option<(Arc<simurgh_notices::Settings>, SightingSink)>,
     /// Limits how many long messages are decoded outside the shards at once.
     pub readers: Arc<tokio::sync::Semaphore>,
     pub runtime: Arc<OnceLock<tokio::runtime::Handle>>,
@@ -338,12 +336,12 @@ impl Node for Server {
         self.user_sockets.iter().for_each(|user_socket| user_socket.parts().void_grants(of));
     }
 
-    fn notices(&self) -> Option<(Arc<simurgh_notices::Settings>, SightingSink)> {
-        self.notices.clone()
+    fn sighting_sink(&self) -> Option<SightingSink> {
+        self.config.sighting_sink.clone()
     }
 
     fn user_of<'a>(&self, of: &'a Assigns) -> Option<&'a str> {
-        user_in(of)
+        user_in(of).filter(|user| !user.is_empty())
     }
 
     fn connection_id(&self, shard: u16, key: Key) -> String {

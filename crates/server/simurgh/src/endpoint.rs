@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime};
 
 use ring::hmac;
 use simurgh_core::metrics::ShardMetrics;
-use simurgh_core::{DRAIN_GRACE, FanoutPermits, SightingSink};
+use simurgh_core::{DRAIN_GRACE, FanoutPermits};
 use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
 use simurgh_shard::callback_watch::CallbackWatch;
@@ -72,9 +72,6 @@ pub struct Endpoint {
 /// Called once the server listens.
 type Ready = Box<dyn FnOnce(&Endpoint) + Send>;
 
-/// What hooks want to know of members and users, and what takes it.
-type Notices = (Arc<simurgh_notices::Settings>, SightingSink);
-
 /// Collects the parts of an [`Endpoint`].
 #[must_use]
 pub struct Builder {
@@ -85,7 +82,6 @@ pub struct Builder {
     wrong_address: Option<String>,
     ready: Option<Ready>,
     cluster: Option<cluster::Cluster>,
-    notices: Option<Notices>,
     pub(crate) takeover: takeover::Plan,
 }
 
@@ -100,7 +96,6 @@ impl Endpoint {
             wrong_address: None,
             ready: None,
             cluster: None,
-            notices: None,
             takeover: takeover::Plan::default(),
         }
     }
@@ -373,13 +368,6 @@ impl Builder {
         self
     }
 
-    /// Has the shards report what these settings want to know of members and users.
-    #[doc(hidden)]
-    pub fn notices(mut self, settings: simurgh_notices::Settings, sink: SightingSink) -> Self {
-        self.notices = Some((Arc::new(settings), sink));
-        self
-    }
-
     /// Replaces all settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
@@ -426,7 +414,7 @@ impl Builder {
         if let Some(address) = self.wrong_address {
             return Err(Error::WrongAddress(address));
         }
-        let Self { mut config, mut user_sockets, router, front, cluster, notices, .. } = self;
+        let Self { mut config, mut user_sockets, router, front, cluster, .. } = self;
         let mut takeover = self.takeover.begun(&config, cluster.is_some())?;
         fit_into_descriptors(&mut config);
         let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
@@ -449,10 +437,12 @@ impl Builder {
         let interest = inbox.clone().map(cluster::interest);
         user_sockets.iter_mut().for_each(|user_socket| user_socket.serve(interest.as_ref()));
         let user_sockets = reload::arranged(user_sockets, &[])?;
+        #[cfg(feature = "hooks")]
+        crate::notices::listen(&mut config, &user_sockets);
         let history_key = secret::key(own, b"simurgh history");
         let keys = (signer.node, history_key.map_err(Error::Prepare)?);
         let (mailboxes, certificates) = (set.mailboxes().to_vec(), tls.certificates.clone());
-        let parts = (inbox, TakeOver::new(mailboxes.len(), own_secret), notices);
+        let parts = (inbox, TakeOver::new(mailboxes.len(), own_secret));
         let server =
             Arc::new(make_server(config, user_sockets, keys, parts, mailboxes, certificates));
         let longpolls = Arc::new(LongPolls::new(Arc::clone(&server), signer));
@@ -536,7 +526,7 @@ fn make_server(
     config: Config,
     user_sockets: Vec<UserSocket>,
     (id, history_key): (u64, hmac::Key),
-    (cluster, takeover, notices): (Option<Arc<ClusterInbox>>, TakeOver, Option<Notices>),
+    (cluster, takeover): (Option<Arc<ClusterInbox>>, TakeOver),
     mailboxes: Vec<reactor::Mailbox<Mail>>,
     certificates: Option<Arc<Certificates>>,
 ) -> Server {
@@ -568,10 +558,6 @@ fn make_server(
         drain_began: Arc::default(),
         stats: Arc::default(),
         cluster,
-        #[cfg(feature = "hooks")]
-        notices: notices.or_else(|| crate::notices::sink(&user_sockets)),
-        #[cfg(not(feature = "hooks"))]
-        notices,
         readers: Arc::new(tokio::sync::Semaphore::new(cores())),
         runtime: Arc::default(),
         has_history: reload::has_history(&user_sockets),

@@ -62,16 +62,16 @@ pub(crate) fn partition_of(topic: &str) -> u8 {
     Key::topic_of(topic).partition()
 }
 
-/// What shards report, and where to.
-pub(crate) fn sink(user_sockets: &[UserSocket]) -> Option<(Arc<Settings>, SightingSink)> {
-    let set = Arc::clone(set(user_sockets)?);
-    let settings = set.notice_settings()?;
-    let sink: SightingSink = Arc::new(move |sightings| {
+/// Has shards report what hooks want to know.
+pub(crate) fn listen(config: &mut Config, user_sockets: &[UserSocket]) {
+    let Some(set) = set(user_sockets).cloned() else { return };
+    let Some(settings) = set.notice_settings().map(Arc::new) else { return };
+    let take = Arc::new(move |sightings| {
         if let Some(inbox) = set.notices() {
             inbox.sightings(sightings);
         }
     });
-    Some((Arc::new(settings), sink))
+    config.sighting_sink = Some(SightingSink { settings, take });
 }
 
 /// Starts the notices, if a hook wants them, before the shards.

@@ -40,7 +40,7 @@ impl<N: Node> Core<N> {
             // Without memory it gets no `disconnect`.
             let _ = self.channels.registry.subscribe(&mut socket.list, key, &id, itself);
         }
-        self.channels.sight_session(socket.own.as_deref(), None);
+        self.channels.report_session(socket.state(), None);
         if wire.is_plain() {
             self.join_plain(out, key, user_socket);
         }

@@ -27,20 +27,23 @@ fn hook(kind: Kind, is_end: bool, topics: &[&str]) -> HookRule {
 }
 
 #[test]
-fn topic_is_wanted_as_its_most_curious_hook_wants_it() {
+fn settings_want_a_kind_if_one_of_their_hooks_does() {
     let hooks = vec![
         hook(Kind::Topic, true, &["a:*", "b"]),
         hook(Kind::Member, false, &["a:1"]),
         hook(Kind::User, true, &["c"]),
     ];
     let mut settings = Settings { hooks, ..Settings::default() };
-    let wanted = ["a:1", "a:2", "b", "c"].map(|topic| settings.wanted(topic));
-    assert_eq!(wanted, [Wanted::Members, Wanted::Topic, Wanted::Topic, Wanted::Nothing]);
-    assert!(settings.wants_users());
+    let topics = ["a:1", "a:2", "b", "c"];
+    for (kind, wanted) in [
+        (Kind::Topic, [true, true, true, false]),
+        (Kind::Member, [true, false, false, false]),
+        (Kind::User, [true; 4]),
+    ] {
+        assert_eq!(topics.map(|topic| settings.wants(kind, topic)), wanted, "{kind:?}");
+    }
     settings.hooks = vec![hook(Kind::Member, true, &[])];
-    assert_eq!((settings.wanted("c"), settings.wants_users()), (Wanted::Members, false));
-    settings.hooks.clear();
-    assert_eq!(settings.wanted("c"), Wanted::Nothing);
+    assert!(settings.wants(Kind::Member, "c") && !settings.wants(Kind::User, "c"));
 }
 
 fn keys() -> impl Strategy<Value = Key> {

@@ -5,7 +5,6 @@ use std::task::Context as TaskContext;
 
 use simurgh_cluster::Time;
 use simurgh_core::{Kind, SightingSink};
-use simurgh_notices::Settings;
 
 use super::*;
 use crate::world::simulation::sightings;
@@ -239,9 +238,8 @@ impl Node for SimNode {
         self.count(topic, -1);
     }
 
-    fn notices(&self) -> Option<(Arc<Settings>, SightingSink)> {
-        let settings = sightings::settings(self.shared.plan.seed)?;
-        Some((Arc::new(settings), sightings::sink(&self.shared, &self.state().seen)))
+    fn sighting_sink(&self) -> Option<SightingSink> {
+        sightings::sink(&self.shared, &self.state().seen)
     }
 
     fn user_of<'a>(&self, of: &'a Assigns) -> Option<&'a str> {

@@ -1,8 +1,9 @@
-//! What a server reports of members and users, through its HTTP API and real sockets.
+//! A server reports members and users, whose ends have reasons.
 
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use simurgh_core::SightingSink;
 use simurgh_notices::{HookRule, Kind, Settings, Sighting};
 
 use crate::api_orders::{builder, client, order};
@@ -33,9 +34,11 @@ fn members_and_users_are_reported_with_the_reason_of_their_end() {
     let hooks = vec![HookRule::new("app", types)];
     let reported = Reported::default();
     let to = reported.clone();
-    let sink = move |seen| to.0.lock().unwrap().extend::<Vec<Sighting>>(seen);
-    let settings = Settings { hooks, ..Settings::default() };
-    let endpoint = start(builder().notices(settings, Arc::new(sink)));
+    let sink = SightingSink {
+        settings: Arc::new(Settings { hooks, ..Settings::default() }),
+        take: Arc::new(move |seen| to.0.lock().unwrap().extend(seen)),
+    };
+    let endpoint = start(builder().configure(|config| config.sighting_sink = Some(sink)));
 
     let mut ann = client(&endpoint, "ann");
     reported.next_of("begins", Kind::User, "", "ann");

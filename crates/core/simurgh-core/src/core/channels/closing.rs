@@ -142,7 +142,7 @@ impl<N: Node> Channels<N> {
             let Some(left) = self.registry.leave(&mut list, current) else { break };
             let channel = self.has_left(left);
             if let Some(speaker) = speaker {
-                self.sight(state, &speaker, Some(why));
+                self.report(state, &speaker, Some(why));
                 if tracks {
                     let (registry, fanout) = (&mut self.registry, &mut self.fanout);
                     self.presences.post(registry, fanout, out, &speaker, PresenceCall::End);

@@ -56,7 +56,7 @@ impl<N: Node> Channels<N> {
         let mut channel = None;
         if let Some(left) = self.registry.leave(&mut socket.list, membership) {
             channel = self.has_left(left);
-            self.sight(socket.state(), speaker, Some(why_ended(reason)));
+            self.report(socket.state(), speaker, Some(why_ended(reason)));
         }
         if has_relays {
             let all = self.registry.of(socket.list);
@@ -148,7 +148,7 @@ impl<N: Node> Channels<N> {
 
     /// The session of a socket is over.
     pub(crate) fn socket_ended(&mut self, own: Option<&Own>, why: Why) {
-        self.sight_session(own, Some(why));
+        self.report_session(own.map(|own| &own.state), Some(why));
         self.metrics.sockets.set(self.metrics.sockets.value().saturating_sub(1));
         self.node.release_connection();
     }

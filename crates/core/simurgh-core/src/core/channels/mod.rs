@@ -51,6 +51,7 @@ impl<N: Node> Channels<N> {
         let shared = || (Arc::clone(&node), Arc::clone(&metrics));
         let meters = meters(&*node, &metrics, seed);
         let (histories, presences) = (shared(), shared());
+        let sink = node.sighting_sink();
         Self {
             registry: Registry::new(Arc::clone(&metrics), shard, seed),
             fanout: Fanout::new(Arc::clone(&node), Arc::clone(&metrics), shard, seed),
@@ -59,7 +60,7 @@ impl<N: Node> Channels<N> {
             barriers: Box::default(),
             histories: Box::new(Histories::new(histories.0, histories.1, shard, seed)),
             meters,
-            sightings: Sightings::new(&*node),
+            sightings: sink.map(|sink| Box::new(Sightings { sink, seen: Vec::new() })),
             expiry: Box::default(),
             closing: None,
             metrics,

@@ -3,31 +3,23 @@
 //! A member's user is read from its socket at both times, so nothing is stored for it. A socket
 //! that gets another user ends all its memberships with the old one, and begins them with the new.
 
+use alloc::borrow::Cow;
 use core::mem;
 
 use simurgh_channel::{Assigns, Node, Reason, SightingSink, SocketState, Stop};
 use simurgh_data::Key;
-use simurgh_notices::{Key as StayKey, Reason as Why, Settings, Sighting, Wanted};
+use simurgh_notices::{Key as StayKey, Kind, Reason as Why, Sighting};
 use simurgh_proto::ws::CloseCode;
 
 use super::Channels;
-use crate::socket::{Own, Socket, Speaker};
+use crate::socket::{Socket, Speaker};
 use crate::sockets::Sockets;
 use simurgh_data::prelude::*;
 
-/// What was seen in this turn, and where it goes.
+/// Begins and ends of this turn.
 pub(crate) struct Sightings {
-    settings: Arc<Settings>,
-    sink: SightingSink,
-    seen: Vec<Sighting>,
-}
-
-impl Sightings {
-    /// `None` if no hook wants any.
-    pub(super) fn new<N: Node>(node: &N) -> Option<Box<Self>> {
-        let (settings, sink) = node.notices()?;
-        Some(Box::new(Self { settings, sink, seen: Vec::new() }))
-    }
+    pub(super) sink: SightingSink,
+    pub(super) seen: Vec<Sighting>,
 }
 
 /// Why the members of a socket leave that the server closes with this code.
@@ -54,91 +46,69 @@ impl<N: Node> Channels<N> {
         let Some(socket) = out.socket(key) else { return self.application.drop_guarded(value) };
         let is_renamed = self.sightings.is_some()
             && socket.is_open()
-            && self.user_of(socket.state()) != self.node.user_of(&value);
+            && user_of(&*self.node, socket.state()) != self.node.user_of(&value);
         if is_renamed {
-            self.sight_socket(out, key, Some(Why::Closed));
+            self.report_socket(out, key, Some(Why::Closed));
         }
-        if let Some(socket) = out.socket_mut(key) {
-            let old = socket.own.get_or_insert_default().state.assigns.replace(value);
-            self.application.drop_guarded(old);
-        }
+        let own = out.socket_mut(key).map(|socket| socket.own.get_or_insert_default());
+        self.application.drop_guarded(own.map(|own| own.state.assigns.replace(value)));
         if is_renamed {
-            self.sight_socket(out, key, None);
+            self.report_socket(out, key, None);
         }
     }
 
-    fn user_of<'s>(&self, state: Option<&'s SocketState>) -> Option<&'s str> {
-        self.node.user_of(state?.assigns.as_ref()?)
-    }
-
-    fn sight_socket(&mut self, out: &impl Sockets, key: Key, ended: Option<Why>) {
+    fn report_socket(&mut self, out: &impl Sockets, key: Key, ended: Option<Why>) {
         let Some(socket) = out.socket(key) else { return };
-        self.sight_session(socket.own.as_deref(), ended);
+        self.report_session(socket.state(), ended);
         for channel in self.registry.channels_of(socket.list) {
-            self.sight_member(out, channel.membership, ended);
+            self.report_member(out, channel.membership, ended);
         }
     }
 
-    /// A membership begins; or it ends in another way than by its channel's end.
     #[cold]
-    #[inline(never)]
-    pub(crate) fn sight_member(&mut self, out: &impl Sockets, membership: u32, ended: Option<Why>) {
-        let Some(speaker) = self.speaker(out, membership) else { return };
-        let state = out.socket(speaker.conn).and_then(Socket::state);
-        self.sight(state, &speaker, ended);
+    pub(crate) fn report_member(&mut self, out: &impl Sockets, member: u32, ended: Option<Why>) {
+        if let Some(speaker) = self.speaker(out, member) {
+            self.report(out.socket(speaker.conn).and_then(Socket::state), &speaker, ended);
+        }
     }
 
     /// A membership of a socket with this state begins or ends.
-    #[inline]
-    pub(super) fn sight(
-        &mut self,
-        state: Option<&SocketState>,
-        speaker: &Speaker,
-        ended: Option<Why>,
-    ) {
-        let Some(sightings) = &self.sightings else { return };
-        let Speaker { topic, conn, client, id, .. } = speaker;
-        let key = match (sightings.settings.wanted(topic), self.user_of(state)) {
-            (Wanted::Nothing, _) => return,
-            (Wanted::Topic, _) => StayKey::member(topic, ""),
-            (Wanted::Members, Some(user)) => StayKey::member(topic, user),
-            (Wanted::Members, None) if *client != 0 => {
-                StayKey::member(topic, &format!("{client:016x}"))
-            }
-            (Wanted::Members, None) => {
-                StayKey::member(topic, &self.node.connection_id(id.shard, *conn))
-            }
+    pub(super) fn report(&mut self, of: Option<&SocketState>, by: &Speaker, ended: Option<Why>) {
+        let Some(Sightings { sink, seen }) = self.sightings.as_deref_mut() else { return };
+        let Speaker { topic, conn, client, id, .. } = by;
+        let user = match user_of(&*self.node, of) {
+            _ if !sink.settings.wants(Kind::Member, topic) => "".into(),
+            Some(user) => Cow::Borrowed(user),
+            None if *client != 0 => format!("{client:016x}").into(),
+            None => self.node.connection_id(id.shard, *conn).into(),
         };
-        self.note(Sighting { key, ended });
+        if !user.is_empty() || sink.settings.wants(Kind::Topic, topic) {
+            seen.push(Sighting { key: StayKey::member(topic, &user), ended });
+        }
     }
 
-    /// The session of a socket begins or ends, with what it has beside its record.
-    #[inline]
-    pub(crate) fn sight_session(&mut self, own: Option<&Own>, ended: Option<Why>) {
-        let Some(sightings) = &self.sightings else { return };
-        if sightings.settings.wants_users()
-            && let Some(user) = self.user_of(own.map(|own| &own.state))
+    /// The session of a socket with this state begins or ends.
+    pub(crate) fn report_session(&mut self, of: Option<&SocketState>, ended: Option<Why>) {
+        if let Some(Sightings { sink, seen }) = self.sightings.as_deref_mut()
+            && sink.settings.wants(Kind::User, "")
+            && let Some(user) = user_of(&*self.node, of)
         {
-            let key = StayKey::user_of(user);
-            self.note(Sighting { key, ended });
+            seen.push(Sighting { key: StayKey::user_of(user), ended });
         }
     }
 
     /// The turn ends.
-    #[inline]
     pub(crate) fn hand_over_sightings(&mut self) {
-        if let Some(sightings) = &mut self.sightings
-            && !sightings.seen.is_empty()
+        if let Some(Sightings { sink, seen }) = self.sightings.as_deref_mut()
+            && !seen.is_empty()
         {
-            (sightings.sink)(mem::take(&mut sightings.seen));
+            (sink.take)(mem::take(seen));
         }
     }
+}
 
-    fn note(&mut self, sighting: Sighting) {
-        if let Some(sightings) = &mut self.sightings {
-            sightings.seen.push(sighting);
-        }
-    }
+fn user_of<'s>(node: &impl Node, state: Option<&'s SocketState>) -> Option<&'s str> {
+    node.user_of(state?.assigns.as_ref()?)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What shards report of members and users for notices, compared with who is there.
+//! Shards report memberships and users: the begins without ends are those that exist.
 
 use simurgh_core::SightingSink;
 use simurgh_notices::{HookRule, Key as StayKey, Kind as StayKind, Settings, Sighting};
@@ -19,7 +19,7 @@ pub(crate) fn user_of(of: &Assigns) -> Option<&str> {
 }
 
 /// Half of the seeds have hooks: for members and users, or only for topics.
-pub(crate) fn settings(seed: u64) -> Option<Settings> {
+fn settings(seed: u64) -> Option<Settings> {
     let kinds: &[StayKind] = match seed % 4 {
         0 => &[StayKind::Topic],
         1 => &[StayKind::User, StayKind::Member],
@@ -30,10 +30,11 @@ pub(crate) fn settings(seed: u64) -> Option<Settings> {
     Some(Settings { hooks, ..Settings::default() })
 }
 
-/// Takes what a shard reports.
-pub(crate) fn sink(shared: &Arc<Shared>, seen: &Seen) -> SightingSink {
+/// Takes the reports of one shard.
+pub(crate) fn sink(shared: &Arc<Shared>, seen: &Seen) -> Option<SightingSink> {
+    let settings = Arc::new(settings(shared.plan.seed)?);
     let (shared, seen) = (Arc::clone(shared), Arc::clone(seen));
-    Arc::new(move |all| {
+    let take = move |all: Vec<Sighting>| {
         shared.ledger().count("sightings", all.len() as u64);
         for Sighting { key, ended } in all {
             if shared.faults.happens(Fault::Overlook) {
@@ -48,7 +49,8 @@ pub(crate) fn sink(shared: &Arc<Shared>, seen: &Seen) -> SightingSink {
             }
             seen.retain(|_, count| *count > 0);
         }
-    })
+    };
+    Some(SightingSink { settings, take: Arc::new(take) })
 }
 
 impl Shard {
@@ -58,7 +60,7 @@ impl Shard {
         let mut there = BTreeMap::<StayKey, u32>::new();
         for peer in self.net.peers().filter(|peer| peer.socket.is_open()) {
             let user = peer.socket.state().and_then(|state| user_of(state.assigns.as_ref()?));
-            let user = user.filter(|_| settings.wants_users());
+            let user = user.filter(|_| settings.wants(StayKind::User, ""));
             if let Some(user) = user {
                 *there.entry(StayKey::user_of(user)).or_default() += 1;
             }

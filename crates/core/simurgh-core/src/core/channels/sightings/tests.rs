@@ -1,5 +1,4 @@
-//! What a shard reports of members and users: which keys, which reasons, and that each begin has
-//! its end.
+//! A shard reports members and users: the keys, the reasons, and one end for each begin.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -104,10 +103,13 @@ impl TestShard {
     }
 }
 
+/// A way to end a membership, its reason, and whether the session ends, too.
+type Ended = (fn(&mut TestShard, Key), Why, bool);
+
 /// B43.
 #[test]
 fn reason_says_how_a_membership_ended() {
-    let ends: [(fn(&mut TestShard, Key), Why, bool); 16] = [
+    let ends: [Ended; 16] = [
         (|it, key| it.sends(key, r#"[1,2,"t","phx_leave",{}]"#), Why::Left, false),
         (|it, key| it.disconnects(key), Why::Closed, true),
         (|it, key| it.core.peer_closed(&mut it.out, key, None), Why::Closed, true),
