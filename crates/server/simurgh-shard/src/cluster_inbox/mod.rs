@@ -54,7 +54,7 @@ pub enum Mail {
     Bye,
 }
 
-/// What the cluster has for the notices of this node.
+/// A message of the cluster for the notices of this node.
 #[derive(Debug)]
 pub enum ForNotices {
     Log(LogEvent),
