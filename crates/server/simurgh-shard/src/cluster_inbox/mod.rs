@@ -178,3 +178,24 @@ impl simurgh_core::Cluster for ClusterInbox {
         ENVELOPE_BYTES_MAX - AROUND_BYTES
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    #[test]
+    fn reports_get_the_verdict_of_the_notices_and_421_without_any() {
+        let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let inbox = ClusterInbox::default();
+        let report = || runtime.block_on(inbox.report(NodeId(7), vec![1]));
+        assert_eq!(report(), 421);
+        let sink: NoticesSink = Box::new(|what| match what {
+            ForNotices::Report(NodeId(7), body, reply) if body == [1] => reply.send(200).unwrap(),
+            other => panic!("{other:?}"),
+        });
+        assert!(inbox.notices.set(sink).is_ok());
+        assert_eq!(report(), 200);
+    }
+}
