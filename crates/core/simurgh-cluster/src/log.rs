@@ -1,21 +1,20 @@
-//! The log of lifecycle notices in the broker: sixteen partitions, each on a subject of its own,
-//! of which nothing is removed except by a purge.
+//! The log of notices in the broker: sixteen partitions, each on a subject of its own. Only purges
+//! remove records.
 //!
 //! # Appending
 //! Records are gathered in envelopes, and one envelope of each partition is in flight: so records
 //! stay in order, also if the adapter repeats an envelope.
 //!
 //! # Following
-//! Few nodes follow a partition, and they read mostly what they have appended themselves. So nobody
-//! subscribes to its subject. A follower fetches what follows the last message that it has read (the
-//! *anchor*): when the broker has confirmed an append of this node, and once a second for appends
-//! of others. Each fetch begins with the anchor. If that is no longer there, another node has
-//! purged, and messages behind it may be missing: the log is read from the beginning. A copy may
-//! lag behind: the leader is asked whether the log ends there before it is reported as read, and if
-//! an answer lacks the anchor, or what the broker has confirmed before the request.
+//! One node follows a partition as a rule, and reads mostly its own records. So no node subscribes
+//! to the subjects. A follower fetches what is behind the last message that it has read, the
+//! *anchor*: when the broker has confirmed an append of this node, and once a second for those of
+//! others. Each fetch begins with the anchor. If the anchor is missing, another node has purged, and
+//! the follower may have missed messages: it reads the log from the beginning. A follower of an
+//! empty log has no anchor, so the first records are reported as a log that was read again.
 //!
-//! A follower of an empty log has no anchor: the first records are reported as a log that was read
-//! again.
+//! Copies of the stream may lag behind. So the leader is asked before the log is reported as read,
+//! and if an answer lacks the anchor, or an append that was confirmed before the request.
 
 use bytes::Bytes;
 use simurgh_data::prelude::*;
@@ -212,7 +211,7 @@ impl Log {
         let mut numbered = (0..).zip(&self.partitions);
         numbered.find_map(|(at, partition)| {
             let (using, request) = partition.next(now_ns)?;
-            Some((Ticket(MARK | (self.tickets * TICKET_STEP) | (at * USES) | using), request))
+            Some((Ticket(MARK + self.tickets * TICKET_STEP + at * USES + using), request))
         })
     }
 
@@ -242,9 +241,13 @@ impl Log {
         let Some(partition) = self.partitions.get_mut(usize::from(at)) else { return };
         match answer {
             Event::Fetched { kept, .. } if ticket.0 % USES == READ => {
-                if let Some((records, is_all)) = partition.read_again(ticket, kept, now_ns) {
-                    self.events.push_back(LogEvent::Again { partition: at, records, is_all });
-                }
+                let answered = partition.read_again(ticket, kept, now_ns);
+                let again = answered.map(|(records, is_all)| LogEvent::Again {
+                    partition: at,
+                    records,
+                    is_all,
+                });
+                self.events.extend(again);
             }
             Event::Fetched { kept, .. } => {
                 let Some(follow) = &mut partition.follow else { return };

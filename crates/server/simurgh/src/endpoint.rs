@@ -425,6 +425,8 @@ impl Builder {
         if let Some(cluster) = &cluster {
             config.node_name = cluster.name().to_owned();
         }
+        #[cfg(feature = "hooks")]
+        crate::notices::listen(&mut config, &user_sockets);
         let secret = config.secret_key_base.as_deref();
         let own_secret = takeover.secret()?;
         let own = Some(secret.unwrap_or(&own_secret));
@@ -437,8 +439,6 @@ impl Builder {
         let interest = inbox.clone().map(cluster::interest);
         user_sockets.iter_mut().for_each(|user_socket| user_socket.serve(interest.as_ref()));
         let user_sockets = reload::arranged(user_sockets, &[])?;
-        #[cfg(feature = "hooks")]
-        crate::notices::listen(&mut config, &user_sockets);
         let history_key = secret::key(own, b"simurgh history");
         let keys = (signer.node, history_key.map_err(Error::Prepare)?);
         let (mailboxes, certificates) = (set.mailboxes().to_vec(), tls.certificates.clone());

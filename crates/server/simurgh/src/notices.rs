@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use simurgh_cluster::{LogCommand, LogEvent, NodeId};
 use simurgh_core::SightingSink;
 pub(crate) use simurgh_notices::PARTITIONS;
-use simurgh_notices::{Key, Settings, Verdict};
+use simurgh_notices::{Key, Verdict};
 use simurgh_shard::cluster_inbox::{ClusterInbox, Mail, NodeName, Service};
 use simurgh_shard::config::Config;
 use simurgh_shard::server::Server;
