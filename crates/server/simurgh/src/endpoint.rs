@@ -422,9 +422,8 @@ impl Builder {
         let tls = tls::prepare(&config)?;
         let unix = http::UnixListeners::bind(&config, &mut takeover.inherited)?;
         let addresses = takeover.bind(&mut set, &config)?;
-        if let Some(cluster) = &cluster {
-            config.node_name = cluster.name().to_owned();
-        }
+        let name = cluster.as_ref().map(|cluster| cluster.name().to_owned());
+        config.node_name = name.unwrap_or(config.node_name);
         #[cfg(feature = "hooks")]
         crate::notices::listen(&mut config, &user_sockets);
         let secret = config.secret_key_base.as_deref();
