@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use simurgh_cluster::adapter::Fetch;
 use simurgh_cluster::{
-    Event, Fetched, Interest, NodeId, Prefix, QueueFull, Received, Space, Ticket, Wanted,
+    Event, Fetched, Interest, NodeId, Prefix, QueueFull, Received, Space, Subject, Ticket, Wanted,
 };
 
 pub(super) use super::message::{TestMessage, exact, mates, no, once, prefix, whole, yes};
@@ -170,13 +171,25 @@ impl<'a> TestCluster<'a> {
         payload: &str,
     ) -> Ticket {
         let to = self.prefix.topic(Space::Store, topic);
+        let (origin, n) = (self.nodes[node].id, self.nodes[node].n + 1);
+        let envelope = TestMessage { origin, n, topic, payload }.encode();
+        self.store_to(node, &to, (id, age), &envelope)
+    }
+
+    /// Stores an envelope on a subject; waits while the adapter is full.
+    #[track_caller]
+    pub(super) fn store_to(
+        &mut self,
+        node: usize,
+        to: &Subject,
+        (id, age): (&str, Option<Duration>),
+        envelope: &Bytes,
+    ) -> Ticket {
         let ticket = self.ticket();
-        let from = &mut self.nodes[node];
-        from.n += 1;
-        let envelope = TestMessage { origin: from.id, n: from.n, topic, payload }.encode();
+        self.nodes[node].n += 1;
         loop {
             let (rooms, from) = (self.nodes[node].rooms, &mut self.nodes[node]);
-            let stored = from.adapter().store(&to, id, age, envelope.clone(), ticket);
+            let stored = from.adapter().store(to, id, age, envelope.clone(), ticket);
             match stored {
                 Ok(()) => {
                     self.nodes[node].unanswered.insert(ticket);

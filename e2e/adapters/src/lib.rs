@@ -270,6 +270,7 @@ macro_rules! contract_cases {
                 only_the_newest_messages_of_each_subject_stay_stored
                 purge_removes_messages_and_numbers_continue
                 purge_before_a_number_retains_later_messages
+                log_of_notices_retains_everything_until_it_is_purged
                 messages_older_than_their_age_are_removed
                 stored_message_has_the_time_of_the_broker
                 fetch_reports_the_number_up_to_which_it_is_complete

@@ -23,6 +23,7 @@ pub(super) struct Node {
     pub(super) lost: Vec<Interest>,
     pub(super) rooms: usize,
     pub(super) kept: Option<u64>,
+    pub(super) log: Option<u64>,
     pub(super) answers: Vec<(Ticket, Event)>,
     pub(super) in_force: Option<Generation>,
     reported_down: Option<Down>,
@@ -48,6 +49,7 @@ impl Node {
             lost: Vec::new(),
             rooms: 0,
             kept: None,
+            log: None,
             answers: Vec::new(),
             in_force: None,
             reported_down: None,
@@ -130,11 +132,11 @@ impl Node {
     /// Checks the conditions that every event has to fulfil in every case.
     fn take(&mut self, event: Event) {
         match event {
-            Event::Up { session, kept } => {
+            Event::Up { session, kept, log } => {
                 assert!(!self.is_up, "up twice, without a down between");
                 assert!(self.session < Some(session), "{session:?} after {:?}", self.session);
                 (self.is_up, self.session, self.reported_down) = (true, Some(session), None);
-                self.kept = kept;
+                (self.kept, self.log) = (kept, log);
                 self.ups += 1;
             }
             Event::Down(why) => {

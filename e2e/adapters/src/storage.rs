@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use simurgh_cluster::adapter::{Fetch, LAST_OF_MAX, NotStored, TICKET_SECONDS_MAX, TICKETS_MAX};
 use simurgh_cluster::{Event, QueueFull, Received, Space, Subject};
 
@@ -228,6 +229,45 @@ pub fn purge_before_a_number_retains_later_messages(harness: &mut dyn Harness) -
     it.wait("the last", |it| it.nodes[1].received.len() == 7);
     let number = it.nodes[1].received.last().and_then(|it| it.stored);
     assert_eq!(number.map(|it| it.prev), Some(seqs[5]));
+    Ok(())
+}
+
+/// B47: whatever the limits of histories are. Nodes receive nothing of it by themselves.
+pub fn log_of_notices_retains_everything_until_it_is_purged(harness: &mut dyn Harness) -> Tried {
+    let count = harness.kept_max() + 25;
+    let mut it = TestCluster::keeping(harness, 2)?;
+    assert!(it.nodes[1].log.is_some(), "an epoch of the log");
+    it.want(1, &[yes(exact("3")), yes(whole("3"))]);
+    let (log, other) = (it.prefix.log(3), it.prefix.log(4));
+    let envelope = Bytes::from_static(b"record");
+    let store = |it: &mut TestCluster<'_>, to: &Subject, id: &str| {
+        let ticket = it.store_to(0, to, (id, None), &envelope);
+        match it.answer(0, ticket) {
+            Event::Stored { seq, .. } => seq,
+            other => unreachable!("not stored: {other:?}"),
+        }
+    };
+    let seqs: Vec<u64> = (0..count).map(|n| store(&mut it, &log, &format!("{n}"))).collect();
+    let last = store(&mut it, &other, "other");
+    let read = |it: &mut TestCluster<'_>, of: &Subject, from_leader| -> Vec<u64> {
+        let (subject, count, bytes) = (of.clone(), 1_000, 1 << 20);
+        let what = Fetch::After { subject, seq: 0, count, bytes, from_leader };
+        let fetched = it.fetch(1, what).unwrap_or_default();
+        assert!(fetched.is_all && fetched.messages.iter().all(|it| it.envelope == envelope));
+        fetched.messages.iter().filter_map(|it| it.stored).map(|it| it.seq).collect()
+    };
+    for from_leader in [false, true] {
+        assert_eq!(read(&mut it, &log, from_leader), seqs);
+        assert_eq!(read(&mut it, &other, from_leader), [last]);
+    }
+    let ticket = it.ticket();
+    assert_eq!(it.nodes[1].adapter().purge(&log, seqs[count - 2], ticket), Ok(()));
+    it.nodes[1].unanswered.insert(ticket);
+    assert_eq!(it.answer(1, ticket), Event::Purged { ticket, why: None });
+    assert_eq!(read(&mut it, &log, false), seqs[count - 2..]);
+    assert_eq!(read(&mut it, &other, false), [last]);
+    it.quiet();
+    assert_eq!(it.nodes[1].received, []);
     Ok(())
 }
 
@@ -466,16 +506,18 @@ pub fn killed_broker_has_all_confirmed_messages(harness: &mut dyn Harness) -> Tr
 /// The epoch stays until the data is lost again; numbers may begin at 1 again.
 pub fn broker_without_its_data_has_a_new_epoch(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
-    let mut epochs = vec![it.nodes[0].kept];
+    let epochs_of = |it: &TestCluster<'_>, at: usize| [it.nodes[at].kept, it.nodes[at].log];
+    let mut epochs = epochs_of(&it, 0).to_vec();
     for round in 0..2 {
         it.stored(0, "a", &format!("{round}"), "x");
         it.harness.inject(Fault::Kill)?;
         it.wait("down", |it| it.nodes.iter().all(|node| !node.is_up));
         it.harness.inject(Fault::RestartEmpty)?;
         it.wait("up", |it| it.nodes.iter().all(|node| node.is_up));
-        assert_eq!(it.nodes[0].kept, it.nodes[1].kept);
-        assert!(!epochs.contains(&it.nodes[0].kept), "an epoch came again");
-        epochs.push(it.nodes[0].kept);
+        let new = epochs_of(&it, 0);
+        assert_eq!(new, epochs_of(&it, 1));
+        assert!(new.iter().all(|epoch| !epochs.contains(epoch)), "an epoch came again");
+        epochs.extend(new);
         assert_eq!(it.after(0, "a", 0), []);
     }
     // An id is forgotten together with its message.

@@ -4,10 +4,12 @@ use core::any::Any;
 use core::sync::atomic::AtomicU64;
 
 use simurgh_data::Key;
+use simurgh_notices::{Settings, Sighting};
 
 use crate::channel::{Decision, Join, JoinDecision};
 use crate::cluster::Cluster;
 use crate::config::Config;
+use crate::context::Assigns;
 use crate::mail::Mail;
 use crate::mailboxes::Mailboxes;
 use crate::node_handle::NodeHandle;
@@ -16,6 +18,16 @@ use crate::takeover::OtherProcess;
 use crate::user_socket::UserSocket;
 use crate::watch::CallbackWatch;
 use simurgh_data::prelude::*;
+
+/// Where shards report memberships and users' connections to, for notices.
+#[derive(Clone, derive_more::Debug)]
+pub struct SightingSink {
+    /// They say which are reported.
+    pub settings: Arc<Settings>,
+    /// Takes the begins and ends of one turn of a shard, in their order. It must not wait.
+    #[debug(skip)]
+    pub take: Arc<dyn Fn(Vec<Sighting>) + Send + Sync>,
+}
 
 /// The node that a core is a shard of: what all its shards share.
 pub trait Node:
@@ -95,6 +107,20 @@ pub trait Node:
 
     /// Cached answers of applications about a user, or about sockets with an id, count no more.
     fn void_grants(&self, _of: &str) {}
+
+    /// Where to report memberships and users' connections; `None`: no hook wants notices. A core
+    /// asks once.
+    fn sighting_sink(&self) -> Option<SightingSink> {
+        None
+    }
+
+    /// The user that the application's value of a socket names; not empty.
+    fn user_of<'a>(&self, _of: &'a Assigns) -> Option<&'a str> {
+        None
+    }
+
+    /// The id of a connection, which no other one of any node has.
+    fn connection_id(&self, shard: u16, key: Key) -> String;
 
     /// A socket has closed: another connection may take its place.
     fn release_connection(&self);

@@ -86,6 +86,8 @@ pub enum Stop {
     Abnormal,
     /// Its lifetime is over, for example its token's: `phx_error`, the client rejoins.
     Expired,
+    /// An order of a back end: `phx_error`, the client rejoins.
+    Kicked,
 }
 
 /// Why a channel ends, for [`ShardChannel::terminate`](crate::ShardChannel::terminate).
@@ -106,7 +108,7 @@ pub enum Reason {
 impl Reason {
     /// Whether the client is to join again: it gets `phx_error`, or 1011 on a plain user socket.
     pub fn is_for_rejoin(self) -> bool {
-        matches!(self, Self::Crashed | Self::Stopped(Stop::Abnormal | Stop::Expired))
+        matches!(self, Self::Crashed | Self::Stopped(Stop::Abnormal | Stop::Expired | Stop::Kicked))
     }
 }
 

@@ -67,16 +67,18 @@ pub trait Adapter: Send {
     /// is room.
     fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull>;
 
-    /// Has the broker store an envelope; the subject is of [`Space::Store`]. The adapter repeats it
-    /// until it is answered, always within [`TICKET_SECONDS_MAX`], by [`Event::Stored`] or
-    /// [`Event::NotStored`]. The same id again within [`ID_SECONDS`] stores nothing and is answered
-    /// with the first one's number; a broker may do so across subjects, so an id is for one
-    /// subject. A stored envelope is delivered to all nodes that subscribe to the topic's
-    /// broadcasts, this one included, before or after the answer. It is sent unchanged and never
-    /// marked: duplicates are recognized by its id.
+    /// Has the broker store an envelope. The subject is of [`Space::Store`], or of the log of
+    /// notices ([`Prefix::log`](crate::Prefix::log)). The adapter repeats it until it is answered,
+    /// always within [`TICKET_SECONDS_MAX`], by [`Event::Stored`] or [`Event::NotStored`]. The same
+    /// id again within [`ID_SECONDS`] stores nothing and is answered with the first one's number; a
+    /// broker may do so across subjects, so an id is for one subject. An envelope of a topic is
+    /// delivered to all nodes that subscribe to the topic's broadcasts, this one included, before
+    /// or after the answer; one of the log to none. It is sent unchanged and never marked:
+    /// duplicates are recognized by its id.
     ///
     /// The broker may remove it after `age`, in whole seconds and at least one; without, by its own
-    /// limits. An id has no line breaks, and at most [`ID_BYTES_MAX`] bytes.
+    /// limits. It removes nothing of the log. An id has no line breaks, and at most
+    /// [`ID_BYTES_MAX`] bytes.
     ///
     /// # Errors
     /// The limit of open tickets is reached ([`TICKETS_MAX`]). [`Event::Room`] is reported when
@@ -90,8 +92,8 @@ pub trait Adapter: Send {
         ticket: Ticket,
     ) -> Result<(), QueueFull>;
 
-    /// Has the broker remove the messages below this number from a subject of [`Space::Store`];
-    /// numbers do not restart. Always answered by [`Event::Purged`] within [`TICKET_SECONDS_MAX`].
+    /// Has the broker remove the messages below this number from such a subject; numbers do
+    /// not restart. Always answered by [`Event::Purged`] within [`TICKET_SECONDS_MAX`].
     ///
     /// # Errors
     /// The limit of open tickets is reached. [`Event::Room`] is reported when there is room.
@@ -182,6 +184,8 @@ pub enum Event {
         /// The epoch of the broker's storage, which changes when that is lost or created again;
         /// `None` if it stores nothing.
         kept: Option<u64>,
+        /// The same of the log of notices.
+        log: Option<u64>,
     },
     /// There is no link. Reported once, and again only with another reason.
     Down(Down),

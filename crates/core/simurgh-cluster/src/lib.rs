@@ -18,6 +18,7 @@ mod durations;
 mod envelope;
 mod history;
 mod interests;
+mod log;
 
 mod message;
 mod node_id;
@@ -53,6 +54,7 @@ pub use history::{
     HistoryConfig, HistoryCounts, HistoryEvent, HistoryItem, HistoryNotice, StoreItem,
 };
 pub use interests::{InterestChanges, InterestCounts, Interests, InterestsConfig, Shards};
+pub use log::{LogCommand, LogEvent};
 pub use message::{Message, NAME_BYTES_MAX, SETTINGS_MAX, VERSION_BYTES_MAX};
 pub use node_id::{NodeId, NodeIdError};
 pub use outbox::{Class, Dropped, OUTBOX_ENTRY_BYTES, Outbox, OutboxConfig, OutboxError};

@@ -160,6 +160,11 @@ impl Prefix {
         Subject(text.into())
     }
 
+    /// The subject of a partition of the log of notices.
+    pub fn log(&self, partition: u8) -> Subject {
+        Subject(format!("{}.l.{partition}", self.0).into())
+    }
+
     /// The subject of messages for all nodes.
     pub fn nodes(&self) -> Subject {
         Subject(format!("{}.n", self.0).into())

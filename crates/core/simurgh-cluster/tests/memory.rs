@@ -91,7 +91,7 @@ struct Nothing {
 
 impl Adapter for Nothing {
     fn start(&mut self, _: NodeId) {
-        self.events.push(Event::Up { session: Session(1), kept: Some(1) });
+        self.events.push(Event::Up { session: Session(1), kept: Some(1), log: None });
     }
 
     fn publish(&mut self, _: &Subject, _: Bytes) -> Result<(), QueueFull> {

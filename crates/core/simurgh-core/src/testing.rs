@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_data::{Key, Next, Now, Run, Shared};
+use simurgh_notices::{Settings, Sighting};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
 use simurgh_proto::topic::Pattern;
@@ -32,8 +33,13 @@ pub(crate) struct TestNode {
     pub(crate) permits: FanoutPermits,
     history_bytes: Vec<AtomicU64>,
     cluster: Option<TestCluster>,
+    /// The settings of notices, and all that was reported.
+    pub(crate) notices: Option<(Arc<Settings>, Reported)>,
     state: Mutex<NodeLog>,
 }
+
+/// The begins and ends that a core has reported.
+pub(crate) type Reported = Arc<Mutex<Vec<Sighting>>>;
 
 pub(crate) struct TestCluster {
     notes: Notes,
@@ -84,7 +90,7 @@ impl TestNode {
         let history_bytes = (0..shards).map(|_| AtomicU64::new(0)).collect();
         let told = NodeLog { mail, bytes: vec![0; shards], ..NodeLog::default() };
         let (permits, state) = (FanoutPermits::new(1, 1), Mutex::new(told));
-        Self { config, user_sockets, permits, history_bytes, cluster: None, state }
+        Self { config, user_sockets, permits, history_bytes, cluster: None, notices: None, state }
     }
 
     /// The same node with other settings; what it has recorded moves there.
@@ -202,6 +208,21 @@ impl Node for TestNode {
         let mut log = self.log();
         let count = log.census.get_mut(topic).expect("it was counted in");
         *count = count.checked_sub(1).expect("it was counted in");
+    }
+
+    fn sighting_sink(&self) -> Option<SightingSink> {
+        let (settings, sightings) = self.notices.clone()?;
+        let take = move |seen: Vec<Sighting>| sightings.lock().unwrap().extend(seen);
+        Some(SightingSink { settings, take: Arc::new(take) })
+    }
+
+    /// A text is the name of a user, unless it is empty.
+    fn user_of<'a>(&self, of: &'a Assigns) -> Option<&'a str> {
+        of.downcast_ref::<&str>().copied().filter(|user| !user.is_empty())
+    }
+
+    fn connection_id(&self, shard: u16, key: Key) -> String {
+        format!("{shard}-{}", key.slot)
     }
 
     fn release_connection(&self) {

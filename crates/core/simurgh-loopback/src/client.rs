@@ -270,7 +270,7 @@ impl Client {
             self.give_up(|it| !matches!(it.what, Request::Store { .. }));
         }
         self.reported_epoch = kept;
-        self.inbox.push_back(Event::Up { session: Session(self.session), kept });
+        self.inbox.push_back(Event::Up { session: Session(self.session), kept, log: kept });
     }
 
     /// Answers the tickets that have timed out, or whose request makes no sense any more.

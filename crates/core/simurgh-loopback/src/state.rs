@@ -11,7 +11,7 @@ use simurgh_cluster::{
 };
 
 use super::client::{Client, Command, Link, Linked, Name, Pending, Request, ToNode, space, whole};
-use super::stream::{Stream, unix_ms};
+use super::stream::{Stream, is_log, unix_ms};
 use super::{LogEntry, NetworkConfig};
 
 #[derive(Debug, Default)]
@@ -310,7 +310,7 @@ impl State {
                 let is_duplicate = stored.is_err();
                 let answer = Event::Stored { ticket, seq, is_duplicate };
                 // A broker may answer before or after it publishes.
-                let Ok(number) = stored else {
+                let (Ok(number), false) = (stored, is_log(&to)) else {
                     return self.tell(node, ToNode::Answer(ticket, answer));
                 };
                 if self.rng.happens(500_000) {

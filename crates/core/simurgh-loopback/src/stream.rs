@@ -99,9 +99,11 @@ impl Stream {
         let prev = present(entries).last().map_or(0, |it| it.seq);
         let whole_seconds = |age: Duration| age.as_secs().max(1).saturating_mul(1_000_000_000);
         let age_ns = age.map_or(u64::MAX, whole_seconds).min(self.limits.age_ns);
-        let until_ns = now_ns.saturating_add(age_ns);
+        // Nothing of the log of notices is removed.
+        let count = if is_log(to) { usize::MAX } else { self.limits.count.max(1) };
+        let until_ns = if is_log(to) { u64::MAX } else { now_ns.saturating_add(age_ns) };
         entries.push_back(Entry { seq, at_ns: now_ns, until_ns, gone_ns: None, envelope });
-        let over = present(entries).count().saturating_sub(self.limits.count.max(1));
+        let over = present(entries).count().saturating_sub(count);
         let there = entries.iter_mut().filter(|it| it.gone_ns.is_none());
         there.take(over).for_each(|it| it.gone_ns = Some(now_ns));
         Ok(Number { seq, prev })
@@ -186,6 +188,11 @@ impl Entry {
             at_ms: unix_ms(self.at_ns),
         }
     }
+}
+
+/// Whether a subject is of the log of notices.
+pub(super) fn is_log(subject: &str) -> bool {
+    subject.split('.').nth(1) == Some("l")
 }
 
 fn present(entries: &VecDeque<Entry>) -> impl Iterator<Item = &Entry> {

@@ -84,6 +84,8 @@ pub(crate) enum Fault {
     Freeze,
     /// A member is not counted.
     Miscount,
+    /// A begin or end of a membership is not reported.
+    Overlook,
     /// A closed socket still counts towards the limit of connections.
     Seat,
     /// The application does more than it records.

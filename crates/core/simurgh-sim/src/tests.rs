@@ -37,7 +37,7 @@ fn check_seeds(world: World, seeds: u64, steps: usize, met: &str) -> Counts {
 fn single_node_seeds_pass_and_cover_every_feature() {
     let met = "answers to polls lost; broadcasts by handles; channels joined again after one; \
         closes for that; received by listeners; heartbeats and leaves that pass although; holds; \
-        of them overdue; over a limit; polls; restarts; sessions not polled; \
+        of them overdue; over a limit; polls; restarts; sessions not polled; sightings; \
         sockets whose time was over; times of sockets set; values kept with sockets; works linked";
     let all = check_seeds(World::Node, 80, 2000, met);
     assert!(all["of them overdue"] < all["holds"], "most holds end otherwise");
@@ -105,6 +105,7 @@ fn planted_faults_of_one_node_are_detected() {
         (Fault::Misref, 3, &["unexpected", "order"]),
         (Fault::Outstay, 3, &["expiry"]),
         (Fault::Overfill, 0, UNMET),
+        (Fault::Overlook, 3, &["sightings"]),
         (Fault::Recode, 3, &["close code"]),
         (Fault::Repeat, 3, &["callback", "reason", "unexpected", "order", "metrics"]),
         (Fault::Seat, 3, &["seats"]),

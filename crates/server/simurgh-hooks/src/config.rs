@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Uri};
 use serde::Deserialize;
 
+use crate::notices::NoticeConfig;
 use crate::secret::Secret;
 
 /// The meaning of an unanswered question.
@@ -70,6 +71,8 @@ pub struct HookConfig {
     pub limits: Vec<String>,
     /// Certificates.
     pub tls: TlsConfig,
+    /// The notices that it gets.
+    pub notices: Option<NoticeConfig>,
 }
 
 impl HookConfig {
@@ -90,6 +93,7 @@ impl HookConfig {
             cache_max: Some(Duration::from_secs(3600)),
             limits: Vec::new(),
             tls: TlsConfig::default(),
+            notices: None,
         }
     }
 }

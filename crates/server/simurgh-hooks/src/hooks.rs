@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use crate::answer::IdOf;
 use crate::config::HookConfig;
 use crate::hook::Hook;
+use crate::notices::{Driver, FindHook, NoticesInbox, NoticesStart};
 use crate::shared::Shared;
 
 /// How long news for other nodes are gathered.
@@ -156,6 +157,18 @@ impl Hooks {
         let hooks = open.iter().map(|open| Arc::clone(&open.0)).collect();
         let (shared, event_loop) = (Arc::clone(&self.shared), self.event_loop.clone());
         Ok(Arc::new(Self { hooks, open, shared, event_loop }))
+    }
+
+    /// Starts the notices of hooks that want them, as they are now. `hook` finds a hook when a
+    /// request is sent.
+    pub fn notify(&self, start: NoticesStart, hook: FindHook) -> Option<NoticesInbox> {
+        let (driver, inbox) = Driver::new(&self.hooks, hook, &self.shared, start)?;
+        let user = self.event_loop.users.clone();
+        self.event_loop.handle.spawn(async move {
+            driver.run().await;
+            drop(user);
+        });
+        Some(inbox)
     }
 
     /// The hook of this name.

@@ -31,6 +31,7 @@ mod hook;
 mod hooks;
 mod limiter;
 mod news;
+mod notices;
 mod question;
 mod queue;
 mod request;
@@ -47,6 +48,10 @@ pub use document::Document;
 pub use figures::{BUCKETS_US, HookFigures, QuestionFigures};
 pub use hook::{Asked, Hook, Place, Unanswered};
 pub use hooks::{Cluster, Hooks, StartError};
+pub use notices::{
+    LogPlace, NOTICE_TYPES, NoticeConfig, NoticeFigures, NoticesFigures, NoticesInbox,
+    NoticesQuery, NoticesStart, Outside,
+};
 pub use question::{CacheInputs, Kind, Question};
 pub use secret::{Secret, SecretError};
 pub use shared::Shared;

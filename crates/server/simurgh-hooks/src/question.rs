@@ -34,6 +34,16 @@ impl Kind {
         }
     }
 
+    /// The `type` of its requests.
+    pub(crate) fn type_word(self) -> &'static str {
+        match self {
+            Self::Connect => "question.connect",
+            Self::Join => "question.join",
+            Self::Message => "question.message",
+            Self::Refresh => "question.refresh",
+        }
+    }
+
     /// Its place in [`Kind::ALL`].
     pub fn index(self) -> usize {
         self as usize

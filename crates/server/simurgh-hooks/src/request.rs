@@ -31,7 +31,8 @@ pub(crate) struct Template {
 /// One request, which may be sent twice.
 pub(crate) struct Draft<'a> {
     pub(crate) template: &'a Template,
-    pub(crate) kind: Kind,
+    /// The index of its path.
+    pub(crate) path: usize,
     pub(crate) id: &'a str,
     pub(crate) body: Bytes,
     pub(crate) forwarded: &'a [(HeaderName, HeaderValue)],
@@ -63,13 +64,13 @@ impl Template {
         Ok(Self { paths: paths(&config.url)?, headers, data, secrets: config.secrets.clone() })
     }
 
-    /// The body of a question from this time.
-    pub(crate) fn body(&self, kind: Kind, data: &str, asked: SystemTime) -> Bytes {
+    /// The body of a request of this type and time.
+    pub(crate) fn body(&self, kind: &str, data: &str, asked: SystemTime) -> Bytes {
         let data = data.trim();
         let inner = data.strip_prefix('{').unwrap_or(data).trim_start();
         let comma = if inner.starts_with('}') { "" } else { "," };
-        let (kind, time, ours) = (kind.word(), format_rfc3339_millis(asked), &self.data);
-        let head = format!(r#"{{"type":"question.{kind}","timestamp":"{time}",{ours}{comma}"#);
+        let (time, ours) = (format_rfc3339_millis(asked), &self.data);
+        let head = format!(r#"{{"type":"{kind}","timestamp":"{time}",{ours}{comma}"#);
         let mut body = String::with_capacity(head.len() + inner.len() + 1);
         body.extend([&head, inner, "}"]);
         Bytes::from(body)
@@ -103,17 +104,21 @@ impl Draft<'_> {
         }
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = template.paths.get(self.kind.index()).cloned().unwrap_or_default();
+        *request.uri_mut() = template.paths.get(self.path).cloned().unwrap_or_default();
         *request.headers_mut() = headers;
         request
     }
 }
 
-/// The path of each kind of question, with the query of the URL.
+/// The index of the path of notices, which is behind those of questions.
+pub(crate) const NOTICES: usize = Kind::ALL.len();
+
+/// The path of each kind of question, and of notices, with the query of the URL.
 fn paths(url: &Uri) -> Result<Vec<Uri>, &'static str> {
     let base = url.path().trim_end_matches('/');
     let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
-    let paths = Kind::ALL.iter().map(|kind| format!("{base}/{}{query}", kind.word()).parse());
+    let words = Kind::ALL.iter().map(|kind| kind.word()).chain(["notices"]);
+    let paths = words.map(|word| format!("{base}/{word}{query}").parse());
     paths.collect::<Result<_, _>>().map_err(|_| "the path is wrong")
 }
 
@@ -154,13 +159,13 @@ mod tests {
     }
 
     fn draft(template: &Template) -> Draft<'_> {
-        let (kind, body) = (Kind::Join, Bytes::from_static(b"{}"));
-        Draft { template, kind, id: "q-1", body, forwarded: &[], traceparent: None }
+        let (path, body) = (Kind::Join.index(), Bytes::from_static(b"{}"));
+        Draft { template, path, id: "q-1", body, forwarded: &[], traceparent: None }
     }
 
     fn body(data: &str) -> String {
         let asked = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_773_600_123);
-        let body = template(&config("http://app")).body(Kind::Join, data, asked);
+        let body = template(&config("http://app")).body("question.join", data, asked);
         String::from_utf8(body.to_vec()).unwrap()
     }
 

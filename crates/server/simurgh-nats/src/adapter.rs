@@ -21,7 +21,7 @@ use crate::config::{Config, Server};
 use crate::connect::{self, ENVELOPE_BYTES_MAX, Established};
 use crate::interests::Interests;
 use crate::jetstream::requests::Asked;
-use crate::jetstream::{Action, INBOX_SID, JetStream};
+use crate::jetstream::{Action, Epochs, INBOX_SID, JetStream};
 use crate::link::{Incoming, Link};
 use crate::outbox::Outbox;
 use crate::timer::Timer;
@@ -377,10 +377,10 @@ impl NatsAdapter {
         let mut is_new = false;
         if !self.is_up
             && link.is_up()
-            && let Some(kept) = self.jetstream.decided()
+            && let Some(Epochs { kept, log }) = self.jetstream.decided()
         {
             (self.is_up, self.last_down, is_new) = (true, None, true);
-            self.events.push_back(Event::Up { session: Session(self.sessions), kept });
+            self.events.push_back(Event::Up { session: Session(self.sessions), kept, log });
             self.jetstream.up(now_ms, &mut link.out, &mut self.events);
         }
         if self.is_up

@@ -25,7 +25,7 @@ const REQUESTS: [&str; 6] = [
 
 impl Permissions {
     /// The exact permissions of a node with this prefix. `streams` are the names of the JetStream
-    /// streams; empty if no topic has a history.
+    /// streams; empty if nothing is stored.
     pub fn of(prefix: &Prefix, streams: &[&str]) -> Self {
         let prefix = prefix.as_str();
         let spaces = |letters: &[&str]| -> Vec<String> {
@@ -35,8 +35,14 @@ impl Permissions {
         let (mut publish, mut subscribe) = (spaces(&["b", "p"]), spaces(&["b", "p"]));
         publish.extend(nodes.clone());
         subscribe.extend(nodes);
-        if !streams.is_empty() {
+        let is_log = |name: &&str| name.ends_with("_L0");
+        if !streams.iter().all(is_log) {
             publish.extend(spaces(&["h"]));
+        }
+        if streams.iter().any(is_log) {
+            publish.extend(spaces(&["l"]));
+        }
+        if !streams.is_empty() {
             subscribe.push(format!("_INBOX_{prefix}.>"));
         }
         // A wildcard is a whole token, so each stream is named.
@@ -83,5 +89,8 @@ mod tests {
         assert!(!kept.publish.iter().any(|it| it.ends_with("q_H.>")), "{:?}", kept.publish);
         assert!(kept.subscribe.contains(&"_INBOX_q.>".to_owned()));
         assert!(!kept.subscribe.contains(&"q.h.>".to_owned()));
+        let log = Permissions::of(&Prefix::new("q").unwrap(), &["Q_L0"]);
+        assert_eq!(log.publish[4..6], ["q.l.>", "$JS.API.STREAM.INFO.Q_L0"]);
+        assert_eq!(log.subscribe.last().unwrap(), "_INBOX_q.>");
     }
 }

@@ -1,4 +1,4 @@
-//! The streams for topics with a history, and how durable they are.
+//! The streams for topics with a history and for the log of notices, and how durable they are.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,14 +7,18 @@ use serde_json::{Value, json};
 use simurgh_cluster::Prefix;
 use simurgh_cluster::adapter::ID_SECONDS;
 
-/// The settings of the JetStream streams for a cluster's topics with a history.
+/// The settings of the JetStream streams for a cluster's topics with a history, and for its log of
+/// notices.
 ///
 /// The streams of a cluster are the same for all its nodes. Counts and ages are the largest that
 /// any topic needs: nodes apply those of each topic themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamsConfig {
-    /// How many streams there are.
+    /// How many streams of histories there are.
     pub streams: StreamCount,
+    /// Whether there is also a stream for the log of notices. Nothing is removed from it except by
+    /// purges.
+    pub has_log: bool,
     /// How many servers each stream is on.
     pub replicas: Replicas,
     /// The storage on each server.
@@ -36,6 +40,7 @@ impl Default for StreamsConfig {
     fn default() -> Self {
         Self {
             streams: StreamCount::One,
+            has_log: false,
             replicas: Replicas::One,
             storage: Storage::File,
             create_streams: true,
@@ -50,6 +55,8 @@ impl Default for StreamsConfig {
 /// second in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamCount {
+    /// No topic has a history.
+    Zero,
     /// All topics are in one stream.
     One,
     /// Topics are divided by the first hexadecimal digit of their bucket.
@@ -60,6 +67,7 @@ impl StreamCount {
     /// The number.
     pub const fn get(self) -> usize {
         match self {
+            Self::Zero => 0,
             Self::One => 1,
             Self::Sixteen => 16,
         }
@@ -119,9 +127,18 @@ impl StreamsConfig {
         Self { count_max, age_max, ..Self::default() }
     }
 
+    /// The same for histories of this count and age of envelopes, and for a log of notices if
+    /// there is one; `None` if nothing is to be stored.
+    pub fn needed(self, history: Option<(u32, Duration)>, has_log: bool) -> Option<Self> {
+        let streams = if history.is_some() { self.streams } else { StreamCount::Zero };
+        let (count_max, age_max) = history.unwrap_or((self.count_max, self.age_max));
+        let needed = Self { streams, has_log, count_max, age_max, ..self };
+        (needed.len() > 0).then_some(needed)
+    }
+
     /// The names of the streams of a cluster, for [`Permissions::of`](crate::Permissions::of).
     pub fn stream_names(&self, prefix: &Prefix) -> Vec<String> {
-        (0..self.streams.get()).map(|at| self.stream_name(prefix, at)).collect()
+        (0..self.len()).map(|at| self.stream_name(prefix, at)).collect()
     }
 
     /// The durability in words, for the operator.
@@ -129,8 +146,36 @@ impl StreamsConfig {
         durability(self.storage.as_str(), self.replicas.get())
     }
 
+    /// How many streams there are; that of the log is the last.
+    pub(crate) const fn len(&self) -> usize {
+        self.streams.get() + self.has_log as usize
+    }
+
+    const fn is_log(&self, at: usize) -> bool {
+        at >= self.streams.get()
+    }
+
     pub(crate) fn stream_name(&self, prefix: &Prefix, at: usize) -> String {
-        format!("{}_H{at:x}", prefix.as_str().to_ascii_uppercase())
+        let prefix = prefix.as_str().to_ascii_uppercase();
+        if self.is_log(at) { format!("{prefix}_L0") } else { format!("{prefix}_H{at:x}") }
+    }
+
+    /// A subject of a stream that neither a topic nor a partition has.
+    pub(crate) fn unused(&self, prefix: &Prefix, at: usize) -> String {
+        let prefix = prefix.as_str();
+        match self.is_log(at) {
+            true => format!("{prefix}.l.none"),
+            // `=~` begins the token of a hash, which is longer.
+            false => format!("{prefix}.h.{at:x}.00.=~"),
+        }
+    }
+
+    /// The index of the stream that stores a subject.
+    pub(crate) fn stored_in(&self, prefix: &Prefix, subject: &[u8]) -> Option<usize> {
+        let rest = subject.strip_prefix(prefix.as_str().as_bytes());
+        let is_of_log = rest.is_some_and(|it| it.starts_with(b".l."));
+        let log = (is_of_log && self.has_log).then_some(self.streams.get());
+        log.or_else(|| self.stream_of(prefix, b".h.", subject))
     }
 
     /// The index of the stream of a subject in this space; `None` for another subject. A stream
@@ -138,10 +183,11 @@ impl StreamsConfig {
     pub(crate) fn stream_of(&self, prefix: &Prefix, space: &[u8], subject: &[u8]) -> Option<usize> {
         let rest = subject.strip_prefix(prefix.as_str().as_bytes())?.strip_prefix(space)?;
         let digit = char::from(*rest.first()?).to_digit(16)?;
-        Some(match self.streams {
-            StreamCount::One => 0,
-            StreamCount::Sixteen => digit as usize,
-        })
+        match self.streams {
+            StreamCount::Zero => None,
+            StreamCount::One => Some(0),
+            StreamCount::Sixteen => Some(digit as usize),
+        }
     }
 
     /// The required configuration of a stream, as JetStream writes it.
@@ -149,14 +195,14 @@ impl StreamsConfig {
         let name = self.stream_name(prefix, at);
         let prefix = prefix.as_str();
         let filter = |space: char| match self.streams {
-            StreamCount::One => format!("{prefix}.{space}.>"),
+            StreamCount::Zero | StreamCount::One => format!("{prefix}.{space}.>"),
             StreamCount::Sixteen => format!("{prefix}.{space}.{at:x}.>"),
         };
         let nanoseconds = |it: Duration| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX >> 1);
         let ids = Duration::from_secs(ID_SECONDS);
-        let streams = self.streams.get() as u64;
+        let streams = self.streams.get().max(1) as u64;
         let max_bytes = self.engine_bytes.and_then(|it| i64::try_from(it / streams).ok());
-        json!({
+        let mut stream = json!({
             "name": name,
             "description": "Kept topics of Simurgh",
             "subjects": [filter('h')],
@@ -176,7 +222,15 @@ impl StreamsConfig {
             "allow_rollup_hdrs": false,
             "republish": { "src": filter('h'), "dest": filter('b') },
             "metadata": { METADATA: "1" },
-        })
+        });
+        if self.is_log(at) {
+            stream["description"] = "Notices of Simurgh".into();
+            stream["subjects"] = json!([format!("{prefix}.l.*")]);
+            stream["discard"] = "new".into();
+            (stream["max_msgs_per_subject"], stream["max_age"]) = ((-1).into(), 0.into());
+            (stream["max_bytes"], stream["republish"]) = ((-1).into(), Value::Null);
+        }
+        stream
     }
 }
 

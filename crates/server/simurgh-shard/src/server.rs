@@ -14,14 +14,14 @@ use ring::hmac;
 use serde::Serialize;
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{
-    Audience, BroadcastError, Callback, ChannelId, FanoutPermits, Identity, JoinDecision,
+    Assigns, Audience, BroadcastError, Callback, ChannelId, FanoutPermits, Identity, JoinDecision,
     LinkedWork, Mailboxes, Node, NodeHandle, OtherProcess, PresenceCallback, PresenceConfig,
-    Publisher, Signer, ToChannel, WallClock, Work,
+    Publisher, SightingSink, Signer, ToChannel, WallClock, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_reactor::{Key, Mailbox, ReactorStats};
-use simurgh_socket::{OffShard, UserSocket, log_panic};
+use simurgh_socket::{OffShard, UserSocket, log_panic, user_in};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
@@ -31,6 +31,7 @@ use crate::callback_watch::CallbackWatch;
 use crate::certificates::Certificates;
 use crate::cluster_inbox::ClusterInbox;
 use crate::config::Config;
+use crate::connection_id::ConnectionId;
 use crate::connections::HttpConnections;
 use crate::mail::Mail;
 use crate::member_counts::MemberCounts;
@@ -341,6 +342,18 @@ impl Node for Server {
 
     fn void_grants(&self, of: &str) {
         self.user_sockets.iter().for_each(|user_socket| user_socket.parts().void_grants(of));
+    }
+
+    fn sighting_sink(&self) -> Option<SightingSink> {
+        self.config.sighting_sink.clone()
+    }
+
+    fn user_of<'a>(&self, of: &'a Assigns) -> Option<&'a str> {
+        user_in(of).filter(|user| !user.is_empty())
+    }
+
+    fn connection_id(&self, shard: u16, key: Key) -> String {
+        ConnectionId { node: self.id, shard, key }.to_string()
     }
 
     fn release_connection(&self) {

@@ -81,7 +81,12 @@ fn asker_of(state: &SocketState) -> Option<&dyn Asker> {
 
 /// The user of a socket: the subject of its claims.
 pub fn user_of(state: &SocketState) -> Option<&str> {
-    claims_of(state.assigns.as_ref()?)?.subject()
+    user_in(state.assigns.as_ref()?)
+}
+
+/// The user of a socket with this assigned value.
+pub fn user_in(assigns: &Assigns) -> Option<&str> {
+    claims_of(assigns)?.subject()
 }
 
 /// The identity of a socket, by its claims.

@@ -28,7 +28,7 @@ pub mod token;
 
 pub use connect::{Connect, ConnectFn, ConnectInfo, ConnectKind, Transport, address_key};
 #[doc(hidden)]
-pub use identity::{Regrant, identity_of, limits_of, user_of, void_grants};
+pub use identity::{Regrant, identity_of, limits_of, user_in, user_of, void_grants};
 pub use off_shard::{OffShard, enter_shard};
 pub use panics::log_panic;
 pub use shape::{Misfit, PayloadShape};

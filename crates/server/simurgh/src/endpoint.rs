@@ -422,9 +422,10 @@ impl Builder {
         let tls = tls::prepare(&config)?;
         let unix = http::UnixListeners::bind(&config, &mut takeover.inherited)?;
         let addresses = takeover.bind(&mut set, &config)?;
-        if let Some(cluster) = &cluster {
-            config.node_name = cluster.name().to_owned();
-        }
+        let name = cluster.as_ref().map(|cluster| cluster.name().to_owned());
+        config.node_name = name.unwrap_or(config.node_name);
+        #[cfg(feature = "hooks")]
+        crate::notices::listen(&mut config, &user_sockets);
         let secret = config.secret_key_base.as_deref();
         let own_secret = takeover.secret()?;
         let own = Some(secret.unwrap_or(&own_secret));
@@ -455,7 +456,7 @@ impl Builder {
         let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
         let _ = server.runtime.set(runtime.handle().clone());
         #[cfg(feature = "hooks")]
-        crate::hooked::go_on(&server);
+        crate::hooked::begin(&server, prepared.as_ref());
         // From here on, dropping it on an error ends what was started.
         let mut endpoint = Endpoint {
             server: Arc::clone(&server),
@@ -573,7 +574,7 @@ fn make_server(
 
 fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Serve {
     let (longpolls, observer) = (Arc::clone(longpolls), Arc::clone(observer));
-    Arc::new(move |service, body, left| {
+    Arc::new(move |by, service, body, left| {
         let (longpolls, observer) = (Arc::clone(&longpolls), Arc::clone(&observer));
         Box::pin(async move {
             match service {
@@ -586,8 +587,12 @@ fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Se
                 Service::Blocks => blocks::serve(&longpolls.server, &body),
                 #[cfg(feature = "hooks")]
                 Service::Grants => crate::hooked::serve(&longpolls.server.now(), &body),
+                #[cfg(feature = "hooks")]
+                Service::Notices => crate::notices::report(&longpolls.server, by, body).await,
+                #[cfg(feature = "hooks")]
+                Service::AskNotices => crate::notices::serve(&longpolls.server, &body).await,
                 #[cfg(not(feature = "hooks"))]
-                Service::Grants => (404, Vec::new()),
+                Service::Grants | Service::Notices | Service::AskNotices => (404, Vec::new()),
             }
         })
     })

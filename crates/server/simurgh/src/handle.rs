@@ -113,6 +113,8 @@ impl Handle {
         }
         self.0.http_connections.drain();
         self.0.admin_connections.drain();
+        #[cfg(feature = "hooks")]
+        crate::notices::drain(&self.0);
         if let Some(cluster) = &self.0.cluster {
             cluster.post(cluster_inbox::Mail::Drain);
         }

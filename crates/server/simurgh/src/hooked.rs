@@ -19,7 +19,9 @@ use simurgh_socket::hooks::{
 };
 
 use crate::Error;
+use crate::cluster;
 use crate::metrics::family;
+use crate::notices;
 use crate::questions::body_of;
 use crate::secret;
 
@@ -108,6 +110,12 @@ pub(crate) fn serve(server: &Server, part: &[u8]) -> (u16, Vec<u8>) {
     let &[set, first] = part else { return (400, Vec::new()) };
     let hooks = started(server).nth(set.into());
     hooks.map_or((404, Vec::new()), |hooks| (200, hooks.shared().part(first)))
+}
+
+/// Starts notices, and what goes on as long as the server runs.
+pub(crate) fn begin(server: &Arc<Server>, prepared: Option<&cluster::Prepared>) {
+    notices::start(server, prepared);
+    go_on(server);
 }
 
 /// Starts what goes on as long as the server runs: keys of tokens at URLs are read, and grants that
@@ -252,6 +260,7 @@ pub(crate) fn render(out: &mut String, server: &Server) {
             sample(out, name, &labels, u8::from(figures.breaker == state));
         }
     }
+    notices::render(out, server);
 }
 
 const STATES: [(BreakerState, &str); 3] = [
@@ -299,20 +308,28 @@ fn seconds(out: &mut String, hooks: &[Read]) {
     for (hook, figures) in hooks {
         for (kind, question) in Kind::ALL.iter().zip(&figures.questions) {
             let labels = format!("hook=\"{hook}\",question=\"{}\"", kind.word());
-            let bounds = BUCKETS_US.iter().map(|us| (*us as f64 / 1e6).to_string());
-            let mut total = 0;
-            for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(&question.buckets) {
-                total += count;
-                let labels = format!("{labels},le=\"{bound}\"");
-                sample(out, &format!("{name}_bucket"), &labels, total);
-            }
-            let sum = question.sum_us as f64 / 1e6;
-            sample(out, &format!("{name}_sum"), &labels, sum);
-            sample(out, &format!("{name}_count"), &labels, total);
+            histogram(out, name, &labels, (&question.buckets, question.sum_us));
         }
     }
 }
 
-fn sample(out: &mut String, name: &str, labels: &str, value: impl Display) {
+/// One series of a histogram of times: its buckets, and the sum in microseconds.
+pub(crate) fn histogram(
+    out: &mut String,
+    name: &str,
+    labels: &str,
+    (buckets, sum_us): (&[u64; BUCKETS_US.len() + 1], u64),
+) {
+    let bounds = BUCKETS_US.iter().map(|us| (*us as f64 / 1e6).to_string());
+    let mut total = 0;
+    for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(buckets) {
+        total += count;
+        sample(out, &format!("{name}_bucket"), &format!("{labels},le=\"{bound}\""), total);
+    }
+    sample(out, &format!("{name}_sum"), labels, sum_us as f64 / 1e6);
+    sample(out, &format!("{name}_count"), labels, total);
+}
+
+pub(crate) fn sample(out: &mut String, name: &str, labels: &str, value: impl Display) {
     let _ = writeln!(out, "{name}{{{labels}}} {value}");
 }

@@ -96,6 +96,8 @@ mod hooked;
 pub mod http;
 mod longpoll;
 pub mod metrics;
+#[cfg(feature = "hooks")]
+mod notices;
 pub mod observe;
 mod prepare;
 mod presence;

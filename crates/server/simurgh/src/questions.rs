@@ -25,13 +25,14 @@ pub(crate) async fn ask_everywhere(
     server: &Server,
     question: Question,
 ) -> Result<(Found, Vec<NodeName>), NoAnswer> {
-    let others = server.cluster.as_ref().map(|inbox| ask_others(inbox, &question));
+    let body = serde_json::to_vec(&question).unwrap_or_default();
+    let others = server.cluster.as_ref().map(|inbox| ask_others(inbox, Service::Ask, &body));
     let question = Arc::new(question);
     let mut found = ask_here(server, &question).await?;
     let mut missing = Vec::new();
     if let Some(others) = others {
         for (name, answer) in others.await {
-            match answer {
+            match answer.and_then(|body| serde_json::from_slice(&body).ok()) {
                 Some(other) => found.merge(&question, other),
                 None => missing.push(name),
             }
@@ -67,11 +68,11 @@ pub(crate) async fn serve(server: &Server, question: &[u8]) -> (u16, Vec<u8>) {
 
 /// Every client that may publish at the broker can forge answers. They are bounded in bytes, and
 /// their rows in number.
-fn ask_others(
+pub(crate) fn ask_others(
     inbox: &Arc<ClusterInbox>,
-    question: &Question,
-) -> impl Future<Output = Vec<(NodeName, Option<Found>)>> + use<> {
-    let body = serde_json::to_vec(question).unwrap_or_default();
+    service: Service,
+    body: &[u8],
+) -> impl Future<Output = Vec<(NodeName, Option<Vec<u8>>)>> + use<> {
     let (nodes, is_linked): (Vec<_>, bool) = {
         let view = inbox.view();
         let nodes = view.nodes.iter().map(|it| {
@@ -82,10 +83,10 @@ fn ask_others(
     };
     let calls = nodes.into_iter().map(|(node, name, is_alive)| {
         let call = is_linked && is_alive;
-        let call = call.then(|| inbox.call(node, Service::Ask, body.clone()));
+        let call = call.then(|| inbox.call(node, service, body.to_vec()));
         async move {
             let Some(call) = call else { return (name, None) };
-            (name, body_of(call).await.and_then(|body| serde_json::from_slice(&body).ok()))
+            (name, body_of(call).await)
         }
     });
     join_all(calls.collect::<Vec<_>>())

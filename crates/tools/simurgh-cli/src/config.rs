@@ -26,6 +26,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "COUNT", default_value = "1", requires = "nats_permissions",
           value_parser = cluster::streams)]
     pub(crate) nats_streams: u8,
+
+    /// With --nats-permissions: also for notices, whose log is in the broker.
+    #[cfg(feature = "nats")]
+    #[arg(long, requires = "nats_permissions")]
+    pub(crate) nats_notices: bool,
 }
 
 /// The table `[limits]` with its comments.

@@ -50,6 +50,10 @@ pub(crate) enum Command {
     Topics(api::Topics),
     /// Says which users are connected
     Online(api::Online),
+    /// Lists open stays: users in topics, topics with members, connected users
+    Stays(api::Stays),
+    /// Shows notices that wait, and sends dead letters again
+    Notices(api::Notices),
     /// Makes and inspects tokens: JWT and Phoenix.Token
     Token(token::Token),
     /// Makes secrets for back ends, and asks one a question

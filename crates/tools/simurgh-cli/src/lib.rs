@@ -133,8 +133,13 @@ fn run_with(
             Err(refusal) => refusal.refuse("the running server goes on as before"),
         },
         #[cfg(feature = "nats")]
-        Command::Config(config::Flags { nats_permissions: Some(prefix), nats_streams, .. }) => {
-            let text = settings::cluster::permissions(&prefix, nats_streams);
+        Command::Config(config::Flags {
+            nats_permissions: Some(prefix),
+            nats_streams,
+            nats_notices,
+            ..
+        }) => {
+            let text = settings::cluster::permissions(&prefix, nats_streams, nats_notices);
             finish(text.map_err(|error| format!("--nats-permissions: {error}")))
         }
         Command::Config(config::Flags { check: Some(path), .. }) => {
@@ -160,6 +165,8 @@ fn run_with(
         Command::Reload(flags) => api::reload(&flags),
         Command::Topics(flags) => api::topics(&flags),
         Command::Online(flags) => api::online(&flags),
+        Command::Stays(flags) => api::stays(&flags),
+        Command::Notices(flags) => api::notices(&flags),
         Command::Road(flags) => simurgh_road::road(&flags),
         Command::Token(flags) => token::token(&flags),
         Command::Hook(flags) => hook::hook(&flags),

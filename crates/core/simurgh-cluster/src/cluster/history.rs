@@ -121,7 +121,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     }
 
     pub(super) fn history_next_ns(&self) -> Option<u64> {
-        let may_ask = self.state != LinkState::Away && !self.history_is_full;
+        let may_ask = self.state != LinkState::Away && !self.is_storage_full;
         self.history.as_ref()?.next_ns(may_ask)
     }
 
@@ -203,7 +203,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     pub(super) fn settle_history(&mut self, time: Time) -> bool {
         let mut has_said = false;
         let Some(history) = &mut self.history else { return false };
-        while self.state != LinkState::Away && !self.history_is_full {
+        while self.state != LinkState::Away && !self.is_storage_full {
             let Some(next) = history.next(&mut self.n, time.ns) else { break };
             let is_taken = match &next {
                 Next::Fetch(ticket, fetch) => self.adapter.fetch(fetch.clone(), *ticket),
@@ -213,7 +213,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
                 }
             };
             if is_taken.is_err() {
-                self.history_is_full = true;
+                self.is_storage_full = true;
                 history.not_taken(next);
                 break;
             }

@@ -4,6 +4,7 @@ mod counts;
 mod history;
 mod interest_waiters;
 mod link_probe;
+mod log;
 mod presence_requests;
 mod receive;
 mod send;
@@ -28,6 +29,7 @@ use crate::duplicate_filter::DuplicateFilter;
 use crate::envelope::{ENVELOPE_VERSION, Item};
 use crate::history::{History, HistoryConfig, HistoryEvent, HistoryNotice};
 use crate::interests::{Interests, InterestsConfig, Shards};
+use crate::log::{Log, LogEvent};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, Outbox, OutboxConfig};
 use crate::peers::{PeerEvent, Peers, PeersConfig};
@@ -70,6 +72,8 @@ pub struct ClusterConfig {
     pub disconnects: DisconnectsConfig,
     /// The bounds of topics with a history; `None` if there are no such topics.
     pub history: Option<HistoryConfig>,
+    /// Whether the broker has the log of notices for this node.
+    pub has_log: bool,
 }
 
 impl ClusterConfig {
@@ -87,6 +91,7 @@ impl ClusterConfig {
             },
             disconnects: DisconnectsConfig::default(),
             history: None,
+            has_log: false,
         }
     }
 }
@@ -137,6 +142,9 @@ pub trait LocalNode {
     /// The outcome of a [`store`](Cluster::store) or a [`forget`](Cluster::forget): once for each,
     /// before or after the message is received on its topic.
     fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>);
+
+    /// An event of the log of notices.
+    fn log(&mut self, _event: LogEvent) {}
 }
 
 /// The state of the link to the broker.
@@ -235,7 +243,9 @@ pub struct Cluster<A: ?Sized> {
     /// `None` if no topic has a history.
     history: Option<Box<History>>,
     history_waiters: InterestWaiters,
-    history_is_full: bool,
+    log: Option<Box<Log>>,
+    /// The adapter takes no tickets.
+    is_storage_full: bool,
 }
 
 impl<A: Adapter + ?Sized> Cluster<A> {
@@ -289,7 +299,8 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             link_probe: None,
             history,
             history_waiters: InterestWaiters::default(),
-            history_is_full: false,
+            log: config.has_log.then(Box::default),
+            is_storage_full: false,
         }
     }
 
@@ -348,6 +359,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         self.send_disconnects(time);
         self.counts.dropped += self.outbox.expire(time.ns);
         self.request_presences(time, local);
+        self.tick_log(time, local);
     }
 
     /// When [`tick`](Self::tick) has something to do next.
@@ -364,6 +376,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             self.outbox.next_ns(),
             self.presence_requests.next_ns(),
             self.history_next_ns(),
+            self.log_next_ns(),
         ];
         all.into_iter().flatten().min()
     }

@@ -8,6 +8,7 @@ use super::{Cluster, DONE_MAX, LinkState, LocalNode, Notice, Ordered, Time, WIND
 use crate::adapter::{Adapter, Event, Received, Session};
 use crate::disconnects::DisconnectNumber;
 use crate::envelope::{Draft, Envelope, Items, Kind};
+use crate::log::Log;
 use crate::message::Message;
 use crate::node_id::NodeId;
 use crate::outbox::Class;
@@ -28,7 +29,12 @@ const fn is_counted(kind: Kind) -> bool {
 impl<A: Adapter + ?Sized> Cluster<A> {
     pub(super) fn on_event(&mut self, event: Event, time: Time, local: &mut impl LocalNode) {
         match event {
-            Event::Up { session, kept } => self.on_link_up(session, kept, time, local),
+            Event::Up { session, kept, log } => {
+                if let Some(of_node) = &mut self.log {
+                    of_node.up(log);
+                }
+                self.on_link_up(session, kept, time, local);
+            }
             Event::Down(why) => {
                 if let Some(history) = &mut self.history {
                     history.follows.down(false, time.ns);
@@ -49,12 +55,15 @@ impl<A: Adapter + ?Sized> Cluster<A> {
                 self.receive_envelope(space, &envelope, time, local);
             }
             Event::Lost(interests) => self.on_loss(&interests, time),
-            Event::Room => (self.is_full, self.history_is_full) = (false, false),
+            Event::Room => (self.is_full, self.is_storage_full) = (false, false),
             Event::InForce(generation) => {
                 self.waiters.in_force(generation);
                 self.history_waiters.in_force(generation);
                 self.begin_followed();
                 self.link_probe_answered(generation, time);
+            }
+            answer if let Some(ticket) = answer.ticket().filter(|it| Log::is_of_log(*it)) => {
+                self.log_answered(ticket, answer, time, local);
             }
             answer => self.history_answered(answer, time, local),
         }
@@ -67,7 +76,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         time: Time,
         local: &mut impl LocalNode,
     ) {
-        self.history_is_full = false;
+        self.is_storage_full = false;
         if let Some(history) = &mut self.history {
             history.up(kept, time.ns);
         }
@@ -308,6 +317,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
 
     pub(super) fn handle_peer_events(&mut self, time: Time, local: &mut impl LocalNode) {
         while let Some(event) = self.peers.poll_event() {
+            self.report_peers_soon();
             match &event {
                 PeerEvent::Joined(node) => {
                     self.seen.entry(*node).and_modify(|it| it.gone_ns = None);

@@ -267,6 +267,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     /// This node closes its sockets and is about to end; other nodes are informed at once.
     pub fn drain(&mut self, time: Time) {
         if !core::mem::replace(&mut self.is_draining, true) {
+            self.report_peers_soon();
             self.send_beat(time);
         }
     }
@@ -320,6 +321,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
                 }
             }
         }
+        has_said |= self.settle_log(time);
         has_said |= self.settle_history(time);
         if self.state == LinkState::CatchingUp && self.outbox.is_empty() && self.refused.is_none() {
             self.enter(LinkState::Up, time);

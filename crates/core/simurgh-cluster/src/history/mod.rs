@@ -77,7 +77,7 @@ use simurgh_history::NotKept;
 pub use self::counts::HistoryCounts;
 pub(crate) use self::events::HistorySink;
 pub use self::events::{HistoryEvent, HistoryItem, StoreItem};
-pub(crate) use self::store_queue::{Outgoing, Storing};
+pub(crate) use self::store_queue::{GATHERED_BYTES_MAX, ITEMS_MAX, Outgoing, Storing};
 pub(crate) use self::topic::TopicId;
 
 use self::own_envelopes::OwnEnvelopes;

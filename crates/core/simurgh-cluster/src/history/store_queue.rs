@@ -23,9 +23,10 @@ use crate::subject::{Prefix, Space, Subject, push_token};
 use crate::table::{Named, Table};
 use simurgh_data::prelude::*;
 
-pub(super) const ITEMS_MAX: usize = 64;
+/// The most broadcasts of an envelope.
+pub(crate) const ITEMS_MAX: usize = 64;
 /// The most bytes of an envelope with several broadcasts.
-pub(super) const GATHERED_BYTES_MAX: usize = 64 << 10;
+pub(crate) const GATHERED_BYTES_MAX: usize = 64 << 10;
 /// An envelope that has waited for so long takes no more broadcasts, so that all have about the
 /// same time to wait.
 const GATHERED_NS: u64 = 1_000_000_000;

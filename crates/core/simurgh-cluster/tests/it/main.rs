@@ -5,6 +5,7 @@ mod calls;
 mod fuzz_corpus;
 mod kept;
 mod late;
+mod log;
 mod thread;
 
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ use bytes::Bytes;
 use simurgh_cluster::{
     Adapter, Answer, Beat, CallNumber, Cluster, ClusterConfig, DisconnectNumber, DisconnectOutcome,
     Draft, ENVELOPE_VERSION, HistoryConfig, HistoryEvent, HistoryItem, Item, ItemPayload, Kind,
-    LinkState, LocalNode, NodeId, NotKept, Notice, OutboxConfig, PeerEvent, PeersConfig, Prefix,
-    Shards, Space, StoredAt, Time,
+    LinkState, LocalNode, LogEvent, NodeId, NotKept, Notice, OutboxConfig, PeerEvent, PeersConfig,
+    Prefix, Shards, Space, StoredAt, Time,
 };
 use simurgh_loopback::{Direction, Loopback, Network, NetworkConfig, RestartData};
 use simurgh_presence::{Delta, FromPeers, Owner, Snapshot, ToPeers};
@@ -37,6 +38,7 @@ struct NodeRecord {
     /// What it received of followed topics: payloads, and names of other events.
     kept: BTreeMap<String, Vec<String>>,
     stored: BTreeMap<u64, Result<StoredAt, NotKept>>,
+    log: Vec<LogEvent>,
     time: Time,
 }
 
@@ -88,6 +90,10 @@ impl LocalNode for NodeRecord {
 
     fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
         assert!(self.stored.insert(number, outcome).is_none(), "{number} is answered once");
+    }
+
+    fn log(&mut self, event: LogEvent) {
+        self.log.push(event);
     }
 }
 
@@ -147,6 +153,7 @@ impl Simulation {
         let (at, prefix) = (self.nodes.len(), Prefix::new(prefix).unwrap());
         let mut config = ClusterConfig::new(prefix, format!("node-{at}"));
         config.history = Some(HistoryConfig::default());
+        config.has_log = true;
         config.peers.gone_ns = self.gone_ns;
         config.peers.settings = self.settings.clone();
         config.peers.silent_ns = config.peers.silent_ns.min(self.gone_ns);

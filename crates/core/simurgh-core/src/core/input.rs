@@ -166,11 +166,12 @@ impl<N: Node> Core<N> {
     }
 
     /// At the very end of a turn: releases withheld bytes, counts what is in flight, reads held
-    /// publishers again.
+    /// publishers again, reports members and users for notices.
     pub fn settle(&mut self, out: &mut impl Sockets) -> Next {
         let withheld = self.channels.fanout.give_back_withheld(&mut self.channels.registry, out);
         self.channels.fanout.count_bytes();
         let held = self.channels.fanout.release_held(out);
+        self.channels.hand_over_sightings();
         withheld.sooner(held, out.now())
     }
 }

@@ -300,6 +300,9 @@ impl<N: Node> Core<N> {
                 }
                 let wants = |topic: &str| self.channels.histories.retention(topic);
                 self.channels.fanout.member_added(&mut self.channels.registry, membership, wants);
+                if self.channels.sightings.is_some() {
+                    self.channels.report_member(out, membership, None);
+                }
                 Some(membership)
             }
             Err(holds) => {

@@ -2,6 +2,7 @@
 
 use simurgh_channel::{LimitPolicy, Node, Reply};
 use simurgh_data::Key;
+use simurgh_notices::Reason as Why;
 use simurgh_proto::message::{Message, Ref};
 use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_proto::ws::CloseCode;
@@ -51,7 +52,7 @@ impl<N: Node> Core<N> {
             LimitPolicy::Drop => {}
             LimitPolicy::Close => {
                 let reason = exceeded.limit.close_reason();
-                self.channels.close_because(out, key, CloseCode::POLICY, reason);
+                self.channels.close_because(out, key, CloseCode::POLICY, reason, Why::Closed);
             }
         }
         true

@@ -135,6 +135,7 @@ impl<N: Node> Core<N> {
     /// Returns this shard's part of what all share, since it ends.
     pub fn retire(&mut self) {
         self.channels.fanout.put_permit_back();
+        self.channels.hand_over_sightings();
     }
 }
 

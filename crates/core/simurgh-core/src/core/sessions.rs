@@ -5,6 +5,7 @@ use simurgh_channel::{
     Callback, ChannelId, ChannelMessage, Effect, Node, Reason, SharedPush, SocketState, ToChannel,
 };
 use simurgh_data::Key;
+use simurgh_notices::Reason as Why;
 use simurgh_proto::message::{Message, Payload, Ref, events};
 use simurgh_proto::serializer::Frame;
 use simurgh_proto::session::server::{self as session, MessageKind};
@@ -39,6 +40,7 @@ impl<N: Node> Core<N> {
             // Without memory it gets no `disconnect`.
             let _ = self.channels.registry.subscribe(&mut socket.list, key, &id, itself);
         }
+        self.channels.report_session(socket.state(), None);
         if wire.is_plain() {
             self.join_plain(out, key, user_socket);
         }
@@ -209,7 +211,7 @@ impl<N: Node> Core<N> {
     /// The client closes, with this code, or answers our close.
     pub fn peer_closed(&mut self, out: &mut impl Sockets, key: Key, code: Option<CloseCode>) {
         if out.socket(key).is_some_and(Socket::is_open) {
-            self.channels.end_channels(out, key);
+            self.channels.end_channels(out, key, Why::Closed);
             send_close(out, key, code, "");
         }
         out.close(key);
@@ -218,6 +220,12 @@ impl<N: Node> Core<N> {
     /// Closes a socket from our side and waits a while for the peer's answer.
     pub fn close(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
         self.channels.close(out, key, code);
+    }
+
+    /// The same with 1001, because its user was blocked or its token revoked.
+    pub fn block(&mut self, out: &mut impl Sockets, key: Key) {
+        let code = CloseCode::GOING_AWAY;
+        self.channels.close_because(out, key, code, close_reason(code), Why::Blocked);
     }
 
     /// A socket stops waiting; it is read again, unless it is held for what it published.
@@ -231,7 +239,7 @@ impl<N: Node> Core<N> {
         match phase {
             Phase::Head | Phase::Full | Phase::Relay | Phase::Connecting => return out.close(key),
             Phase::Open | Phase::Waiting => {
-                self.channels.end_channels(out, key);
+                self.channels.end_channels(out, key, Why::Closed);
                 send_close(out, key, Some(code), close_reason(code));
             }
             // Our close frame has been sent, and nothing may follow it (RFC 6455, 5.5.1).
@@ -250,11 +258,11 @@ impl<N: Node> Core<N> {
     pub fn closed(&mut self, out: &mut impl Sockets, key: Key, mut socket: Socket) {
         self.channels.fanout.forget(key);
         self.channels.histories.forget(key);
-        if socket.is_open() {
-            self.channels.socket_ended();
-        }
         let (list, own) = (core::mem::take(&mut socket.list), socket.own.take());
-        self.channels.end_memberships(out, list, own);
+        if socket.is_open() {
+            self.channels.socket_ended(own.as_deref(), Why::Closed);
+        }
+        self.channels.end_memberships(out, list, own, Why::Closed);
     }
 }
 

@@ -4,9 +4,10 @@
 use std::task::Context as TaskContext;
 
 use simurgh_cluster::Time;
-use simurgh_core::Kind;
+use simurgh_core::{Kind, SightingSink};
 
 use super::*;
+use crate::world::simulation::sightings;
 
 /// A join that waits for its decision.
 pub(crate) struct Decision {
@@ -25,6 +26,8 @@ pub(crate) struct State {
     pub(crate) ended: Vec<bool>,
     pub(crate) deciding: VecDeque<Decision>,
     pub(crate) member_counts: Vec<i64>,
+    /// For the next core: what it reports of members and users.
+    pub(crate) seen: sightings::Seen,
     /// Something was charged that no callback broadcast.
     pub(crate) has_spoken: bool,
 }
@@ -233,6 +236,18 @@ impl Node for SimNode {
 
     fn member_left(&self, topic: &str) {
         self.count(topic, -1);
+    }
+
+    fn sighting_sink(&self) -> Option<SightingSink> {
+        sightings::sink(&self.shared, &self.state().seen)
+    }
+
+    fn user_of<'a>(&self, of: &'a Assigns) -> Option<&'a str> {
+        sightings::user_of(of)
+    }
+
+    fn connection_id(&self, shard: u16, key: Key) -> String {
+        format!("{shard}-{}-{}", key.slot, key.generation)
     }
 
     fn release_connection(&self) {

@@ -122,7 +122,8 @@ fn unauthorized() -> Refusal {
 }
 
 /// Seconds, or a date.
-fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
+/// The time of a header `retry-after`.
+pub(crate) fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     let seconds = text.trim().parse().ok().map(Duration::from_secs);
     seconds.or_else(|| httpdate::parse_http_date(text).ok()?.duration_since(now).ok())
 }

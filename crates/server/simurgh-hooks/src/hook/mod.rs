@@ -1,5 +1,6 @@
 //! One hook: from a question to its verdict.
 
+mod notify;
 mod record;
 mod send;
 mod state;

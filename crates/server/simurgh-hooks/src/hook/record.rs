@@ -18,6 +18,7 @@ pub(super) enum Matter {
     Failure,
     Refusal,
     Clock,
+    Notices,
 }
 
 #[derive(Default)]
@@ -25,7 +26,7 @@ pub(super) struct Record {
     /// Without the gauges.
     pub(super) figures: HookFigures,
     /// When the next line about each [`Matter`] may be written.
-    lines_ms: [u64; 3],
+    lines_ms: [u64; 4],
     unknown: HashSet<(Kind, String)>,
 }
 

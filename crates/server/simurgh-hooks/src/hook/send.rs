@@ -89,7 +89,7 @@ impl Hook {
         let mut next = Some(launch);
         while let Some(launch) = next {
             let Pending { question, data, asked, deadline_ms, .. } = &*launch.pending;
-            let body = self.template.body(question.kind, data, *asked);
+            let body = self.template.body(question.kind.type_word(), data, *asked);
             let back = self.exchange(question, body, *deadline_ms).await;
             next = self.finish(launch, back);
         }
@@ -101,7 +101,7 @@ impl Hook {
         let parent = question.traceparent.as_ref();
         let draft = Draft {
             template: &self.template,
-            kind: question.kind,
+            path: question.kind.index(),
             id: &self.shared.next_id(),
             body,
             forwarded: &question.forwarded,
@@ -256,7 +256,7 @@ impl Hook {
         }
     }
 
-    fn compare_clocks(&self, response: &Response, now: SystemTime) {
+    pub(super) fn compare_clocks(&self, response: &Response, now: SystemTime) {
         let Some(date) = response.date else { return };
         let difference = unix_s(date).cast_signed() - unix_s(now).cast_signed();
         let differs = difference.abs() > CLOCK_DIFFERENCE_MAX_S;

@@ -6,6 +6,7 @@ mod answers;
 mod caching;
 mod connections;
 mod documents;
+mod notices;
 mod protection;
 mod reload;
 mod requests;

@@ -30,7 +30,7 @@ pub(crate) fn run(messages: Vec<Message>) {
     let (mut out, mut events) = (BytesMut::new(), VecDeque::new());
     jetstream.link(0, "2.15.2", &mut out);
     // Up without a check of the streams, so that everything is requested.
-    (jetstream.state, jetstream.epoch) = (State::On, Some(1));
+    (jetstream.state, jetstream.epochs) = (State::On, Some(Epochs { kept: Some(1), log: None }));
     jetstream.up(0, &mut out, &mut events);
     let tickets = ask(&mut jetstream, &mut out, &mut events);
     let end_ms = TICKET_SECONDS_MAX * 1_000;
@@ -43,7 +43,8 @@ pub(crate) fn run(messages: Vec<Message>) {
             assert!(!why.is_empty());
             jetstream.unlink();
             jetstream.link(now_ms, "2.15.2", &mut out);
-            (jetstream.state, jetstream.epoch) = (State::On, Some(now_ms));
+            (jetstream.state, jetstream.epochs) =
+                (State::On, Some(Epochs { kept: Some(now_ms), log: None }));
             jetstream.up(now_ms, &mut out, &mut events);
         }
         jetstream.tick(now_ms, Some(&mut out), &mut events);

@@ -90,6 +90,13 @@ enum State {
     },
 }
 
+/// The epochs of the histories and of the log of notices; `None` if the broker does not store them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Epochs {
+    pub(crate) kept: Option<u64>,
+    pub(crate) log: Option<u64>,
+}
+
 /// JetStream for one node.
 pub(crate) struct JetStream {
     prefix: Prefix,
@@ -99,10 +106,10 @@ pub(crate) struct JetStream {
     /// The requests about streams, by number.
     stream_requests: HashMap<u64, StreamRequest, RandomState>,
     pub(crate) tickets: Tickets,
-    /// The epoch over the last link with valid streams.
-    epoch: Option<u64>,
-    /// The epoch that was reported last.
-    reported_epoch: Option<u64>,
+    /// The epochs over the last link with valid streams.
+    epochs: Option<Epochs>,
+    /// The epochs that were reported last.
+    reported_epochs: Option<Epochs>,
     /// The link was reported as up.
     is_up: bool,
     /// Unchanged streams may be presumed, as the last presumption was right.
@@ -131,11 +138,9 @@ impl JetStream {
         let check = |config: &StreamsConfig, at: usize| {
             let expected = config.stream(prefix, at);
             let name = config.stream_name(prefix, at);
-            // `=~` begins the token of a hash, which is longer.
-            let unused = format!("{}.h.{at:x}.00.=~", prefix.as_str());
-            Check::new(name, unused, expected, config.create_streams)
+            Check::new(name, config.unused(prefix, at), expected, config.create_streams)
         };
-        let checks = |it: &StreamsConfig| (0..it.streams.get()).map(|at| check(it, at)).collect();
+        let checks = |it: &StreamsConfig| (0..it.len()).map(|at| check(it, at)).collect();
         Self {
             prefix: prefix.clone(),
             checks: config.as_ref().map(checks).unwrap_or_default(),
@@ -143,8 +148,8 @@ impl JetStream {
             state: State::Away,
             stream_requests: HashMap::default(),
             tickets: Tickets::default(),
-            epoch: None,
-            reported_epoch: None,
+            epochs: None,
+            reported_epochs: None,
             is_up: false,
             may_presume: true,
             inbox,
@@ -182,25 +187,25 @@ impl JetStream {
         self.checks.iter_mut().for_each(Check::end);
     }
 
-    /// The epoch to report, `Some(None)` if nothing is stored; `None` while unknown.
-    pub(crate) fn decided(&self) -> Option<Option<u64>> {
+    /// The epochs to report; `None` while unknown.
+    pub(crate) fn decided(&self) -> Option<Epochs> {
         match &self.state {
-            _ if self.config.is_none() => Some(None),
+            _ if self.config.is_none() => Some(Epochs::default()),
             State::Away | State::Checking { .. } => None,
-            State::Presumed { .. } | State::On => Some(self.epoch),
-            State::Off { .. } => Some(None),
+            State::Presumed { .. } | State::On => self.epochs,
+            State::Off { .. } => Some(Epochs::default()),
         }
     }
 
     /// The link is reported as up: requests waiting tickets, or refuses them.
     pub(crate) fn up(&mut self, now_ms: u64, out: &mut BytesMut, events: &mut VecDeque<Event>) {
         self.is_up = true;
-        if self.reported_epoch != self.epoch {
+        if self.reported_epochs != self.epochs {
             // Older requests have numbers of another epoch.
             for key in self.tickets.keys(|it| !matches!(it.what, What::Store(_))) {
                 self.tickets.give_up(key, events);
             }
-            self.reported_epoch = self.epoch;
+            self.reported_epochs = self.epochs;
         }
         match &self.state {
             State::On => self.ask_all(now_ms, out),
@@ -312,13 +317,13 @@ impl JetStream {
         if !self.checks.iter().all(Check::fits) {
             return Action::Continue;
         }
-        let epoch = self.epoch_of_streams();
+        let epochs = Some(self.epochs_of_streams());
         match self.state {
             State::Checking { .. } => {
-                self.epoch = Some(epoch);
+                self.epochs = epochs;
                 self.is_on(now_ms);
             }
-            State::Presumed { .. } if self.epoch == Some(epoch) => {
+            State::Presumed { .. } if self.epochs == epochs => {
                 self.is_on(now_ms);
                 self.up(now_ms, out, events);
             }
@@ -469,7 +474,7 @@ impl JetStream {
 
     /// Whether unchanged streams may be presumed while there is no answer.
     fn may_be_presumed(&self) -> bool {
-        self.epoch.is_some() && self.may_presume
+        self.epochs.is_some() && self.may_presume
     }
 
     /// Why it is not known whether the streams are valid.
@@ -486,18 +491,26 @@ impl JetStream {
         checks.chain(until_ms).chain(self.next_recheck_ms).chain(self.tickets.next_ms).min()
     }
 
-    /// The epoch of all streams, the same on every node.
-    fn epoch_of_streams(&self) -> u64 {
-        let mut text = String::new();
-        for check in &self.checks {
-            let (identity, set_back) = check.identity().unwrap_or_default();
-            for part in [&*check.name, " ", identity, " ", set_back, "\n"] {
-                text.push_str(part);
-            }
-        }
-        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-        digest.as_ref().iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    /// The epochs of all streams, the same on every node.
+    fn epochs_of_streams(&self) -> Epochs {
+        let histories = self.config.as_ref().map_or(0, |it| it.streams.get());
+        let (kept, log) = self.checks.split_at(histories.min(self.checks.len()));
+        Epochs { kept: epoch_of(kept), log: epoch_of(log) }
     }
+}
+
+/// The epoch of some streams; `None` without any.
+fn epoch_of(checks: &[Check]) -> Option<u64> {
+    let mut text = String::new();
+    for check in checks {
+        let (identity, set_back) = check.identity().unwrap_or_default();
+        for part in [&*check.name, " ", identity, " ", set_back, "\n"] {
+            text.push_str(part);
+        }
+    }
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    let epoch = digest.as_ref().iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    (!checks.is_empty()).then_some(epoch)
 }
 
 /// Whether a server's version is known to be too old.

@@ -100,7 +100,7 @@ impl JetStream {
         if let State::Off { why, .. } = &self.state {
             return Err(why.clone());
         }
-        let stream = config.stream_of(&self.prefix, b".h.", subject.as_str().as_bytes());
+        let stream = config.stored_in(&self.prefix, subject.as_str().as_bytes());
         stream.ok_or_else(|| "its subject does not belong to a stream".into())
     }
 
@@ -228,7 +228,7 @@ impl JetStream {
             return Some(Action::Continue);
         }
         let stored = subject.strip_prefix(self.prefix.as_str());
-        let is_stored = stored.is_some_and(|it| it.starts_with(".h."));
+        let is_stored = stored.is_some_and(|it| it.starts_with(".h.") || it.starts_with(".l."));
         if is_stored && matches!(self.state, State::On) {
             self.refuse_those(
                 text,

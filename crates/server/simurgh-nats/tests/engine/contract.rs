@@ -27,7 +27,7 @@ impl Harness for Nats {
         let server = format!("127.0.0.1:{}", proxy.port).parse().unwrap();
         self.proxies.push(proxy);
         let mut config = Config::new(vec![server], prefix.clone(), "contract");
-        config.streams = Some(StreamsConfig::default());
+        config.streams = Some(StreamsConfig { has_log: true, ..StreamsConfig::default() });
         Box::new(NatsAdapter::new(config, runtime().handle().clone()))
     }
 

@@ -7,6 +7,7 @@ mod credentials;
 mod encryption;
 mod kept;
 mod links;
+mod log;
 mod permissions;
 mod streams;
 mod support;

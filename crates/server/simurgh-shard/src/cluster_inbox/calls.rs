@@ -26,18 +26,26 @@ pub enum Service {
     Blocks = 4,
     /// A part of the cached answers of applications.
     Grants = 5,
+    /// Memberships of another node, for the coordinator of notices.
+    Notices = 6,
+    /// A question about notices, or an order.
+    AskNotices = 7,
 }
 
 impl Service {
     pub const fn answer_bytes_max(self) -> usize {
         match self {
-            Self::LongPoll | Self::Ask | Self::Blocks | Self::Grants => CALL_BYTES_MAX,
+            Self::LongPoll | Self::Ask | Self::Blocks | Self::Grants | Self::AskNotices => {
+                CALL_BYTES_MAX
+            }
+            Self::Notices => 0,
             Self::Look => LOOK_ANSWER_BYTES_MAX,
         }
     }
 
     pub fn of(number: u16) -> Option<Self> {
-        [Self::LongPoll, Self::Look, Self::Ask, Self::Blocks, Self::Grants]
+        use Service::{Ask, AskNotices, Blocks, Grants, LongPoll, Look, Notices};
+        [LongPoll, Look, Ask, Blocks, Grants, Notices, AskNotices]
             .into_iter()
             .find(|it| *it as u16 == number)
     }

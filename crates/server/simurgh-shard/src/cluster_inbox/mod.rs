@@ -7,7 +7,7 @@ mod view;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use simurgh_cluster::{Answer, CallNumber, ENVELOPE_BYTES_MAX, NodeId};
+use simurgh_cluster::{Answer, CallNumber, ENVELOPE_BYTES_MAX, LogCommand, NodeId};
 use simurgh_core::{Broadcast, ToCluster};
 use tokio::sync::{Notify, oneshot};
 
@@ -42,6 +42,8 @@ pub enum Mail {
     Answer(NodeId, u64, Answer),
     /// Share cached answers of applications with all other nodes.
     Grants(Vec<u8>),
+    /// A request to the log of notices.
+    Log(LogCommand),
     /// Other settings that all nodes must share: their names and hashes.
     Settings(Vec<(Box<str>, u64)>),
     Drain,

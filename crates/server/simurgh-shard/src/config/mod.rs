@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use simurgh_core::{HistoryConfig, PresenceConfig};
+use simurgh_core::{HistoryConfig, PresenceConfig, SightingSink};
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_proto::ws::FrameLimits;
 
@@ -144,6 +144,9 @@ pub struct Config {
     /// The commit that the program was built from, for `/metrics` and the observer; empty if
     /// unknown. Default: empty.
     pub commit: String,
+    /// Where shards report memberships and users' connections to, from the start to the end.
+    #[doc(hidden)]
+    pub sighting_sink: Option<SightingSink>,
 }
 
 impl Default for Config {
@@ -188,6 +191,7 @@ impl Default for Config {
             callback_warning: Duration::from_millis(10),
             node_name: "simurgh".to_owned(),
             commit: String::new(),
+            sighting_sink: None,
         }
     }
 }

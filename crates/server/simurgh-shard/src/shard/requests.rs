@@ -337,13 +337,14 @@ impl Shard {
                 let identity = socket.state().and_then(identity_of);
                 let is_meant = identity.is_some_and(|identity| rule.closes(identity.issued_at));
                 if is_meant {
-                    self.close(io, key);
+                    let (core, mut out) = self.parts(io);
+                    core.block(&mut out, key);
                 }
                 return is_meant;
             }
             Order::Kick { topic, rejoin, .. } => {
                 // A client joins again after phx_error, and not after phx_close.
-                let stop = if *rejoin { Stop::Expired } else { Stop::Shutdown };
+                let stop = if *rejoin { Stop::Kicked } else { Stop::Shutdown };
                 (topic, ToChannel::Stop(stop))
             }
             Order::Push { topic, event, payload, .. } => {

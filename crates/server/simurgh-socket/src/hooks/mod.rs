@@ -22,11 +22,14 @@ use simurgh_channel::Assigns;
 use simurgh_hooks::{Asked, Failure, IdOf, Question, Verdict};
 #[doc(hidden)]
 pub use simurgh_hooks::{
-    BUCKETS_US, BreakerState, Hook, HookFigures, Hooks, Kind, QuestionFigures,
+    BUCKETS_US, BreakerState, Hook, HookFigures, Hooks, Kind, LogPlace, NOTICE_TYPES,
+    NoticeFigures, NoticesFigures, NoticesInbox, NoticesQuery, NoticesStart, Outside,
+    QuestionFigures,
 };
 pub use simurgh_hooks::{
-    Cluster, HookConfig, OnFailure, Secret, SecretError, StartError, TlsConfig,
+    Cluster, HookConfig, NoticeConfig, OnFailure, Secret, SecretError, StartError, TlsConfig,
 };
+use simurgh_notices::Settings;
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 use tokio::runtime::Handle;
@@ -66,6 +69,13 @@ pub struct HookSet {
 struct Running {
     hooks: RwLock<Option<Arc<Hooks>>>,
     refreshes: refresh::Refreshes,
+    notices: OnceLock<NoticesInbox>,
+}
+
+impl Running {
+    fn started(&self) -> Option<Arc<Hooks>> {
+        self.hooks.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl HookSet {
@@ -138,7 +148,38 @@ impl HookSet {
 
     /// The hooks once they are started.
     pub fn started(&self) -> Option<Arc<Hooks>> {
-        self.running.hooks.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.running.started()
+    }
+
+    /// Starts the notices of hooks that want them. Those of a later reload are the same, and go to
+    /// the hooks of that reload.
+    pub fn notify(&self, start: NoticesStart) {
+        let running = Arc::downgrade(&self.running);
+        let hook = move |name: &str| running.upgrade()?.started()?.hook(name);
+        let inbox = self.started().and_then(|hooks| hooks.notify(start, Box::new(hook)));
+        if let Some(inbox) = inbox {
+            // A server starts once.
+            let _ = self.running.notices.set(inbox);
+        }
+    }
+
+    /// The way to the notices, once they are started.
+    pub fn notices(&self) -> Option<&NoticesInbox> {
+        self.running.notices.get()
+    }
+
+    /// What shards have to report for the notices that hooks want; `None`: nothing.
+    pub fn notice_settings(&self) -> Option<Settings> {
+        NoticeConfig::settings(self.wanted_notices())
+    }
+
+    /// The notices that hooks want, by their names.
+    pub fn wanted_notices(&self) -> Vec<(&str, &NoticeConfig)> {
+        let used = self.specs.iter().enumerate().filter(|(at, _)| !self.retired.contains(at));
+        let wanted = used.filter_map(|(_, HookSpec { config, .. })| {
+            Some((config.name.as_str(), config.notices.as_ref()?))
+        });
+        wanted.collect()
     }
 
     /// The names of the hooks, by which channels refer to them; empty for one that is removed.

@@ -78,6 +78,10 @@ impl ThreadNode for LocalShards {
             }
             Mail::Answer(by, number, answer) => send_answer(thread, by, number, &answer, time),
             Mail::Grants(grants) => thread.cluster.grants(&grants, time),
+            Mail::Log(command) => {
+                let NodeThread { cluster, local, .. } = thread;
+                cluster.log(command, local);
+            }
             Mail::Settings(settings) => thread.cluster.set_settings(settings, time),
             Mail::Drain => thread.cluster.drain(time),
             Mail::Bye => thread.bye(time),
@@ -199,5 +203,10 @@ impl LocalNode for LocalShards {
 
     fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
         self.server.post_stored(number, outcome);
+    }
+
+    #[cfg(feature = "hooks")]
+    fn log(&mut self, event: simurgh_cluster::LogEvent) {
+        crate::notices::log(&self.server, event);
     }
 }

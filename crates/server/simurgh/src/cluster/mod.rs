@@ -47,6 +47,8 @@ pub struct AdapterSetup<'a> {
     /// The history that the broker must store for each topic; `None` if no channel declares a
     /// history.
     pub history: Option<HistoryNeeds>,
+    /// Whether the broker must store the log of notices.
+    pub has_log: bool,
 }
 
 /// The history that the broker must store for each topic: the maximum that any channel declares.
@@ -79,6 +81,7 @@ pub struct Cluster {
     make_adapter: MakeAdapter,
     required: Option<Duration>,
     is_local_when_away: bool,
+    has_notices_in_memory: bool,
 }
 
 impl Cluster {
@@ -90,7 +93,13 @@ impl Cluster {
         let make_adapter = Box::new(move |setup: &AdapterSetup<'_>| -> Box<dyn Adapter> {
             Box::new(adapter(setup))
         });
-        Self { config, make_adapter, required: None, is_local_when_away: false }
+        Self {
+            config,
+            make_adapter,
+            required: None,
+            is_local_when_away: false,
+            has_notices_in_memory: false,
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -110,6 +119,15 @@ impl Cluster {
     /// or none.
     pub fn local_when_away(mut self) -> Self {
         self.is_local_when_away = true;
+        self
+    }
+}
+
+impl Cluster {
+    /// The log of notices is in the memory of nodes: what a killed node has not delivered is lost,
+    /// and hooks are told so by `log.reset`. By default the broker stores it.
+    pub fn notices_in_memory(mut self) -> Self {
+        self.has_notices_in_memory = true;
         self
     }
 }
@@ -138,6 +156,10 @@ pub(crate) fn prepare(
     let history = HistoryNeeds::of(user_sockets);
     if history.is_some() {
         cluster.config.history.get_or_insert_default();
+    }
+    #[cfg(feature = "hooks")]
+    {
+        cluster.config.has_log = crate::notices::is_wanted(user_sockets);
     }
     cluster.config.peers.settings = shared_settings(user_sockets, secret);
     let runtime = Builder::new_multi_thread()
@@ -170,6 +192,12 @@ pub(crate) fn shared_settings(
 }
 
 impl Prepared {
+    /// Whether the broker has the log of notices.
+    #[cfg(feature = "hooks")]
+    pub(crate) fn stores_notices(&self) -> bool {
+        self.cluster.config.has_log && !self.cluster.has_notices_in_memory
+    }
+
     /// Connects the node, and accepts mail of its shards. Waits for the link if it is required, and
     /// fails if there is none in time.
     pub(crate) fn start(self, server: &Arc<Server>, serve: Serve) -> Result<Started, Error> {

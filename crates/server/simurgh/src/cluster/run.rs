@@ -48,7 +48,8 @@ pub(super) fn start(prepared: Prepared, server: &Arc<Server>, serve: Serve) -> S
     // This thread frees the messages of shards; above a bound it gives memory back all the time.
     simurgh_reactor::give_back_memory_soon();
     if let Some(inbox) = server.cluster.clone() {
-        let setup = AdapterSetup { runtime: runtime.handle(), history };
+        let has_log = cluster.config.has_log && !cluster.has_notices_in_memory;
+        let setup = AdapterSetup { runtime: runtime.handle(), history, has_log };
         let adapter = (cluster.make_adapter)(&setup);
         let seed = server.id.rotate_left(17);
         let time = now(server);

@@ -18,7 +18,7 @@ type Serving = Pin<Box<dyn Future<Output = (u16, Vec<u8>)> + Send>>;
 
 /// Serves a call of another node until the future is dropped.
 pub(crate) type Serve =
-    Arc<dyn Fn(Service, Vec<u8>, oneshot::Receiver<()>) -> Serving + Send + Sync>;
+    Arc<dyn Fn(NodeId, Service, Vec<u8>, oneshot::Receiver<()>) -> Serving + Send + Sync>;
 
 /// Dropping an entry tells the service that the caller has stopped waiting.
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl Served {
         }
         let (is_waited_for, left) = oneshot::channel();
         self.0.insert((by, number), is_waited_for);
-        let served = serve(service, body, left);
+        let served = serve(by, service, body, left);
         server.spawn(async move {
             let (status, body) = served.await;
             inbox.post(Mail::Answer(by, number, Answer { status, body }));

@@ -19,6 +19,8 @@ use super::control::{disconnect, kick, push};
 use super::error::ApiError;
 use super::history;
 use super::lists;
+#[cfg(feature = "hooks")]
+use super::notices;
 use super::publish::broadcast;
 use super::reload::reload;
 use super::verbs::{Authorized, router_of, verb};
@@ -39,6 +41,18 @@ pub(super) fn router(server: &Arc<Server>) -> Router {
         verb("topics", "/api/topics", Scope::Read, get(lists::topics)),
         verb("counts", "/api/counts", Scope::Read, get(lists::counts)),
         verb("connections", "/api/connections", Scope::Read, get(lists::connections)),
+        #[cfg(feature = "hooks")]
+        verb("stays", "/api/stays", Scope::Notices, get(notices::stays)),
+        #[cfg(feature = "hooks")]
+        verb("notices", "/api/notices", Scope::Notices, get(notices::status)),
+        #[cfg(feature = "hooks")]
+        verb("dead", "/api/notices/dead", Scope::Notices, get(notices::dead)),
+        #[cfg(feature = "hooks")]
+        verb("delete", "/api/notices/delete", Scope::Notices, post(notices::delete)),
+        #[cfg(feature = "hooks")]
+        verb("replay", "/api/notices/replay", Scope::Notices, post(notices::replay)),
+        #[cfg(feature = "hooks")]
+        verb("resume", "/api/notices/resume", Scope::Notices, post(notices::resume)),
         verb("history", "/api/history", Scope::Read, get(history::read)),
         verb("forget", "/api/history", Scope::History, delete(history::forget)),
         verb("history_topics", "/api/history/topics", Scope::Read, get(history::topics)),

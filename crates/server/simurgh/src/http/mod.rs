@@ -22,6 +22,8 @@ mod health;
 mod history;
 mod hosts;
 mod lists;
+#[cfg(feature = "hooks")]
+mod notices;
 mod publish;
 mod reload;
 mod repeated_warning;

@@ -47,6 +47,8 @@ mod presence;
 mod pubsub;
 mod regressions;
 mod resuming;
+#[cfg(feature = "token")]
+mod sightings;
 mod state_dir;
 mod supabase;
 #[cfg(feature = "token")]

@@ -1,8 +1,9 @@
 //! `simurgh publish`, `push`, `kick`, `disconnect`, `block`, `unblock`, `revoke`, `reload`,
-//! `topics` and `online`: the server API from a shell.
+//! `topics`, `online`, `stays` and `notices`: the server API from a shell.
 
 mod block;
 mod client;
+mod notices;
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use simurgh_text::visible;
 use crate::observe::client::encoded;
 pub(crate) use block::{Block, Revoke, Unblock, block, revoke, unblock};
 use client::Server;
+pub(crate) use notices::{Notices, Stays, notices, stays};
 
 #[derive(Debug, Args)]
 pub(crate) struct Publish {

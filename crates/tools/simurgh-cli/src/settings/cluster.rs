@@ -61,6 +61,7 @@ pub(crate) struct ClusterSpec {
     history_create_streams: Option<bool>,
     history_engine_bytes: Option<String>,
     history_when_away: Option<WhenAway>,
+    lifecycle: Option<Lifecycle>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -81,6 +82,13 @@ enum HistoryStorage {
 enum WhenAway {
     Hold,
     Local,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Lifecycle {
+    Jetstream,
+    Memory,
 }
 
 impl ClusterSpec {
@@ -125,16 +133,17 @@ impl ClusterSpec {
         nats.tls.ca.clone_from(&self.tls_ca);
         nats.tls.identity = identity;
         let cluster = Cluster::new(config, move |setup| {
-            nats.streams = setup.history.map(|most| StreamsConfig {
-                count_max: most.count,
-                age_max: most.age,
-                ..streams
-            });
+            nats.streams =
+                streams.needed(setup.history.map(|it| (it.count, it.age)), setup.has_log);
             NatsAdapter::new(nats, setup.runtime.clone())
         });
         let cluster = match self.history_when_away {
             Some(WhenAway::Local) => cluster.local_when_away(),
             Some(WhenAway::Hold) | None => cluster,
+        };
+        let cluster = match self.lifecycle {
+            Some(Lifecycle::Memory) => cluster.notices_in_memory(),
+            Some(Lifecycle::Jetstream) | None => cluster,
         };
         let cluster = match required {
             Some(within) => cluster.required(within),
@@ -301,19 +310,20 @@ pub(crate) fn streams(text: &str) -> Result<u8, String> {
 }
 
 /// The permissions that nodes with this prefix need, for the broker's configuration, with 0, 1 or
-/// 16 streams of histories.
+/// 16 streams of histories, and with that of the log of notices if it `has_log`.
 pub(crate) fn permissions(
     prefix: &str,
     streams: u8,
+    has_log: bool,
 ) -> Result<String, simurgh::cluster::PrefixError> {
     let prefix = Prefix::new(prefix)?;
-    let names =
-        |streams| StreamsConfig { streams, ..StreamsConfig::default() }.stream_names(&prefix);
-    let names = match streams {
-        0 => Vec::new(),
-        1 => names(StreamCount::One),
-        _ => names(StreamCount::Sixteen),
+    let streams = match streams {
+        0 => StreamCount::Zero,
+        1 => StreamCount::One,
+        _ => StreamCount::Sixteen,
     };
+    let config = StreamsConfig { streams, has_log, ..StreamsConfig::default() };
+    let names = config.stream_names(&prefix);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     Ok(format!("{}\n", Permissions::of(&prefix, &names)))
 }

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use simurgh::CheckOrigin;
-use simurgh::hooks::{Forward, HookConfig, HookSet, HookSpec, OnFailure, Secret, TlsConfig, http};
+use simurgh::api::Pattern;
+use simurgh::hooks::{
+    Forward, HookConfig, HookSet, HookSpec, NoticeConfig, OnFailure, Secret, TlsConfig, http,
+};
 use simurgh_text::{Choice, duration};
 
 use super::file::File;
@@ -25,6 +28,8 @@ pub(crate) const TEXT: &str = include_str!("../hook.toml");
 const DECISION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most questions in flight that a setting may allow.
 const CONCURRENCY_MAX: u16 = 4_096;
+/// The most notices of a request that a setting may allow.
+const BATCH_MAX: usize = 1_000;
 /// The most questions that may wait.
 const QUEUE_MAX: usize = 1_000_000;
 
@@ -36,6 +41,10 @@ pub(crate) struct HookTable {
     url: Option<String>,
     unix_socket: Option<PathBuf>,
     questions: Vec<Asks>,
+    notices: Vec<String>,
+    topics: Vec<String>,
+    delivery: Delivery,
+    leave_grace: Option<String>,
     forward: ForwardTable,
     set_headers: BTreeMap<String, String>,
     secret_file: Option<PathBuf>,
@@ -77,6 +86,14 @@ struct Timeouts {
 struct Load {
     concurrency: Option<Concurrency>,
     queue: Option<usize>,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Delivery {
+    batch: Option<usize>,
+    batch_time: Option<String>,
+    retry_for: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -149,6 +166,7 @@ impl HookTable {
         config.secrets = self.secrets(wrong);
         self.times(wrong, &mut config);
         self.load(wrong, &mut config);
+        config.notices = self.notices(wrong);
         config.on_failure = self.on_failure;
         let files = [&self.tls_ca, &self.tls_cert, &self.tls_key];
         config.tls = tls(wrong, files.map(Option::as_deref));
@@ -257,6 +275,44 @@ impl HookTable {
             Some("off") => config.cache_max = None,
             Some(text) => config.cache_max = wrong.note("cache_max", duration(text)),
         }
+    }
+
+    fn notices(&self, wrong: &mut Mistakes) -> Option<NoticeConfig> {
+        let mut types = 0;
+        for name in &self.notices {
+            match NoticeConfig::type_of(name) {
+                Some(bit) => types |= bit,
+                None => {
+                    let known = NoticeConfig::types().join(", ");
+                    wrong.add("notices", format!("{name:?} is unknown; the types are {known}"));
+                }
+            }
+        }
+        let mut notices = NoticeConfig::new(types);
+        let patterns = self.topics.iter().filter_map(|text| {
+            let pattern = Pattern::parse(text).map_err(|error| format!("{text:?}: {error}"));
+            wrong.note("topics", pattern)
+        });
+        notices.topics = patterns.collect();
+        let Delivery { batch, batch_time, retry_for } = &self.delivery;
+        match batch {
+            None => {}
+            Some(batch @ 1..=BATCH_MAX) => notices.batch = *batch,
+            Some(_) => wrong.add("delivery", format!("batch must be 1 to {BATCH_MAX}")),
+        }
+        for (key, text, time) in [
+            ("delivery", batch_time, &mut notices.batch_time),
+            ("delivery", retry_for, &mut notices.retry_for),
+            ("leave_grace", &self.leave_grace, &mut notices.leave_grace),
+        ] {
+            if let Some(text) = text {
+                *time = wrong.note(key, duration(text)).unwrap_or_default();
+            }
+        }
+        if types == 0 && !self.topics.is_empty() {
+            wrong.add("topics", "is about notices: say which in notices");
+        }
+        (types != 0).then_some(notices)
     }
 
     fn load(&self, wrong: &mut Mistakes, config: &mut HookConfig) {

@@ -2,11 +2,13 @@
 
 use simurgh_channel::{ChannelId, Effect, Node, PresenceCall, Reason};
 use simurgh_data::Key;
+use simurgh_notices::Reason as Why;
 use simurgh_proto::message::Ref;
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 
 use super::Channels;
+use super::sightings::why_closed;
 use crate::barrier::Queued;
 use crate::frames::{close_reason, send, send_close};
 use crate::registry::{DELIVERING, List, TRACKS};
@@ -77,7 +79,7 @@ impl<N: Node> Channels<N> {
 
     /// Closes a socket from our side and waits a while for the peer's answer.
     pub(crate) fn close(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
-        self.close_because(out, key, code, close_reason(code));
+        self.close_because(out, key, code, close_reason(code), why_closed(code));
     }
 
     pub(crate) fn close_because(
@@ -86,6 +88,7 @@ impl<N: Node> Channels<N> {
         key: Key,
         code: CloseCode,
         reason: &'static str,
+        why: Why,
     ) {
         let Some(socket) = out.socket(key) else { return };
         match socket.phase {
@@ -101,7 +104,7 @@ impl<N: Node> Channels<N> {
             }
         }
         self.closing = None;
-        self.end_channels(out, key);
+        self.end_channels(out, key, why);
         let tick = out.now().tick;
         let Some(socket) = out.socket_mut(key) else { return };
         socket.enter(Phase::Closing, tick);
@@ -115,12 +118,12 @@ impl<N: Node> Channels<N> {
     }
 
     /// Ends all channels of a socket that is about to close, without a message to its client.
-    pub(crate) fn end_channels(&mut self, out: &mut impl Sockets, key: Key) {
+    pub(crate) fn end_channels(&mut self, out: &mut impl Sockets, key: Key, why: Why) {
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else { return };
         socket.phase = Phase::Ending;
         let (list, own) = (core::mem::take(&mut socket.list), socket.own.take());
-        self.socket_ended();
-        self.end_memberships(out, list, own);
+        self.socket_ended(own.as_deref(), why);
+        self.end_memberships(out, list, own, why);
     }
 
     /// Ends the memberships of a closed socket. Of the effects of their channels only broadcasts
@@ -130,6 +133,7 @@ impl<N: Node> Channels<N> {
         out: &mut impl Sockets,
         mut list: List,
         own: Option<Box<Own>>,
+        why: Why,
     ) {
         let state = own.as_ref().map(|own| &own.state);
         while let Some(it) = self.registry.member(list.first()) {
@@ -138,6 +142,7 @@ impl<N: Node> Channels<N> {
             let Some(left) = self.registry.leave(&mut list, current) else { break };
             let channel = self.has_left(left);
             if let Some(speaker) = speaker {
+                self.report(state, &speaker, Some(why));
                 if tracks {
                     let (registry, fanout) = (&mut self.registry, &mut self.fanout);
                     self.presences.post(registry, fanout, out, &speaker, PresenceCall::End);

@@ -16,6 +16,7 @@ use simurgh_channel::{
 };
 use simurgh_data::Key;
 use simurgh_history::Position;
+use simurgh_notices::Reason as Why;
 use simurgh_proto::message::{Payload, Ref, events};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::session::server as session;
@@ -23,7 +24,7 @@ use simurgh_proto::ws::CloseCode;
 
 use super::Channels;
 use super::refused::without_refused;
-use super::waiting::{assign, expire_in};
+use super::waiting::expire_in;
 use crate::application::Subject;
 use crate::barrier::Queued;
 use crate::fanout::ChannelDelivery;
@@ -190,9 +191,7 @@ impl<N: Node> Channels<N> {
                         self.reply_to(out, membership, Some(to.0.as_ref()), reply);
                     }
                 }
-                Effect::Assign(value) => {
-                    self.application.drop_guarded(assign(out, speaker.conn, value));
-                }
+                Effect::Assign(value) => self.assign(out, speaker.conn, value),
                 Effect::Presence(call) => {
                     let (registry, fanout) = (&mut self.registry, &mut self.fanout);
                     let told = self.presences.call(registry, fanout, out, speaker, call);
@@ -215,7 +214,8 @@ impl<N: Node> Channels<N> {
                 Effect::Close(code) => self.close(out, speaker.conn, code),
                 Effect::Exceed(limit) => {
                     let reason = limit.close_reason();
-                    self.close_because(out, speaker.conn, CloseCode::POLICY, reason);
+                    let (code, why) = (CloseCode::POLICY, Why::Closed);
+                    self.close_because(out, speaker.conn, code, reason, why);
                 }
             }
         }

@@ -3,10 +3,12 @@
 use simurgh_channel::{
     Effect, Node, PresenceCall, Publication, Publisher, Reason, RenewFn, ShardChannel,
 };
+use simurgh_notices::Reason as Why;
 
 use super::Channels;
+use super::sightings::why_ended;
 use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber, TRACKS};
-use crate::socket::Speaker;
+use crate::socket::{Own, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 use simurgh_data::prelude::*;
@@ -54,6 +56,7 @@ impl<N: Node> Channels<N> {
         let mut channel = None;
         if let Some(left) = self.registry.leave(&mut socket.list, membership) {
             channel = self.has_left(left);
+            self.report(socket.state(), speaker, Some(why_ended(reason)));
         }
         if has_relays {
             let all = self.registry.of(socket.list);
@@ -143,7 +146,9 @@ impl<N: Node> Channels<N> {
         false
     }
 
-    pub(crate) fn socket_ended(&self) {
+    /// The session of a socket is over.
+    pub(crate) fn socket_ended(&mut self, own: Option<&Own>, why: Why) {
+        self.report_session(own.map(|own| &own.state), Some(why));
         self.metrics.sockets.set(self.metrics.sockets.value().saturating_sub(1));
         self.node.release_connection();
     }

@@ -6,6 +6,7 @@ mod effects;
 mod membership;
 mod recovery;
 mod refused;
+mod sightings;
 mod waiting;
 
 use simurgh_channel::metrics::ShardMetrics;
@@ -13,6 +14,7 @@ use simurgh_channel::{Node, Rate, UserSocket};
 use simurgh_data::Key;
 
 pub(super) use self::effects::CurrentMessage;
+use self::sightings::Sightings;
 use crate::application::Application;
 use crate::barrier::Barriers;
 use crate::deadlines::Expiry;
@@ -36,6 +38,8 @@ pub(crate) struct Channels<N: Node> {
     pub(super) barriers: Box<Barriers>,
     pub(super) histories: Box<Histories<N>>,
     pub(super) meters: Option<Box<Meters>>,
+    /// `None` if no hook wants notices.
+    pub(super) sightings: Option<Box<Sightings>>,
     /// Boxed: unused by most shards, and rarely read.
     pub(super) expiry: Box<Expiry>,
     /// The socket whose channels are brought up to date before it is closed.
@@ -47,6 +51,7 @@ impl<N: Node> Channels<N> {
         let shared = || (Arc::clone(&node), Arc::clone(&metrics));
         let meters = meters(&*node, &metrics, seed);
         let (histories, presences) = (shared(), shared());
+        let sink = node.sighting_sink();
         Self {
             registry: Registry::new(Arc::clone(&metrics), shard, seed),
             fanout: Fanout::new(Arc::clone(&node), Arc::clone(&metrics), shard, seed),
@@ -55,6 +60,7 @@ impl<N: Node> Channels<N> {
             barriers: Box::default(),
             histories: Box::new(Histories::new(histories.0, histories.1, shard, seed)),
             meters,
+            sightings: sink.map(|sink| Box::new(Sightings { sink, seen: Vec::new() })),
             expiry: Box::default(),
             closing: None,
             metrics,

@@ -61,15 +61,11 @@ impl<N: Node> Channels<N> {
 impl<N: Node> Core<N> {
     /// Keeps a socket open for this time, and sets its application's value if there is one.
     pub fn keep(&mut self, out: &mut impl Sockets, key: Key, new: Option<Assigns>, time: Lifetime) {
-        self.channels.application.drop_guarded(new.map(|value| assign(out, key, value)));
+        if let Some(value) = new {
+            self.channels.assign(out, key, value);
+        }
         expire_in(out, &mut self.channels.expiry, key, Some(time));
     }
-}
-
-/// Sets the application's value of a socket. Returns what is dropped.
-pub(super) fn assign(out: &mut impl Sockets, key: Key, value: Assigns) -> Option<Assigns> {
-    let Some(socket) = out.socket_mut(key) else { return Some(value) };
-    socket.own.get_or_insert_default().state.assigns.replace(value)
 }
 
 pub(super) fn expire_in(

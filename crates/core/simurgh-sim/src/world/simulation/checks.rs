@@ -39,6 +39,7 @@ impl Simulation {
         drop(ledger);
         if input == Input::Settle {
             server.check_settled(&running.node);
+            server.check_sightings(&running.node);
             check_charges(&running.node);
         }
         let late = server.net.sent_late.get();

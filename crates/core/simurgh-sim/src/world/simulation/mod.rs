@@ -7,12 +7,14 @@ mod faults;
 mod histories;
 mod operations;
 mod rest;
+pub(crate) mod sightings;
 mod steps;
 
 use super::*;
 use crate::world::simulation::clients::{join_ref, size};
 use crate::world::simulation::faults::{Deadline, Reach, SETTLES_NS};
 use crate::world::simulation::operations::Reading;
+use crate::world::simulation::sightings::Seen;
 pub(crate) use crate::world::simulation::steps::Shard;
 
 pub(crate) struct Simulation {
@@ -197,9 +199,11 @@ impl Simulation {
         let Some(running) = self.running(slot) else { return };
         let it = &mut running.shards[shard];
         it.core.retire();
+        it.check_sightings(&running.node);
         it.has_ended = true;
         // What it had in transit is lost with it.
-        it.core = Shard::new(&running.node, shard, Arc::clone(&it.metrics), seed).core;
+        let next = Shard::new(&running.node, shard, Arc::clone(&it.metrics), seed);
+        (it.core, it.seen) = (next.core, next.seen);
         running.node.end(shard);
         let (start, has_ended) = (running.start, running.shards.iter().all(|it| it.has_ended));
         if self.shared.plan.is_one_node() {

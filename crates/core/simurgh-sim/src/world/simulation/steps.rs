@@ -8,6 +8,7 @@ pub(crate) struct Shard {
     pub(crate) core: Core<SimNode>,
     pub(crate) net: Transport,
     pub(crate) metrics: Arc<ShardMetrics>,
+    pub(crate) seen: Seen,
     /// Whether it is within a turn, in which time does not move.
     pub(crate) is_in_turn: bool,
     pub(crate) has_ended: bool,
@@ -25,7 +26,8 @@ impl Shard {
     ) -> Self {
         let core = Core::new(Arc::clone(node), shard as u16, Arc::clone(&metrics), seed);
         let net = Transport::new(Arc::clone(&node.shared));
-        Self { core, net, metrics, is_in_turn: false, has_ended: false, next_ns: 0 }
+        let seen = mem::take(&mut node.state().seen);
+        Self { core, net, metrics, seen, is_in_turn: false, has_ended: false, next_ns: 0 }
     }
 }
 

@@ -97,7 +97,7 @@ impl Fixture {
     }
 
     fn up(&mut self) -> Option<u64> {
-        let kept = self.jetstream.decided().expect("it is decided");
+        let kept = self.jetstream.decided().expect("it is decided").kept;
         self.jetstream.up(self.now_ms, &mut self.out, &mut self.events);
         kept
     }

@@ -81,7 +81,7 @@ fn nodes_agree_on_the_epoch_and_each_stream_has_its_own() {
         (fixture.created, fixture.last_seq) = (created.to_owned(), last_seq);
         fixture.link();
         fixture.fits();
-        fixture.jetstream.decided().unwrap().unwrap()
+        fixture.jetstream.decided().unwrap().kept.unwrap()
     };
     assert_eq!(epoch("a", 0), epoch("a", 1_000));
     assert_ne!(epoch("a", 0), epoch("b", 0));
@@ -203,7 +203,7 @@ fn without_an_answer_it_is_up_without_histories_and_links_again() {
 fn known_streams_are_presumed_until_they_are_checked() {
     for is_anew in [false, true] {
         let mut fixture = Fixture::on(StreamsConfig::default());
-        let epoch = fixture.jetstream.decided().unwrap();
+        let epoch = fixture.jetstream.decided().unwrap().kept;
         fixture.unlink();
         fixture.link();
         fixture.requests();
@@ -304,7 +304,7 @@ fn streams_are_checked_again_and_a_changed_one_ends_the_link() {
 #[test]
 fn after_the_last_retry_the_reason_is_reported() {
     let mut fixture = Fixture::on(StreamsConfig::default());
-    let epoch = fixture.jetstream.decided().unwrap();
+    let epoch = fixture.jetstream.decided().unwrap().kept;
     for round in 0..2 {
         fixture.unlink();
         fixture.link();

@@ -307,6 +307,10 @@ fn broker_permissions_are_printed() {
         assert_eq!(text.contains("_INBOX_chat.>"), streams > 0, "{text}");
     }
     assert!(printed(&["--nats-streams=16"]).contains("\"$JS.API.STREAM.PURGE.CHAT_Hf\""));
+    let text = printed(&["--nats-streams=0", "--nats-notices"]);
+    for part in ["chat.l.>", "STREAM.CREATE.CHAT_L0", "STREAM.PURGE.CHAT_L0", "_INBOX_chat.>"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
     let wrong = ["config", "--nats-permissions=chat", "--nats-streams=3"];
     let ran = run(dir.path(), &wrong);
     assert!(ran.stderr.contains("expected 0, 1 or 16") && !ran.status.success(), "{}", ran.stderr);

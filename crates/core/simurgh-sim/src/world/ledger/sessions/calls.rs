@@ -420,7 +420,7 @@ impl Ledger {
 fn notice_of(reason: Reason) -> Option<DeliveryKind> {
     match reason {
         Reason::Left | Reason::Stopped(Stop::Normal | Stop::Shutdown) => Some(DeliveryKind::Close),
-        Reason::Stopped(Stop::Abnormal | Stop::Expired) | Reason::Crashed => {
+        Reason::Stopped(Stop::Abnormal | Stop::Expired | Stop::Kicked) | Reason::Crashed => {
             Some(DeliveryKind::Error)
         }
         Reason::Rejoined | Reason::Closed => None,

@@ -1,0 +1,112 @@
+//! A back end that keeps a table by id, and its rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::world::{GRACE_MS, World};
+use super::*;
+
+/// A report takes so long at most.
+const SLACK_MS: u64 = 150;
+/// The time from a decision to its delivery.
+pub(super) const DECIDED_MS: u64 = 1_000;
+
+/// What the back end has made of the notices, by their ids.
+#[derive(Default)]
+pub(super) struct BackEnd {
+    pub(super) seen: BTreeMap<String, Arc<Notice>>,
+    pub(super) open: BTreeMap<Key, (String, u64)>,
+    /// Partitions whose stays it has to read again.
+    pub(super) resets: BTreeMap<u8, Epoch>,
+    /// The log of each partition.
+    pub(super) logs: BTreeMap<u8, Epoch>,
+    /// Numbers that it knows from reading stays.
+    pub(super) known: BTreeMap<u8, u64>,
+}
+
+impl World {
+    pub(super) fn apply(&mut self, partition: u8, batch: &Batch) {
+        if batch.reset.is_some() {
+            self.back.resets.insert(partition, batch.epoch);
+            self.back.logs.insert(partition, batch.epoch);
+            self.meet("reset");
+        }
+        if self.back.logs.get(&partition) != Some(&batch.epoch) {
+            // A late request of a coordinator that was replaced, with a log that was lost.
+            return self.meet("of another log");
+        }
+        for notice in &batch.notices {
+            self.apply_notice(partition, notice);
+        }
+    }
+
+    pub(super) fn apply_notice(&mut self, partition: u8, notice: &Arc<Notice>) {
+        let (id, key) = (notice.to_string(), notice.stay.key.clone());
+        if self.back.resets.contains_key(&partition) {
+            return;
+        }
+        if let Some(seen) = self.back.seen.get(&id) {
+            if seen.stay != notice.stay || seen.n != notice.n {
+                self.fail(format!("{id} has two meanings: {seen:?}, {notice:?}"));
+            }
+            return;
+        }
+        if notice.n <= self.back.known.get(&partition).copied().unwrap_or_default() {
+            return;
+        }
+        self.back.seen.insert(id, Arc::clone(notice));
+        let stay = notice.stay.id.to_string();
+        let open = self.back.open.get(&key).cloned();
+        match (notice.end, open) {
+            (None, None) => {
+                self.back.open.insert(key, (stay, notice.n));
+            }
+            (Some((_, reason)), Some((open, n))) if open == stay && n < notice.n => {
+                self.back.open.remove(&key);
+                let absent_ms = self.absent.get(&key).map(|since_ms| self.ms - since_ms);
+                // The key may have returned after the decision, and left again.
+                let before = self.lasted.get(&key).filter(|it| it.0 + DECIDED_MS > self.ms);
+                let lasted_ms = absent_ms.max(before.map(|it| it.1)).unwrap_or_default();
+                let is_early = lasted_ms + SLACK_MS < GRACE_MS;
+                if self.is_calm && reason == Reason::Left && is_early && key.kind() != Kind::Topic {
+                    self.fail(format!("{key:?} ended after {lasted_ms} ms"));
+                }
+                self.meet("ended");
+            }
+            (_, open) => self.fail(format!("{notice:?} while {open:?} is open")),
+        }
+    }
+
+    /// The back end reads the stays of a partition that was reset.
+    pub(super) fn read_stays(&mut self) {
+        for (partition, epoch) in self.back.resets.clone() {
+            let leaders = self.nodes.values().filter(|node| node.frozen_until_ms < self.ms);
+            let mut read = leaders.filter_map(|node| node.notices.coordinator(partition)?.stays());
+            let Some((_, n, stays)) = read.find(|(of, ..)| *of == epoch) else { continue };
+            self.back.open.retain(|key, _| key.partition() != partition);
+            self.back
+                .open
+                .extend(stays.map(|it| (it.stay.key.clone(), (it.stay.id.to_string(), n))));
+            self.back.known.insert(partition, n);
+            self.back.resets.remove(&partition);
+        }
+    }
+
+    /// The back end knows exactly who is there.
+    pub(super) fn check_at_rest(&mut self) {
+        let mut here = BTreeSet::new();
+        for key in self.nodes.values().flat_map(|node| &node.here) {
+            if key.kind() == Kind::Member {
+                here.insert(Key::topic_of(key.topic()));
+            }
+            if !key.is_hidden() {
+                here.insert(key.clone());
+            }
+        }
+        let open: BTreeSet<Key> = self.back.open.keys().cloned().collect();
+        if here != open && self.failure.is_none() {
+            let missing: Vec<_> = here.difference(&open).collect();
+            let surplus: Vec<_> = open.difference(&here).collect();
+            self.fail(format!("missing {missing:?}, surplus {surplus:?}"));
+        }
+    }
+}

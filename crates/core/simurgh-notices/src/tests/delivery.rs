@@ -1,0 +1,180 @@
+//! Batches, refusals, dead letters.
+
+use super::*;
+use crate::delivery::Delivery;
+
+/// One partition's notices on their way to one hook.
+struct Way {
+    delivery: Delivery,
+    n: u64,
+    ms: u64,
+}
+
+impl Way {
+    fn new(settings: Settings) -> Self {
+        let mut delivery = Delivery::new(Arc::new(settings));
+        delivery.read_record(Record::Delivered { hook: "app".into(), n: 0 }, 0);
+        delivery.activate(0);
+        Self { delivery, n: 0, ms: 0 }
+    }
+
+    fn notice(&mut self, count: u64) {
+        for _ in 0..count {
+            self.n += 1;
+            let key = Key::member("rooms:7", &self.n.to_string());
+            let id = simurgh_presence::PhxRef::from_bytes([self.n as u8; 12]);
+            let stay = Stay { id, key, since_ms: at(self.ms).unix_ms };
+            let notice = Notice { n: self.n, stay, node: "n1".into(), end: None };
+            self.delivery.read(&notice.into(), self.n, at(self.ms).ns);
+        }
+    }
+
+    fn next(&mut self) -> Option<Arc<Batch>> {
+        self.delivery.next_batch(0, (Epoch::from_seed(3), 3), at(self.ms))
+    }
+
+    fn finish(&mut self, batch: &Arc<Batch>, outcome: Outcome) {
+        self.delivery.finished(0, batch, &outcome, at(self.ms));
+        self.delivery.trim(self.n);
+    }
+}
+
+fn of_hook(hook: HookRule) -> Settings {
+    Settings { hooks: vec![hook], ..settings() }
+}
+
+fn refused() -> Outcome {
+    Outcome::Refused(422, "no".into())
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed(503, "".into())
+}
+
+#[test]
+fn b53_one_batch_of_a_partition_is_in_flight_in_order() {
+    let mut way = Way::new(settings());
+    way.notice(250);
+    let numbers = |batch: &Batch| (batch.notices[0].n, batch.n);
+    let first = way.next().unwrap();
+    assert_eq!((numbers(&first), way.next()), ((1, 100), None));
+    way.finish(&first, Outcome::Accepted);
+    let second = way.next().unwrap();
+    assert_eq!(numbers(&second), (101, 200));
+    way.finish(&second, Outcome::Accepted);
+    assert_eq!(way.next(), None, "the batch is not full, and its time is not over");
+    assert_eq!(way.delivery.next_ns(0), Some(at(200).ns));
+    way.ms = 200;
+    assert_eq!(numbers(&way.next().unwrap()), (201, 250));
+}
+
+#[test]
+fn b54_batch_is_repeated_unchanged() {
+    let mut way = Way::new(settings());
+    way.notice(2);
+    way.ms = 200;
+    let batch = way.next().unwrap();
+    assert_eq!(&*batch.id, "b-a00003-3-1-2");
+    way.finish(&batch, failed());
+    way.notice(10);
+    way.ms = 500;
+    assert_eq!(way.next(), Some(Arc::clone(&batch)));
+    way.finish(&batch, Outcome::Accepted);
+    let mut one = Way::new(of_hook(HookRule { batch: 1, ..HookRule::new("app", ALL) }));
+    one.notice(1);
+    let single = one.next().unwrap();
+    assert_eq!(*single.id, *single.notices[0].to_string());
+}
+
+#[test]
+fn b55_refused_batch_is_split_and_a_notice_refused_ten_times_is_dead() {
+    let mut way = Way::new(settings());
+    way.notice(3);
+    way.ms = 200;
+    let batch = way.next().unwrap();
+    way.finish(&batch, refused());
+    let one = way.next().unwrap();
+    assert_eq!((one.notices.len(), one.n), (1, 1));
+    way.finish(&one, Outcome::Accepted);
+    for attempt in 0..10 {
+        let two = way.next().unwrap();
+        assert_eq!(two.n, 2, "attempt {attempt}");
+        way.finish(&two, refused());
+        way.ms += 1_000;
+    }
+    let three = way.next().unwrap();
+    assert_eq!(three.n, 3);
+    way.finish(&three, Outcome::Accepted);
+    let Some(Record::Dead { letter, .. }) = way.delivery.records.front().cloned() else { panic!() };
+    assert_eq!((letter.notice.n, letter.status, &*letter.body), (2, 422, "no"));
+}
+
+#[test]
+fn b55_notice_that_fails_for_too_long_is_dead() {
+    let mut way = Way::new(of_hook(HookRule { retry_for_ms: 60_000, ..HookRule::new("app", ALL) }));
+    way.notice(2);
+    way.ms = 30_000;
+    way.notice(1);
+    way.ms = 59_000;
+    let batch = way.next().unwrap();
+    way.finish(&batch, failed());
+    assert!(way.delivery.records.is_empty());
+    way.ms = 61_000;
+    let again = way.next().unwrap();
+    way.finish(&again, failed());
+    assert_eq!(way.delivery.records.len(), 2);
+    assert_eq!(way.next().unwrap().notices[0].n, 3, "the younger one goes on");
+}
+
+#[test]
+fn b56_dead_letters_are_bounded_replayed_and_deleted() {
+    let mut way = Way::new(Settings { dead_max: 2, ..settings() });
+    for n in 1..=3_u64 {
+        let id = simurgh_presence::PhxRef::from_bytes([n as u8; 12]);
+        let stay = Stay { id, key: Key::member("a", "b"), since_ms: 0 };
+        let notice = Arc::new(Notice { n, stay, node: "n1".into(), end: None });
+        let letter = DeadLetter { notice, status: 500, body: "".into() };
+        way.delivery.read_record(Record::Dead { hook: "app".into(), letter }, n);
+    }
+    let ids: Vec<String> =
+        way.delivery.hooks[0].dead.iter().map(|it| it.1.notice.to_string()).collect();
+    assert_eq!(ids.len(), 2);
+    assert_eq!(way.delivery.take_dead(0, &[&ids[0], "unknown"], true), 1);
+    assert_eq!(way.delivery.take_dead(0, &[&ids[1]], false), 1);
+    let batch = way.next().unwrap();
+    assert_eq!(*batch.id, *ids[0]);
+    way.finish(&batch, Outcome::Accepted);
+    for record in std::mem::take(&mut way.delivery.records) {
+        way.delivery.read_record(record, 9);
+    }
+    assert!(way.delivery.hooks[0].dead.is_empty());
+}
+
+#[test]
+fn b50_without_a_durable_log_the_oldest_notices_are_dropped_and_the_hook_is_reset() {
+    let mut way = Way::new(Settings { is_durable: false, window_bytes: 2_000, ..settings() });
+    way.notice(50);
+    way.delivery.trim(50);
+    assert!(way.delivery.waiting() < 20);
+    let reset = way.next().unwrap();
+    assert_eq!((reset.reset, reset.notices.len()), (Some(Reset::Overflow), 0));
+    way.finish(&reset, Outcome::Accepted);
+    way.ms = 300;
+    assert!(way.next().unwrap().notices[0].n > 1);
+}
+
+#[test]
+fn hook_gets_the_types_and_topics_that_it_wants() {
+    let mut rule = HookRule::new("app", HookRule::bit(Kind::Member, false));
+    rule.topics = vec![simurgh_proto::topic::Pattern::parse("rooms:*").unwrap()];
+    let id = simurgh_presence::PhxRef::from_bytes([1; 12]);
+    let notice = |key, end| {
+        let stay = Stay { id, key, since_ms: 0 };
+        Notice { n: 1, stay, node: "n1".into(), end }
+    };
+    assert!(rule.wants(&notice(Key::member("rooms:7", "zoe"), None)));
+    assert!(!rule.wants(&notice(Key::member("rooms:7", "zoe"), Some((1, Reason::Left)))));
+    assert!(!rule.wants(&notice(Key::member("halls:7", "zoe"), None)));
+    assert!(!rule.wants(&notice(Key::member("rooms:7", ""), None)), "hidden");
+    assert!(!rule.wants(&notice(Key::user_of("zoe"), None)));
+}

@@ -1,0 +1,120 @@
+//! `GET /api/stays`, and `/api/notices/`: open stays, dead letters, and hooks that are sent nothing.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::Query;
+use axum::extract::rejection::QueryRejection;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use simurgh_shard::cluster_inbox::NodeName;
+use simurgh_socket::hooks::NoticesQuery;
+
+use super::control::read;
+use super::error::ApiError;
+use super::verbs::Authorized;
+use crate::notices::{PARTITIONS, ask_everywhere, inbox, partition_of};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StaysQuery {
+    topic: Option<String>,
+    user: Option<String>,
+    partition: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HookQuery {
+    hook: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Letters {
+    hook: String,
+    ids: Vec<String>,
+}
+
+/// Open stays, with the log and the number of each partition that they are of. 503 while a
+/// partition has no coordinator that knows them all: a list without them would be wrong.
+pub(super) async fn stays(
+    caller: Authorized,
+    query: Result<Query<StaysQuery>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let expected = "expected one of ?topic=NAME, ?user=USER and ?partition=NUMBER (0 to 15)";
+    let Query(StaysQuery { topic, user, partition }) =
+        query.map_err(|_| ApiError::wrong(expected))?;
+    let is_one = usize::from(topic.is_some()) + usize::from(user.is_some());
+    let partition = match (&topic, partition) {
+        (Some(topic), None) if is_one == 1 => Some(partition_of(topic)),
+        (None, None) if is_one == 1 => None,
+        (None, Some(text)) if is_one == 0 => match text.parse() {
+            Ok(partition) if partition < PARTITIONS => Some(partition),
+            _ => return Err(ApiError::wrong(expected)),
+        },
+        _ => return Err(ApiError::wrong(expected)),
+    };
+    match &topic {
+        Some(topic) => caller.check_topic(topic)?,
+        None => caller.check_topic_prefix("")?,
+    }
+    let (found, _) = ask(&caller, NoticesQuery::Stays { topic, user, partition }).await?;
+    let known = found["partitions"].as_array().map_or(0, Vec::len);
+    match known < if partition.is_some() { 1 } else { PARTITIONS.into() } {
+        true => Err(ApiError::for_now("another node takes over: try again in some seconds")),
+        false => Ok(Json(found).into_response()),
+    }
+}
+
+/// How many notices hooks have accepted, and how many wait.
+pub(super) async fn status(caller: Authorized) -> Result<Response, ApiError> {
+    answered(caller, NoticesQuery::Status).await
+}
+
+/// The dead letters of a hook.
+pub(super) async fn dead(
+    caller: Authorized,
+    query: Result<Query<HookQuery>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(HookQuery { hook }) = query.map_err(|_| ApiError::wrong("expected ?hook=NAME"))?;
+    answered(caller, NoticesQuery::Dead { hook }).await
+}
+
+/// Has dead letters delivered again.
+pub(super) async fn replay(caller: Authorized, body: Bytes) -> Result<Response, ApiError> {
+    let Letters { hook, ids } = read(&body)?;
+    answered(caller, NoticesQuery::Take { hook, ids, replay: true }).await
+}
+
+/// Deletes dead letters.
+pub(super) async fn delete(caller: Authorized, body: Bytes) -> Result<Response, ApiError> {
+    let Letters { hook, ids } = read(&body)?;
+    answered(caller, NoticesQuery::Take { hook, ids, replay: false }).await
+}
+
+/// Has notices sent again, to a hook that wanted no more or is paused.
+pub(super) async fn resume(caller: Authorized, body: Bytes) -> Result<Response, ApiError> {
+    let HookQuery { hook } = read(&body)?;
+    answered(caller, NoticesQuery::Resume { hook }).await
+}
+
+async fn answered(caller: Authorized, query: NoticesQuery) -> Result<Response, ApiError> {
+    caller.check_topic_prefix("")?;
+    let (mut found, missing) = ask(&caller, query).await?;
+    found["missing"] = json!(missing);
+    Ok(Json(found).into_response())
+}
+
+async fn ask(caller: &Authorized, query: NoticesQuery) -> Result<(Value, Vec<NodeName>), ApiError> {
+    let Some(inbox) = inbox(&caller.server) else {
+        return Err(ApiError::not_found("notices", "no hook wants notices"));
+    };
+    if let Some(hook) = query.hook()
+        && !inbox.figures().hooks.iter().any(|known| known.hook == hook)
+    {
+        let error = format!("the hook {hook:?} does not exist, or wants no notices");
+        return Err(ApiError::not_found("hook", error));
+    }
+    ask_everywhere(&caller.server, &inbox, query).await.map_err(ApiError::for_now)
+}
