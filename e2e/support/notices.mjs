@@ -13,7 +13,7 @@ import WebSocket from "ws";
 import { startProcess } from "./server.mjs";
 import { pause, until, within } from "./wait.mjs";
 
-const KEY = "what signs the tokens of the users of this test";
+export const KEY = "what signs the tokens of the users of this test";
 const CLUSTER_SECRET = "what the nodes of this test share ".repeat(2);
 export const API_TOKEN = "what-the-back-end-may-ask";
 
