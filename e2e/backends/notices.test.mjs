@@ -67,7 +67,7 @@ class Example {
     await eventually(async () => assert.deepEqual((await this.status()).producers, topics), 60_000);
   }
 
-  /** The user's seconds are at least those from `joined` to `left`, and none that are still to come. */
+  /** The user's seconds are at least those from `joined` to `left`, and at most those until now. */
   async hasSeconds({ name, before, joined }, left) {
     await eventually(async () => assert.ok((await this.status()).online[name] > 0), 60_000);
     const seconds = (await this.status()).online[name];

@@ -1,5 +1,5 @@
-//! docs/openapi.yaml has the questions of hooks and their answers (B20, B22), and notices (B41, B43,
-//! B51, B56, B79).
+//! docs/openapi.yaml has the questions of hooks and their answers (B20, B22), and notices (B41,
+//! B43, B51, B56, B79).
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -165,8 +165,8 @@ fn patterns(specs: Option<&Vec<ChannelSpec>>) -> Vec<Pattern> {
     topics.filter_map(|topic| Pattern::parse(topic).ok()).collect()
 }
 
-/// Warns of notices that never come: of topics that no channel serves, and of users if no client has
-/// one.
+/// Warns of notices that never come: of topics that no channel serves, and of users if no client
+/// has one.
 fn warn_of_notices(
     file: &mut File,
     tables: &[HookTable],
