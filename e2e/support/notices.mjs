@@ -278,7 +278,8 @@ export async function killNodes(t, { broker, members, topics, runs, report, down
     await pause(1_000);
     const back = home.filter(returns);
     const gone = home.filter((user) => !returns(user));
-    const before = { repeated: backEnd.repeated, wrong: backEnd.wrong.length, resets: backEnd.resets };
+    const { repeated, resets, wrong: { length: wrong } } = backEnd;
+    const before = { repeated, wrong, resets };
     const coordinated = await metric(nodes.nodes[victim], "simurgh_lifecycle_partitions");
     const killedAt = Date.now();
     await nodes.nodes[victim].kill();

@@ -25,8 +25,8 @@ const PROMETHEUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../packagin
 const NOT_SHOWN: [(&str, &str); 1] =
     [("simurgh_local_connections", "sockets within the process, which no server in operation has")];
 
-/// The metrics of a server with a cluster, TLS, a hook with notices, a schema, and keys of tokens at
-/// a URL.
+/// The metrics of a server with a cluster, TLS, a hook with notices, a schema, and keys of tokens
+/// at a URL.
 fn all_metrics() -> String {
     let nowhere = "http://127.0.0.1:9/";
     let mut config = HookConfig::new("app", nowhere.parse().unwrap());

@@ -554,7 +554,8 @@ mod tests {
             (hook(users), "f.toml:4: [[hook]] notices: no client has a user"),
             (hook(&format!("{users}\nquestions = [\"connect\"]")), ""),
         ] {
-            let warnings = merged(PartialSettings::default(), &text).unwrap().warnings;
+            let mut warnings = merged(PartialSettings::default(), &text).unwrap().warnings;
+            warnings.retain(|text| text.contains("[[hook]]"));
             assert_eq!(warnings.len(), usize::from(!says.is_empty()), "{warnings:?}");
             assert!(warnings.iter().all(|text| text.contains(says)), "{warnings:?}");
         }
