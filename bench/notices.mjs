@@ -9,7 +9,8 @@ const flag = (name, otherwise) => {
   const at = process.argv.indexOf(`--${name}`);
   return at < 0 ? otherwise : Number(process.argv[at + 1]);
 };
-const plan = { members: flag("members", 10_000), topics: flag("topics", 500), runs: flag("runs", 20) };
+const [members, topics] = [flag("members", 10_000), flag("topics", 500)];
+const plan = { members, topics, runs: flag("runs", 20) };
 const ends = [];
 process.on("SIGINT", () => process.exit(130));
 const broker = await Broker.start({ keeps: true });

@@ -5,10 +5,13 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { Broker, NO_KEEPER } from "../support/broker.mjs";
-import { API_TOKEN, BackEnd, Nodes, User, agrees, joinAll, killNodes } from "../support/notices.mjs";
+import {
+  API_TOKEN, BackEnd, Nodes, User, agrees, joinAll, killNodes,
+} from "../support/notices.mjs";
 import { eventually, pause, until } from "../support/wait.mjs";
 
-const crowd = (count) => Array.from({ length: count }, (_, n) => new User(`u${n}`, `rooms:${n % 7}`));
+const crowd = (count) => (
+  Array.from({ length: count }, (_, n) => new User(`u${n}`, `rooms:${n % 7}`)));
 
 async function alone(t, options = {}) {
   const backEnd = await BackEnd.start();
@@ -23,7 +26,8 @@ test("B49: a killed node's users have left, those who return elsewhere have not"
 }, async (t) => {
   const broker = await Broker.start({ keeps: true });
   t.after(() => broker.remove());
-  const { rows, backEnd } = await killNodes(t, { broker, members: 300, topics: 15, runs: 3, downMs: 30_000 });
+  const plan = { broker, members: 300, topics: 15, runs: 3, downMs: 30_000 };
+  const { rows, backEnd } = await killNodes(t, plan);
   for (const row of rows) assert.ok(row.isRight, JSON.stringify(row));
   assert.deepEqual(backEnd.wrong, []);
 });

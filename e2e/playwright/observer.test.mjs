@@ -355,11 +355,13 @@ test("a phone's width needs no sideways scrolling", async (t) => {
   }
 });
 
-test("page of hooks shows their state and their questions by outcome", async (t) => {
+test("page of hooks shows their state, questions by outcome, and notices", async (t) => {
   const app = await Application.start(t);
   app.answers.connect = ({ params }) => (params.refused ? [403, {}] : { user: "ann" });
   const channel = '[[channel]]\ntopic = "rooms:*"\n';
-  const server = await startAsking(t, app, channel, { hook: 'questions = ["connect"]' });
+  const server = await startAsking(t, app, channel, {
+    hook: 'questions = ["connect"]\nnotices = ["user.connected", "user.disconnected"]',
+  });
   const { page, seen } = await newWindow(t, browser, DESK);
   const url = `${server.wsUrl}/socket/websocket?vsn=2.0.0`;
   const socket = new WebSocket(url);
@@ -371,6 +373,8 @@ test("page of hooks shows their state and their questions by outcome", async (t)
   await reads(page.getByTestId("table-hooks").locator("tbody td").nth(1), /^closed$/);
   const connect = page.getByTestId("table-questions").locator("tbody tr").first();
   await reads(connect, /^appconnect110000/);
+  // A reset for each partition, and the user; one stay.
+  await reads(page.getByTestId("table-notices").locator("tbody tr").first(), /^app1700001$/);
   assert.equal(await page.getByTestId("tab-cluster").isVisible(), false);
   assert.deepEqual(seen.complaints, []);
 });

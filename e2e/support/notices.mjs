@@ -13,7 +13,7 @@ import WebSocket from "ws";
 import { startProcess } from "./server.mjs";
 import { pause, until, within } from "./wait.mjs";
 
-const KEY = "what signs the tokens of the users of this test";
+export const KEY = "what signs the tokens of the users of this test";
 const CLUSTER_SECRET = "what the nodes of this test share ".repeat(2);
 export const API_TOKEN = "what-the-back-end-may-ask";
 
@@ -278,7 +278,8 @@ export async function killNodes(t, { broker, members, topics, runs, report, down
     await pause(1_000);
     const back = home.filter(returns);
     const gone = home.filter((user) => !returns(user));
-    const before = { repeated: backEnd.repeated, wrong: backEnd.wrong.length, resets: backEnd.resets };
+    const { repeated, resets, wrong: { length: wrong } } = backEnd;
+    const before = { repeated, wrong, resets };
     const coordinated = await metric(nodes.nodes[victim], "simurgh_lifecycle_partitions");
     const killedAt = Date.now();
     await nodes.nodes[victim].kill();

@@ -13,8 +13,14 @@ use crate::provide::{self, Tool};
 
 const TOOL: Tool = Tool { name: "cargo-mutants", version: "27.1.0", debug: false };
 /// The crates whose tests are run.
-const JUDGES: [&str; 5] =
-    ["simurgh-channel", "simurgh-cluster", "simurgh-core", "simurgh-history", "simurgh-sim"];
+const JUDGES: [&str; 6] = [
+    "simurgh-channel",
+    "simurgh-cluster",
+    "simurgh-core",
+    "simurgh-history",
+    "simurgh-notices",
+    "simurgh-sim",
+];
 const RUN_MINUTES: u64 = 600;
 
 #[derive(Args)]

@@ -174,6 +174,9 @@ pub struct HookRow {
     #[serde(flatten)]
     pub gauges: BTreeMap<String, i64>,
     pub questions: Vec<QuestionRow>,
+    /// As in the API, and the open stays of this node; empty if it wants no notices.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub notices: BTreeMap<String, u64>,
 }
 
 /// Questions of one kind, since the start, by their outcome.

@@ -14,8 +14,8 @@ use simurgh_shard::state_dir;
 use simurgh_shard::view::{HookRow, QuestionRow};
 use simurgh_socket::UserSocket;
 use simurgh_socket::hooks::{
-    BUCKETS_US, BreakerState, Cluster, Hook, HookFigures, HookSet, Hooks, Kind, QuestionFigures,
-    RegrantFn,
+    BUCKETS_US, BreakerState, Cluster, Hook, HookFigures, HookSet, Hooks, Kind, NoticesFigures,
+    QuestionFigures, RegrantFn,
 };
 
 use crate::Error;
@@ -185,10 +185,14 @@ pub(crate) fn degraded(server: &Server) -> Vec<String> {
 
 /// The figures of all hooks, for the observer.
 pub(crate) fn rows(server: &Server) -> Vec<HookRow> {
-    hooks(server).map(|hook| row(hook.name(), &hook.figures())).collect()
+    let notices = notices::inbox(server).map(|inbox| inbox.figures()).unwrap_or_default();
+    hooks(server).map(|hook| row(hook.name(), &hook.figures(), &notices)).collect()
 }
 
-fn row(name: &str, figures: &HookFigures) -> HookRow {
+fn row(name: &str, figures: &HookFigures, notices: &NoticesFigures) -> HookRow {
+    let stays = ("stays", notices.stays as u64);
+    let of_hook = notices.hooks.iter().filter(|of| of.hook == name);
+    let notices = of_hook.flat_map(|of| of.rows().into_iter().chain([stays]));
     let questions = Kind::ALL.iter().zip(&figures.questions).map(|(kind, of)| QuestionRow {
         question: kind.word().to_owned(),
         outcomes: OUTCOMES.iter().map(|(word, read)| ((*word).to_owned(), read(of))).collect(),
@@ -201,6 +205,7 @@ fn row(name: &str, figures: &HookFigures) -> HookRow {
         breaker: breaker.map_or("", |(_, word)| word).to_owned(),
         gauges: GAUGES.map(|(word, _, read)| (word.to_owned(), read(figures))).into(),
         questions: questions.collect(),
+        notices: notices.map(|(word, count)| (word.to_owned(), count)).collect(),
     }
 }
 

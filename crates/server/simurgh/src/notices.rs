@@ -52,9 +52,10 @@ pub(crate) fn drain(server: &Server) {
     }
 }
 
-/// The way to the task, if a hook wants notices.
+/// The way to the task, if a hook wanted notices at the start: a reload changes nothing about that.
 pub(crate) fn inbox(server: &Server) -> Option<NoticesInbox> {
-    set(&server.user_sockets)?.notices().cloned()
+    let mut sets = server.user_sockets.iter().filter_map(|own| own.parts().hooks.as_ref());
+    sets.find_map(|set| set.notices()).cloned()
 }
 
 /// The partition of a topic.

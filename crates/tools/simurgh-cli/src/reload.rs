@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use simurgh::hooks::HookSet;
+use simurgh::hooks::{HookSet, NoticeConfig};
 use simurgh::{Applied, Builder, Config, Endpoint, Reloaded, Reloader};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -26,8 +26,9 @@ pub(crate) struct Reload {
     application: fn(Builder, Option<Declared>) -> Builder,
     reloader: Reloader,
     set_level: Arc<dyn Fn(LevelFilter) + Send + Sync>,
-    /// The settings of the start.
+    /// The settings of the start, and its hooks.
     started: (Given, Config),
+    started_hooks: Option<Arc<HookSet>>,
     running: Mutex<Running>,
 }
 
@@ -47,9 +48,9 @@ impl Reload {
         log: &Log,
     ) -> Self {
         let (reloader, set_level) = (endpoint.reloader(), log.level_setter());
-        let running = Running { given: started.0.clone(), config: reloader.config(), hooks };
-        let running = Mutex::new(running);
-        Self { serve, application, reloader, set_level, started, running }
+        let (given, config) = (started.0.clone(), reloader.config());
+        let running = Mutex::new(Running { given, config, hooks: hooks.clone() });
+        Self { serve, application, reloader, set_level, started, started_hooks: hooks, running }
     }
 
     /// Applies the file, the environment and the flags, all together or not at all. Logs changes;
@@ -81,10 +82,12 @@ impl Reload {
         let applied = builder.reload(&self.reloader).map_err(|error| error.to_string())?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         (self.set_level)(log);
-        let reloaded = Reloaded {
-            changed: changed(&running, &given, &applied.config),
-            needs_restart: self.needs_restart(&given, &wanted, &applied),
-        };
+        let mut needs_restart = self.needs_restart(&given, &wanted, &applied);
+        if notices(hooks.as_ref()) != notices(self.started_hooks.as_ref()) {
+            needs_restart.push("[[hook]] notices/topics/delivery/leave_grace".to_owned());
+        }
+        let changed = changed(&running, &given, &applied.config);
+        let reloaded = Reloaded { changed, needs_restart };
         running.hooks = hooks.or(running.hooks.take());
         (running.given, running.config) = (given, applied.config);
         Ok(reloaded)
@@ -109,6 +112,11 @@ impl Reload {
         }
         names
     }
+}
+
+/// The notices that hooks want.
+fn notices(hooks: Option<&Arc<HookSet>>) -> Vec<(&str, &NoticeConfig)> {
+    hooks.map(|hooks| hooks.wanted_notices()).unwrap_or_default()
 }
 
 /// The keys and tables whose values the server has changed.

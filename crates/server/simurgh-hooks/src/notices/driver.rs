@@ -365,7 +365,7 @@ impl Driver {
         });
     }
 
-    /// What is due by the clock.
+    /// Does what is due by the clock.
     fn tick(&mut self) {
         let now = Instant::now();
         if now >= self.sync_at {
@@ -387,7 +387,7 @@ impl Driver {
             Ok(None) => return,
             Ok(Some(opened)) => *files = Some(Box::new(opened)),
             Err(error) => {
-                tracing::error!(%error, "cannot open the log of notices in state_dir: in memory now");
+                tracing::error!(%error, "cannot open notices in state_dir: their log is in memory");
                 self.log = Log::Memory(0);
             }
         }

@@ -52,6 +52,20 @@ pub struct NoticesFigures {
 }
 
 impl NoticeFigures {
+    /// The figures with their names, for the API and the observer.
+    pub fn rows(&self) -> [(&'static str, u64); 5] {
+        let sum = |column: usize| self.counts.iter().filter_map(|row| row.get(column)).sum();
+        let (waiting, oldest) = (self.waiting as u64, self.oldest.as_secs());
+        let [accepted, again, dead] = [0, 1, 2].map(sum);
+        [
+            ("accepted", accepted),
+            ("waiting", waiting),
+            ("oldest_seconds", oldest),
+            ("again", again),
+            ("dead", dead),
+        ]
+    }
+
     pub(super) fn sent(&mut self, batch: &Batch, outcome: &Outcome, time: Duration) {
         let column = usize::from(*outcome != Outcome::Accepted);
         for notice in &batch.notices {

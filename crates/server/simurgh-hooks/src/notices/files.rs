@@ -5,9 +5,9 @@
 //! PARTITION-PLACE      frames; PLACE is the number of bytes of the partition before it
 //! frame                u32 length; u32 CRC-32 of the record; the record
 //! ```
-//! The place of a record is the number of bytes up to its end. A frame that is cut off at the end of
-//! a partition was being written when the process ended, and is removed. After another boot of the
-//! system the newest records may be missing, so the log begins anew, unless it was closed.
+//! The place of a record is the number of bytes up to its end. A frame that is cut off at the end
+//! of a partition was being written when the process ended, and is removed. After another boot of
+//! the system the newest records may be missing, so the log begins anew, unless it was closed.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};

@@ -40,9 +40,10 @@ pub struct NoticeConfig {
     pub batch: usize,
     /// How long the first notice of a request waits for others. Default: 200 ms.
     pub batch_time: Duration,
-    /// A notice that is not accepted for so long is a dead letter. Default: 24 h.
+    /// A notice that is not accepted within this time is a dead letter. Default: 24 h.
     pub retry_for: Duration,
-    /// A stay ends so long after its last membership. The longest of all hooks counts. Default: 5 s.
+    /// Time from the last membership to the end of a stay. The longest of all hooks counts.
+    /// Default: 5 s.
     pub leave_grace: Duration,
 }
 

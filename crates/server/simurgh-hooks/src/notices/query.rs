@@ -1,5 +1,7 @@
 //! Questions of back ends about notices, and orders: at each node about what it coordinates.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use simurgh_notices::{Notices, PARTITIONS};
@@ -86,16 +88,9 @@ impl NoticesQuery {
 }
 
 fn status(figures: &NoticesFigures) -> Value {
-    let hooks = figures.hooks.iter().map(|of| {
-        let sum = |column: usize| of.counts.iter().filter_map(|row| row.get(column)).sum::<u64>();
-        let (waiting, oldest) = (of.waiting, of.oldest.as_secs());
-        let row = json!({
-            "accepted": sum(0), "again": sum(1), "dead": sum(2), "waiting": waiting,
-            "oldest_seconds": oldest,
-        });
-        (of.hook.clone(), row)
-    });
-    json!({"stays": figures.stays, "hooks": hooks.collect::<serde_json::Map<_, _>>()})
+    let hooks: BTreeMap<_, BTreeMap<_, _>> =
+        figures.hooks.iter().map(|of| (&of.hook, of.rows().into())).collect();
+    json!({"stays": figures.stays, "hooks": hooks})
 }
 
 fn stays(

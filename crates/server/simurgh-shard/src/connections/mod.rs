@@ -44,7 +44,7 @@ pub fn is_reserved(path: &str) -> bool {
 }
 
 /// Paths below `/api/`.
-pub const API_VERBS: [&str; 15] = [
+pub const API_VERBS: [&str; 21] = [
     "block",
     "broadcast",
     "connections",
@@ -53,10 +53,16 @@ pub const API_VERBS: [&str; 15] = [
     "history",
     "history/topics",
     "kick",
+    "notices",
+    "notices/dead",
+    "notices/delete",
+    "notices/replay",
+    "notices/resume",
     "presence",
     "push",
     "reload",
     "revoke",
+    "stays",
     "topics",
     "unblock",
     "users/online",

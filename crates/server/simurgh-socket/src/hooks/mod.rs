@@ -168,7 +168,7 @@ impl HookSet {
         self.running.notices.get()
     }
 
-    /// What shards have to report for the notices that hooks want; `None`: nothing.
+    /// Settings for the notices that hooks want, which say what shards report; `None`: nothing.
     pub fn notice_settings(&self) -> Option<Settings> {
         NoticeConfig::settings(self.wanted_notices())
     }

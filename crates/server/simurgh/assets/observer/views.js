@@ -263,9 +263,24 @@ class Hooks {
         { key: "mean_us", label: "Mean time", kind: "us" },
       ],
     });
+    this.notices = new SortTable("notices", {
+      rowKey: (row) => row.hook,
+      columns: [
+        { key: "hook", label: "Hook", className: "name" },
+        { key: "accepted", label: "Accepted", kind: "count" },
+        { key: "waiting", label: "Waiting", kind: "count" },
+        { key: "oldest_seconds", label: "Oldest, s", hot: (row) => row.oldest_seconds >= 60 },
+        { key: "again", label: "Not accepted", kind: "count", hot: bad("again") },
+        { key: "dead", label: "Dead letters", kind: "count", hot: bad("dead") },
+        { key: "stays", label: "Open stays", kind: "count" },
+      ],
+    });
+    this.noticesPanel = panel("Notices",
+      "since the start, of the partitions that this node decides about", this.notices.node);
     this.node = el("div", { className: "view" },
-      panel("Hooks", "applications that decide over HTTP", this.hooks.node),
-      panel("Questions", "since the start, named as in /metrics", this.questions.node));
+      panel("Hooks", "applications over HTTP", this.hooks.node),
+      panel("Questions", "since the start, named as in /metrics", this.questions.node),
+      this.noticesPanel);
   }
 
   update({ overview }) {
@@ -273,6 +288,9 @@ class Hooks {
     this.hooks.set(hooks);
     this.questions.set(hooks.flatMap(({ name, questions }) => (
       questions.map((row) => ({ hook: name, ...row })))));
+    const rows = hooks.filter(({ notices }) => notices);
+    this.noticesPanel.hidden = rows.length === 0;
+    this.notices.set(rows.map(({ name, notices }) => ({ hook: name, ...notices })));
   }
 }
 

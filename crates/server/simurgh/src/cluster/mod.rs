@@ -124,8 +124,8 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// The log of notices is in the memory of nodes: what a killed node has not delivered is lost,
-    /// and hooks are told so by `log.reset`. By default the broker stores it.
+    /// Keeps the log of notices in the memory of nodes. Notices that a killed node has not
+    /// delivered are lost, and hooks get `log.reset`. By default the broker stores the log.
     pub fn notices_in_memory(mut self) -> Self {
         self.has_notices_in_memory = true;
         self

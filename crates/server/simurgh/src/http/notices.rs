@@ -1,4 +1,4 @@
-//! `GET /api/stays`, and `/api/notices/`: open stays, dead letters, and hooks that are sent nothing.
+//! `GET /api/stays`, and `/api/notices/`: open stays, dead letters, and paused hooks.
 
 use axum::Json;
 use axum::body::Bytes;

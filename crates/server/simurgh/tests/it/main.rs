@@ -39,7 +39,7 @@ mod monitoring;
 mod observer;
 mod observer_cluster;
 mod off_shard;
-#[cfg(feature = "token")]
+#[cfg(feature = "hooks")]
 mod openapi;
 #[cfg(feature = "hooks")]
 mod openapi_webhooks;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use simurgh::Endpoint;
 use simurgh::declared::{Defaults, user_socket_with_hooks};
-use simurgh::hooks::{Forward, HookConfig, HookSet, HookSpec, TlsConfig};
+use simurgh::hooks::{Forward, HookConfig, HookSet, HookSpec, NoticeConfig, TlsConfig};
 use simurgh::token::{TokenPolicy, jwt::Checks};
 use tempfile::TempDir;
 
@@ -25,10 +25,12 @@ const PROMETHEUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../packagin
 const NOT_SHOWN: [(&str, &str); 1] =
     [("simurgh_local_connections", "sockets within the process, which no server in operation has")];
 
-/// The metrics of a server with a cluster, TLS, a hook, a schema, and keys of tokens at a URL.
+/// The metrics of a server with a cluster, TLS, a hook with notices, a schema, and keys of tokens
+/// at a URL.
 fn all_metrics() -> String {
     let nowhere = "http://127.0.0.1:9/";
-    let config = HookConfig::new("app", nowhere.parse().unwrap());
+    let mut config = HookConfig::new("app", nowhere.parse().unwrap());
+    config.notices = Some(NoticeConfig::new(1));
     let forward = Forward::default();
     let spec = HookSpec { config, asks_connect: true, asks_refresh: false, forward };
     let hooks = Arc::new(HookSet::new(vec![spec]));
@@ -73,6 +75,19 @@ fn dashboard_shows_every_metric() {
     }
     let all: BTreeSet<String> = families(&metrics).into_keys().collect();
     assert_eq!(all.difference(&shown).collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+#[test]
+fn metrics_page_lists_exactly_the_metrics_of_notices() {
+    let page = include_str!("../../../../../docs/METRICS.md");
+    let section = page.split("\n## Notices\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let cells = section.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let listed: BTreeSet<&str> = cells.flat_map(|cell| cell.split(", ")).skip(1).collect();
+    let metrics = families(&all_metrics());
+    let served = metrics.keys().filter_map(|name| name.strip_prefix("simurgh_"));
+    let served =
+        served.filter(|name| ["notices_", "lifecycle_"].iter().any(|it| name.starts_with(it)));
+    assert_eq!(listed, served.collect());
 }
 
 #[test]

@@ -4,15 +4,19 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use simurgh::Endpoint;
 use simurgh::api::{ApiToken, Scope};
-use simurgh::history::History;
-use simurgh::{Endpoint, UserSocket};
+use simurgh::hooks::NoticeConfig;
 use simurgh_shard::connections::API_VERBS;
 
-use crate::api_orders::{client, policy, silent};
+use crate::api_orders::{client, policy};
+use crate::openapi_webhooks::user_socket;
 use crate::support::raw::{Answer, ask};
-use crate::support::{handled, start};
+use crate::support::{start, until};
+
+/// All types of notices.
+pub(crate) const ALL: u8 = 63;
 
 pub(crate) struct Document(pub(crate) Value);
 
@@ -86,6 +90,14 @@ impl Document {
         }
     }
 
+    /// Checks an answer to a request such as `GET /api/stays?user=ann`.
+    #[track_caller]
+    pub(crate) fn check(&self, line: &str, answer: &Answer) {
+        let route = line.split('?').next().unwrap();
+        let is_meant = |it: &Operation<'_>| route.split_once(' ') == Some((&*it.method, it.path));
+        self.check_answer(&self.operations().find(is_meant).unwrap(), answer);
+    }
+
     #[track_caller]
     fn check_answer(&self, operation: &Operation<'_>, answer: &Answer) {
         let responses = &operation.about["responses"];
@@ -117,15 +129,23 @@ fn is_of(value: &Value, kind: &str) -> bool {
 }
 
 fn server() -> Endpoint {
-    let orders = handled("orders:*", silent).history(History::default());
-    let user_socket = UserSocket::new("/socket").tokens(policy()).channel(orders);
+    let channels = json!([{"topic": "orders:*", "history": true}]);
+    // Nothing answers there, so all notices wait.
+    let nowhere = "127.0.0.1:9".parse().unwrap();
+    let user_socket = user_socket(nowhere, &channels, Some(policy()), |spec| {
+        spec.config.notices = Some(NoticeConfig::new(ALL));
+    });
     let token = |scope: Scope| {
         ApiToken::new(scope.name(), ApiToken::hash(scope.name().as_bytes()), [scope])
     };
-    start(Endpoint::builder().socket(user_socket).configure(|config| {
+    let endpoint = start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.api_token = Some("s3cret".to_owned());
         config.api_tokens = Scope::ALL.map(token).into();
-    }))
+    }));
+    let header = "authorization: Bearer s3cret\r\n";
+    let line = "GET /api/stays?user=nobody";
+    until("all partitions", || ask(endpoint.addresses()[0], line, header, "").status == 200);
+    endpoint
 }
 
 fn request(address: SocketAddr, operation: &Operation<'_>, token: &str, rest: &str) -> Answer {

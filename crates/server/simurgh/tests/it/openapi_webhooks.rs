@@ -1,24 +1,30 @@
-//! docs/openapi.yaml has the questions of hooks and their answers (B20, B22).
+//! docs/openapi.yaml has the questions of hooks and their answers (B20, B22), and notices (B41,
+//! B43, B51, B56, B79).
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use simurgh::declared::{ChannelSpec, Defaults, user_socket_with_hooks};
-use simurgh::hooks::{Forward, HookConfig, HookSet, HookSpec};
+use simurgh::hooks::{Forward, HookConfig, HookSet, HookSpec, NoticeConfig};
+use simurgh::token::TokenPolicy;
 use simurgh::{Endpoint, SocketLimits, UserSocket};
 use tungstenite::client::IntoClientRequest;
 
-use crate::openapi::Document;
+use crate::api_orders::{client, policy};
+use crate::openapi::{ALL, Document};
 use crate::support::raw::ask;
 use crate::support::{Client, WAIT_MAX, log, start, until};
 
 type Asked = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// An application that gives the documented answers, and keeps the questions.
-fn application(answers: impl Fn(&str) -> Value + Send + 'static) -> (SocketAddr, Asked) {
+/// An application that gives these answers and statuses, and keeps the questions.
+fn application(
+    answers: impl Fn(&str, &Value) -> (u16, Value) + Send + 'static,
+) -> (SocketAddr, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let asked = Asked::default();
@@ -38,9 +44,11 @@ fn application(answers: impl Fn(&str) -> Value + Send + 'static) -> (SocketAddr,
             let mut body = vec![0; length];
             reader.read_exact(&mut body).unwrap();
             let kind = path.trim_start_matches('/').to_owned();
-            let answer = answers(&kind).to_string();
-            kept.lock().unwrap().push((kind, serde_json::from_slice(&body).unwrap()));
-            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n", answer.len());
+            let body = serde_json::from_slice(&body).unwrap();
+            let (status, answer) = answers(&kind, &body);
+            let answer = answer.to_string();
+            kept.lock().unwrap().push((kind, body));
+            let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n", answer.len());
             let answer = format!("{head}connection: close\r\n\r\n{answer}");
             reader.get_mut().write_all(answer.as_bytes()).unwrap();
         }
@@ -48,22 +56,22 @@ fn application(answers: impl Fn(&str) -> Value + Send + 'static) -> (SocketAddr,
     (address, asked)
 }
 
-fn user_socket(application: SocketAddr) -> UserSocket {
+/// Declared channels with the hook `app`.
+pub(crate) fn user_socket(
+    application: SocketAddr,
+    channels: &Value,
+    tokens: Option<TokenPolicy>,
+    with: impl FnOnce(&mut HookSpec),
+) -> UserSocket {
     let url = format!("http://{application}/").parse().unwrap();
     let mut config = HookConfig::new("app", url);
-    config.limits = vec!["gold".to_owned()];
     (config.answer_timeout, config.total_timeout) = (WAIT_MAX, WAIT_MAX);
     let forward = Forward::default();
-    let spec = HookSpec { config, asks_connect: true, asks_refresh: true, forward };
-    let channels = json!([{"topic": "rooms:*", "join_hook": "app", "join_question": "always",
-        "payload_shape": "any", "presence": true, "event": [{"name": "say", "hook": "app"}]}]);
-    let channels: Vec<ChannelSpec> = serde_json::from_value(channels).unwrap();
+    let mut spec = HookSpec { config, asks_connect: false, asks_refresh: false, forward };
+    with(&mut spec);
+    let channels: Vec<ChannelSpec> = serde_json::from_value(channels.clone()).unwrap();
     let hooks = Arc::new(HookSet::new(vec![spec]));
-    let socket = user_socket_with_hooks("/socket", &channels, Defaults::default(), None, hooks);
-    socket
-        .unwrap()
-        .auth_token(true)
-        .named_limits(vec![("gold".to_owned(), SocketLimits::default())])
+    user_socket_with_hooks("/socket", &channels, Defaults::default(), tokens, hooks).unwrap()
 }
 
 fn answer(document: &Value, kind: &str) -> Value {
@@ -76,15 +84,23 @@ fn questions_and_answers_are_as_documented() {
     log::start();
     let document = Document::read();
     let examples = document.0.clone();
-    let (address, asked) = application(move |kind| {
+    let (address, asked) = application(move |kind, _| {
         let mut answer = answer(&examples, kind);
         if kind == "connect" {
             answer.as_object_mut().unwrap().remove("expires_at");
             answer["expires_in"] = 3.into();
         }
-        answer
+        (200, answer)
     });
-    let endpoint = start(Endpoint::builder().socket(user_socket(address)));
+    let channels = json!([{"topic": "rooms:*", "join_hook": "app", "join_question": "always",
+        "payload_shape": "any", "presence": true, "event": [{"name": "say", "hook": "app"}]}]);
+    let socket = user_socket(address, &channels, None, |spec| {
+        spec.config.limits = vec!["gold".to_owned()];
+        (spec.asks_connect, spec.asks_refresh) = (true, true);
+    });
+    let socket =
+        socket.auth_token(true).named_limits(vec![("gold".to_owned(), SocketLimits::default())]);
+    let endpoint = start(Endpoint::builder().socket(socket));
     let server = endpoint.addresses()[0];
     let url = format!("ws://{server}/socket/websocket?vsn=2.0.0&device=phone");
     let mut request = url.into_client_request().unwrap();
@@ -137,4 +153,89 @@ fn questions_and_answers_are_as_documented() {
     }
     assert!(!log::text().contains("keys without a meaning"), "{}", log::text());
     assert!(!log::text().contains("question failed"), "{}", log::text());
+}
+
+/// The fields that a schema has, and those of values.
+fn fields<'v>(schema: &Value, values: impl Iterator<Item = &'v Value>) -> [BTreeSet<String>; 2] {
+    let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    [names(&schema["properties"]).into_iter().collect(), values.flat_map(names).collect()]
+}
+
+#[test]
+fn notices_stays_and_dead_letters_are_as_documented() {
+    let document = Document::read();
+    // It accepts all but joins, which are dead letters at once.
+    let (address, asked) = application(|_, body| {
+        let notices = body["data"]["notices"].as_array().unwrap();
+        let has_join = notices.iter().any(|notice| notice["type"] == "member.joined");
+        (if has_join { 500 } else { 200 }, json!({"about": "joins"}))
+    });
+    let channels = json!([{"topic": "rooms:*"}]);
+    let socket = user_socket(address, &channels, Some(policy()), |spec| {
+        let (batch, retry_for) = (1, Duration::ZERO);
+        let (batch_time, leave_grace) = (Duration::ZERO, Duration::from_millis(50));
+        let notices = NoticeConfig::new(ALL);
+        spec.config.notices =
+            Some(NoticeConfig { batch, retry_for, batch_time, leave_grace, ..notices });
+    });
+    let endpoint = start(Endpoint::builder().socket(socket).configure(|config| {
+        config.api_token = Some("s3cret".to_owned());
+    }));
+    let order = |line: &str, body: &str| {
+        let header = "authorization: Bearer s3cret\r\n";
+        let answer = ask(endpoint.addresses()[0], line, header, body);
+        document.check(line, &answer);
+        answer.json()
+    };
+    let resets = |asked: &Asked| {
+        let asked = asked.lock().unwrap();
+        asked.iter().filter(|(_, body)| body["data"]["notices"][0]["type"] == "log.reset").count()
+    };
+    until("16 resets", || resets(&asked) == 16);
+    let mut ann = client(&endpoint, "ann");
+    ann.join("rooms:7");
+    let rows = |line: &str, key: &str| order(line, "")[key].as_array().map_or(0, Vec::len);
+    until("stays of the topic", || rows("GET /api/stays?topic=rooms:7", "stays") == 2);
+    until("stays of the user", || rows("GET /api/stays?user=ann", "stays") == 2);
+    until("a dead letter", || rows("GET /api/notices/dead?hook=app", "dead") == 1);
+    let stays = order("GET /api/stays?user=ann", "")["stays"].clone();
+    let [documented, found] =
+        fields(&document.0["components"]["schemas"]["Stay"], stays.as_array().unwrap().iter());
+    assert_eq!(documented, found);
+    let id = order("GET /api/notices/dead?hook=app", "")["dead"][0]["notice"]["id"].clone();
+    let letters = json!({"hook": "app", "ids": [id, "other"]}).to_string();
+    assert_eq!(order("POST /api/notices/replay", &letters)["found"], 1);
+    assert_eq!(order("POST /api/notices/delete", &letters)["found"], 1);
+    assert_eq!(order("GET /api/notices", "")["hooks"]["app"]["dead"], 1);
+    drop(ann);
+    let ends = ["member.left", "topic.vacated", "user.disconnected"];
+    let notices = || -> Vec<Value> {
+        let asked = asked.lock().unwrap();
+        let all = asked.iter().flat_map(|(_, body)| body["data"]["notices"].as_array().unwrap());
+        all.cloned().collect()
+    };
+    until("ends", || {
+        order("POST /api/notices/resume", r#"{"hook":"app"}"#);
+        ends.iter().all(|end| notices().iter().any(|notice| notice["type"] == *end))
+    });
+
+    let webhook = &document.0["webhooks"]["notices"]["post"];
+    let schema = &webhook["requestBody"]["content"]["application/json"]["schema"];
+    for (kind, body) in asked.lock().unwrap().iter() {
+        assert_eq!(
+            (kind.as_str(), document.misfit(schema, body, kind)),
+            ("notices", None),
+            "{body}"
+        );
+    }
+    let schemas = &document.0["components"]["schemas"];
+    for (name, is_reset) in [("Notice", false), ("LogReset", true)] {
+        let (schema, all) = (&schemas[name]["properties"], notices());
+        let of = all.iter().filter(|notice| (notice["type"] == "log.reset") == is_reset);
+        let types: BTreeSet<_> = of.clone().map(|notice| notice["type"].as_str()).collect();
+        let documented = schema["type"]["enum"].as_array().unwrap();
+        assert_eq!(types, documented.iter().map(Value::as_str).collect(), "{name}");
+        let [documented, found] = fields(&schema["data"], of.map(|notice| &notice["data"]));
+        assert_eq!(documented, found, "{name}");
+    }
 }

@@ -152,8 +152,12 @@ impl File {
 
     /// Adds a warning about a setting of a channel that is allowed but probably not intended.
     pub(crate) fn warn_of(&mut self, trap: &Mistake) {
-        let at = self.place(&format!("channel[{}].{}", trap.channel, trap.key));
-        self.warnings.push((at, format!("{CHANNEL}: {}", trap.message)));
+        let path = format!("channel[{}].{}", trap.channel, trap.key);
+        self.warn(&path, format!("{CHANNEL}: {}", trap.message));
+    }
+
+    pub(crate) fn warn(&mut self, path: &str, text: String) {
+        self.warnings.push((self.place(path), text));
     }
 
     /// A text with the place of a key before it, as `file:line: text`.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use simurgh::CheckOrigin;
 use simurgh::api::Pattern;
+use simurgh::declared::ChannelSpec;
 use simurgh::hooks::{
     Forward, HookConfig, HookSet, HookSpec, NoticeConfig, OnFailure, Secret, TlsConfig, http,
 };
@@ -144,12 +145,59 @@ pub(super) fn hooks(file: &mut File, settings: &PartialSettings) -> Option<Arc<H
         }
         specs.extend(spec);
     }
+    let chat = file.channels.is_none().then(|| super::built_in_chat(settings, false));
+    let channels = patterns(file.channels.as_ref().or(chat.as_ref()));
+    warn_of_notices(file, &tables, &specs, &channels);
     (!specs.is_empty() && specs.len() == tables.len()).then(|| {
         Arc::new(match &file.hooks_before {
             Some(before) => HookSet::after(before, specs),
             None => HookSet::new(specs),
         })
     })
+}
+
+/// The topics of channels.
+fn patterns(specs: Option<&Vec<ChannelSpec>>) -> Vec<Pattern> {
+    let topics = specs.into_iter().flatten().map(|spec| match &*spec.topic {
+        "" => "realtime:*",
+        topic => topic,
+    });
+    topics.filter_map(|topic| Pattern::parse(topic).ok()).collect()
+}
+
+/// Warns of notices that never come: of topics that no channel serves, and of users if no client
+/// has one.
+fn warn_of_notices(
+    file: &mut File,
+    tables: &[HookTable],
+    specs: &[HookSpec],
+    channels: &[Pattern],
+) {
+    let has_users = file.token.is_some() || specs.iter().any(|spec| spec.asks_connect);
+    for (index, table) in tables.iter().enumerate() {
+        let topics = table.topics.iter().filter_map(|text| Pattern::parse(text).ok());
+        for topics in topics.filter(|topics| !channels.iter().any(|own| overlap(own, topics))) {
+            let text = format!("[[hook]] topics: no channel serves \"{topics}\". Correct it");
+            file.warn(&format!("hook[{index}].topics"), text);
+        }
+        if !has_users && table.notices.iter().any(|name| name.starts_with("user.")) {
+            let text = "[[hook]] notices: no client has a user, so there are none of users. Add \
+                [token], or the question \"connect\" to a hook";
+            file.warn(&format!("hook[{index}].notices"), text.to_owned());
+        }
+    }
+}
+
+/// Whether a topic can match both.
+fn overlap(one: &Pattern, other: &Pattern) -> bool {
+    match (one, other) {
+        (Pattern::Literal(topic), pattern) | (pattern, Pattern::Literal(topic)) => {
+            pattern.matches(topic)
+        }
+        (Pattern::Prefix(one), Pattern::Prefix(other)) => {
+            one.starts_with(&**other) || other.starts_with(&**one)
+        }
+    }
 }
 
 impl HookTable {
@@ -309,8 +357,15 @@ impl HookTable {
                 *time = wrong.note(key, duration(text)).unwrap_or_default();
             }
         }
-        if types == 0 && !self.topics.is_empty() {
-            wrong.add("topics", "is about notices: say which in notices");
+        let has_delivery = batch.is_some() || batch_time.is_some() || retry_for.is_some();
+        for (key, is_set) in [
+            ("topics", !self.topics.is_empty()),
+            ("delivery", has_delivery),
+            ("leave_grace", self.leave_grace.is_some()),
+        ] {
+            if is_set && self.notices.is_empty() {
+                wrong.add(key, "is about notices: name their types in notices");
+            }
         }
         (types != 0).then_some(notices)
     }

@@ -508,6 +508,17 @@ mod tests {
                 hook(cookies).replace("127.0.0.1:3000", "app.example"),
                 "would send cookies over the network without TLS",
             ),
+            (
+                hook("notices = [\"member.gone\"]"),
+                "\"member.gone\" is unknown; the types are member.",
+            ),
+            (hook("topics = [\"a\"]"), "topics: is about notices: name their types in notices"),
+            (hook("leave_grace = \"9s\""), "leave_grace: is about notices"),
+            (hook("delivery = { batch = 5 }"), "delivery: is about notices"),
+            (
+                hook("notices = [\"member.left\"]\ndelivery = { batch = 0 }"),
+                "f.toml:5: [[hook]] delivery: batch must be 1 to 1000",
+            ),
             (hook("").replace("http:", "ftp:"), "must begin with http:// or https://"),
             (hook("").replace("\"app\"", "\"My App\""), "may have only the characters"),
         ] {
@@ -521,6 +532,32 @@ mod tests {
             "[limits.gold]\njoins = 5\n[limits]\nmessages = { rate = \"5/s\" }\n".to_owned(),
         ] {
             merged(PartialSettings::default(), &right).unwrap();
+        }
+    }
+
+    #[test]
+    fn notices_that_never_come_are_warned_of() {
+        let hook = |more: &str| {
+            format!("[[hook]]\nname = \"app\"\nurl = \"http://127.0.0.1:3000/a\"\n{more}\n")
+        };
+        let of_topics =
+            |topics: &str| hook(&format!("notices = [\"topic.occupied\"]\ntopics = [{topics}]"));
+        let channel = "[[channel]]\ntopic = \"orders:*\"\n";
+        let users = "notices = [\"user.connected\"]";
+        for (text, says) in [
+            (
+                of_topics("\"orders:*\", \"rooms:a\""),
+                "f.toml:5: [[hook]] topics: no channel serves \"orders:*\"",
+            ),
+            (format!("{}{channel}", of_topics("\"o*\", \"orders:1:*\"")), ""),
+            (format!("{}{channel}", of_topics("\"orders\"")), "no channel serves \"orders\""),
+            (hook(users), "f.toml:4: [[hook]] notices: no client has a user"),
+            (hook(&format!("{users}\nquestions = [\"connect\"]")), ""),
+        ] {
+            let mut warnings = merged(PartialSettings::default(), &text).unwrap().warnings;
+            warnings.retain(|text| text.contains("[[hook]]"));
+            assert_eq!(warnings.len(), usize::from(!says.is_empty()), "{warnings:?}");
+            assert!(warnings.iter().all(|text| text.contains(says)), "{warnings:?}");
         }
     }
 

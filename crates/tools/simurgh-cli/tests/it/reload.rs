@@ -375,6 +375,29 @@ fn keys_at_a_url_that_cannot_be_read_refuse_the_whole_file() {
     assert_eq!(it.server.metric("simurgh_reloads_total{result=\"ok\"}"), 1);
 }
 
+#[test]
+fn notices_of_hooks_change_at_a_restart_only() {
+    let hook =
+        |more: &str| format!("[[hook]]\nname = \"app\"\nurl = \"http://127.0.0.1:1/\"\n{more}\n");
+    let needs = "needs a restart: [[hook]] notices/topics/delivery/leave_grace\n";
+    let wanted = "notices = [\"member.left\"]";
+    let it = Reloading::start(&format!("{HEAD}{}{ROOMS}", hook(wanted)));
+    for more in [
+        "notices = [\"member.joined\"]",
+        "notices = [\"member.left\"]\ntopics = [\"rooms:a\"]",
+        "notices = [\"member.left\"]\ndelivery = { batch = 7 }",
+        "notices = [\"member.left\"]\nleave_grace = \"7s\"",
+        "",
+    ] {
+        let printed = it.reloads(&format!("{HEAD}{}{ROOMS}", hook(more)));
+        assert!(printed.ends_with(needs), "{more}: {printed}");
+    }
+    assert!(it.reloads(&format!("{HEAD}{ROOMS}")).ends_with(needs));
+    let other = hook(&format!("{wanted}\ntimeout = {{ answer = \"1s\" }}"));
+    let printed = it.reloads(&format!("{HEAD}{other}{ROOMS}"));
+    assert!(printed.ends_with("changed: [[hook]]\n"), "{printed}");
+}
+
 /// A number of the environment, for larger runs by hand.
 fn number(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
