@@ -1,9 +1,11 @@
 // One of three nodes is killed, again and again: what a back end is told of its users. Prints a
 // table. The server is that of E2E_BIN_DIR, the broker that of SIMURGH_NATS_SERVER.
 // `node bench/notices.mjs [--members 10000] [--topics 500] [--runs 20]`
+// `node bench/notices.mjs --cut 18000`: each of so many clients is away for three seconds.
+// `node bench/notices.mjs --rate 1000`: so many clients leave 100 topics each, at once.
 
 import { Broker } from "../e2e/support/broker.mjs";
-import { killNodes } from "../e2e/support/notices.mjs";
+import { cutAll, killNodes, rate } from "../e2e/support/notices.mjs";
 
 const flag = (name, otherwise) => {
   const at = process.argv.indexOf(`--${name}`);
@@ -12,6 +14,21 @@ const flag = (name, otherwise) => {
 const [members, topics] = [flag("members", 10_000), flag("topics", 500)];
 const plan = { members, topics, runs: flag("runs", 20) };
 const ends = [];
+const t = { after: (end) => ends.unshift(end) };
+const other = async () => {
+  if (flag("cut", 0) > 0) {
+    return await cutAll(t, { count: flag("cut", 0), topics: 500, awayMs: 3_000, overMs: 30_000 });
+  }
+  return await rate(t, { count: flag("rate", 0), topics: 100 });
+};
+if (flag("cut", 0) > 0 || flag("rate", 0) > 0) {
+  try {
+    console.log(await other());
+  } finally {
+    for (const end of ends) await end();
+  }
+  process.exit();
+}
 process.on("SIGINT", () => process.exit(130));
 const broker = await Broker.start({ keeps: true });
 ends.push(() => broker.remove());
@@ -25,7 +42,6 @@ const report = (row) => {
     + `${(row.lastMs / 1_000).toFixed(1)} s | ${row.isRight ? "yes" : `NO ${row.difference}`} |`);
 };
 try {
-  const t = { after: (end) => ends.unshift(end) };
   const { rows, backEnd } = await killNodes(t, { ...plan, broker, report });
   const right = rows.filter(({ isRight }) => isRight).length;
   console.log(`\n${right} of ${rows.length} runs right; ${backEnd.notices.size} notices, `

@@ -4,7 +4,7 @@
 import { createHmac } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:http";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 
@@ -318,6 +318,73 @@ export async function killNodes(t, { broker, members, topics, runs, report, down
     await nodes.run(victim);
   }
   return { rows, backEnd };
+}
+
+/**
+ * Each of many users is away for `awayMs`, all within `overMs`. Returns how long the longest was
+ * away, and how many notices came of it.
+ */
+export async function cutAll(t, { count, topics, awayMs, overMs }) {
+  const backEnd = await BackEnd.start();
+  t.after(() => backEnd.close());
+  const nodes = await Nodes.start(t, { count: 1, backEnd, users: count });
+  const [{ port }] = nodes.nodes;
+  const users = Array.from({ length: count }, (_, n) => new User(`u${n}`, `rooms:${n % topics}`));
+  t.after(() => { for (const user of users) clearInterval(user.beat); });
+  await joinAll(users, () => port);
+  await agrees(backEnd, users);
+  await pause(1_000);
+  const before = backEnd.arrivals.length;
+  let longestMs = 0;
+  await Promise.all(users.map(async (user, n) => {
+    await pause(n / count * overMs);
+    const begun = Date.now();
+    user.cut();
+    await pause(awayMs);
+    await user.join(port);
+    longestMs = Math.max(longestMs, Date.now() - begun);
+  }));
+  await pause(10_000);
+  return { longestMs, notices: backEnd.arrivals.length - before };
+}
+
+/**
+ * `count` sockets with `topics` topics each leave at once. Returns how many ends were decided and
+ * delivered, in how long, and the server's CPU time of that, in microseconds for each.
+ */
+export async function rate(t, { count, topics }) {
+  const backEnd = await BackEnd.start();
+  t.after(() => backEnd.close());
+  const hook = 'leave_grace = "5s"\ndelivery = { batch = 1000 }';
+  const nodes = await Nodes.start(t, { count: 1, backEnd, hook, users: count });
+  const [server] = nodes.nodes;
+  const users = Array.from({ length: count }, (_, n) => new User(`u${n}`, "rooms:0"));
+  t.after(() => { for (const user of users) clearInterval(user.beat); });
+  await joinAll(users, () => server.port, 50);
+  for (const user of users) {
+    for (let n = 1; n < topics; n += 1) {
+      user.socket.send(JSON.stringify([`${n}`, `${n}`, `rooms:${n}`, "phx_join", {}]));
+    }
+    if (Number(user.name.slice(1)) % 20 === 0) await pause(20);
+  }
+  const ends = count * topics;
+  await until(() => backEnd.count("member.joined") === ends, "joins", 120_000);
+  await pause(2_000);
+  for (const user of users) user.socket.terminate();
+  await pause(2_500);
+  const cpu = async () => {
+    const text = await readFile(`/proc/${server.child.pid}/stat`, "utf8");
+    const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
+    return (Number(fields[11]) + Number(fields[12])) * 10_000;
+  };
+  const cpuBefore = await cpu();
+  const left = () => backEnd.arrivals.filter(({ type }) => type === "member.left");
+  await until(() => backEnd.open.size === 0, "ends", 120_000);
+  const cpuUs = await cpu() - cpuBefore;
+  const at = left().map((it) => it.at);
+  const seconds = (Math.max(...at.slice(-1)) - at[0]) / 1_000;
+  const all = ends + topics;
+  return { notices: all, seconds, perSecond: all / seconds, cpuUs: cpuUs / all, wrong: backEnd.wrong };
 }
 
 /** The value of a metric without labels. */
