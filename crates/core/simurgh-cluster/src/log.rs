@@ -9,8 +9,8 @@
 //! One node follows a partition as a rule, and reads mostly its own records. So no node subscribes
 //! to the subjects. A follower fetches what is behind the last message that it has read, the
 //! *anchor*: when the broker has confirmed an append of this node, and once a second for those of
-//! others. Each fetch begins with the anchor. If the anchor is missing, another node has purged, and
-//! the follower may have missed messages: it reads the log from the beginning. A follower of an
+//! others. Each fetch begins with the anchor. If the anchor is missing, another node has purged,
+//! and messages may be missing: the follower reads the log from the beginning. A follower of an
 //! empty log has no anchor, so the first records are reported as a log that was read again.
 //!
 //! Copies of the stream may lag behind. So the leader is asked before the log is reported as read,

@@ -226,7 +226,7 @@ impl StreamsConfig {
         if self.is_log(at) {
             stream["description"] = "Notices of Simurgh".into();
             stream["subjects"] = json!([format!("{prefix}.l.*")]);
-            stream["discard"] = "new".into();
+            (stream["discard"], stream["allow_msg_ttl"]) = ("new".into(), false.into());
             (stream["max_msgs_per_subject"], stream["max_age"]) = ((-1).into(), 0.into());
             (stream["max_bytes"], stream["republish"]) = ((-1).into(), Value::Null);
         }
@@ -319,6 +319,33 @@ mod tests {
         });
         for (key, value) in expected.as_object().unwrap() {
             assert_eq!(found[key], *value, "{key}");
+        }
+    }
+
+    #[test]
+    fn b47_stream_of_the_log_is_the_last_and_removes_nothing_by_itself() {
+        let history = (7, Duration::from_secs(600));
+        assert_eq!(StreamsConfig::default().needed(None, false), None);
+        let config = StreamsConfig { engine_bytes: Some(1 << 20), ..StreamsConfig::default() };
+        for (history, at) in [(None, 0), (Some(history), 1)] {
+            let config = config.clone().needed(history, true).unwrap();
+            assert_eq!(config.stream_names(&prefix())[at..], ["A-1_L0"]);
+            let log = prefix().log(15);
+            assert_eq!(config.stored_in(&prefix(), log.as_str().as_bytes()), Some(at));
+            let topic = prefix().topic(Space::Store, "t");
+            let stored_in = config.stored_in(&prefix(), topic.as_str().as_bytes());
+            assert_eq!(stored_in, history.map(|_| 0));
+            let found = config.stream(&prefix(), at);
+            for (key, value) in [
+                ("subjects", json!(["a-1.l.*"])),
+                ("discard", json!("new")),
+                ("max_age", json!(0)),
+                ("max_bytes", json!(-1)),
+                ("max_msgs_per_subject", json!(-1)),
+                ("republish", Value::Null),
+            ] {
+                assert_eq!(found[key], value, "{key}");
+            }
         }
     }
 
