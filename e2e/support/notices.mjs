@@ -384,7 +384,8 @@ export async function rate(t, { count, topics }) {
   const at = left().map((it) => it.at);
   const seconds = (Math.max(...at.slice(-1)) - at[0]) / 1_000;
   const all = ends + topics;
-  return { notices: all, seconds, perSecond: all / seconds, cpuUs: cpuUs / all, wrong: backEnd.wrong };
+  const [perSecond, { wrong }] = [all / seconds, backEnd];
+  return { notices: all, seconds, perSecond, cpuUs: cpuUs / all, wrong };
 }
 
 /** The value of a metric without labels. */

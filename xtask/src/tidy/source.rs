@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{File, Finding};
 
 /// Lines of a crate, without its tests.
-const CRATE_LINES_MAX: usize = 12_800;
+const CRATE_LINES_MAX: usize = 13_300;
 
 /// Lines of a file, without its inline test module.
 const FILE_LINES_MAX: usize = 600;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Uri};
 use serde::Deserialize;
 
-use crate::notices::NoticeConfig;
+use crate::notice_config::NoticeConfig;
 use crate::secret::Secret;
 
 /// The meaning of an unanswered question.

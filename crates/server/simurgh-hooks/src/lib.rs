@@ -31,6 +31,8 @@ mod hook;
 mod hooks;
 mod limiter;
 mod news;
+mod notice_config;
+mod notice_json;
 mod notices;
 mod question;
 mod queue;
@@ -48,9 +50,9 @@ pub use document::Document;
 pub use figures::{BUCKETS_US, HookFigures, QuestionFigures};
 pub use hook::{Asked, Hook, Place, Unanswered};
 pub use hooks::{Cluster, Hooks, StartError};
+pub use notice_config::{NOTICE_TYPES, NoticeConfig};
 pub use notices::{
-    LogPlace, NOTICE_TYPES, NoticeConfig, NoticeFigures, NoticesFigures, NoticesInbox,
-    NoticesQuery, NoticesStart, Outside,
+    LogPlace, NoticeFigures, NoticesFigures, NoticesInbox, NoticesQuery, NoticesStart, Outside,
 };
 pub use question::{CacheInputs, Kind, Question};
 pub use secret::{Secret, SecretError};

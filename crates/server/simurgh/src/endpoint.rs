@@ -433,7 +433,8 @@ impl Builder {
         if let (Some(_), Some(path)) = (&cluster, &config.history_save) {
             return Err(Error::HistorySaveInCluster(path.clone()));
         }
-        let prepared = cluster.map(|it| cluster::prepare(it, &user_sockets, secret)).transpose()?;
+        let prepared =
+            cluster.map(|it| cluster::prepare(it, &user_sockets, &config)).transpose()?;
         let inbox = prepared.as_ref().map(|_| Arc::new(ClusterInbox::default()));
         let interest = inbox.clone().map(cluster::interest);
         user_sockets.iter_mut().for_each(|user_socket| user_socket.serve(interest.as_ref()));
@@ -456,7 +457,7 @@ impl Builder {
         let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
         let _ = server.runtime.set(runtime.handle().clone());
         #[cfg(feature = "hooks")]
-        crate::hooked::begin(&server, prepared.as_ref());
+        crate::notices::begin(&server, prepared.as_ref().is_some_and(|it| it.stores_notices()));
         // From here on, dropping it on an error ends what was started.
         let mut endpoint = Endpoint {
             server: Arc::clone(&server),

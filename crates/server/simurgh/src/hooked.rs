@@ -15,13 +15,11 @@ use simurgh_shard::view::{HookRow, QuestionRow};
 use simurgh_socket::UserSocket;
 use simurgh_socket::hooks::{
     BUCKETS_US, BreakerState, Cluster, Hook, HookFigures, HookSet, Hooks, Kind, NoticesFigures,
-    QuestionFigures, RegrantFn,
+    NoticesInbox, QuestionFigures, RegrantFn,
 };
 
 use crate::Error;
-use crate::cluster;
 use crate::metrics::family;
-use crate::notices;
 use crate::questions::body_of;
 use crate::secret;
 
@@ -112,12 +110,6 @@ pub(crate) fn serve(server: &Server, part: &[u8]) -> (u16, Vec<u8>) {
     hooks.map_or((404, Vec::new()), |hooks| (200, hooks.shared().part(first)))
 }
 
-/// Starts notices, and what goes on as long as the server runs.
-pub(crate) fn begin(server: &Arc<Server>, prepared: Option<&cluster::Prepared>) {
-    notices::start(server, prepared);
-    go_on(server);
-}
-
 /// Starts what goes on as long as the server runs: keys of tokens at URLs are read, and grants that
 /// end are refreshed.
 pub(crate) fn go_on(server: &Arc<Server>) {
@@ -185,7 +177,7 @@ pub(crate) fn degraded(server: &Server) -> Vec<String> {
 
 /// The figures of all hooks, for the observer.
 pub(crate) fn rows(server: &Server) -> Vec<HookRow> {
-    let notices = notices::inbox(server).map(|inbox| inbox.figures()).unwrap_or_default();
+    let notices = inbox(server).map(|inbox| inbox.figures()).unwrap_or_default();
     hooks(server).map(|hook| row(hook.name(), &hook.figures(), &notices)).collect()
 }
 
@@ -224,6 +216,18 @@ const OUTCOMES: [(&str, Count); 7] = [
     ("stale", |it| it.stale),
 ];
 const RESULTS: [(&str, Count); 2] = [("hit", |it| it.cache_hits), ("miss", |it| it.cache_misses)];
+
+/// The set of hooks that wants notices: the first.
+pub(crate) fn notifying(user_sockets: &[UserSocket]) -> Option<&Arc<HookSet>> {
+    let mut sets = user_sockets.iter().filter_map(|own| own.parts().hooks.as_ref());
+    sets.find(|set| !set.wanted_notices().is_empty())
+}
+
+/// The way to the task, if a hook wanted notices at the start: a reload changes nothing about that.
+pub(crate) fn inbox(server: &Server) -> Option<NoticesInbox> {
+    let mut sets = server.user_sockets.iter().filter_map(|own| own.parts().hooks.as_ref());
+    sets.find_map(|set| set.notices()).cloned()
+}
 
 /// Writes how often keys of tokens that change were read.
 fn key_reads(out: &mut String, server: &Server) {
@@ -265,7 +269,6 @@ pub(crate) fn render(out: &mut String, server: &Server) {
             sample(out, name, &labels, u8::from(figures.breaker == state));
         }
     }
-    notices::render(out, server);
 }
 
 const STATES: [(BreakerState, &str); 3] = [

@@ -14,14 +14,13 @@ use simurgh_shard::config::Config;
 use simurgh_shard::server::Server;
 use simurgh_socket::UserSocket;
 use simurgh_socket::hooks::{
-    HookSet, LogPlace, NOTICE_TYPES, NoticeFigures, NoticesInbox, NoticesQuery, NoticesStart,
-    Outside,
+    LogPlace, NOTICE_TYPES, NoticeFigures, NoticesInbox, NoticesQuery, NoticesStart, Outside,
 };
 
 use tokio::time::timeout;
 
-use crate::cluster;
-use crate::hooked::{histogram, sample};
+pub(crate) use crate::hooked::inbox;
+use crate::hooked::{self, histogram, notifying, sample};
 use crate::metrics::family;
 use crate::questions::{NoAnswer, ask_others};
 
@@ -33,29 +32,12 @@ const RETURN: Duration = Duration::from_secs(15);
 /// A report without an answer is sent again after this time.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The set of hooks that wants notices: the first.
-fn set(user_sockets: &[UserSocket]) -> Option<&Arc<HookSet>> {
-    let mut sets = user_sockets.iter().filter_map(|own| own.parts().hooks.as_ref());
-    sets.find(|set| !set.wanted_notices().is_empty())
-}
-
-/// Whether a hook wants notices.
-pub(crate) fn is_wanted(user_sockets: &[UserSocket]) -> bool {
-    set(user_sockets).is_some()
-}
-
 /// Decides nothing more, if this node is alone: whoever leaves now may return after the restart.
 /// Other nodes decide otherwise.
 pub(crate) fn drain(server: &Server) {
     if let (None, Some(inbox)) = (&server.cluster, inbox(server)) {
         inbox.stop();
     }
-}
-
-/// The way to the task, if a hook wanted notices at the start: a reload changes nothing about that.
-pub(crate) fn inbox(server: &Server) -> Option<NoticesInbox> {
-    let mut sets = server.user_sockets.iter().filter_map(|own| own.parts().hooks.as_ref());
-    sets.find_map(|set| set.notices()).cloned()
 }
 
 /// The partition of a topic.
@@ -65,7 +47,7 @@ pub(crate) fn partition_of(topic: &str) -> u8 {
 
 /// Has shards report what hooks want to know.
 pub(crate) fn listen(config: &mut Config, user_sockets: &[UserSocket]) {
-    let Some(set) = set(user_sockets).cloned() else { return };
+    let Some(set) = notifying(user_sockets).cloned() else { return };
     let Some(settings) = set.notice_settings().map(Arc::new) else { return };
     let take = Arc::new(move |sightings| {
         if let Some(inbox) = set.notices() {
@@ -75,16 +57,22 @@ pub(crate) fn listen(config: &mut Config, user_sockets: &[UserSocket]) {
     config.sighting_sink = Some(SightingSink { settings, take });
 }
 
-/// Starts the notices, if a hook wants them, before the shards.
-pub(crate) fn start(server: &Arc<Server>, cluster: Option<&cluster::Prepared>) {
-    let Some(set) = set(&server.user_sockets) else { return };
+/// Starts notices, before the shards, and what else hooks do as long as the server runs.
+/// `are_stored`: the broker has the log of notices.
+pub(crate) fn begin(server: &Arc<Server>, are_stored: bool) {
+    start(server, are_stored);
+    hooked::go_on(server);
+}
+
+fn start(server: &Arc<Server>, are_stored: bool) {
+    let Some(set) = notifying(&server.user_sockets) else { return };
     let Config { node_name, state_dir, drain_time, .. } = &server.config;
     let nodes = |inbox: &Arc<ClusterInbox>| -> Box<dyn Outside> {
         Box::new(Nodes { server: Arc::downgrade(server), inbox: Arc::clone(inbox) })
     };
     let outside = server.cluster.as_ref().map(nodes);
     let log = match (&outside, state_dir) {
-        (Some(_), _) if cluster.is_some_and(cluster::Prepared::stores_notices) => LogPlace::Outside,
+        (Some(_), _) if are_stored => LogPlace::Outside,
         (None, Some(directory)) => LogPlace::Files(directory.join(DIRECTORY)),
         _ => LogPlace::Memory,
     };

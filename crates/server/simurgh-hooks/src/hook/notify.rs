@@ -9,7 +9,7 @@ use super::Hook;
 use super::record::Matter;
 use crate::answer::outcome::{retry_after, unix_s};
 use crate::breaker::BreakerState;
-use crate::notices::to_data;
+use crate::notice_json::to_data;
 use crate::request::{Draft, NOTICES};
 
 /// So many characters of an answer are kept with a dead letter.

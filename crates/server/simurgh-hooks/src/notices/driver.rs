@@ -15,8 +15,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::files::Files;
-use super::{Input, LogPlace, NoticeConfig, NoticesFigures, NoticesInbox, NoticesStart, Outside};
+use super::{Input, LogPlace, NoticesFigures, NoticesInbox, NoticesStart, Outside};
 use crate::hook::Hook;
+use crate::notice_config::{NoticeConfig, ns};
 use crate::shared::{Shared, lock, unix_ms};
 
 /// The log in files is written to the disk this often.
@@ -128,7 +129,7 @@ impl Driver {
     }
 
     fn time(&self) -> Time {
-        let ns = super::ns(self.started.elapsed()).saturating_add(1);
+        let ns = ns(self.started.elapsed()).saturating_add(1);
         Time { ns, unix_ms: unix_ms(SystemTime::now()) }
     }
 
@@ -207,7 +208,7 @@ impl Driver {
         if let Some(figures) = lock(&self.figures).hooks.get_mut(*hook) {
             figures.sent(batch, outcome, *took);
         }
-        let (asked_ns, random) = (asked.map(super::ns), self.shared.span());
+        let (asked_ns, random) = (asked.map(ns), self.shared.span());
         self.notices.finished((*partition, *hook, batch), outcome, asked_ns, random, time);
     }
 
@@ -439,7 +440,7 @@ fn settings(hooks: &[Arc<Hook>], start: &NoticesStart) -> Option<Settings> {
     let wanted = hooks.iter().filter_map(|it| Some((it.name(), it.config().notices.as_ref()?)));
     let settings = NoticeConfig::settings(wanted)?;
     Some(Settings {
-        restart_grace_ns: settings.grace_ns.max(super::ns(start.restart_grace)),
+        restart_grace_ns: settings.grace_ns.max(ns(start.restart_grace)),
         is_durable: !matches!(start.log, LogPlace::Memory),
         ..settings
     })

@@ -5,17 +5,7 @@ use std::time::Duration;
 use simurgh_notices::{Batch, Outcome};
 
 use crate::figures::BUCKETS_US;
-
-/// The types of notices, in the order of [`NoticeFigures::counts`].
-pub const NOTICE_TYPES: [&str; 7] = [
-    "member.joined",
-    "member.left",
-    "topic.occupied",
-    "topic.vacated",
-    "user.connected",
-    "user.disconnected",
-    "log.reset",
-];
+use crate::notice_config::NOTICE_TYPES;
 
 /// Notices to one hook.
 #[derive(Clone, Debug, Default, PartialEq)]

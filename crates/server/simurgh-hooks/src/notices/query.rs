@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use simurgh_notices::{Notices, PARTITIONS};
 
 use super::NoticesFigures;
-use super::body::{to_letters, to_stay};
+use crate::notice_json::{to_letters, to_stay};
 
 /// A question or an order.
 #[derive(Clone, Debug, Serialize, Deserialize)]

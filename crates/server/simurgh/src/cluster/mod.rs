@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
 use simurgh_cluster::{LinkState, NAME_BYTES_MAX, SETTINGS_MAX};
 use simurgh_shard::cluster_inbox::ClusterInbox;
+use simurgh_shard::config::Config;
 use simurgh_shard::server::Server;
 use simurgh_socket::{InterestFn, UserSocket};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -151,16 +152,14 @@ pub(crate) struct Prepared {
 pub(crate) fn prepare(
     mut cluster: Cluster,
     user_sockets: &[UserSocket],
-    secret: Option<&str>,
+    config: &Config,
 ) -> Result<Prepared, Error> {
     let history = HistoryNeeds::of(user_sockets);
     if history.is_some() {
         cluster.config.history.get_or_insert_default();
     }
-    #[cfg(feature = "hooks")]
-    {
-        cluster.config.has_log = crate::notices::is_wanted(user_sockets);
-    }
+    cluster.config.has_log = config.sighting_sink.is_some();
+    let secret = config.secret_key_base.as_deref();
     cluster.config.peers.settings = shared_settings(user_sockets, secret);
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)

@@ -59,7 +59,10 @@ fn render(polls: &LongPolls) -> String {
         presence_entries(&mut out, server);
     }
     #[cfg(feature = "hooks")]
-    crate::hooked::render(&mut out, server);
+    {
+        crate::hooked::render(&mut out, server);
+        crate::notices::render(&mut out, server);
+    }
     whole(&mut out, server);
     out
 }

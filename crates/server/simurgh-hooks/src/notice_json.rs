@@ -79,7 +79,7 @@ fn data<'a>(
 }
 
 /// An open stay of a partition.
-pub(super) fn to_stay(open: OpenStay, partition: u8) -> Value {
+pub(crate) fn to_stay(open: OpenStay, partition: u8) -> Value {
     let notice = Notice { n: 0, stay: open.stay, node: open.node, end: None };
     let kind = match notice.stay.key.kind() {
         Kind::Member => "member",
@@ -93,7 +93,7 @@ pub(super) fn to_stay(open: OpenStay, partition: u8) -> Value {
 }
 
 /// The dead letters of a hook in a partition.
-pub(super) fn to_letters(of: &Coordinator, hook: usize, partition: u8) -> Vec<Value> {
+pub(crate) fn to_letters(of: &Coordinator, hook: usize, partition: u8) -> Vec<Value> {
     let log = &of.epoch().to_string();
     let letters = of.dead(hook).map(|DeadLetter { notice, status, body }| {
         json!({"notice": shown(notice, log, partition), "status": status, "body": body})
