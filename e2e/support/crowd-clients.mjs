@@ -90,8 +90,8 @@ export function summary(logs) {
   const rows = {};
   for (const move of logs.flatMap(({ moves }) => moves)) {
     const row = rows[move.place] ??= {
-      away: [], backAt: 0, notBack: 0, failures: [], missing: 0, repeated: 0, resumed: 0,
-      gaps: [],
+      away: [], backAt: 0, notBack: 0, failures: [], missing: 0, untold: 0, repeated: 0,
+      resumed: 0, gaps: [],
     };
     if (move.to === null) row.notBack += 1;
     else row.away.push(Math.round(move.to - move.from));
@@ -99,6 +99,7 @@ export function summary(logs) {
     row.failures.push(...move.failures);
     row.gaps.push(...move.gaps);
     row.missing += move.missing;
+    if (move.gaps.length === 0) row.untold += move.missing;
     row.repeated += move.repeated;
     row.resumed += move.resumed;
   }
@@ -123,6 +124,7 @@ class Connection {
   #socket;
   #rest = Buffer.alloc(0);
   #isOpen = false;
+  #isClosing = false;
 
   constructor({ port, localAddress }, on) {
     this.on = on;
@@ -156,15 +158,18 @@ class Connection {
       if (short === 127) this.on.failed("a frame is too long");
       if (all.length < end) break;
       if (first === 0x81) this.on.message(all.toString("utf8", start, end));
-      // Its own close frame, after which the server closes the connection.
-      else if (first === 0x88) this.#write(0x88, all.subarray(start, start + 2));
+      else if (first === 0x88) {
+        // The server closes the connection then, and would reset it if more came.
+        this.#write(0x88, all.subarray(start, start + 2));
+        this.#isClosing = true;
+      }
       all = all.subarray(end);
     }
     this.#rest = all;
   }
 
   send(text) {
-    if (this.#isOpen) this.#write(0x81, Buffer.from(text));
+    if (this.#isOpen && !this.#isClosing) this.#write(0x81, Buffer.from(text));
   }
 
   /** A mask of zeros leaves the payload as it is. */

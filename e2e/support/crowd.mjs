@@ -155,9 +155,9 @@ export class Crowd {
 
   /**
    * What clients noticed, by the place that they left, as a table's rows: `moves`, `failures` and
-   * their `kinds`, messages that they missed and then received (`resumed`), lost and repeated ones
-   * and gaps, until they left the next place, how long they were away, and when the last was back,
-   * in ms since 1970.
+   * their `kinds`, messages that they missed and then received (`resumed`), lost ones (`untold`:
+   * without a reported gap), repeated ones, and gaps, until they left the next place, how long they
+   * were away, and when the last was back, in ms since 1970.
    */
   async rows() {
     const all = [...await this.#ask("summary"), summary(this.#officials.map(({ log }) => log))];
@@ -177,6 +177,7 @@ export class Crowd {
         failures: failures.length,
         kinds: [...new Set(failures.map(String))],
         missing: sum(({ missing }) => missing),
+        untold: sum(({ untold }) => untold),
         repeated: sum(({ repeated }) => repeated),
         resumed: sum(({ resumed }) => resumed),
         gaps: rows.flatMap(({ gaps }) => gaps),
@@ -208,6 +209,7 @@ export class Crowd {
       failures: sum((row) => row.failures),
       kinds: [...new Set(rows.flatMap((row) => row.kinds))],
       missing: lacking + sum((row) => row.missing),
+      untold: lacking + sum((row) => row.untold),
       repeated: sum((row) => row.repeated),
       gaps: sum((row) => row.gaps.length),
       gap_reasons: [...new Set(rows.flatMap((row) => row.gaps))],
