@@ -426,9 +426,8 @@ impl Builder {
         config.node_name = name.unwrap_or(config.node_name);
         #[cfg(feature = "hooks")]
         crate::notices::listen(&mut config, &user_sockets);
-        let secret = config.secret_key_base.as_deref();
         let own_secret = takeover.secret()?;
-        let own = Some(secret.unwrap_or(&own_secret));
+        let own = config.secret_key_base.as_deref().or(Some(&own_secret));
         let signer = Signer::new(own).map_err(Error::Prepare)?;
         if let (Some(_), Some(path)) = (&cluster, &config.history_save) {
             return Err(Error::HistorySaveInCluster(path.clone()));
