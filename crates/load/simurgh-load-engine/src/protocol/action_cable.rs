@@ -17,7 +17,7 @@
 use simurgh_proto::message::{Message, Ref, events};
 use simurgh_proto::serializer::json::escape_into;
 
-use super::{Incoming, event, fields, members_into, put, reply, string};
+use super::{Received, event, fields, members_into, put, reply, string};
 
 pub(super) fn write(out: &mut Vec<u8>, message: &Message<'_>, payload: &str) -> Option<()> {
     let command = match &*message.event {
@@ -40,17 +40,17 @@ pub(super) fn write(out: &mut Vec<u8>, message: &Message<'_>, payload: &str) -> 
     Some(())
 }
 
-pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
+pub(super) fn read(text: &str) -> Option<Received<'_>> {
     let names = ["type", "identifier", "message", "reason"];
     let [kind, identifier, message, reason] = fields(text, names)?;
     let topic = string(identifier).unwrap_or_default();
     Some(match string(kind).as_deref() {
-        Some("welcome") => Incoming::Welcome(text.into()),
-        Some("ping") => Incoming::Ping(None),
-        Some("disconnect") => Incoming::Error(reason.unwrap_or("no reason").into()),
+        Some("welcome") => Received::Welcome(text.into()),
+        Some("ping") => Received::Ping(None),
+        Some("disconnect") => Received::Error(reason.unwrap_or("no reason").into()),
         Some("confirm_subscription") => reply(Ref::Null, topic, true, "{}"),
         Some("reject_subscription") => reply(Ref::Null, topic, false, r#""rejected""#),
-        Some(_) => Incoming::Other,
+        Some(_) => Received::Other,
         None => event(topic, "message", message?),
     })
 }

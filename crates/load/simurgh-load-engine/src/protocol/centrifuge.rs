@@ -14,7 +14,7 @@
 use simurgh_proto::message::{Message, Ref, events};
 use simurgh_proto::serializer::json::escape_into;
 
-use super::{Incoming, event, fields, members_into, put, reply, string};
+use super::{Received, event, fields, members_into, put, reply, string};
 
 /// An id that no message of a client has.
 const GREETING_ID: &str = "4294967295";
@@ -40,21 +40,21 @@ pub(super) fn write(out: &mut Vec<u8>, message: &Message<'_>, payload: &str) -> 
     Some(())
 }
 
-pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
+pub(super) fn read(text: &str) -> Option<Received<'_>> {
     let [id, error, connect, push] = fields(text, ["id", "error", "connect", "push"])?;
     Some(match (id, error, push) {
-        (Some(GREETING_ID), Some(error), _) => Incoming::Error(error.into()),
-        (Some(GREETING_ID), None, _) => Incoming::Welcome(connect.unwrap_or("{}").into()),
+        (Some(GREETING_ID), Some(error), _) => Received::Error(error.into()),
+        (Some(GREETING_ID), None, _) => Received::Welcome(connect.unwrap_or("{}").into()),
         (Some(id), error, _) => {
             reply(Ref::from_json(id), "", error.is_none(), error.unwrap_or("{}"))
         }
         (None, _, Some(push)) => return pushed(push),
-        (None, None, None) => Incoming::Ping(Some("{}")),
-        (None, Some(_), None) => Incoming::Other,
+        (None, None, None) => Received::Ping(Some("{}")),
+        (None, Some(_), None) => Received::Other,
     })
 }
 
-fn pushed(push: &str) -> Option<Incoming<'_>> {
+fn pushed(push: &str) -> Option<Received<'_>> {
     let names = ["channel", "pub", "unsubscribe", "disconnect"];
     let [channel, publication, unsubscribe, disconnect] = fields(push, names)?;
     let channel = string(channel).unwrap_or_default();
@@ -64,7 +64,7 @@ fn pushed(push: &str) -> Option<Incoming<'_>> {
             event(channel, "publication", data.unwrap_or("null"))
         }
         (_, Some(reason), _) => event(channel, events::ERROR, reason),
-        (.., Some(reason)) => Incoming::Error(reason.into()),
-        _ => Incoming::Other,
+        (.., Some(reason)) => Received::Error(reason.into()),
+        _ => Received::Other,
     })
 }

@@ -17,7 +17,7 @@
 use simurgh_proto::message::{Message, Ref, events};
 use simurgh_proto::serializer::json::escape_into;
 
-use super::{Incoming, event, fields, heartbeat_reply, put, reply, string};
+use super::{Received, event, fields, heartbeat_reply, put, reply, string};
 
 /// Before the ref of a push in its id, so that no topic has the same.
 const PUSH_MARK: char = '#';
@@ -43,14 +43,14 @@ pub(super) fn write(out: &mut Vec<u8>, message: &Message<'_>, payload: &str) -> 
     Some(())
 }
 
-pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
+pub(super) fn read(text: &str) -> Option<Received<'_>> {
     let [kind, id, payload] = fields(text, ["type", "id", "payload"])?;
     let (kind, id) = (string(kind)?, string(id).unwrap_or_default());
     let payload = payload.unwrap_or("{}");
     let push_ref = id.strip_prefix(PUSH_MARK).map(Ref::from_text);
     Some(match (&*kind, push_ref) {
-        ("connection_ack", _) => Incoming::Welcome(payload.into()),
-        ("ping", _) => Incoming::Ping(Some(r#"{"type":"pong"}"#)),
+        ("connection_ack", _) => Received::Welcome(payload.into()),
+        ("ping", _) => Received::Ping(Some(r#"{"type":"pong"}"#)),
         ("pong", _) => heartbeat_reply(),
         ("next", Some(push_ref)) => {
             let [errors] = fields(payload, ["errors"])?;
@@ -60,6 +60,6 @@ pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
         ("next", None) => event(id, "next", payload),
         ("error", None) => event(id, events::ERROR, payload),
         ("complete", None) => event(id, events::CLOSE, "{}"),
-        _ => Incoming::Other,
+        _ => Received::Other,
     })
 }

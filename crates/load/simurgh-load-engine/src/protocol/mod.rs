@@ -36,7 +36,7 @@ use simurgh_proto::serializer::{ServerMessage, json};
 
 /// The meaning of a frame.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Incoming<'a> {
+pub(crate) enum Received<'a> {
     /// The connection can be used; the text, JSON if possible, is for captures and checks.
     Welcome(Cow<'a, str>),
     /// The server refuses the connection, or the last message.
@@ -78,7 +78,7 @@ pub(crate) fn write(
 
 /// The meaning of a text frame; `None` if it is malformed. A frame of Centrifugo may have several
 /// lines, each of which is read alone.
-pub(crate) fn read(protocol: Protocol, text: &str) -> Option<Incoming<'_>> {
+pub(crate) fn read(protocol: Protocol, text: &str) -> Option<Received<'_>> {
     match protocol {
         Protocol::SocketIo => socket_io::read(text),
         Protocol::Pusher => pusher::read(text),
@@ -94,8 +94,8 @@ fn reply<'a>(
     topic: impl Into<Cow<'a, str>>,
     is_ok: bool,
     response: impl Into<Cow<'a, str>>,
-) -> Incoming<'a> {
-    Incoming::Message(ServerMessage::Reply {
+) -> Received<'a> {
+    Received::Message(ServerMessage::Reply {
         join_ref: Ref::Null,
         msg_ref,
         topic: topic.into(),
@@ -105,7 +105,7 @@ fn reply<'a>(
 }
 
 /// The reply to a heartbeat.
-fn heartbeat_reply() -> Incoming<'static> {
+fn heartbeat_reply() -> Received<'static> {
     reply(Ref::Null, events::PHOENIX_TOPIC, true, "{}")
 }
 
@@ -113,8 +113,8 @@ fn event<'a>(
     topic: impl Into<Cow<'a, str>>,
     event: impl Into<Cow<'a, str>>,
     payload: impl Into<Cow<'a, str>>,
-) -> Incoming<'a> {
-    Incoming::Message(ServerMessage::Event(Message {
+) -> Received<'a> {
+    Received::Message(ServerMessage::Event(Message {
         join_ref: Ref::Null,
         msg_ref: Ref::Null,
         topic: topic.into(),

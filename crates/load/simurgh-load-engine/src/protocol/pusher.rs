@@ -15,7 +15,7 @@
 use simurgh_proto::message::{Message, Ref, events};
 use simurgh_proto::serializer::json::escape_into;
 
-use super::{Incoming, event, fields, heartbeat_reply, members_into, put, reply, string};
+use super::{Received, event, fields, heartbeat_reply, members_into, put, reply, string};
 
 pub(super) fn write(out: &mut Vec<u8>, message: &Message<'_>, payload: &str) -> Option<()> {
     let name = match &*message.event {
@@ -41,7 +41,7 @@ pub(super) fn write(out: &mut Vec<u8>, message: &Message<'_>, payload: &str) -> 
     Some(())
 }
 
-pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
+pub(super) fn read(text: &str) -> Option<Received<'_>> {
     let [name, channel, data] = fields(text, ["event", "channel", "data"])?;
     let name = string(name)?;
     let channel = string(channel).unwrap_or_default();
@@ -49,16 +49,16 @@ pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
     Some(match &*name {
         // Its data is JSON within a string.
         "pusher:connection_established" => {
-            Incoming::Welcome(string(Some(data)).unwrap_or(data.into()))
+            Received::Welcome(string(Some(data)).unwrap_or(data.into()))
         }
-        "pusher:error" => Incoming::Error(data.into()),
-        "pusher:ping" => Incoming::Ping(Some(r#"{"event":"pusher:pong","data":{}}"#)),
+        "pusher:error" => Received::Error(data.into()),
+        "pusher:ping" => Received::Ping(Some(r#"{"event":"pusher:pong","data":{}}"#)),
         "pusher:pong" => heartbeat_reply(),
         "pusher_internal:subscription_succeeded" => reply(Ref::Null, channel, true, data),
         "pusher:subscription_error" | "pusher_internal:subscription_error" => {
             reply(Ref::Null, channel, false, data)
         }
-        _ if channel.is_empty() => Incoming::Other,
+        _ if channel.is_empty() => Received::Other,
         _ => event(channel, name, data),
     })
 }

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use simurgh_proto::message::{Message, Ref, events};
 use simurgh_proto::serializer::json::escape_into;
 
-use super::{Incoming, event, put, reply};
+use super::{Received, event, put, reply};
 
 pub(super) fn write(
     out: &mut Vec<u8>,
@@ -51,18 +51,18 @@ pub(super) fn write(
     Some(())
 }
 
-pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
+pub(super) fn read(text: &str) -> Option<Received<'_>> {
     let (kind, rest) = text.split_at_checked(1)?;
     match kind {
-        "0" => Some(Incoming::Welcome(rest.into())),
-        "1" => Some(Incoming::Error("the server closes the session".into())),
-        "2" => Some(Incoming::Ping(Some("3"))),
+        "0" => Some(Received::Welcome(rest.into())),
+        "1" => Some(Received::Error("the server closes the session".into())),
+        "2" => Some(Received::Ping(Some("3"))),
         "4" => packet(rest),
-        _ => Some(Incoming::Other),
+        _ => Some(Received::Other),
     }
 }
 
-fn packet(text: &str) -> Option<Incoming<'_>> {
+fn packet(text: &str) -> Option<Received<'_>> {
     let (kind, rest) = text.split_at_checked(1)?;
     let (namespace, rest) = match rest.starts_with('/') {
         true => rest.split_once(',').unwrap_or((rest, "")),
@@ -84,6 +84,6 @@ fn packet(text: &str) -> Option<Incoming<'_>> {
         }
         "3" => reply(Ref::from_json(id), namespace, true, data),
         "4" => reply(Ref::Null, namespace, false, data),
-        _ => Incoming::Other,
+        _ => Received::Other,
     })
 }

@@ -35,8 +35,8 @@ fn socket_io_messages_are_packets_of_engine_io() {
     }
     let open = r#"{"sid":"lv_VI97HAXpY6yYWAAAB","pingInterval":25000}"#;
     for (frame, expected) in [
-        (&*format!("0{open}"), Incoming::Welcome(open.into())),
-        ("2", Incoming::Ping(Some("3"))),
+        (&*format!("0{open}"), Received::Welcome(open.into())),
+        ("2", Received::Ping(Some("3"))),
         (r#"40{"sid":"x"}"#, reply(Ref::Null, "/", true, r#"{"sid":"x"}"#)),
         ("40/admin,{}", reply(Ref::Null, "/admin", true, "{}")),
         (r#"44/admin,{"message":"no"}"#, reply(Ref::Null, "/admin", false, r#"{"message":"no"}"#)),
@@ -44,8 +44,8 @@ fn socket_io_messages_are_packets_of_engine_io() {
         (r#"42/admin,["say",{"a":1}]"#, event("/admin", "say", r#"{"a":1}"#)),
         (r#"425["say",1,"b"]"#, event("/", "say", r#"[1,"b"]"#)),
         ("43/admin,12[1]", reply(Ref::from_json("12"), "/admin", true, "[1]")),
-        (r#"451-["file",{"_placeholder":true,"num":0}]"#, Incoming::Other),
-        ("6", Incoming::Other),
+        (r#"451-["file",{"_placeholder":true,"num":0}]"#, Received::Other),
+        ("6", Received::Other),
     ] {
         assert_eq!(read(SocketIo, frame), Some(expected), "{frame}");
     }
@@ -69,7 +69,7 @@ fn pusher_messages_are_events() {
     for (frame, expected) in [
         (
             r#"{"event":"pusher:connection_established","data":"{\"socket_id\":\"1.2\"}"}"#,
-            Incoming::Welcome(r#"{"socket_id":"1.2"}"#.into()),
+            Received::Welcome(r#"{"socket_id":"1.2"}"#.into()),
         ),
         (
             r#"{"event":"pusher_internal:subscription_succeeded","channel":"a","data":"{}"}"#,
@@ -81,15 +81,15 @@ fn pusher_messages_are_events() {
         ),
         (
             r#"{"event":"pusher:error","data":{"code":4001}}"#,
-            Incoming::Error(r#"{"code":4001}"#.into()),
+            Received::Error(r#"{"code":4001}"#.into()),
         ),
         (
             r#"{"event":"pusher:ping"}"#,
-            Incoming::Ping(Some(r#"{"event":"pusher:pong","data":{}}"#)),
+            Received::Ping(Some(r#"{"event":"pusher:pong","data":{}}"#)),
         ),
         (r#"{"event":"pusher:pong","data":{}}"#, heartbeat_reply()),
         (r#"{"channel":"a","event":"x","data":"1"}"#, event("a", "x", r#""1""#)),
-        (r#"{"event":"pusher:signin_success","data":"{}"}"#, Incoming::Other),
+        (r#"{"event":"pusher:signin_success","data":"{}"}"#, Received::Other),
     ] {
         assert_eq!(read(Pusher, frame), Some(expected), "{frame}");
     }
@@ -116,11 +116,11 @@ fn action_cable_messages_have_the_identifier() {
     }
     let of = |rest: &str| format!(r#"{{"identifier":{identifier},{rest}}}"#);
     for (frame, expected) in [
-        (r#"{"type":"welcome"}"#.to_owned(), Incoming::Welcome(r#"{"type":"welcome"}"#.into())),
-        (r#"{"type":"ping","message":1700000000}"#.to_owned(), Incoming::Ping(None)),
+        (r#"{"type":"welcome"}"#.to_owned(), Received::Welcome(r#"{"type":"welcome"}"#.into())),
+        (r#"{"type":"ping","message":1700000000}"#.to_owned(), Received::Ping(None)),
         (
             r#"{"type":"disconnect","reason":"unauthorized","reconnect":false}"#.to_owned(),
-            Incoming::Error(r#""unauthorized""#.into()),
+            Received::Error(r#""unauthorized""#.into()),
         ),
         (of(r#""type":"confirm_subscription""#), reply(Ref::Null, CABLE, true, "{}")),
         (of(r#""type":"reject_subscription""#), reply(Ref::Null, CABLE, false, r#""rejected""#)),
@@ -146,11 +146,11 @@ fn centrifuge_commands_have_the_ref_as_id() {
     for (frame, expected) in [
         (
             r#"{"id":4294967295,"connect":{"client":"c","ping":25,"pong":true}}"#,
-            Incoming::Welcome(r#"{"client":"c","ping":25,"pong":true}"#.into()),
+            Received::Welcome(r#"{"client":"c","ping":25,"pong":true}"#.into()),
         ),
         (
             r#"{"id":4294967295,"error":{"code":109,"message":"token expired"}}"#,
-            Incoming::Error(r#"{"code":109,"message":"token expired"}"#.into()),
+            Received::Error(r#"{"code":109,"message":"token expired"}"#.into()),
         ),
         (r#"{"id":7,"subscribe":{}}"#, reply(Ref::from_json("7"), "", true, "{}")),
         (
@@ -162,9 +162,9 @@ fn centrifuge_commands_have_the_ref_as_id() {
             r#"{"push":{"channel":"a","unsubscribe":{"code":2000}}}"#,
             event("a", "phx_error", r#"{"code":2000}"#),
         ),
-        (r#"{"push":{"disconnect":{"code":3000}}}"#, Incoming::Error(r#"{"code":3000}"#.into())),
-        (r#"{"push":{"channel":"a","join":{}}}"#, Incoming::Other),
-        ("{}", Incoming::Ping(Some("{}"))),
+        (r#"{"push":{"disconnect":{"code":3000}}}"#, Received::Error(r#"{"code":3000}"#.into())),
+        (r#"{"push":{"channel":"a","join":{}}}"#, Received::Other),
+        ("{}", Received::Ping(Some("{}"))),
     ] {
         assert_eq!(read(Centrifuge, frame), Some(expected), "{frame}");
     }
@@ -185,8 +185,8 @@ fn graphql_subscriptions_have_the_topic_as_id() {
     assert_eq!(greeting(GraphqlWs, r#"{"token":"x"}"#).unwrap(), expected);
     let seven = || Ref::from_text("7");
     for (frame, expected) in [
-        (r#"{"type":"connection_ack"}"#, Incoming::Welcome("{}".into())),
-        (r#"{"type":"ping"}"#, Incoming::Ping(Some(r#"{"type":"pong"}"#))),
+        (r#"{"type":"connection_ack"}"#, Received::Welcome("{}".into())),
+        (r#"{"type":"ping"}"#, Received::Ping(Some(r#"{"type":"pong"}"#))),
         (r#"{"type":"pong"}"#, heartbeat_reply()),
         (r#"{"id":"a","type":"next","payload":{"data":1}}"#, event("a", "next", r#"{"data":1}"#)),
         (r#"{"id":"a","type":"error","payload":[1]}"#, event("a", "phx_error", "[1]")),
@@ -199,7 +199,7 @@ fn graphql_subscriptions_have_the_topic_as_id() {
             r##"{"id":"#7","type":"next","payload":{"errors":[1]}}"##,
             reply(seven(), "", false, r#"{"errors":[1]}"#),
         ),
-        (r##"{"id":"#7","type":"complete"}"##, Incoming::Other),
+        (r##"{"id":"#7","type":"complete"}"##, Received::Other),
     ] {
         assert_eq!(read(GraphqlWs, frame), Some(expected), "{frame}");
     }

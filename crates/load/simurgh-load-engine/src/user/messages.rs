@@ -10,7 +10,7 @@ use super::dump::Exchange;
 use super::machine::{Flow, Sent};
 use super::{ConnState, Context, KeptFrame, Machine, Outputs, UserState};
 use crate::program::{AnswerOp, Op, SendOp};
-use crate::protocol::{self, Incoming};
+use crate::protocol::{self, Received};
 
 /// Frames kept for a later wait; the oldest are dropped first.
 const KEPT_FRAMES_MAX: usize = 256;
@@ -23,10 +23,7 @@ impl<O: Outputs> Machine<'_, O> {
         match event {
             Event::Text(text) => {
                 self.out.count(Count::FramesInText, 1);
-                match self.other_protocol() {
-                    Some(Protocol::Centrifuge) => self.lines_in(&text),
-                    _ => self.frame_in(Frame::Text(&text)),
-                }
+                self.frame_in(Frame::Text(&text))
             }
             Event::Binary(bytes) => {
                 self.out.count(Count::FramesInBinary, 1);
@@ -74,6 +71,9 @@ impl<O: Outputs> Machine<'_, O> {
                     None
                 }
             },
+            Some(Dialect::Other(Protocol::Centrifuge)) if frame.as_bytes().contains(&b'\n') => {
+                return self.lines_in(frame);
+            }
             Some(Dialect::Other(protocol)) => match self.translate_in(protocol, frame) {
                 Ok(message) => message,
                 Err(flow) => return flow,
@@ -226,7 +226,7 @@ impl<O: Outputs> Machine<'_, O> {
                 Frame::Binary(_) => None,
             };
             let message = match self.other_protocol().and_then(read) {
-                Some(Incoming::Message(message)) => Some(message),
+                Some(Received::Message(message)) => Some(message),
                 _ => None,
             };
             self.matches(matcher, frame, message.as_ref())

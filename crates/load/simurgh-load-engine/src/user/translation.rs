@@ -13,7 +13,7 @@ use super::dump::Exchange;
 use super::machine::Flow;
 use super::{Machine, Outputs, UserState};
 use crate::program::{ChannelCommand, Op};
-use crate::protocol::{self, Incoming};
+use crate::protocol::{self, Received};
 
 impl<O: Outputs> Machine<'_, O> {
     pub(super) fn other_protocol(&self) -> Option<Protocol> {
@@ -76,11 +76,11 @@ impl<O: Outputs> Machine<'_, O> {
     ) -> Result<Option<ServerMessage<'f>>, Flow> {
         let Frame::Text(text) = frame else { return Ok(None) };
         match protocol::read(protocol, text) {
-            Some(Incoming::Welcome(text)) if self.user.state == UserState::AwaitUpgrade => {
+            Some(Received::Welcome(text)) if self.user.state == UserState::AwaitUpgrade => {
                 Err(self.welcomed(&text))
             }
-            Some(Incoming::Error(reason)) => Err(self.refused(&reason)),
-            Some(Incoming::Ping(answer)) => {
+            Some(Received::Error(reason)) => Err(self.refused(&reason)),
+            Some(Received::Ping(answer)) => {
                 self.out.count(Count::PingsIn, 1);
                 if let Some(answer) = answer.filter(|_| self.user.conn.is_open()) {
                     self.out.count(Count::Answers, 1);
@@ -88,8 +88,8 @@ impl<O: Outputs> Machine<'_, O> {
                 }
                 Err(Flow::Wait)
             }
-            Some(Incoming::Message(message)) => Ok(Some(self.with_topic(message))),
-            Some(Incoming::Welcome(_) | Incoming::Other) => Ok(None),
+            Some(Received::Message(message)) => Ok(Some(self.with_topic(message))),
+            Some(Received::Welcome(_) | Received::Other) => Ok(None),
             None => {
                 let text = || format!("not a message of {}", protocol.name());
                 self.out.error(ErrorKind::MessageMalformed, self.user.origin(), text);
@@ -110,7 +110,8 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     /// Handles a frame with a message on each line.
-    pub(super) fn lines_in(&mut self, text: &str) -> Flow {
+    pub(super) fn lines_in(&mut self, frame: Frame<'_>) -> Flow {
+        let Frame::Text(text) = frame else { return Flow::Wait };
         let key = self.user.key;
         let mut flow = Flow::Wait;
         for line in text.lines().filter(|line| !line.is_empty()) {

@@ -54,7 +54,7 @@ named! {
         FramesOutBinary,
         /// Frames received that no step waited for.
         FramesUnsolicited,
-        /// Pings received; each is answered.
+        /// Pings received, of WebSockets and of protocols.
         PingsIn,
         /// Pongs received.
         PongsIn,

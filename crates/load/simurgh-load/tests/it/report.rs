@@ -181,7 +181,9 @@ fn figures_file_has_the_values_of_the_report() {
     for (name, value) in &figures {
         // Names of the test have blanks, which conditions cannot have.
         if !name.contains(' ') {
-            assert_eq!(figures::lookup(&record, name), Some(*value), "{name}");
+            // Times are rounded to microseconds.
+            let known = figures::lookup(&record, name).unwrap();
+            assert!((known - value).abs() <= 0.5, "{name}: {known} is written as {value}");
         }
     }
     assert!(figures.contains_key("join_p99.9") && figures.contains_key("errors"));
