@@ -20,7 +20,7 @@ use crate::hook::Hook;
 use crate::notice_config::{NoticeConfig, ns};
 use crate::shared::{Shared, lock, unix_ms};
 
-/// The log in files is written to the disk this often.
+/// What was written to the files is on the disk after this time.
 const SYNC: Duration = Duration::from_millis(100);
 /// Gauges are computed this often.
 const GAUGES: Duration = Duration::from_secs(1);
@@ -60,7 +60,8 @@ pub(crate) struct Driver {
     /// Partitions that are to be followed as soon as the files are free.
     unfollowed: Vec<u8>,
     started: Instant,
-    sync_at: Instant,
+    /// When the files are tried again, or what was written is synced.
+    sync_at: Option<Instant>,
     gauges_at: Instant,
 }
 
@@ -99,7 +100,7 @@ impl Driver {
             figures: Arc::clone(&figures),
             unfollowed: Vec::new(),
             started: now,
-            sync_at: now,
+            sync_at: Some(now),
             gauges_at: now,
         };
         Some((driver, NoticesInbox { inputs: sender, figures }))
@@ -136,8 +137,7 @@ impl Driver {
     fn next(&self) -> Instant {
         let next_ns = self.notices.next_ns();
         let next = next_ns.and_then(|ns| self.started.checked_add(Duration::from_nanos(ns)));
-        let sync = matches!(self.log, Log::Files(..)).then_some(self.sync_at);
-        next.into_iter().chain(sync).fold(self.gauges_at, Instant::min)
+        next.into_iter().chain(self.sync_at).fold(self.gauges_at, Instant::min)
     }
 
     fn take(&mut self, input: Input) {
@@ -321,7 +321,10 @@ impl Driver {
                 Ok((first..*last).collect())
             }
             Log::Files(_, None) => return,
-            Log::Files(_, Some(files)) => files.append(partition, records),
+            Log::Files(_, Some(files)) => {
+                self.sync_at.get_or_insert_with(|| Instant::now() + SYNC);
+                files.append(partition, records)
+            }
         };
         let Some(coordinator) = self.notices.coordinator_mut(partition) else { return };
         match places {
@@ -369,8 +372,7 @@ impl Driver {
     /// Does what is due by the clock.
     fn tick(&mut self) {
         let now = Instant::now();
-        if now >= self.sync_at {
-            self.sync_at = now + SYNC;
+        if self.sync_at.take_if(|at| *at <= now).is_some() {
             self.open();
             self.sync();
         }
@@ -385,7 +387,7 @@ impl Driver {
         let seed = self.shared.span();
         let Log::Files(directory, files @ None) = &mut self.log else { return };
         match Files::open(directory, seed) {
-            Ok(None) => return,
+            Ok(None) => return self.sync_at = Some(Instant::now() + SYNC),
             Ok(Some(opened)) => *files = Some(Box::new(opened)),
             Err(error) => {
                 tracing::error!(%error, "cannot open notices in state_dir: their log is in memory");
