@@ -126,8 +126,11 @@ fn command_of<'a>(words: &[&'a str]) -> Vec<&'a str> {
 fn scenarios_in_documents_are_valid() {
     for Block { document, text, .. } in blocks().into_iter().filter(Block::is_scenario) {
         let dir = with_keys("scenario.toml", &text);
-        let map = ["--map", "chat.example.com=127.0.0.1"];
-        let ran = run(dir.path(), &[&["load", "check", "scenario.toml"][..], &map].concat());
+        let mut arguments = vec!["load", "check", "scenario.toml"];
+        if text.contains("chat.example.com") {
+            arguments.extend(["--map", "chat.example.com=127.0.0.1"]);
+        }
+        let ran = run(dir.path(), &arguments);
         assert!(ran.status.success(), "{document}:\n{text}\n{}", ran.stderr);
     }
 }
