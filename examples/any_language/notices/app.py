@@ -61,13 +61,16 @@ def apply(notice, data):
         database.execute("DELETE FROM rooms WHERE stay = ?", (data["stay"],))
     elif notice["type"] == "log.reset":
         for partition in data["partitions"]:
-            read_rooms(partition)
+            read_rooms(partition, notice)
 
 
-def read_rooms(partition):
+def read_rooms(partition, reset):
     """Reads the rooms that have members, because notices of this partition may be missing."""
-    stays = call(f"stays?partition={partition}")["stays"]
-    rooms = [(it["stay"], it["topic"], partition) for it in stays if it["kind"] == "topic"]
+    found = call(f"stays?partition={partition}")
+    [of] = found["partitions"]
+    if of["log"] != reset["log"] or of["n"] < reset["n"]:
+        raise ValueError("a node that is cut off has answered")  # Simurgh sends the reset again.
+    rooms = [(it["stay"], it["topic"], partition) for it in found["stays"] if it["kind"] == "topic"]
     database.execute("DELETE FROM rooms WHERE partition = ?", (partition,))
     database.executemany("INSERT INTO rooms VALUES (?, ?, ?)", rooms)
 

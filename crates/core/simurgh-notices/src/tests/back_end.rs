@@ -15,8 +15,8 @@ pub(super) const DECIDED_MS: u64 = 1_000;
 pub(super) struct BackEnd {
     pub(super) seen: BTreeMap<String, Arc<Notice>>,
     pub(super) open: BTreeMap<Key, (String, u64)>,
-    /// Partitions whose stays it has to read again.
-    pub(super) resets: BTreeMap<u8, Epoch>,
+    /// Partitions whose stays it has to read again, as of their last notice or a later one.
+    pub(super) resets: BTreeMap<u8, u64>,
     /// The log of each partition.
     pub(super) logs: BTreeMap<u8, Epoch>,
     /// Numbers that it knows from reading stays.
@@ -26,13 +26,16 @@ pub(super) struct BackEnd {
 impl World {
     pub(super) fn apply(&mut self, partition: u8, batch: &Batch) {
         if batch.reset.is_some() {
-            self.back.resets.insert(partition, batch.epoch);
+            self.back.resets.insert(partition, 0);
             self.back.logs.insert(partition, batch.epoch);
             self.meet("reset");
         }
         if self.back.logs.get(&partition) != Some(&batch.epoch) {
             // A late request of a coordinator that was replaced, with a log that was lost.
             return self.meet("of another log");
+        }
+        if let Some(n) = self.back.resets.get_mut(&partition) {
+            *n = batch.n.max(*n);
         }
         for notice in &batch.notices {
             self.apply_notice(partition, notice);
@@ -78,10 +81,13 @@ impl World {
 
     /// The back end reads the stays of a partition that was reset.
     pub(super) fn read_stays(&mut self) {
-        for (partition, epoch) in self.back.resets.clone() {
+        for (partition, last) in self.back.resets.clone() {
+            let epoch = self.back.logs.get(&partition).copied();
             let leaders = self.nodes.values().filter(|node| node.frozen_until_ms < self.ms);
             let mut read = leaders.filter_map(|node| node.notices.coordinator(partition)?.stays());
-            let Some((_, n, stays)) = read.find(|(of, ..)| *of == epoch) else { continue };
+            // A coordinator that was replaced without knowing may answer with an older list.
+            let is_new = |(of, n, _): &(Epoch, u64, _)| Some(*of) == epoch && *n >= last;
+            let Some((_, n, stays)) = read.find(is_new) else { continue };
             self.back.open.retain(|key, _| key.partition() != partition);
             self.back
                 .open

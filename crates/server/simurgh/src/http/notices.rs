@@ -37,7 +37,8 @@ struct Letters {
 }
 
 /// Open stays, with the log and the number of each partition that they are of. 503 while a
-/// partition has no coordinator that knows them all: a list without them would be wrong.
+/// partition has no coordinator that knows them all, or two, one of which was replaced: a list
+/// without some of them, or of both, would be wrong.
 pub(super) async fn stays(
     caller: Authorized,
     query: Result<Query<StaysQuery>, QueryRejection>,
@@ -60,11 +61,14 @@ pub(super) async fn stays(
         None => caller.check_topic_prefix("")?,
     }
     let (found, _) = ask(&caller, NoticesQuery::Stays { topic, user, partition }).await?;
-    let known = found["partitions"].as_array().map_or(0, Vec::len);
-    match known < if partition.is_some() { 1 } else { PARTITIONS.into() } {
-        true => Err(ApiError::for_now("another node takes over: try again in some seconds")),
-        false => Ok(Json(found).into_response()),
+    let known = found["partitions"].as_array().into_iter().flatten();
+    let mut known: Vec<_> = known.map(|of| of["partition"].as_u64()).collect();
+    known.sort_unstable();
+    let wanted = partition.map_or(0..PARTITIONS, |one| one..one + 1);
+    if !known.into_iter().eq(wanted.map(|one| Some(one.into()))) {
+        return Err(ApiError::for_now("another node takes over: try again in some seconds"));
     }
+    Ok(Json(found).into_response())
 }
 
 /// How many notices hooks have accepted, and how many wait.
