@@ -161,6 +161,20 @@ fn fields<'v>(schema: &Value, values: impl Iterator<Item = &'v Value>) -> [BTree
     [names(&schema["properties"]).into_iter().collect(), values.flat_map(names).collect()]
 }
 
+/// Whether the schemas have exactly the types and fields of these notices.
+fn check_notices(document: &Document, all: &[Value]) {
+    let schemas = &document.0["components"]["schemas"];
+    for (name, is_reset) in [("Notice", false), ("LogReset", true)] {
+        let schema = &schemas[name]["properties"];
+        let of = all.iter().filter(|notice| (notice["type"] == "log.reset") == is_reset);
+        let types: BTreeSet<_> = of.clone().map(|notice| notice["type"].as_str()).collect();
+        let documented = schema["type"]["enum"].as_array().unwrap();
+        assert_eq!(types, documented.iter().map(Value::as_str).collect(), "{name}");
+        let [documented, found] = fields(&schema["data"], of.map(|notice| &notice["data"]));
+        assert_eq!(documented, found, "{name}");
+    }
+}
+
 #[test]
 fn notices_stays_and_dead_letters_are_as_documented() {
     let document = Document::read();
@@ -228,18 +242,5 @@ fn notices_stays_and_dead_letters_are_as_documented() {
             "{body}"
         );
     }
-    check_types(&document.0["components"]["schemas"], &notices());
-}
-
-/// All types of notices were sent, with the documented fields.
-fn check_types(schemas: &Value, all: &[Value]) {
-    for (name, is_reset) in [("Notice", false), ("LogReset", true)] {
-        let schema = &schemas[name]["properties"];
-        let of = all.iter().filter(|notice| (notice["type"] == "log.reset") == is_reset);
-        let types: BTreeSet<_> = of.clone().map(|notice| notice["type"].as_str()).collect();
-        let documented = schema["type"]["enum"].as_array().unwrap();
-        assert_eq!(types, documented.iter().map(Value::as_str).collect(), "{name}");
-        let [documented, found] = fields(&schema["data"], of.map(|notice| &notice["data"]));
-        assert_eq!(documented, found, "{name}");
-    }
+    check_notices(&document, &notices());
 }
