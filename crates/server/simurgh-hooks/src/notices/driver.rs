@@ -20,7 +20,7 @@ use crate::hook::Hook;
 use crate::notice_config::{NoticeConfig, ns};
 use crate::shared::{Shared, lock, unix_ms};
 
-/// What was written to the files is on the disk after this time.
+/// Records in files are synced to the disk within this time.
 const SYNC: Duration = Duration::from_millis(100);
 /// Gauges are computed this often.
 const GAUGES: Duration = Duration::from_secs(1);
