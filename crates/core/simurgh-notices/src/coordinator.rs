@@ -305,7 +305,10 @@ impl Coordinator {
         if self.phase != Phase::Active {
             return None;
         }
-        self.delivery.next_batch(hook, (self.epoch, self.partition), time)
+        let batch = self.delivery.next_batch(hook, (self.epoch, self.partition), time);
+        // It may have passed notices that the hook does not want.
+        self.delivery.trim(self.n);
+        batch
     }
 
     /// The outcome of a batch.

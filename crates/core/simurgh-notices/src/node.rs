@@ -241,14 +241,13 @@ impl Notices {
         if let Some(before) = coordinator.next_purge() {
             return Some(Output::Purge(partition, before));
         }
-        if let Some(behind) = coordinator.next_read_again() {
-            return Some(Output::ReadAgain(partition, behind));
-        }
         let hooks = self.backoffs.iter().enumerate();
-        hooks.filter(|(_, backoff)| backoff.may_send(time.ns)).find_map(|(hook, _)| {
+        let batch = hooks.filter(|(_, backoff)| backoff.may_send(time.ns)).find_map(|(hook, _)| {
             let batch = coordinator.next_batch(hook, time)?;
             Some(Output::Deliver(partition, hook, batch))
-        })
+        });
+        // Hooks have passed what they do not want, so there may be room now.
+        batch.or_else(|| Some(Output::ReadAgain(partition, coordinator.next_read_again()?)))
     }
 
     /// When [`poll`](Self::poll) has something to do by itself.

@@ -317,3 +317,15 @@ fn b57_notices_beyond_the_window_are_read_again() {
     one.run(10_000);
     assert_eq!(batch.notices.len() + one.accepted.len(), 51);
 }
+
+#[test]
+fn b57_log_is_read_again_behind_notices_that_no_hook_wants() {
+    let types = HookRule::bit(Kind::Topic, false) | HookRule::bit(Kind::Topic, true);
+    let hooks = vec![HookRule::new("app", types)];
+    let mut one = Single::new(Settings { hooks, window_bytes: 2_000, ..settings() });
+    let users: Vec<Key> = (0..50).map(|n| Key::member("rooms:7", &n.to_string())).collect();
+    users.iter().for_each(|key| one.begin(key.clone()));
+    users.iter().for_each(|key| one.end(key, Reason::Left));
+    one.run(10_000);
+    assert_eq!(one.names(), ["topic.occupied", "topic.vacated"]);
+}

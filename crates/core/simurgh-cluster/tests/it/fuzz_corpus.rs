@@ -5,10 +5,17 @@
 mod corpus;
 #[path = "../../../../../fuzz/src/cluster/envelope.rs"]
 mod envelope;
+#[path = "../../../../../fuzz/src/cluster/notices.rs"]
+mod notices;
 
 use corpus::run;
 
 #[test]
 fn cluster_envelope_corpus_passes() {
     run("cluster_envelope", envelope::run);
+}
+
+#[test]
+fn notices_corpus_passes() {
+    run("notices", notices::run);
 }

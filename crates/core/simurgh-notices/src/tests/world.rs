@@ -132,7 +132,7 @@ impl World {
         let grace_ms = if self.plant == Plant::NoGrace { 500 } else { GRACE_MS };
         let settings = Settings {
             grace_ns: grace_ms * MILLISECOND,
-            window_bytes: 4_000,
+            window_bytes: 1 << self.rng.u8(9..13),
             hooks: vec![HookRule { batch: 10, ..HookRule::new("app", ALL) }],
             compacted: 8,
             ..settings()

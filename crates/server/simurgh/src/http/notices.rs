@@ -61,14 +61,19 @@ pub(super) async fn stays(
         None => caller.check_topic_prefix("")?,
     }
     let (found, _) = ask(&caller, NoticesQuery::Stays { topic, user, partition }).await?;
+    if !has_each_once(&found, partition) {
+        return Err(ApiError::for_now("another node takes over: try again in some seconds"));
+    }
+    Ok(Json(found).into_response())
+}
+
+/// Whether it has this partition once, or all.
+fn has_each_once(found: &Value, partition: Option<u8>) -> bool {
     let known = found["partitions"].as_array().into_iter().flatten();
     let mut known: Vec<_> = known.map(|of| of["partition"].as_u64()).collect();
     known.sort_unstable();
     let wanted = partition.map_or(0..PARTITIONS, |one| one..one + 1);
-    if !known.into_iter().eq(wanted.map(|one| Some(one.into()))) {
-        return Err(ApiError::for_now("another node takes over: try again in some seconds"));
-    }
-    Ok(Json(found).into_response())
+    known.into_iter().eq(wanted.map(|one| Some(one.into())))
 }
 
 /// How many notices hooks have accepted, and how many wait.
@@ -121,4 +126,26 @@ async fn ask(caller: &Authorized, query: NoticesQuery) -> Result<(Value, Vec<Nod
         return Err(ApiError::not_found("hook", error));
     }
     ask_everywhere(&caller.server, &inbox, query).await.map_err(ApiError::for_now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b79_list_has_each_partition_from_one_coordinator() {
+        let found = |partitions: &[u8]| {
+            let known = partitions.iter().map(|it| json!({"partition": it, "n": 7}));
+            json!({"partitions": known.collect::<Vec<_>>(), "stays": []})
+        };
+        let all: Vec<u8> = (0..PARTITIONS).rev().collect();
+        assert!(has_each_once(&found(&all), None));
+        assert!(has_each_once(&found(&[3]), Some(3)));
+        assert!(!has_each_once(&found(&[]), Some(3)), "nobody knows");
+        assert!(!has_each_once(&found(&[3, 3]), Some(3)), "two nodes decide");
+        assert!(
+            !has_each_once(&found(&[&all[1..], &[3]].concat()), None),
+            "one lacks, one is twice"
+        );
+    }
 }
