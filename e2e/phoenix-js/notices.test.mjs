@@ -32,6 +32,23 @@ test("B49: a killed node's users have left, those who return elsewhere have not"
   assert.deepEqual(backEnd.wrong, []);
 });
 
+test("B46: a node without notices takes no part in them", {
+  skip: NO_KEEPER, timeout: 300_000,
+}, async (t) => {
+  const broker = await Broker.start({ keeps: true });
+  t.after(() => broker.remove());
+  const backEnd = await BackEnd.start();
+  t.after(() => backEnd.close());
+  const prefix = `notices-without-${process.pid}`;
+  const nodes = await Nodes.start(t, { count: 3, backEnd, broker, prefix, without: 2 });
+  const users = crowd(60);
+  await joinAll(users, (_, n) => nodes.nodes[n % 2].port);
+  await agrees(backEnd, users);
+  for (const user of users) user.leave();
+  await agrees(backEnd, []);
+  assert.deepEqual(backEnd.wrong, []);
+});
+
 test("B50: a killed server with state_dir loses no notice", async (t) => {
   const { backEnd, nodes, server } = await alone(t);
   const users = crowd(70);

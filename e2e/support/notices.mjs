@@ -151,7 +151,7 @@ export async function joinAll(users, portOf, atOnce = 200) {
 export class Nodes {
   nodes = [];
 
-  static async start(t, { count, backEnd, broker, prefix, settings = "", hook = "", users }) {
+  static async start(t, { count, backEnd, broker, prefix, settings = "", hook = "", users, without }) {
     const directory = await mkdtemp(path.join(tmpdir(), "simurgh-notices-"));
     const all = new Nodes();
     t.after(async () => {
@@ -159,7 +159,7 @@ export class Nodes {
       await rm(directory, { recursive: true });
     });
     backEnd.nodes = all;
-    Object.assign(all, { directory, backEnd, broker, prefix, settings, hook, users });
+    Object.assign(all, { directory, backEnd, broker, prefix, settings, hook, users, without });
     for (let index = 0; index < count; index += 1) await all.run(index);
     return all;
   }
@@ -186,11 +186,11 @@ key_env = "TOKEN_KEY"
 algorithms = ["HS256"]
 [[channel]]
 topic = "rooms:*"
-[[hook]]
+${this.without === index ? "" : `[[hook]]
 name = "app"
 url = "${this.backEnd.url}"
 notices = ["member.joined", "member.left", "topic.occupied", "topic.vacated"]
-${this.hook}
+${this.hook}`}
 ${cluster ?? ""}
 `);
     const env = { TOKEN_KEY: KEY, CLUSTER_SECRET, SIMURGH_API_TOKEN: API_TOKEN };

@@ -58,7 +58,7 @@ pub use log::{LogCommand, LogEvent};
 pub use message::{Message, NAME_BYTES_MAX, SETTINGS_MAX, VERSION_BYTES_MAX};
 pub use node_id::{NodeId, NodeIdError};
 pub use outbox::{Class, Dropped, OUTBOX_ENTRY_BYTES, Outbox, OutboxConfig, OutboxError};
-pub use peers::{GoneReason, Peer, PeerCounts, PeerEvent, Peers, PeersConfig};
+pub use peers::{GoneReason, NOTICES, Peer, PeerCounts, PeerEvent, Peers, PeersConfig};
 pub use presence::{
     PART_BYTES, PARTS_MAX, Part, PresenceParts, PresenceUpdate, UNFINISHED_MAX, ask_drafts,
     delta_drafts, state_drafts,

@@ -226,7 +226,13 @@ impl Stays {
 
     /// No stay is open: the log was lost.
     pub(crate) fn close_all(&mut self) {
-        self.each(|held| held.open = None);
+        self.each(|held| {
+            held.open = None;
+            if !held.is_live() && held.due_ns == NEVER {
+                // Only the log had it.
+                held.due_ns = 0;
+            }
+        });
         self.open = 0;
     }
 

@@ -104,8 +104,7 @@ impl Reloader {
         new.reloads.publish(Arc::clone(&new));
         self.site.replace(site);
         if let Some(inbox) = &new.cluster {
-            let secret = new.config.secret_key_base.as_deref();
-            let settings = cluster::shared_settings(&new.user_sockets, secret);
+            let settings = cluster::shared_settings(&new.user_sockets, &new.config);
             inbox.post(cluster_inbox::Mail::Settings(settings));
         }
         await_shards(&new);
@@ -192,6 +191,7 @@ pub(crate) fn has_history(all: &[UserSocket]) -> bool {
 fn keep_what_needs_a_restart(new: &mut Config, server: &Server) {
     let old = server.config.clone();
     new.listen = old.listen;
+    new.sighting_sink = old.sighting_sink;
     new.listen_unix = old.listen_unix;
     new.admin_listen = old.admin_listen;
     new.admin_listen_unix = old.admin_listen_unix;

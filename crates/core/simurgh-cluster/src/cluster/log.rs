@@ -33,7 +33,8 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     pub(super) fn tick_log(&mut self, time: Time, local: &mut impl LocalNode) {
         let Some(log) = self.log.as_mut().filter(|it| it.peers_ns <= time.ns) else { return };
         log.peers_ns = time.ns.saturating_add(SECOND);
-        let peers = self.peers.iter().map(|peer| Peer {
+        let taking_part = self.peers.iter().filter(|peer| peer.has_notices);
+        let peers = taking_part.map(|peer| Peer {
             id: peer.id().0,
             name: (&*peer.beat.name).into(),
             heard_ns: peer.heard_ns,

@@ -41,6 +41,9 @@ mod aging_clock;
 mod departed;
 mod names;
 mod peer;
+/// The name among settings that says that a node has notices, and which.
+pub const NOTICES: &str = "[[hook]] notices";
+
 fn sorted(mut settings: Vec<(Box<str>, u64)>) -> Vec<(Box<str>, u64)> {
     settings.sort_unstable();
     settings.dedup_by(|a, b| a.0 == b.0);
@@ -249,8 +252,8 @@ impl Peers {
 
     /// A hello of a node was received: it has a new link. An own beat is due within 200 ms.
     ///
-    /// Returns whether its settings differ in a way that was not reported before. An own hello is
-    /// due then: only a hello carries settings, and the other node may not have received one.
+    /// Returns whether its settings differ in a way that was not reported before, or whether it has
+    /// notices, as this node has, and had none before. An own hello is due then: only a hello carries settings, and the other node may not have received one.
     pub fn hello(&mut self, hello: &Hello, now_ns: u64, unix_ms: u64) -> bool {
         self.run(now_ns);
         if hello.beat.id == self.me {
@@ -516,7 +519,7 @@ impl Peers {
         }
     }
 
-    /// Reports settings that differ. Returns whether some were not reported before.
+    /// Reports settings that differ. Returns whether the other node has to know this one's.
     fn compare(&mut self, hello: &Hello) -> bool {
         let own = &self.config.settings;
         let differs = |(pattern, hash): &(Box<str>, u64)| {
@@ -529,7 +532,10 @@ impl Peers {
         let node = hello.beat.id;
         let Some(peer) = self.peers.get_mut(&node) else { return false };
         let is_new = |at: &&u32| peer.differing.binary_search(at).is_err();
-        let mut has_new = false;
+        let has_notices =
+            |settings: &[(Box<str>, u64)]| settings.iter().any(|(name, _)| **name == *NOTICES);
+        let had_notices = core::mem::replace(&mut peer.has_notices, has_notices(&hello.settings));
+        let mut has_new = peer.has_notices && !had_notices && has_notices(own);
         for at in differing.iter().filter(is_new) {
             has_new = true;
             if let Some((pattern, _)) = own.get(*at as usize) {

@@ -35,6 +35,8 @@ pub struct Peer {
     pub is_incompatible: bool,
     /// Whether another living node has its name.
     pub has_namesake: bool,
+    /// Whether it takes part in notices.
+    pub has_notices: bool,
     pub(super) successor: Option<Successor>,
     pub(super) differing: Vec<u32>,
     /// Its clock minus ours at its last beats, in milliseconds.
@@ -64,6 +66,7 @@ impl Peer {
             is_silent: false,
             is_incompatible: false,
             has_namesake: false,
+            has_notices: false,
             successor: None,
             differing: Vec::new(),
             offsets_ms: [None; OFFSETS],

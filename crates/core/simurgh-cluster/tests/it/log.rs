@@ -1,6 +1,6 @@
 //! The log of notices on several nodes (B47): appends, followers, purges, and faults of the broker.
 
-use simurgh_cluster::{LogCommand, LogEvent, SplitMix64};
+use simurgh_cluster::{LogCommand, LogEvent, NOTICES, SplitMix64};
 
 use super::*;
 
@@ -16,7 +16,11 @@ struct Seen {
 
 impl Simulation {
     fn with_log(nodes: usize, seed: u64, config: NetworkConfig) -> Self {
-        Self::on(Network::new(seed, config), nodes, 30 * SECOND)
+        let mut it = Self::on(Network::new(seed, config), 0, 30 * SECOND);
+        it.settings = vec![(NOTICES.into(), 1)];
+        (0..nodes).for_each(|_| drop(it.starts("a")));
+        it.advance(2 * SECOND);
+        it
     }
 
     fn log(&mut self, at: usize, command: LogCommand) {
@@ -250,6 +254,9 @@ fn b57_records_are_read_again_in_parts() {
 #[test]
 fn b46_other_nodes_are_reported_with_those_that_may_coordinate() {
     let mut it = Simulation::with_log(3, 8, NetworkConfig::default());
+    it.settings.clear();
+    // Without notices.
+    it.starts("a");
     let last = |it: &mut Simulation| {
         let mut peers = it.node(0).heard.log.iter().rev().filter_map(|event| match event {
             LogEvent::Peers { peers, is_candidate } => Some((peers.clone(), *is_candidate)),
@@ -261,6 +268,11 @@ fn b46_other_nodes_are_reported_with_those_that_may_coordinate() {
     };
     it.advance(2 * SECOND);
     assert_eq!(last(&mut it), (vec![(1001, true, true), (1002, false, true)], true));
+    let of_later = it.node(2).heard.log.iter().rev().find_map(|event| match event {
+        LogEvent::Peers { peers, .. } => Some(peers.iter().map(|peer| peer.id).collect::<Vec<_>>()),
+        _ => None,
+    });
+    assert_eq!(of_later, Some(vec![1000, 1001]), "those that began before it");
     let (time, count) = (it.time(), it.node(0).heard.log.len());
     it.advance(10 * SECOND);
     assert_eq!(it.node(0).heard.log.len(), count + 10, "once a second");

@@ -22,6 +22,10 @@ use crate::shared::{Shared, lock, unix_ms};
 
 /// Records in files are synced to the disk within this time.
 const SYNC: Duration = Duration::from_millis(100);
+/// Files that cannot be opened are tried again after this time.
+const RETRY: Duration = Duration::from_secs(5);
+/// A server that takes over says after this time that the earlier one has not ended yet.
+const LOCKED: Duration = Duration::from_secs(60);
 /// Gauges are computed this often.
 const GAUGES: Duration = Duration::from_secs(1);
 
@@ -59,6 +63,8 @@ pub(crate) struct Driver {
     figures: Arc<Mutex<NoticesFigures>>,
     /// Partitions that are to be followed as soon as the files are free.
     unfollowed: Vec<u8>,
+    /// Since when another process has the files.
+    locked_at: Option<Instant>,
     started: Instant,
     /// When the files are tried again, or what was written is synced.
     sync_at: Option<Instant>,
@@ -99,6 +105,7 @@ impl Driver {
             inbox: sender.downgrade(),
             figures: Arc::clone(&figures),
             unfollowed: Vec::new(),
+            locked_at: None,
             started: now,
             sync_at: Some(now),
             gauges_at: now,
@@ -270,20 +277,21 @@ impl Driver {
         }
     }
 
-    /// The files cannot be read: the log begins anew, and hooks get a reset.
+    /// The files cannot be read: the log begins anew, and hooks get a reset. If that fails, too,
+    /// notices wait until it succeeds.
     fn lost(&mut self, error: &io::Error) {
         lock(&self.figures).lost_logs += 1;
         tracing::error!(%error, "cannot read the log of notices in state_dir: it begins anew");
         let (seed, time) = (self.shared.span(), self.time());
-        let Log::Files(_, Some(files)) = &mut self.log else { return };
-        if let Err(error) = files.begin_anew(seed) {
-            tracing::error!(%error, "cannot write the log of notices in state_dir: in memory now");
-            self.log = Log::Memory(0);
+        let Log::Files(_, files) = &mut self.log else { return };
+        let begun = files.as_mut().map(|files| files.begin_anew(seed).map(|()| files.epoch()));
+        if let Some(Err(error)) = &begun {
+            tracing::error!(%error, "cannot write to state_dir: notices wait");
+            *files = None;
+            self.unfollowed = (0..PARTITIONS).collect();
+            self.sync_at = Some(Instant::now() + RETRY);
         }
-        let epoch = match &self.log {
-            Log::Files(_, Some(files)) => files.epoch(),
-            _ => Epoch::from_seed(seed),
-        };
+        let Some(Ok(epoch)) = begun else { return };
         for partition in 0..PARTITIONS {
             if let Some(coordinator) = self.notices.coordinator_mut(partition) {
                 coordinator.begun(epoch, Vec::new(), time);
@@ -387,11 +395,19 @@ impl Driver {
         let seed = self.shared.span();
         let Log::Files(directory, files @ None) = &mut self.log else { return };
         match Files::open(directory, seed) {
-            Ok(None) => return self.sync_at = Some(Instant::now() + SYNC),
             Ok(Some(opened)) => *files = Some(Box::new(opened)),
+            Ok(None) => {
+                if self.locked_at.get_or_insert_with(Instant::now).elapsed() > LOCKED {
+                    self.locked_at = None;
+                    tracing::warn!("another server has the notices in state_dir: they wait");
+                }
+                self.sync_at = Some(Instant::now() + SYNC);
+                return;
+            }
             Err(error) => {
-                tracing::error!(%error, "cannot open notices in state_dir: their log is in memory");
-                self.log = Log::Memory(0);
+                tracing::error!(%error, "cannot open the log of notices in state_dir: they wait");
+                self.sync_at = Some(Instant::now() + RETRY);
+                return;
             }
         }
         for partition in std::mem::take(&mut self.unfollowed) {

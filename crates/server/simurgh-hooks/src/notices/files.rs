@@ -20,6 +20,8 @@ use simurgh_notices::{Entry, PARTITIONS};
 
 /// A further file begins behind so many bytes.
 const SEGMENT_BYTES: u64 = 4 << 20;
+/// No record is longer: its four texts have 64 kB each.
+const RECORD_BYTES_MAX: usize = 1 << 19;
 const HEAD_BYTES: usize = 8;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const CLOSED: &str = "closed";
@@ -32,6 +34,8 @@ pub(super) struct Files {
     directory: PathBuf,
     epoch: Epoch,
     parts: [Part; PARTITIONS as usize],
+    /// The log was there before: each partition has a record at least.
+    is_known: bool,
     _lock: File,
 }
 
@@ -58,7 +62,8 @@ impl Files {
             Ok(()) => {}
         }
         let (directory, epoch) = (directory.to_owned(), Epoch::from_seed(seed));
-        let mut files = Self { directory, epoch, parts: Default::default(), _lock: lock };
+        let mut files =
+            Self { directory, epoch, parts: Default::default(), is_known: true, _lock: lock };
         files.find()?;
         let boot = boot_id()?;
         match files.read_head().filter(|(_, of)| [CLOSED, &boot].contains(&&**of)) {
@@ -78,7 +83,7 @@ impl Files {
 
     /// Removes everything, and begins another log.
     pub(super) fn begin_anew(&mut self, seed: u64) -> io::Result<()> {
-        self.epoch = Epoch::from_seed(seed);
+        (self.epoch, self.is_known) = (Epoch::from_seed(seed), false);
         for partition in 0..PARTITIONS {
             let part = std::mem::take(&mut self.parts[usize::from(partition)]);
             for from in part.begins {
@@ -130,6 +135,9 @@ impl Files {
     /// The log cannot be read, or is damaged.
     pub(super) fn read_all(&mut self, partition: u8) -> io::Result<Records> {
         let begins = self.parts[usize::from(partition)].begins.clone();
+        if self.is_known && self.parts[usize::from(partition)].end == 0 {
+            return Err(damaged());
+        }
         let mut records = Vec::new();
         for (index, from) in begins.iter().enumerate() {
             let path = self.path(partition, *from);
@@ -269,6 +277,9 @@ fn frames(bytes: &[u8], from: u64, records: &mut Records) -> io::Result<usize> {
     while let Some((head, rest)) = left.split_first_chunk::<HEAD_BYTES>() {
         let [a, b, c, d, sum @ ..] = *head;
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
+        if length > RECORD_BYTES_MAX {
+            return Err(damaged());
+        }
         let Some((record, rest)) = rest.split_at_checked(length) else { break };
         if crc32fast::hash(record) != u32::from_le_bytes(sum) {
             return Err(damaged());

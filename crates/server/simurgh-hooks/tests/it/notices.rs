@@ -204,6 +204,66 @@ fn b51_damaged_log_in_files_is_reset() {
     });
 }
 
+/// After a start with these changed files nobody returns. Returns how many stays are open then.
+fn stays_after(change: impl FnOnce(&Path)) -> usize {
+    let outer = Runtime::new().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let app = App::new(|_, _| Reply::Answer(ok("")));
+    let config = outer.block_on(config(&app));
+    until_killed(directory.path(), config.clone(), async |inbox| {
+        resets(&app, 16).await;
+        begin(inbox, "42");
+        until(|| of_types(&app, &STAYS).len() == 2).await;
+    });
+    change(directory.path());
+    let mut open = 0;
+    until_killed(directory.path(), config, async |inbox| {
+        // Ids are new, so that no application takes them for known ones.
+        let ids = || {
+            let all = notices(&app).into_iter().filter(|it| it["type"] == "log.reset");
+            all.map(|it| it["id"].to_string()).collect::<std::collections::BTreeSet<_>>()
+        };
+        until(|| ids().len() == 32).await;
+        tokio::time::sleep(3 * GRACE).await;
+        let query = NoticesQuery::Stays { topic: None, user: None, partition: None };
+        open = inbox.ask(query).await.unwrap()["stays"].as_array().unwrap().len();
+    });
+    open
+}
+
+#[test]
+fn b51_lost_log_leaves_no_stay_open_that_nobody_has() {
+    let damage = |directory: &Path, partition: u8| {
+        let path = directory.join(format!("{partition}-0"));
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[9] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    };
+    // The stays of one partition were read when another one turns out to be damaged.
+    assert_eq!(stays_after(|directory| damage(directory, 0)), 0);
+    assert_eq!(stays_after(|directory| damage(directory, 15)), 0);
+}
+
+#[test]
+fn b51_missing_file_of_a_partition_is_a_lost_log() {
+    let remove = |directory: &Path| std::fs::remove_file(directory.join("5-0")).unwrap();
+    assert_eq!(stays_after(remove), 0);
+}
+
+#[tokio::test]
+async fn b57_notices_wait_while_the_files_cannot_be_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("notices");
+    std::fs::write(&place, "a file in place of the directory").unwrap();
+    let app = App::new(|_, _| Reply::Answer(ok("")));
+    let (_hooks, inbox) = start(config(&app).await, files(&place));
+    begin(&inbox, "42");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(app.asked(), 0);
+    std::fs::remove_file(&place).unwrap();
+    until(|| of_types(&app, &STAYS).len() == 2).await;
+}
+
 #[tokio::test]
 async fn process_that_takes_over_waits_for_the_files_and_continues_the_log() {
     let directory = tempfile::tempdir().unwrap();

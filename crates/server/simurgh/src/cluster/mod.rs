@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
-use simurgh_cluster::{LinkState, NAME_BYTES_MAX, SETTINGS_MAX};
+use simurgh_cluster::{LinkState, NAME_BYTES_MAX, NOTICES, SETTINGS_MAX};
 use simurgh_shard::cluster_inbox::ClusterInbox;
 use simurgh_shard::config::Config;
 use simurgh_shard::server::Server;
@@ -159,8 +159,7 @@ pub(crate) fn prepare(
         cluster.config.history.get_or_insert_default();
     }
     cluster.config.has_log = config.sighting_sink.is_some();
-    let secret = config.secret_key_base.as_deref();
-    cluster.config.peers.settings = shared_settings(user_sockets, secret);
+    cluster.config.peers.settings = shared_settings(user_sockets, config);
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("simurgh-cluster")
@@ -181,13 +180,16 @@ pub(crate) fn interest(inbox: Arc<ClusterInbox>) -> InterestFn {
 /// Hashes of the settings that all nodes must share, by their names.
 pub(crate) fn shared_settings(
     user_sockets: &[UserSocket],
-    secret: Option<&str>,
+    config: &Config,
 ) -> Vec<(Box<str>, u64)> {
     let settings = user_sockets.iter().flat_map(UserSocket::settings);
     let settings = settings.map(|(pattern, text)| (pattern, secret::hash(&text)));
-    let secret = (Box::from(SECRET), secret.map_or(0, secret::hash));
+    let secret = config.secret_key_base.as_deref().map_or(0, secret::hash);
+    let secret = (Box::from(SECRET), secret);
+    let rules = config.sighting_sink.as_ref().map(|sink| format!("{:?}", sink.settings.hooks));
+    let notices = rules.map(|rules| (Box::from(NOTICES), secret::hash(&rules)));
     let fits = |it: &(Box<str>, u64)| it.0.len() <= NAME_BYTES_MAX;
-    [secret].into_iter().chain(settings).filter(fits).take(SETTINGS_MAX).collect()
+    [secret].into_iter().chain(notices).chain(settings).filter(fits).take(SETTINGS_MAX).collect()
 }
 
 impl Prepared {
