@@ -151,7 +151,8 @@ export async function joinAll(users, portOf, atOnce = 200) {
 export class Nodes {
   nodes = [];
 
-  static async start(t, { count, backEnd, broker, prefix, settings = "", hook = "", users, without }) {
+  static async start(t, options) {
+    const { count, backEnd, broker, prefix, settings = "", hook = "", users, without } = options;
     const directory = await mkdtemp(path.join(tmpdir(), "simurgh-notices-"));
     const all = new Nodes();
     t.after(async () => {

@@ -253,7 +253,8 @@ impl Peers {
     /// A hello of a node was received: it has a new link. An own beat is due within 200 ms.
     ///
     /// Returns whether its settings differ in a way that was not reported before, or whether it has
-    /// notices, as this node has, and had none before. An own hello is due then: only a hello carries settings, and the other node may not have received one.
+    /// notices, as this node has, and had none before. An own hello is due then: only a hello
+    /// carries settings, and the other node may not have received one.
     pub fn hello(&mut self, hello: &Hello, now_ns: u64, unix_ms: u64) -> bool {
         self.run(now_ns);
         if hello.beat.id == self.me {

@@ -18,7 +18,9 @@ impl Simulation {
     fn with_log(nodes: usize, seed: u64, config: NetworkConfig) -> Self {
         let mut it = Self::on(Network::new(seed, config), 0, 30 * SECOND);
         it.settings = vec![(NOTICES.into(), 1)];
-        (0..nodes).for_each(|_| drop(it.starts("a")));
+        for _ in 0..nodes {
+            it.starts("a");
+        }
         it.advance(2 * SECOND);
         it
     }
