@@ -48,14 +48,16 @@ impl Hook {
         };
         // It closes connections that are idle for too long.
         self.wake.notify_one();
+        if (200..=299).contains(&status) {
+            return (Outcome::Accepted, None);
+        }
+        if self.record().is_due(Matter::Notices, self.now_ms()) {
+            tracing::warn!(hook = self.name(), status, answer = body, "notices are not accepted");
+        }
         let outcome = match status {
-            200..=299 => return (Outcome::Accepted, None),
             0 | 410 | 429 | 500.. => Outcome::Failed(status, body.into()),
             _ => Outcome::Refused(status, body.into()),
         };
-        if self.record().is_due(Matter::Notices, self.now_ms()) {
-            tracing::warn!(hook = self.name(), ?outcome, "notices are not accepted");
-        }
         (outcome, asked)
     }
 }

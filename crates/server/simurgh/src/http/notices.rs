@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use simurgh_shard::cluster_inbox::NodeName;
+use simurgh_shard::mail::question::ROWS_MAX;
 use simurgh_socket::hooks::NoticesQuery;
 
 use super::control::read;
@@ -92,14 +93,20 @@ pub(super) async fn dead(
 
 /// Has dead letters delivered again.
 pub(super) async fn replay(caller: Authorized, body: Bytes) -> Result<Response, ApiError> {
-    let Letters { hook, ids } = read(&body)?;
-    answered(caller, NoticesQuery::Take { hook, ids, replay: true }).await
+    take(caller, &body, true).await
 }
 
 /// Deletes dead letters.
 pub(super) async fn delete(caller: Authorized, body: Bytes) -> Result<Response, ApiError> {
-    let Letters { hook, ids } = read(&body)?;
-    answered(caller, NoticesQuery::Take { hook, ids, replay: false }).await
+    take(caller, &body, false).await
+}
+
+async fn take(caller: Authorized, body: &[u8], replay: bool) -> Result<Response, ApiError> {
+    let Letters { hook, ids } = read(body)?;
+    if ids.len() > ROWS_MAX {
+        return Err(ApiError::wrong(format_args!("ids: at most {ROWS_MAX}")));
+    }
+    answered(caller, NoticesQuery::Take { hook, ids, replay }).await
 }
 
 /// Has notices sent again, to a hook that wanted no more or is paused.
