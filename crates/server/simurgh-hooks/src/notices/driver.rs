@@ -22,6 +22,8 @@ use crate::shared::{Shared, lock, unix_ms};
 
 /// Records in files are synced to the disk within this time.
 const SYNC: Duration = Duration::from_millis(100);
+/// Then questions have a turn on this thread.
+const OUTPUTS_MAX: usize = 1_000;
 /// Files that cannot be opened are tried again after this time.
 const RETRY: Duration = Duration::from_secs(5);
 /// A server that takes over says after this time that the earlier one has not ended yet.
@@ -117,7 +119,8 @@ impl Driver {
     pub(crate) async fn run(mut self) {
         loop {
             self.tick();
-            while let Some(output) = self.notices.poll(self.time()) {
+            for _ in 0..OUTPUTS_MAX {
+                let Some(output) = self.notices.poll(self.time()) else { break };
                 self.carry_out(output);
             }
             let Ok(input) = timeout_at(self.next(), self.inputs.recv()).await else { continue };
