@@ -48,8 +48,16 @@ pub(super) struct Node {
     linked_ms: u64,
     pub(super) frozen_until_ms: u64,
     is_draining: bool,
-    /// How far it has read each log that it follows.
-    follows: BTreeMap<u8, (Epoch, usize)>,
+    follows: BTreeMap<u8, Follow>,
+}
+
+/// A log that a node follows.
+struct Follow {
+    epoch: Epoch,
+    /// How many of its records the node has read.
+    read: usize,
+    /// The place behind which the node reads them again.
+    again: Option<u64>,
 }
 
 #[derive(Default)]
@@ -499,7 +507,8 @@ impl World {
             }
             // No place is behind this: it reads all when it is linked.
             Output::Follow(partition) => {
-                node.follows.insert(partition, (Epoch::from_seed(u64::MAX), 0));
+                let epoch = Epoch::from_seed(u64::MAX);
+                node.follows.insert(partition, Follow { epoch, read: 0, again: None });
             }
             Output::Leave(partition) => drop(node.follows.remove(&partition)),
             Output::Append(partition, _) if !is_linked => {
@@ -516,13 +525,9 @@ impl World {
                 }
             }
             Output::ReadAgain(partition, behind) => {
-                let log = self.logs.get(&partition);
-                let all =
-                    log.map_or(&[][..], |log| log.records.get(log.removed..).unwrap_or_default());
-                let left: Vec<_> = all.iter().filter(|(at, _)| *at > behind).map(decoded).collect();
-                let some = left.iter().take(7).cloned().collect();
-                let is_all = left.len() <= 7;
-                node.notices.coordinator_mut(partition).unwrap().read_again(some, is_all);
+                if let Some(follow) = node.follows.get_mut(&partition) {
+                    follow.again = Some(behind);
+                }
                 self.meet("read again");
             }
             Output::Deliver(partition, _, batch) => {
@@ -540,20 +545,26 @@ impl World {
         let Some(node) = self.nodes.get_mut(&id).filter(|it| it.frozen_until_ms < ms) else {
             return;
         };
-        for (partition, (known, read)) in &mut node.follows {
+        for (partition, follow) in &mut node.follows {
             let log = self.logs.entry(*partition).or_default();
             let Some(coordinator) = node.notices.coordinator_mut(*partition) else { continue };
-            if *known != epoch {
+            if follow.epoch != epoch {
                 let records = log.records.get(log.removed..).unwrap_or_default();
-                (*known, *read) = (epoch, log.records.len());
+                *follow = Follow { epoch, read: log.records.len(), again: None };
                 coordinator.begun(epoch, records.iter().map(decoded).collect(), time);
             }
-            while let Some(record) = log.records.get(*read) {
-                *read += 1;
+            if let Some(behind) = follow.again.take() {
+                let known = log.records.get(log.removed..follow.read).unwrap_or_default().iter();
+                let left: Vec<_> = known.filter(|(at, _)| *at > behind).map(decoded).collect();
+                let some = left.iter().take(7).cloned().collect();
+                coordinator.read_again(some, left.len() <= 7);
+            }
+            while let Some(record) = log.records.get(follow.read) {
+                follow.read += 1;
                 let (at, mut entry) = decoded(record);
                 let is_take = matches!(entry.record, Record::Take { .. });
                 if plant == Plant::NoFence && !is_take {
-                    let before = log.records.get(..*read).unwrap_or_default().iter().rev();
+                    let before = log.records.get(..follow.read).unwrap_or_default().iter().rev();
                     let takes = before
                         .map(decoded)
                         .filter(|(_, it)| matches!(it.record, Record::Take { .. }));
