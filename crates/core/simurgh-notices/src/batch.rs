@@ -1,11 +1,9 @@
-//! Batches of notices, and how far a hook has got in a partition.
+//! Batches of notices, and their outcomes.
 
 use simurgh_data::prelude::*;
 use simurgh_history::Epoch;
 
-use crate::key::Time;
-use crate::record::{DeadLetter, Notice};
-use crate::settings::HookRule;
+use crate::record::Notice;
 
 /// Why a hook has to read all stays again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
@@ -46,87 +44,4 @@ pub enum Outcome {
     Failed(u16, Box<str>),
     /// Another status.
     Refused(u16, Box<str>),
-}
-
-/// A notice that some hook has not accepted.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(crate) notice: Arc<Notice>,
-    /// Its place in the log.
-    pub(crate) at: u64,
-    pub(crate) read_ns: u64,
-}
-
-/// A hook's progress in the partition.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// All up to this number are accepted, dead, or not wanted.
-    pub(crate) delivered: u64,
-    /// What the log says about that; `None`: nothing, so the hook has to read all stays.
-    pub(crate) logged: Option<u64>,
-    pub(crate) reset: Option<Reset>,
-    pub(crate) batch: Option<Arc<Batch>>,
-    pub(crate) is_in_flight: bool,
-    /// Up to this number notices are sent one by one.
-    pub(crate) single_to: u64,
-    pub(crate) refusals: u32,
-    pub(crate) pause_ns: u64,
-    pub(crate) dead: VecDeque<(u64, DeadLetter)>,
-    pub(crate) replays: VecDeque<Arc<Notice>>,
-}
-
-impl Progress {
-    /// Forms the next batch, if there is something to send.
-    pub(crate) fn form(
-        &mut self,
-        rule: &HookRule,
-        window: &VecDeque<Waiting>,
-        (epoch, partition): (Epoch, u8),
-        time: Time,
-    ) -> Option<Batch> {
-        let replay = if self.reset.is_none() { self.replays.pop_front() } else { None };
-        let is_replay = replay.is_some();
-        let notices = match (self.reset, replay) {
-            (Some(_), _) => Vec::new(),
-            (None, Some(notice)) => vec![notice],
-            (None, None) => self.gather(rule, window, time)?,
-        };
-        let n = notices.last().map_or(self.delivered, |last| last.n);
-        let id = match &notices[..] {
-            [] => format!("r-{epoch}-{partition}-{n}"),
-            [one] => format!("{one}"),
-            [first, ..] => format!("b-{epoch}-{partition}-{}-{}", first.n, notices.len()),
-        };
-        let (id, at_ms, reset) = (id.into(), time.unix_ms, self.reset);
-        Some(Batch { id, epoch, notices, reset, n, at_ms, is_replay })
-    }
-
-    pub(crate) fn wanted<'a>(
-        &self,
-        rule: &'a HookRule,
-        window: &'a VecDeque<Waiting>,
-    ) -> impl Iterator<Item = &'a Waiting> + use<'a> {
-        let first = window.partition_point(|waiting| waiting.notice.n <= self.delivered);
-        window.range(first..).filter(|waiting| rule.wants(&waiting.notice))
-    }
-
-    /// The notices of the next batch, if they are enough or have waited.
-    fn gather(
-        &mut self,
-        rule: &HookRule,
-        window: &VecDeque<Waiting>,
-        time: Time,
-    ) -> Option<Vec<Arc<Notice>>> {
-        let Some(first) = self.wanted(rule, window).next() else {
-            let last = window.back().map_or(0, |last| last.notice.n);
-            self.delivered = self.delivered.max(last);
-            return None;
-        };
-        let is_single = first.notice.n <= self.single_to;
-        let most = if is_single { 1 } else { rule.batch };
-        let wanted = self.wanted(rule, window).take(most);
-        let notices: Vec<_> = wanted.map(|waiting| Arc::clone(&waiting.notice)).collect();
-        let is_due = first.read_ns.saturating_add(rule.batch_ns) <= time.ns;
-        (notices.len() == most || is_due).then_some(notices)
-    }
 }

@@ -269,7 +269,7 @@ impl Coordinator {
             Some(_) => self.stays.ended(&notice.stay),
         }
         self.delivery.read(notice, at, time.ns);
-        self.delivery.trim(self.n);
+        self.delivery.trim();
     }
 
     /// Records that were left in the log, behind [`next_read_again`](Self::next_read_again).
@@ -284,7 +284,6 @@ impl Coordinator {
             }
         }
         self.delivery.read_again(&notices, to, is_all);
-        self.delivery.trim(self.n);
     }
 
     /// Records could not be appended, or that is unknown.
@@ -305,16 +304,13 @@ impl Coordinator {
         if self.phase != Phase::Active {
             return None;
         }
-        let batch = self.delivery.next_batch(hook, (self.epoch, self.partition), time);
-        // It may have passed notices that the hook does not want.
-        self.delivery.trim(self.n);
-        batch
+        self.delivery.next_batch(hook, (self.epoch, self.partition), time)
     }
 
     /// The outcome of a batch.
     pub fn finished(&mut self, hook: usize, batch: &Arc<Batch>, outcome: &Outcome, time: Time) {
         self.delivery.finished(hook, batch, outcome, time);
-        self.delivery.trim(self.n);
+        self.delivery.trim();
     }
 
     /// When [`next_append`](Self::next_append) has something by itself.
@@ -353,8 +349,8 @@ impl Coordinator {
 
     /// The dead letters of a hook.
     pub fn dead(&self, hook: usize) -> impl Iterator<Item = &DeadLetter> {
-        let hook = self.delivery.hooks.get(hook).into_iter();
-        hook.flat_map(|progress| progress.dead.iter().map(|(_, letter)| letter))
+        let queue = self.delivery.queues.get(hook).into_iter();
+        queue.flat_map(|queue| queue.dead.iter().map(|(_, letter)| letter))
     }
 
     /// Has dead letters of a hook delivered again, or deletes them. Returns how many of these ids
@@ -363,7 +359,7 @@ impl Coordinator {
         self.delivery.take_dead(hook, ids, replay)
     }
 
-    /// Open stays, notices that wait in memory, and records that did not count.
+    /// Open stays, notices that wait in memory, counted for each hook, and records that did not count.
     pub fn counts(&self) -> (usize, usize, u64) {
         (self.stays.open_count(), self.delivery.waiting(), self.void)
     }

@@ -32,6 +32,7 @@ mod election;
 mod key;
 mod keyed;
 mod node;
+mod queue;
 mod record;
 mod report;
 mod reporter;

@@ -246,7 +246,6 @@ impl Notices {
             let batch = coordinator.next_batch(hook, time)?;
             Some(Output::Deliver(partition, hook, batch))
         });
-        // Hooks have passed what they do not want, so there may be room now.
         batch.or_else(|| Some(Output::ReadAgain(partition, coordinator.next_read_again()?)))
     }
 

@@ -58,7 +58,8 @@ pub struct Settings {
     pub grace_ns: u64,
     /// The same after a restart of the server or the cluster, if that is longer.
     pub restart_grace_ns: u64,
-    /// The most bytes of notices of a partition in memory that some hook has not accepted.
+    /// The most bytes of notices of a partition in memory that hooks have not accepted. Each hook
+    /// has an equal share.
     pub window_bytes: usize,
     /// The most dead letters of a hook in a partition; the oldest are deleted.
     pub dead_max: usize,

@@ -79,7 +79,7 @@ impl Coordinator {
             let notice = Notice { n, stay, node: Arc::clone(&held.node), end: None };
             records.push(Record::Notice(notice.into()));
         }
-        let waiting = self.delivery.iter().filter(|(at, _)| *at < before);
+        let waiting = self.delivery.all_waiting().into_values().filter(|(at, _)| *at < before);
         let past = waiting.filter(|(_, notice)| !self.stays.is_open(&notice.stay));
         records.extend(past.map(|(_, notice)| Record::Past(Arc::clone(notice))));
         self.purge = Some(before);

@@ -86,7 +86,7 @@ fn b49_killed_node_ends_the_stays_that_do_not_resume_within_presence_down_and_5_
         resumed.iter().for_each(|key| world.join(1 + killed % 3, key));
         world.run(GONE_MS + 5_000 - 2_000);
         assert_eq!(world.failure, None, "seed {seed}");
-        let ended = world.back.seen.values().filter(|notice| notice.end.is_some());
+        let ended = world.backs[0].seen.values().filter(|notice| notice.end.is_some());
         let ended: BTreeSet<Key> = ended.map(|notice| notice.stay.key.clone()).collect();
         assert_eq!(ended, here.difference(&resumed).cloned().collect(), "seed {seed}");
         world.check_at_rest();

@@ -14,6 +14,9 @@ pub(super) const GRACE_MS: u64 = 5_000;
 /// A report or append may be answered so late.
 const LOST_MS: u64 = 2_000;
 const STEP_MS: u64 = 25;
+/// What the second hook wants: all but topics.
+pub(super) const USERS: u8 =
+    ALL & !(HookRule::bit(Kind::Topic, false) | HookRule::bit(Kind::Topic, true));
 
 /// What a test breaks on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +37,8 @@ enum Message {
     Answer { to: u64, partition: u8, call: u64, verdict: Option<Verdict> },
     Append { from: u64, partition: u8, entries: Vec<Entry> },
     AppendFailed { to: u64, partition: u8 },
-    Delivered { from: u64, partition: u8, batch: Arc<Batch> },
-    Outcome { to: u64, partition: u8, batch: Arc<Batch>, outcome: Outcome },
+    Delivered { from: u64, partition: u8, hook: usize, batch: Arc<Batch> },
+    Outcome { to: u64, partition: u8, hook: usize, batch: Arc<Batch>, outcome: Outcome },
 }
 
 pub(super) struct Node {
@@ -78,9 +81,8 @@ pub(super) struct World {
     logs: BTreeMap<u8, Log>,
     epoch: Epoch,
     is_broker_up: bool,
-    pub(super) back: BackEnd,
-    /// Percent of requests that the back end does not accept.
-    refuses: u64,
+    /// One for each hook.
+    pub(super) backs: [BackEnd; 2],
     /// Keys with memberships, and when others lost their last one.
     here: BTreeSet<Key>,
     /// When the last absence of a key ended, and how long it was, or one shortly before.
@@ -106,8 +108,7 @@ impl World {
             logs: BTreeMap::new(),
             epoch: Epoch::from_seed(seed),
             is_broker_up: true,
-            back: BackEnd::default(),
-            refuses: 0,
+            backs: Default::default(),
             here: BTreeSet::new(),
             lasted: BTreeMap::new(),
             absent: BTreeMap::new(),
@@ -141,7 +142,10 @@ impl World {
         let settings = Settings {
             grace_ns: grace_ms * MILLISECOND,
             window_bytes: 1 << self.rng.u8(9..13),
-            hooks: vec![HookRule { batch: 10, ..HookRule::new("app", ALL) }],
+            hooks: vec![
+                HookRule { batch: 10, ..HookRule::new("app", ALL) },
+                HookRule::new("users", USERS),
+            ],
             compacted: 8,
             ..settings()
         };
@@ -258,7 +262,8 @@ impl World {
             }
             9 if self.rng.u8(..4) == 0 => self.lose_logs(),
             10 => {
-                self.refuses = self.rng.u64(..100);
+                let hook = self.rng.usize(..2);
+                self.backs[hook].refuses = self.rng.u64(..=100);
                 self.meet("back end");
             }
             11 if count > 1 => self.drain(id),
@@ -299,7 +304,8 @@ impl World {
 
     pub(super) fn mend(&mut self) {
         self.mend_links();
-        (self.is_broker_up, self.refuses) = (true, 0);
+        self.is_broker_up = true;
+        self.backs.iter_mut().for_each(|back| back.refuses = 0);
         for node in self.nodes.values_mut() {
             node.frozen_until_ms = 0;
         }
@@ -411,8 +417,8 @@ impl World {
                     coordinator.append_failed(time);
                 }
             }
-            Message::Outcome { partition, batch, outcome, .. } => {
-                let which = (partition, 0, &batch);
+            Message::Outcome { partition, hook, batch, outcome, .. } => {
+                let which = (partition, hook, &batch);
                 notices.finished(which, &outcome, None, 20, time);
             }
             Message::Append { .. } | Message::Delivered { .. } => {}
@@ -435,18 +441,19 @@ impl World {
                     self.send(LOST_MS, Message::AppendFailed { to: from, partition });
                 }
             }
-            Message::Delivered { from, partition, batch } => {
+            Message::Delivered { from, partition, hook, batch } => {
                 let (is_lost, fails) = (self.rng.u64(..100), self.rng.u64(..100));
-                let outcome = match fails < self.refuses {
+                let outcome = match fails < self.backs[hook].refuses {
                     true if is_lost < 50 => Outcome::Failed(503, "".into()),
                     true => Outcome::Failed(0, "late".into()),
                     false => Outcome::Accepted,
                 };
                 if outcome != Outcome::Failed(503, "".into()) {
-                    self.apply(partition, &batch);
+                    self.apply(hook, partition, &batch);
                 }
                 let delay_ms = self.rng.u64(1..100);
-                self.send(delay_ms, Message::Outcome { to: from, partition, batch, outcome });
+                let to = from;
+                self.send(delay_ms, Message::Outcome { to, partition, hook, batch, outcome });
             }
             _ => {}
         }
@@ -470,7 +477,7 @@ impl World {
                     );
                     let other = Arc::new(other);
                     put(&entry);
-                    return self.apply_notice(partition, &other);
+                    return self.apply_notice(0, partition, &other);
                 }
                 _ => {}
             }
@@ -530,8 +537,8 @@ impl World {
                 }
                 self.meet("read again");
             }
-            Output::Deliver(partition, _, batch) => {
-                self.send(delay_ms, Message::Delivered { from: id, partition, batch });
+            Output::Deliver(partition, hook, batch) => {
+                self.send(delay_ms, Message::Delivered { from: id, partition, hook, batch });
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The task that gives [`Notices`] its clock, its log and its requests.
 
-use std::io;
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -64,7 +65,7 @@ pub(crate) struct Driver {
     inbox: mpsc::WeakUnboundedSender<Input>,
     figures: Arc<Mutex<NoticesFigures>>,
     /// Partitions that are to be followed as soon as the files are free.
-    unfollowed: Vec<u8>,
+    unfollowed: BTreeSet<u8>,
     /// Since when another process has the files.
     locked_at: Option<Instant>,
     started: Instant,
@@ -106,7 +107,7 @@ impl Driver {
             inputs,
             inbox: sender.downgrade(),
             figures: Arc::clone(&figures),
-            unfollowed: Vec::new(),
+            unfollowed: BTreeSet::new(),
             locked_at: None,
             started: now,
             sync_at: Some(now),
@@ -265,7 +266,10 @@ impl Driver {
         let read = match &mut self.log {
             Log::Outside => return self.order(|| LogCommand::Follow(partition)),
             Log::Memory(_) => Ok((Epoch::from_seed(self.shared.span()), Vec::new())),
-            Log::Files(_, None) => return self.unfollowed.push(partition),
+            Log::Files(_, None) => {
+                self.unfollowed.insert(partition);
+                return;
+            }
             Log::Files(_, Some(files)) => {
                 files.read_all(partition).map(|records| (files.epoch(), records))
             }
@@ -280,24 +284,33 @@ impl Driver {
         }
     }
 
-    /// The files cannot be read: the log begins anew, and hooks get a reset. If that fails, too,
-    /// notices wait until it succeeds.
+    /// The files cannot be read. If they are damaged, the log begins anew, and hooks get a reset. If
+    /// that or reading fails for another reason, notices wait, and it is tried again.
     fn lost(&mut self, error: &io::Error) {
-        lock(&self.figures).lost_logs += 1;
-        tracing::error!(%error, "cannot read the log of notices in state_dir: it begins anew");
         let (seed, time) = (self.shared.span(), self.time());
         let Log::Files(_, files) = &mut self.log else { return };
-        let begun = files.as_mut().map(|files| files.begin_anew(seed).map(|()| files.epoch()));
-        if let Some(Err(error)) = &begun {
-            tracing::error!(%error, "cannot write to state_dir: notices wait");
-            *files = None;
-            self.unfollowed = (0..PARTITIONS).collect();
-            self.sync_at = Some(Instant::now() + RETRY);
-        }
-        let Some(Ok(epoch)) = begun else { return };
-        for partition in 0..PARTITIONS {
-            if let Some(coordinator) = self.notices.coordinator_mut(partition) {
-                coordinator.begun(epoch, Vec::new(), time);
+        let is_damaged = [ErrorKind::InvalidData, ErrorKind::NotFound].contains(&error.kind());
+        let begun = match files {
+            Some(files) if is_damaged => {
+                lock(&self.figures).lost_logs += 1;
+                tracing::error!(%error, "the log of notices in state_dir is lost: it begins anew");
+                files.begin_anew(seed).map(|()| files.epoch())
+            }
+            _ => Err(io::Error::new(error.kind(), error.to_string())),
+        };
+        match begun {
+            Ok(epoch) => {
+                for partition in 0..PARTITIONS {
+                    if let Some(coordinator) = self.notices.coordinator_mut(partition) {
+                        coordinator.begun(epoch, Vec::new(), time);
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot read or write in state_dir: notices wait");
+                *files = None;
+                self.unfollowed = (0..PARTITIONS).collect();
+                self.sync_at = Some(Instant::now() + RETRY);
             }
         }
     }

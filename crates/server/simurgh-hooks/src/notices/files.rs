@@ -3,7 +3,7 @@
 //! ```text
 //! head                 simurgh-notices 1 EPOCH BOOT
 //! PARTITION-PLACE      frames; PLACE is the number of bytes of the partition before it
-//! frame                u32 length; u32 CRC-32 of the record; the record
+//! frame                u32 length; u32 CRC-32 of the partition's number and the record; the record
 //! ```
 //! The place of a record is the number of bytes up to its end. A frame that is cut off at the end
 //! of a partition was being written when the process ended, and is removed. After another boot of
@@ -142,7 +142,7 @@ impl Files {
         for (index, from) in begins.iter().enumerate() {
             let path = self.path(partition, *from);
             let bytes = fs::read(&path)?;
-            let whole = frames(&bytes, *from, &mut records)?;
+            let whole = frames(&bytes, partition, *from, &mut records)?;
             let end = from + whole as u64;
             let is_last = index + 1 == begins.len();
             if begins.get(index + 1).is_some_and(|next| *next != end) {
@@ -162,7 +162,7 @@ impl Files {
         let end = self.parts[at].end;
         let mut bytes = Vec::new();
         let places = records.iter().map(|record| {
-            put_frame(&mut bytes, record);
+            put_frame(&mut bytes, partition, record);
             end + bytes.len() as u64
         });
         let places: Vec<u64> = places.collect();
@@ -211,7 +211,7 @@ impl Files {
             file.seek(SeekFrom::Start(at - from))?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
-            at += frames(&bytes, at, &mut records)? as u64;
+            at += frames(&bytes, partition, at, &mut records)? as u64;
             if !records.is_empty() {
                 break;
             }
@@ -257,7 +257,7 @@ fn options() -> OpenOptions {
     options
 }
 
-fn put_frame(bytes: &mut Vec<u8>, record: &Entry) {
+fn put_frame(bytes: &mut Vec<u8>, partition: u8, record: &Entry) {
     let at = bytes.len();
     bytes.extend_from_slice(&[0; HEAD_BYTES]);
     record.encode(bytes);
@@ -266,13 +266,21 @@ fn put_frame(bytes: &mut Vec<u8>, record: &Entry) {
     else {
         return;
     };
-    let (length, sum) = (record.len() as u32, crc32fast::hash(record));
+    let (length, sum) = (record.len() as u32, checksum(partition, record));
     head[..4].copy_from_slice(&length.to_le_bytes());
     head[4..].copy_from_slice(&sum.to_le_bytes());
 }
 
+/// A file of another partition is damaged, too.
+fn checksum(partition: u8, record: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&[partition]);
+    hasher.update(record);
+    hasher.finalize()
+}
+
 /// Reads whole frames. Returns their bytes; the rest is cut off.
-fn frames(bytes: &[u8], from: u64, records: &mut Records) -> io::Result<usize> {
+fn frames(bytes: &[u8], partition: u8, from: u64, records: &mut Records) -> io::Result<usize> {
     let mut left = bytes;
     while let Some((head, rest)) = left.split_first_chunk::<HEAD_BYTES>() {
         let [a, b, c, d, sum @ ..] = *head;
@@ -281,7 +289,7 @@ fn frames(bytes: &[u8], from: u64, records: &mut Records) -> io::Result<usize> {
             return Err(damaged());
         }
         let Some((record, rest)) = rest.split_at_checked(length) else { break };
-        if crc32fast::hash(record) != u32::from_le_bytes(sum) {
+        if checksum(partition, record) != u32::from_le_bytes(sum) {
             return Err(damaged());
         }
         left = rest;
@@ -377,6 +385,14 @@ mod tests {
         bytes[20] ^= 1;
         fs::write(&path, bytes).unwrap();
         assert!(open(&directory).read_all(3).is_err());
+    }
+
+    #[test]
+    fn file_of_another_partition_is_an_error() {
+        let directory = tempdir().unwrap();
+        append(&mut open(&directory), 0..3);
+        fs::rename(directory.path().join("3-0"), directory.path().join("4-0")).unwrap();
+        assert!(open(&directory).read_all(4).is_err());
     }
 
     #[test]
