@@ -359,7 +359,7 @@ impl Coordinator {
         self.delivery.take_dead(hook, ids, replay)
     }
 
-    /// Open stays, notices that wait in memory, counted for each hook, and records that did not count.
+    /// Open stays, notices in memory (counted for each hook), and records that did not count.
     pub fn counts(&self) -> (usize, usize, u64) {
         (self.stays.open_count(), self.delivery.waiting(), self.void)
     }

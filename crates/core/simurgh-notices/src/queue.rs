@@ -1,8 +1,8 @@
 //! The notices of a partition that one hook has not accepted, and how far it has got.
 //!
 //! Hooks do not wait for each other: each has a queue, and an equal share of the memory. If a queue
-//! is full, a durable log has the newest notices, which are read again later. Without such a log the
-//! oldest are dropped, and the hook gets a reset.
+//! is full, a durable log has the newest notices, which are read again later. Without such a log
+//! the oldest are dropped, and the hook gets a reset.
 
 use simurgh_data::prelude::*;
 use simurgh_history::Epoch;

@@ -284,8 +284,8 @@ impl Driver {
         }
     }
 
-    /// The files cannot be read. If they are damaged, the log begins anew, and hooks get a reset. If
-    /// that or reading fails for another reason, notices wait, and it is tried again.
+    /// The files cannot be read. If they are damaged, the log begins anew, and hooks get a reset.
+    /// If that fails, or reading for another reason, notices wait, and it is tried again.
     fn lost(&mut self, error: &io::Error) {
         let (seed, time) = (self.shared.span(), self.time());
         let Log::Files(_, files) = &mut self.log else { return };
