@@ -222,8 +222,6 @@ impl Coordinator {
             return;
         } else if let Record::Notice(notice) = record {
             self.read_notice(&notice, at, time);
-        } else if let Record::Past(notice) = record {
-            self.delivery.read(&notice, at, time.ns);
         } else {
             self.delivery.read_record(record, at);
         }
@@ -279,7 +277,7 @@ impl Coordinator {
         for (at, Entry { term, record }) in records {
             let of_place = self.terms.iter().rev().find(|(from, _)| *from <= at);
             let counts = of_place.is_none_or(|(_, counts)| *counts == term);
-            if let (true, Record::Notice(notice) | Record::Past(notice)) = (counts, record) {
+            if let (true, Record::Notice(notice)) = (counts, record) {
                 notices.push((at, notice));
             }
         }

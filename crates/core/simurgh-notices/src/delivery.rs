@@ -1,7 +1,5 @@
 //! Notices of a partition on their way to the hooks: in order, one batch for each hook in flight.
 
-use alloc::collections::BTreeMap;
-
 use simurgh_data::prelude::*;
 use simurgh_history::Epoch;
 
@@ -43,12 +41,6 @@ impl Delivery {
         let waiting = self.queues.get(hook).map(|queue| &queue.waiting);
         let first = waiting.and_then(|waiting| waiting.front());
         (waiting.map_or(0, VecDeque::len), first.map(|first| first.notice.at_ms()))
-    }
-
-    /// The notices that some hook has not accepted, by their numbers, with their places in the log.
-    pub(crate) fn all_waiting(&self) -> BTreeMap<u64, (u64, &Arc<Notice>)> {
-        let all = self.queues.iter().flat_map(|queue| &queue.waiting);
-        all.map(|waiting| (waiting.notice.n, (waiting.at, &waiting.notice))).collect()
     }
 
     /// The log has a notice.
@@ -104,8 +96,9 @@ impl Delivery {
         }
     }
 
-    pub(crate) fn is_all_in_memory(&self) -> bool {
-        self.queues.iter().all(Queue::is_all_in_memory)
+    /// Where the log has the first notice that some hook has not accepted.
+    pub(crate) fn first_at(&self) -> Option<u64> {
+        self.queues.iter().filter_map(Queue::first_at).min()
     }
 
     /// The hooks take turns.

@@ -21,10 +21,9 @@ pub(crate) struct Waiting {
     read_ns: u64,
 }
 
-/// Notices that only the log has: those beyond a number.
+/// Notices that only the log has: all that follow those in memory.
 #[derive(Clone, Copy, Debug)]
 struct Left {
-    n: u64,
     /// They are behind this place.
     behind: u64,
     /// The place of the last one.
@@ -86,23 +85,21 @@ impl Queue {
             return;
         }
         let place = self.waiting.partition_point(|waiting| waiting.notice.n < notice.n);
-        match self.waiting.get_mut(place) {
-            // The log was compacted.
-            Some(known) if known.notice.n == notice.n => known.at = at,
-            _ if self.left.is_some_and(|left| notice.n > left.n) => self.leave(at),
-            _ => {
-                self.bytes += notice.bytes();
-                self.waiting.insert(place, Waiting { notice: Arc::clone(notice), at, read_ns });
-            }
+        if self.waiting.get(place).is_some_and(|known| known.notice.n == notice.n) {
+            return;
         }
+        if self.left.is_some() {
+            return self.leave(at);
+        }
+        self.bytes += notice.bytes();
+        self.waiting.insert(place, Waiting { notice: Arc::clone(notice), at, read_ns });
     }
 
     /// Only the log has the notice of this place, and those after it.
     fn leave(&mut self, at: u64) {
-        let n = self.waiting.back().map_or(0, |last| last.notice.n);
-        let left = self.left.get_or_insert(Left { n, behind: at, to: at });
-        left.behind = left.behind.min(at.saturating_sub(1));
-        (left.n, left.to) = (n, left.to.max(at));
+        let behind = at.saturating_sub(1);
+        let left = self.left.get_or_insert(Left { behind, to: at });
+        (left.behind, left.to) = (left.behind.min(behind), left.to.max(at));
     }
 
     /// The log says something about the hook.
@@ -158,14 +155,15 @@ impl Queue {
             self.read(notice, *at, 0);
         }
         if !is_all || to < before.to {
-            let n = notices.last().map_or(before.n, |(_, last)| last.n);
-            self.left = Some(Left { n, behind: to.max(before.behind), to: before.to });
+            self.left = Some(Left { behind: to.max(before.behind), to: before.to });
         }
         self.trim();
     }
 
-    pub(crate) fn is_all_in_memory(&self) -> bool {
-        self.left.is_none()
+    /// Where the log has the first notice that is not accepted.
+    pub(crate) fn first_at(&self) -> Option<u64> {
+        let first = self.waiting.front().map(|first| first.at);
+        first.or_else(|| self.left.map(|left| left.behind + 1))
     }
 
     /// The place behind which the log has further notices, if there is room for them.

@@ -119,8 +119,6 @@ pub enum Record {
     },
     /// A stay starts or ends.
     Notice(Arc<Notice>),
-    /// A notice of a stay that has ended, again: the log was compacted before all hooks had it.
-    Past(Arc<Notice>),
     /// A hook has accepted all notices up to this.
     Delivered {
         /// The name of the hook.
@@ -170,10 +168,6 @@ impl Entry {
                 out.push(2);
                 put_notice(out, notice);
             }
-            Record::Past(notice) => {
-                out.push(6);
-                put_notice(out, notice);
-            }
             Record::Delivered { hook, n } => put_number(out, 3, hook, *n),
             Record::Dead { hook, letter } => {
                 put_number(out, 4, hook, letter.notice.n);
@@ -201,7 +195,6 @@ impl Entry {
                 Record::Take { epoch, n: reader.u64()?, is_again: reader.flag()? }
             }
             2 => Record::Notice(notice(&mut reader)?.into()),
-            6 => Record::Past(notice(&mut reader)?.into()),
             kind @ 3..=5 => {
                 let (hook, n) = (reader.text()?.into(), reader.u64()?);
                 match kind {

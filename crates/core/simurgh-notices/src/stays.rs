@@ -181,11 +181,6 @@ impl Stays {
         }
     }
 
-    pub(crate) fn is_open(&self, stay: &Stay) -> bool {
-        let held = self.held.find(&stay.key).and_then(|at| self.held.get(at));
-        held.and_then(|held| held.open).is_some_and(|open| open.id == stay.id)
-    }
-
     /// The log has the start of a stay, perhaps again.
     pub(crate) fn started(&mut self, notice: &Notice, at: u64) {
         let slot = self.find_or_hold(&notice.stay.key);

@@ -58,7 +58,7 @@ impl Coordinator {
     fn compact(&mut self, records: &mut Vec<Record>) {
         let live = self.stays.open_count() + self.delivery.waiting();
         let is_due = self.records > 2 * live + 2 * self.settings.compacted;
-        if !self.settings.is_durable || !is_due || !self.delivery.is_all_in_memory() {
+        if !self.settings.is_durable || !is_due {
             return;
         }
         // More at once of a long log: all stays are looked at each time.
@@ -68,6 +68,10 @@ impl Coordinator {
         };
         // Nothing of an earlier term is left: whether it counts would depend on a take before it.
         let before = *mark.max(taken);
+        // So that a hook reads notices in their order: what it has not accepted stays in its place.
+        if self.delivery.first_at().is_some_and(|first| first < before) {
+            return;
+        }
         let marks = self.marks.partition_point(|mark| *mark < before);
         self.marks.drain(..marks);
         self.records = self.records.saturating_sub(marks * self.marked());
@@ -79,9 +83,6 @@ impl Coordinator {
             let notice = Notice { n, stay, node: Arc::clone(&held.node), end: None };
             records.push(Record::Notice(notice.into()));
         }
-        let waiting = self.delivery.all_waiting().into_values().filter(|(at, _)| *at < before);
-        let past = waiting.filter(|(_, notice)| !self.stays.is_open(&notice.stay));
-        records.extend(past.map(|(_, notice)| Record::Past(Arc::clone(notice))));
         self.purge = Some(before);
     }
 

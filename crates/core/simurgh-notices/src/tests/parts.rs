@@ -72,13 +72,12 @@ fn notices() -> impl Strategy<Value = Arc<Notice>> {
 }
 
 fn records() -> impl Strategy<Value = Record> {
-    (0..6_u8, notices(), any::<u64>(), any::<bool>(), any::<u16>()).prop_map(
+    (0..5_u8, notices(), any::<u64>(), any::<bool>(), any::<u16>()).prop_map(
         |(kind, notice, n, is_again, status)| match kind {
             0 => Record::Take { epoch: Epoch::from_seed(n), n, is_again },
             1 => Record::Notice(notice),
-            2 => Record::Past(notice),
-            3 => Record::Delivered { hook: "app".into(), n },
-            4 => Record::Cleared { hook: "app".into(), n },
+            2 => Record::Delivered { hook: "app".into(), n },
+            3 => Record::Cleared { hook: "app".into(), n },
             _ => {
                 let letter = DeadLetter { notice, status, body: "no".into() };
                 Record::Dead { hook: "app".into(), letter }
