@@ -5,7 +5,7 @@ use simurgh_load_scenario::Action;
 use simurgh_load_scenario::answer::{AnswerText, Verdict, decode_html, run_checks};
 
 use super::machine::{Ended, Flow};
-use super::{Extra, Machine, Outputs, UserState, Value};
+use super::{Machine, Outputs, UserState, Value};
 use crate::program::{AnswerOp, Op};
 use crate::time::{nanos, us};
 
@@ -49,7 +49,7 @@ impl<O: Outputs> Machine<'_, O> {
         let at_us = now_ns.saturating_sub(context.started_ns) / 1000;
         let session = program.session_of(user.at) as u16;
         let (id, origin) = (u64::from(user.id), user.origin());
-        let transaction = user.extra.as_ref().and_then(|extra| extra.transactions.last());
+        let transaction = user.extra_ref().and_then(|extra| extra.transactions.last());
         let transaction = transaction.map(|(metric, _)| *metric);
         let values = &mut context.values;
         let mut expand = |template: &_, out: &mut Vec<u8>| values.render(user, template, out);
@@ -103,10 +103,7 @@ impl<O: Outputs> Machine<'_, O> {
                 }
                 self.hang_up();
                 self.drop_stored();
-                if let Some(extra) = &mut self.user.extra {
-                    let repeats = std::mem::take(&mut extra.repeats);
-                    **extra = Extra { repeats, ..Extra::default() };
-                }
+                self.user.forget();
                 Flow::Restart(start)
             }
             Action::Loop { times_max, sleep, back } => {

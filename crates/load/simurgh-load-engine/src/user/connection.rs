@@ -21,7 +21,7 @@ impl<O: Outputs> Machine<'_, O> {
         if !self.user.is_resuming() {
             // Joined channels ended with the old connection.
             self.user.client = Client::new(self.user.client.serializer());
-            if let Some(extra) = &mut self.user.extra {
+            if let Some(extra) = self.user.extra_mut() {
                 extra.joins.clear();
             }
             self.user.tidy();
@@ -52,7 +52,7 @@ impl<O: Outputs> Machine<'_, O> {
         let since_us = self.connect_since_us();
         self.connection_made(since_us);
         if !self.user.is_resuming()
-            && let Some(extra) = &mut self.user.extra
+            && let Some(extra) = self.user.extra_mut()
         {
             extra.attempts = 0;
         }
@@ -82,7 +82,7 @@ impl<O: Outputs> Machine<'_, O> {
         {
             return poller.poll_since_us();
         }
-        let http = self.user.extra.as_ref().and_then(|extra| extra.http.as_ref());
+        let http = self.user.extra_ref().and_then(|extra| extra.http.as_ref());
         let again_us = http.filter(|_| self.user.conn == ConnState::ConnectingHttp);
         again_us.and_then(|http| http.again_us).unwrap_or(self.user.since_us)
     }
@@ -183,7 +183,7 @@ impl<O: Outputs> Machine<'_, O> {
             }
             _ => {}
         }
-        if let Some(extra) = &mut self.user.extra {
+        if let Some(extra) = self.user.extra_mut() {
             extra.decoder = Decoder::new();
             extra.head = Vec::new();
             extra.kept.clear();
@@ -234,7 +234,7 @@ impl<O: Outputs> Machine<'_, O> {
         let user = &mut *self.user;
         let is_open = matches!(user.conn, ConnState::WebSocket | ConnState::Http | ConnState::Raw);
         let restored = match op.restore {
-            true => user.extra.as_mut().and_then(|extra| extra.stored.take()),
+            true => user.extra_mut().and_then(|extra| extra.stored.take()),
             false => None,
         };
         if op.store && is_open {
@@ -269,14 +269,14 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     pub(super) fn stored_ended(&mut self) -> Flow {
-        if let Some(stored) = self.user.extra.as_mut().and_then(|extra| extra.stored.take()) {
+        if let Some(stored) = self.user.extra_mut().and_then(|extra| extra.stored.take()) {
             self.closed(stored.server);
         }
         Flow::Wait
     }
 
     pub(super) fn drop_stored(&mut self) {
-        let stored = self.user.extra.as_mut().and_then(|extra| extra.stored.take());
+        let stored = self.user.extra_mut().and_then(|extra| extra.stored.take());
         let Some(stored) = stored else { return };
         self.user.tidy();
         self.closed(stored.server);

@@ -45,7 +45,7 @@ impl<O: Outputs> Machine<'_, O> {
             return;
         }
         let host = self.target().map_or("", |target| target.host.as_str());
-        let transaction = self.user.extra.as_ref().and_then(|extra| extra.transactions.last());
+        let transaction = self.user.extra_ref().and_then(|extra| extra.transactions.last());
         let names = &self.context.names;
         let transaction = transaction.map_or("-".to_owned(), |(id, _)| names.metric_name(*id));
         let Exchange { method, what, status, bytes, took_us } = exchange;

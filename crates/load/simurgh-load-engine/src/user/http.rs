@@ -169,8 +169,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     pub(super) fn http_ended(&mut self, kind: ErrorKind) -> Flow {
         let is_awaited = self.user.state == UserState::AwaitHttp;
-        let Some(state) = self.user.extra.as_mut().and_then(|extra| extra.http.as_deref_mut())
-        else {
+        let Some(state) = self.user.extra_mut().and_then(|extra| extra.http.as_deref_mut()) else {
             return Flow::Wait;
         };
         let used = std::mem::take(&mut state.requests) > 1;
@@ -237,7 +236,7 @@ impl<O: Outputs> Machine<'_, O> {
     /// The cookies of the user for the upgrade of its connection; Tsung sends none.
     pub(super) fn cookies(&self, target: &str) -> Vec<u8> {
         let mut cookies = Vec::new();
-        let http = self.user.extra.as_ref().and_then(|extra| extra.http.as_deref());
+        let http = self.user.extra_ref().and_then(|extra| extra.http.as_deref());
         if let (Some(http), Some(server)) = (http.filter(|_| !self.is_tsung()), self.target()) {
             let now = self.context.values.unix();
             http.jar.write(&server.host, target, server.tls, now, &mut cookies);

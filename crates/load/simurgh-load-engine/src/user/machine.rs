@@ -342,7 +342,7 @@ impl<O: Outputs> Machine<'_, O> {
             return Flow::Done;
         }
         if self.user.is_gathering()
-            && let Some(extra) = &mut self.user.extra
+            && let Some(extra) = self.user.extra_mut()
             && let Some(resume) = &mut extra.resume
         {
             // Its connection is not back yet; there is nothing to wait for then.

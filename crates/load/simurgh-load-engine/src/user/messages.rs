@@ -215,7 +215,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// The first of the kept frames that matches; the others are kept.
     fn take_kept(&mut self, matcher: &CompiledMatcher) -> Option<Box<[u8]>> {
-        let mut kept = std::mem::take(&mut self.user.extra.as_mut()?.kept);
+        let mut kept = std::mem::take(&mut self.user.extra_mut()?.kept);
         let at = kept.iter().position(|kept| {
             let frame = match str::from_utf8(&kept.payload) {
                 Ok(text) if !kept.binary => Frame::Text(text),

@@ -50,6 +50,7 @@ use simurgh_load_scenario::VarId;
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::Decoder;
 use simurgh_reactor::Key;
+use smallvec::SmallVec;
 
 use crate::spread::ServerChoice;
 use crate::wheel::Link;
@@ -66,7 +67,7 @@ pub(crate) const NO_KEY: Key = Key { slot: u32::MAX, generation: 0 };
 pub(crate) struct User {
     /// Its connection, or [`NO_KEY`].
     pub(crate) key: Key,
-    pub(crate) extra: Option<Box<Extra>>,
+    pub(crate) held: Option<Box<Held>>,
     pub(crate) client: Client,
     pub(crate) timer: Link,
     pub(crate) at: u32,
@@ -175,10 +176,18 @@ pub(crate) enum Purpose {
     Stored,
 }
 
-/// State that only some users have, and only while they need it.
+/// What only some users have. A user that only waits and has a variable needs no more.
+#[derive(Default)]
+pub(crate) struct Held {
+    vars: SmallVec<[(VarId, Value); 1]>,
+    extra: Option<Box<Extra>>,
+}
+
+const _: () = assert!(size_of::<Held>() <= 48);
+
+/// State that users have while they need it.
 #[derive(Default)]
 pub(crate) struct Extra {
-    pub(crate) vars: Vec<(VarId, Value)>,
     /// Registers from 1 on.
     pub(crate) registers: Vec<u32>,
     /// All its rests together, µs, from its first paced loop on.
@@ -277,8 +286,7 @@ impl Value {
 impl Extra {
     /// Whether all its fields are empty.
     pub(crate) fn is_empty(&self) -> bool {
-        self.vars.is_empty()
-            && self.registers.is_empty()
+        self.registers.is_empty()
             && !self.decoder.in_message()
             && self.head.is_empty()
             && self.http.is_none()
@@ -305,7 +313,7 @@ impl User {
 
     /// Whether it waits for all other users, or will after its reconnect.
     pub(crate) fn is_gathering(&self) -> bool {
-        let resume = self.extra.as_ref().and_then(|extra| extra.resume.as_ref());
+        let resume = self.extra_ref().and_then(|extra| extra.resume.as_ref());
         let rest = resume.and_then(|resume| resume.rest.as_ref());
         self.state == UserState::Gathering
             || rest.is_some_and(|rest| rest.state == UserState::Gathering)
@@ -326,42 +334,53 @@ impl User {
         if key == self.key {
             return Some(Purpose::User);
         }
-        let Extra { poller, stored, .. } = &**self.extra.as_ref()?;
+        let Extra { poller, stored, .. } = self.extra_ref()?;
         let is_stored = stored.as_ref().is_some_and(|stored| stored.key == key);
         let is_posts = poller.as_ref().is_some_and(|poller| poller.posts.key == key);
         if is_stored { Some(Purpose::Stored) } else { is_posts.then_some(Purpose::Posts) }
     }
 
     pub(crate) fn poller(&mut self) -> Option<&mut longpoll::Poller> {
-        self.extra.as_mut()?.poller.as_deref_mut()
+        self.extra_mut()?.poller.as_deref_mut()
     }
 
     /// Whether it repeats steps after a reconnect.
     pub(crate) fn is_resuming(&self) -> bool {
-        self.extra.as_ref().is_some_and(|extra| extra.resume.is_some())
+        self.extra_ref().is_some_and(|extra| extra.resume.is_some())
     }
 
     pub(crate) fn extra(&mut self) -> &mut Extra {
-        self.extra.get_or_insert_default()
+        self.held.get_or_insert_default().extra.get_or_insert_default()
     }
 
-    /// Drops the extra record if it is empty.
+    pub(crate) fn extra_ref(&self) -> Option<&Extra> {
+        self.held.as_ref()?.extra.as_deref()
+    }
+
+    pub(crate) fn extra_mut(&mut self) -> Option<&mut Extra> {
+        self.held.as_mut()?.extra.as_deref_mut()
+    }
+
+    /// Drops the extra records that are empty.
     pub(crate) fn tidy(&mut self) {
-        if self.extra.as_ref().is_some_and(|extra| extra.is_empty()) {
-            self.extra = None;
+        if let Some(held) = &mut self.held {
+            held.extra.take_if(|extra| extra.is_empty());
+            if held.extra.is_none() && held.vars.is_empty() {
+                self.held = None;
+            }
         }
     }
 
     /// The ref of the reply it waits for, or the number of frames it still wants; 0: none.
     pub(crate) fn awaits(&self) -> u32 {
-        self.extra.as_ref().map_or(0, |extra| extra.awaits)
+        self.extra_ref().map_or(0, |extra| extra.awaits)
     }
 
     /// Sets what it waits for. It is in `Extra`, so that idle users do not need the memory.
     pub(crate) fn set_awaits(&mut self, awaits: u32) {
         if awaits != 0 {
             self.extra().awaits = awaits;
-        } else if let Some(extra) = &mut self.extra
+        } else if let Some(extra) = self.extra_mut()
             && extra.awaits != 0
         {
             extra.awaits = 0;
@@ -371,12 +390,12 @@ impl User {
 
     /// All its rests together, µs, from its first paced loop on.
     pub(crate) fn rested_us(&self) -> u32 {
-        self.extra.as_ref().map_or(0, |extra| extra.rested_us)
+        self.extra_ref().map_or(0, |extra| extra.rested_us)
     }
 
     /// Only users of paced loops, which have registers, need it.
     pub(crate) fn add_rest(&mut self, time: Duration) {
-        if let Some(extra) = &mut self.extra {
+        if let Some(extra) = self.extra_mut() {
             extra.rested_us = extra.rested_us.wrapping_add(time.as_micros() as u32);
         }
     }
@@ -385,7 +404,7 @@ impl User {
         match register {
             0 => self.round,
             more => {
-                let registers = self.extra.as_ref().map(|extra| extra.registers.as_slice());
+                let registers = self.extra_ref().map(|extra| extra.registers.as_slice());
                 registers.and_then(|all| all.get(usize::from(more) - 1)).copied().unwrap_or(0)
             }
         }
@@ -406,12 +425,21 @@ impl User {
     }
 
     pub(crate) fn value(&self, var: VarId) -> Option<&Value> {
-        let vars = &self.extra.as_ref()?.vars;
+        let vars = &self.held.as_ref()?.vars;
         vars.iter().find(|(known, _)| *known == var).map(|(_, value)| value)
     }
 
+    /// Keeps nothing but how often checks have sent it back.
+    pub(crate) fn forget(&mut self) {
+        let repeats = self.extra_mut().map(|extra| std::mem::take(&mut extra.repeats));
+        self.held = None;
+        if let Some(repeats) = repeats {
+            self.extra().repeats = repeats;
+        }
+    }
+
     pub(crate) fn set(&mut self, var: VarId, value: Value) {
-        let vars = &mut self.extra().vars;
+        let vars = &mut self.held.get_or_insert_default().vars;
         match vars.iter_mut().find(|(known, _)| *known == var) {
             Some((_, old)) => *old = value,
             None => vars.push((var, value)),

@@ -83,7 +83,7 @@ impl<O: Outputs> Machine<'_, O> {
     pub(super) fn position_in(&mut self, message: &ServerMessage<'_>) -> bool {
         let ServerMessage::Event(message) = message else { return false };
         let origin = self.user.origin();
-        let extra = self.user.extra.as_mut();
+        let extra = self.user.extra_mut();
         let Some(positions) = extra.and_then(|extra| extra.positions.as_mut()) else {
             return false;
         };

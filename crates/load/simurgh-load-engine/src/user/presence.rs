@@ -61,7 +61,7 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     fn list_in(&mut self, topic: &str) {
-        let lists = self.user.extra.as_mut().map(|extra| &mut extra.lists);
+        let lists = self.user.extra_mut().map(|extra| &mut extra.lists);
         let Some(lists) = lists.filter(|lists| !lists.is_empty()) else { return };
         let topic = self.context.values.shared.presences.hash(topic);
         if let Some(at) = lists.iter().position(|list| list.topic == topic) {

@@ -55,7 +55,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
         self.user.state = UserState::Running;
         let timeouts = self.program.scenario.timeouts;
-        let attempts = self.user.extra.as_ref().map_or(0, |extra| extra.attempts);
+        let attempts = self.user.extra_ref().map_or(0, |extra| extra.attempts);
         let may_retry = opening && !self.user.is_resuming() && kind.is_connect();
         if may_retry && attempts < timeouts.retries {
             self.user.extra().attempts = attempts + 1;
@@ -132,7 +132,7 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     pub(super) fn reopen(&mut self) -> Flow {
-        let resume = self.user.extra.as_ref().and_then(|extra| extra.resume.as_ref());
+        let resume = self.user.extra_ref().and_then(|extra| extra.resume.as_ref());
         let Some(lost_at) = resume.map(|resume| resume.lost_at) else {
             return Flow::Goto(self.user.at);
         };
@@ -218,7 +218,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// Resets the connection that was cut silently; the server may now notice.
     pub(super) fn reset_abandoned(&mut self) {
-        let Some(extra) = &mut self.user.extra else { return };
+        let Some(extra) = self.user.extra_mut() else { return };
         if let Some(key) = extra.abandoned.take().filter(|key| *key != NO_KEY) {
             self.out.hang_up(key, HangUp::Abort);
         }
@@ -232,7 +232,7 @@ impl<O: Outputs> Machine<'_, O> {
             Op::Channel(channel) => Some(&channel.push.topic),
             _ => None,
         };
-        match (command, &mut self.user.extra) {
+        match (command, self.user.extra_mut()) {
             (ChannelCommand::Join, _) if !session.plain_joins => add(self.user, at),
             // If the connection is lost again, all steps are repeated again.
             (ChannelCommand::Join, Some(extra)) if extra.resume.is_none() => {
@@ -287,7 +287,7 @@ fn note_all(program: &Program, user: &mut User) {
     if user.is_resuming() || !rejoining(program, user.at).is_some_and(|it| it.plain_joins) {
         return;
     }
-    let noted = user.extra.as_mut().map(|extra| std::mem::take(&mut extra.joins));
+    let noted = user.extra_mut().map(|extra| std::mem::take(&mut extra.joins));
     let noted = noted.unwrap_or_default();
     let wanted = |at: &u32| noted.contains(at) || holds(program, user, *at);
     let joins: Vec<u32> = program.joins_of(user.at).filter(wanted).collect();
@@ -296,11 +296,12 @@ fn note_all(program: &Program, user: &mut User) {
 
 /// All steps have been repeated: what the Channels session shows need not be noted.
 fn forget_held(program: &Program, user: &mut User) {
-    if let Some(mut extra) = user.extra.take() {
-        if rejoining(program, user.at).is_some_and(|session| session.plain_joins) {
-            extra.joins.retain(|at| !holds(program, user, *at));
-        }
-        user.extra = Some(extra);
+    if rejoining(program, user.at).is_some_and(|session| session.plain_joins)
+        && let Some(extra) = user.extra_mut()
+    {
+        let mut joins = std::mem::take(&mut extra.joins);
+        joins.retain(|at| !holds(program, user, *at));
+        user.extra().joins = joins;
     }
 }
 

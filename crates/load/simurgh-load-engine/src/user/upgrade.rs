@@ -100,7 +100,7 @@ impl<O: Outputs> Machine<'_, O> {
     pub(super) fn upgrade_in(&mut self, data: &[u8]) -> Flow {
         let Op::Connect(connect, answer_op) = self.op() else { return Flow::Wait };
         let wanted = upgrade_key(&self.context.values, self.user);
-        let mut gathered = match &mut self.user.extra {
+        let mut gathered = match self.user.extra_mut() {
             Some(extra) => std::mem::take(&mut extra.head),
             None => Vec::new(),
         };
@@ -183,7 +183,7 @@ impl<O: Outputs> Machine<'_, O> {
 
 /// The key of a user's current upgrade; computed again when its answer comes.
 pub(super) fn upgrade_key(values: &Values, user: &User) -> String {
-    let attempt = user.extra.as_ref().map_or(0, |extra| extra.attempts);
+    let attempt = user.extra_ref().map_or(0, |extra| extra.attempts);
     let low = mix(values.seed ^ u64::from(values.run) << 32, u64::from(user.id));
     let high = mix(low, u64::from(attempt) << 32 | u64::from(user.at));
     let mut nonce = [0; 16];

@@ -98,7 +98,7 @@ impl Worker {
 
     fn frames_in(&mut self, io: &mut Net, u: u32, key: Key, data: &mut [u8], received_ns: u64) {
         let Some(user) = self.users.get(u) else { return };
-        let mut decoder = match &mut user.extra {
+        let mut decoder = match user.extra_mut() {
             Some(extra) => std::mem::take(&mut extra.decoder),
             None => Decoder::new(),
         };

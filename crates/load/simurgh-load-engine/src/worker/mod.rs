@@ -227,7 +227,7 @@ impl Worker {
         recorder.user_started(phase, session, now_ns.saturating_sub(at_ns) / 1000);
         let u = self.users.add(User {
             key: NO_KEY,
-            extra: None,
+            held: None,
             client: Client::new(serializer(info.dialect).unwrap_or(Serializer::V2)),
             timer: Link::UNSET,
             at: info.start,

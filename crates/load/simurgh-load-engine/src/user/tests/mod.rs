@@ -172,7 +172,7 @@ impl Driven {
         let context = Context::new(&program, shared, 7, (0, 0), Duration::from_secs(1 << 30));
         let user = User {
             key: NO_KEY,
-            extra: None,
+            held: None,
             client: Client::new(Serializer::V2),
             timer: Link::UNSET,
             at: 0,
@@ -298,7 +298,7 @@ fn join_is_sent_and_its_reply_time_is_measured() {
     assert_eq!(user.times_of(Metric::Join), [7000]);
     assert_eq!(user.user.state, UserState::Receiving);
     assert_eq!((user.log.timer_tick, user.log.usable), (None, 1));
-    assert!(user.user.extra.is_none());
+    assert!(user.user.held.is_none());
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn wait_finds_a_message_received_before_it() {
     assert_eq!(user.user.state, UserState::Thinking);
     user.timer();
     assert_eq!(user.frames(), ["gone"]);
-    assert!(user.user.extra.is_none(), "nothing is kept where no wait follows");
+    assert!(user.user.held.is_none(), "nothing is kept where no wait follows");
 }
 
 #[test]

@@ -170,7 +170,7 @@ fn waiting_users_have_no_further_memory_than_those_of_phoenix() {
         assert!(user.user.client.is_joined("/"), "{protocol}");
         assert_eq!((user.user.state, user.log.timer_tick), (UserState::Receiving, None));
         // All of a user is in its record of 80 bytes.
-        assert!(user.user.extra.is_none(), "{protocol}");
+        assert!(user.user.held.is_none(), "{protocol}");
         assert_eq!(user.log.errors, [], "{protocol}");
     }
 }

@@ -109,7 +109,7 @@ fn equal_answered_frames_are_stored_once() {
     for text in ["2", "other", "2", "other", "2"] {
         user.text(text);
     }
-    let kept = &user.user.extra.as_ref().unwrap().kept;
+    let kept = &user.user.extra_ref().unwrap().kept;
     let kept: Vec<_> = kept.iter().map(|kept| &*kept.payload).collect();
     assert_eq!(kept, [&b"2"[..], b"other", b"other"]);
 }
@@ -118,7 +118,7 @@ fn equal_answered_frames_are_stored_once() {
 fn rule_costs_an_idle_user_no_memory() {
     let mut user = connected(RAW, PONG, "{ receive = \"end\" }");
     user.text("2");
-    assert!(user.user.extra.is_none());
+    assert!(user.user.held.is_none());
 }
 
 #[test]
@@ -154,6 +154,6 @@ fn heartbeat_sends_its_own_text_on_open_connections() {
         assert_eq!(user.frames(), ["21"]);
     }
     assert_eq!(user.user.state, UserState::Receiving);
-    assert!(user.user.extra.is_none());
+    assert!(user.user.held.is_none());
     assert_eq!(user.count_of(Count::Heartbeats), 2);
 }
