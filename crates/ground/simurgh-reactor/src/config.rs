@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use simurgh_tls::rustls::ServerConfig;
 
+use crate::tun::TunConfig;
+
 /// Settings of one shard.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -45,6 +47,8 @@ pub struct Config {
     /// Whether [`crate::Handler::header`] looks for a header in front of a handshake. Default off;
     /// when on, each handshake has one system call more.
     pub has_header: bool,
+    /// A TUN device, whose packets come to [`crate::Handler::packet`]. Default none.
+    pub tun: Option<TunConfig>,
 }
 
 impl Default for Config {
@@ -63,6 +67,7 @@ impl Default for Config {
             receive_stamps: false,
             tls: Vec::new(),
             has_header: false,
+            tun: None,
         }
     }
 }

@@ -74,6 +74,7 @@ mod syscalls;
 mod tables;
 mod timer;
 mod tls;
+mod tun;
 mod turn;
 mod wake;
 
@@ -96,3 +97,4 @@ pub use simurgh_tls::HandshakeError;
 pub use spawn::{Shard, ShardHandle, ShardSet, StartError, connections_for, shards_for};
 pub use stats::{Counts, ReactorStats, TURN_BUCKETS_NS};
 pub use tables::{Tables, raise_descriptor_limit};
+pub use tun::{TUN_PACKET_BYTES_MAX, TunConfig};

@@ -8,6 +8,7 @@ mod resolve;
 mod settings;
 mod sources;
 pub mod tls;
+pub mod tun;
 
 pub use self::digest::{hmac_sha256_hex, md5_hex};
 pub use resolve::{mapped, resolve};
