@@ -10,7 +10,8 @@ use simurgh_load_client::tun::Network;
 
 use super::{
     Act, Arrivals, Bound, Diagnostic, Diagnostics, Dialect, Find, Heartbeat, LOCAL_AGENT, Load,
-    Matcher, Part, Phase, Protocol, Push, Reply, Scenario, Session, Spread, Step, Target, Think, Transport,
+    Matcher, Part, Phase, Protocol, Push, Reply, Scenario, Session, Spread, Step, Target, Think,
+    Transport,
 };
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::figures;

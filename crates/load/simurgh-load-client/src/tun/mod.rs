@@ -94,8 +94,11 @@ impl Network {
         })?;
         let host_bits = host_bits.saturating_sub(workers.max(1).next_power_of_two().ilog2());
         if host_bits < 2 {
-            return Err(format!("{} source addresses are too few for a TUN device and {workers} \
-                workers", range.count()));
+            return Err(format!(
+                "{} source addresses are too few for a TUN device and {workers} \
+                workers",
+                range.count()
+            ));
         }
         let first = Ipv4Addr::from_bits(first.to_bits() + (index << host_bits));
         Ok(Some(Self { device: format!("{name}{index}"), first, prefix: (32 - host_bits) as u8 }))

@@ -59,7 +59,8 @@ pub(super) fn parse(packet: &mut [u8]) -> Option<(Ends, Segment, &mut [u8])> {
     let [seq, ack] =
         [4, 8].map(|at| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
     let (head_bytes, flags) = (usize::from(head[12] >> 4) * 4, head[13]);
-    let (options, payload) = tcp.get_mut(20..)?.split_at_mut_checked(head_bytes.checked_sub(20)?)?;
+    let (options, payload) =
+        tcp.get_mut(20..)?.split_at_mut_checked(head_bytes.checked_sub(20)?)?;
     let ends =
         Ends { local: SocketAddrV4::new(to, to_port), remote: SocketAddrV4::new(from, from_port) };
     Some((ends, Segment { seq, ack, flags, window, mss: mss(options) }, payload))

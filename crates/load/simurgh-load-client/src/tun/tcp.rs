@@ -196,7 +196,8 @@ impl Tcp {
 
     /// Ends at once. Returns the reset for the peer, if it knows the connection.
     pub(super) fn abort(&mut self) -> Option<Segment> {
-        let reset = Segment { seq: self.max, ack: self.rcv, flags: RST | ACK, ..Segment::default() };
+        let reset =
+            Segment { seq: self.max, ack: self.rcv, flags: RST | ACK, ..Segment::default() };
         let before = std::mem::replace(&mut self.state, State::Dead);
         (before == State::Open).then_some(reset)
     }

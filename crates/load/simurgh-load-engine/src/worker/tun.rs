@@ -27,12 +27,7 @@ fn closed(end: End) -> Closed {
 }
 
 /// Begins a connection of the user at `owner`.
-pub(super) fn dial(
-    io: &mut Net,
-    tun: &mut Stack,
-    to: SocketAddr,
-    owner: u32,
-) -> io::Result<Key> {
+pub(super) fn dial(io: &mut Net, tun: &mut Stack, to: SocketAddr, owner: u32) -> io::Result<Key> {
     let SocketAddr::V4(to) = to else { return Err(IoErrorKind::Unsupported.into()) };
     let key = io.open_local(Conn::socket(owner)).map_err(|_| IoErrorKind::OutOfMemory)?;
     let now_ms = now_ms(io);
