@@ -1,11 +1,10 @@
 //! Settings of a shard.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use simurgh_tls::rustls::ServerConfig;
-
-use crate::tun::TunConfig;
 
 /// Settings of one shard.
 #[derive(Clone, Debug)]
@@ -70,4 +69,19 @@ impl Default for Config {
             tun: None,
         }
     }
+}
+
+/// The largest packet of the device, bytes.
+pub const TUN_PACKET_BYTES_MAX: u16 = 16 << 10;
+
+/// A TUN device of a shard. Needs Linux and the capability `CAP_NET_ADMIN`.
+#[derive(Clone, Debug)]
+pub struct TunConfig {
+    /// The interface's name, at most 15 bytes. The interface goes when the shard ends.
+    pub name: String,
+    /// This machine's address on it.
+    pub address: Ipv4Addr,
+    /// The length of its network's prefix, bits: the kernel sends packets for its other addresses
+    /// to the handler.
+    pub prefix: u8,
 }

@@ -79,7 +79,7 @@ mod turn;
 mod wake;
 
 pub use affinity::pin_thread;
-pub use config::Config;
+pub use config::{Config, TUN_PACKET_BYTES_MAX, TunConfig};
 pub use connection::Closed;
 pub use handler::{Accepted, Handler, Slow};
 pub use handoff::{HandOffEnd, HandOffError, READ_AHEAD_BYTES_MAX};
@@ -97,4 +97,3 @@ pub use simurgh_tls::HandshakeError;
 pub use spawn::{Shard, ShardHandle, ShardSet, StartError, connections_for, shards_for};
 pub use stats::{Counts, ReactorStats, TURN_BUCKETS_NS};
 pub use tables::{Tables, raise_descriptor_limit};
-pub use tun::{TUN_PACKET_BYTES_MAX, TunConfig};

@@ -4,30 +4,12 @@
 //! [`Io::send_packet`] writes enters the kernel as if it had come over a wire. So a handler can be
 //! the clients of a server on this machine, without a socket for any of them.
 
-use std::io;
-use std::net::Ipv4Addr;
-
 use rustix::io::Errno;
 
 use crate::handler::Handler;
 use crate::io::Io;
 use crate::stage::{self, Stage};
 use crate::turn::Reactor;
-
-/// The largest packet of the device, bytes.
-pub const TUN_PACKET_BYTES_MAX: u16 = 16 << 10;
-
-/// A TUN device of a shard. Needs Linux and the capability `CAP_NET_ADMIN`.
-#[derive(Clone, Debug)]
-pub struct TunConfig {
-    /// The interface's name, at most 15 bytes. The interface goes when the shard ends.
-    pub name: String,
-    /// This machine's address on it.
-    pub address: Ipv4Addr,
-    /// The length of its network's prefix, bits: the kernel sends packets for its other addresses
-    /// to the handler.
-    pub prefix: u8,
-}
 
 impl<T> Io<T> {
     /// Writes a packet to the shard's TUN device. A packet that the kernel does not take is lost,
@@ -70,13 +52,15 @@ pub(crate) use linux::open;
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::io;
     use std::os::fd::OwnedFd;
 
     use rustix::fs::{Mode, OFlags};
     use rustix::net::netdevice;
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-    use super::{Errno, TUN_PACKET_BYTES_MAX, TunConfig, io};
+    use super::Errno;
+    use crate::config::{TUN_PACKET_BYTES_MAX, TunConfig};
     use crate::syscalls::set_interface;
 
     /// Packets that wait for the shard before the kernel drops more: a broadcast is faster than
@@ -186,6 +170,6 @@ mod linux {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn open(_: &TunConfig) -> io::Result<std::os::fd::OwnedFd> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "TUN devices need Linux"))
+pub(crate) fn open(_: &crate::config::TunConfig) -> std::io::Result<std::os::fd::OwnedFd> {
+    Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "TUN devices need Linux"))
 }

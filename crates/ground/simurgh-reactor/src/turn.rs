@@ -1,11 +1,11 @@
 //! The loop, which runs in turns.
 //!
-//! A turn is: mail, events, packets of a TUN device, sockets left over from the previous turn, some of the connections whose
-//! peers hung up, new connections, flush, `turn_end`, flush. Sockets left over have sent more than
-//! others, so they come behind them. Ends come last and a few at a time, since one costs more than
-//! a message: when many peers hang up at once, the others do not wait for all of them. Each stage
-//! stops after its share of time or of output and continues in the next turn, so no number of
-//! connections keeps the others waiting and a turn stays below 2 ms.
+//! A turn is: mail, events, packets of a TUN device, sockets left over from the previous turn, some
+//! of the connections whose peers hung up, new connections, flush, `turn_end`, flush. Sockets left
+//! over have sent more than others, so they come behind them. Ends come last and a few at a time,
+//! since one costs more than a message: when many peers hang up at once, the others do not wait for
+//! all of them. Each stage stops after its share of time or of output and continues in the next
+//! turn, so no number of connections keeps the others waiting and a turn stays below 2 ms.
 
 use std::collections::VecDeque;
 use std::io;

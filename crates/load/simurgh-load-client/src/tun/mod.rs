@@ -67,30 +67,17 @@ impl Network {
         let Some(name) = &sources.tun else { return Ok(None) };
         let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !is_name || name.len() > DEVICE_BYTES_MAX {
-            return Err(format!(
-                "{name:?} cannot name TUN devices: use at most {DEVICE_BYTES_MAX} letters and digits"
-            ));
+            let help = format!("use at most {DEVICE_BYTES_MAX} letters and digits");
+            return Err(format!("{name:?} cannot name TUN devices: {help}"));
         }
         let range = match sources.addresses.as_slice() {
             [] => NETWORK,
             [only] => *only,
             _ => return Err("a TUN device takes one range of source addresses".to_owned()),
         };
-        let whole = || {
-            let (IpAddr::V4(first), IpAddr::V4(last)) = (range.first, range.last) else {
-                return None;
-            };
-            let host_bits = u32::try_from(range.count()).ok()?.checked_ilog2()?;
-            let is_network = 1 << host_bits == range.count()
-                && first.to_bits().trailing_zeros() >= host_bits
-                && first <= last;
-            is_network.then_some((first, host_bits))
-        };
-        let (first, host_bits) = whole().ok_or_else(|| {
-            format!(
-                "the source addresses {} to {} are no IPv4 network, as 10.200.0.0-10.201.255.255 is",
-                range.first, range.last
-            )
+        let (first, host_bits) = network(range).ok_or_else(|| {
+            let AddressRange { first, last } = range;
+            format!("{first} to {last} is no IPv4 network, as 10.200.0.0-10.201.255.255 is")
         })?;
         let host_bits = host_bits.saturating_sub(workers.max(1).next_power_of_two().ilog2());
         if host_bits < 2 {
@@ -120,4 +107,14 @@ impl Network {
         let addresses = (1_u64 << (32 - self.prefix)).saturating_sub(3);
         addresses * u64::from(PORTS)
     }
+}
+
+/// The network with exactly these addresses: its first one, and the bits that differ.
+fn network(range: AddressRange) -> Option<(Ipv4Addr, u32)> {
+    let (IpAddr::V4(first), IpAddr::V4(last)) = (range.first, range.last) else { return None };
+    let host_bits = range.count().checked_ilog2()?;
+    let is_network = first <= last
+        && range.count() == 1 << host_bits
+        && first.to_bits().trailing_zeros() >= host_bits;
+    is_network.then_some((first, host_bits))
 }

@@ -31,7 +31,7 @@ impl<T> Link for Io<T> {
     }
 }
 
-/// What a packet means for the user of a connection.
+/// The meaning of a packet for the user of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Arrival<'p> {
     /// The user's key.
@@ -100,8 +100,8 @@ impl Stack {
         Ok(place)
     }
 
-    /// Handles a packet of the device. What it makes due is sent by [`Stack::flush`], or with the
-    /// next output.
+    /// Handles a packet of the device. [`Stack::flush`] sends its acknowledgement, unless that goes
+    /// with output.
     pub fn receive<'p>(
         &mut self,
         link: &mut impl Link,

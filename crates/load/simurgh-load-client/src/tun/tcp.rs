@@ -58,7 +58,7 @@ pub(super) struct Tcp {
     rcv: u32,
     /// When the timer was started.
     armed_ms: u32,
-    /// What the peer takes from `una` on.
+    /// The bytes that the peer takes from `una` on.
     window: u16,
     /// The most payload of a segment.
     mss: u16,
@@ -80,7 +80,7 @@ struct Buffers {
     held: Vec<u8>,
 }
 
-/// What a segment has changed.
+/// The changes by a segment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Received {
     pub(super) is_connected: bool,

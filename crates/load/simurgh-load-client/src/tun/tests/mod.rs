@@ -31,7 +31,7 @@ fn workers_share_the_network_without_overlap() {
     assert!(of(addresses, 0, 65).unwrap_err().contains("too few"));
     for (first, last) in [("10.9.0.1", "10.9.1.0"), ("10.9.0.128", "10.9.1.127"), ("::1", "::2")] {
         let why = of(range(first, last), 0, 1).unwrap_err();
-        assert!(why.contains("no IPv4 network"), "{first}: {why}");
+        assert!(why.contains("is no IPv4 network"), "{first}: {why}");
     }
     let long = Sources { tun: Some("a-name".to_owned()), ..Sources::default() };
     assert!(Network::of(&long, 0, 1).unwrap_err().contains("letters and digits"));
