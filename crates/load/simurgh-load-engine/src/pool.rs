@@ -94,10 +94,10 @@ impl WorkerPool {
                 outbound_bytes_max: OUTBOUND_BYTES_MAX,
                 ..Config::default()
             };
-            let network = Network::of(&scenario.sources, thread as u32, count as u32);
+            let share = Share { index: part.first + thread as u64, of: part.of };
+            let network = Network::of(&scenario.sources, share.index as u32, share.of as u32);
             let network = network.map_err(RunError::Scenario)?;
             let config = Config { tun: network.as_ref().map(Network::config), ..config };
-            let share = Share { index: part.first + thread as u64, of: part.of };
             let id = WorkerId { thread: thread as u16, ..setup.id };
             let setup = WorkerSetup { share, id, network, ..setup.clone() };
             let name = format!("worker-{thread}");

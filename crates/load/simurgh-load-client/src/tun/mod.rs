@@ -61,7 +61,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of worker `index` of `workers` on this host, if they use TUN devices. An error
+    /// The network of worker `index` of `workers` on all hosts, if they use TUN devices. An error
     /// is for people.
     pub fn of(sources: &Sources, index: u32, workers: u32) -> Result<Option<Self>, String> {
         let Some(name) = &sources.tun else { return Ok(None) };

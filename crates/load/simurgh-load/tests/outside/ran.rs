@@ -38,8 +38,6 @@ pub const TUN: &str = "SIMURGH_TEST_TUN";
 fn over_tun(mut scenario: Scenario) -> Scenario {
     static RUNS: AtomicU8 = AtomicU8::new(0);
     let is_plain = scenario.targets.iter().all(|target| !target.tls && target.address.is_ipv4());
-    // Agents of one process would have devices of the same names.
-    let is_plain = is_plain && scenario.agents.is_empty();
     if std::env::var_os(TUN).is_some() && is_plain && scenario.sources.addresses.is_empty() {
         let run = RUNS.fetch_add(1, Relaxed);
         let [first, last] = [0, 255].map(|last| Ipv4Addr::new(10, 202, run, last).into());
