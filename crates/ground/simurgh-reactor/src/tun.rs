@@ -27,6 +27,9 @@ impl<T> Io<T> {
 impl<H: Handler> Reactor<H> {
     /// Reads packets of the TUN device, until none is left or the stage is over.
     pub(crate) fn read_packets(&mut self) {
+        if !self.packets_left {
+            return;
+        }
         let mut stage = Stage::begin(stage::PACKETS, &self.io);
         while self.packets_left {
             let Some(tun) = &self.io.tun else { return };
