@@ -274,7 +274,9 @@ fn run_with(
     }
     let ended = finish(flags, &mut test, results);
     write(dir, results)?;
-    ended
+    ended?;
+    // Without sockets, a killed process would leave the server's to their timeouts.
+    if flags.is_tun() { test.clients.stop(SOCKETS_TIMEOUT) } else { Ok(()) }
 }
 
 /// The measurements with all members; one that fails is named in the ending of the results.
@@ -295,7 +297,7 @@ fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Resu
     if is_alone {
         return Ok(());
     }
-    // Without sockets, the kernel closes no connection of a killed process.
+    // The kernel closes no connection without a socket.
     if !flags.no_reconnect && !flags.is_tun() {
         complain("all clients disconnect at once and reconnect");
         let seen = test.reconnect_all(&flags.dashboard);
