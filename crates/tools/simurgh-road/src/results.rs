@@ -72,8 +72,8 @@ pub(super) struct Milestone {
     /// Resident memory of the server, minus that without clients.
     pub(super) server_bytes: f64,
     pub(super) client_bytes: f64,
-    /// The kernel's records (slab) for each socket; there are two to a connection, or one if clients
-    /// have none.
+    /// The kernel's records (slab) for each socket; a connection has two, or one if its client has
+    /// none.
     pub(super) kernel_bytes: f64,
     pub(super) memory_available: u64,
     pub(super) broadcast: BroadcastResult,
