@@ -1,5 +1,6 @@
 //! Settings of a shard.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub struct Config {
     /// Whether [`crate::Handler::header`] looks for a header in front of a handshake. Default off;
     /// when on, each handshake has one system call more.
     pub has_header: bool,
+    /// A TUN device, whose packets come to [`crate::Handler::packet`]. Default none.
+    pub tun: Option<TunConfig>,
 }
 
 impl Default for Config {
@@ -63,6 +66,22 @@ impl Default for Config {
             receive_stamps: false,
             tls: Vec::new(),
             has_header: false,
+            tun: None,
         }
     }
+}
+
+/// The largest packet of the device, bytes.
+pub const TUN_PACKET_BYTES_MAX: u16 = 16 << 10;
+
+/// A TUN device of a shard. Needs Linux and the capability `CAP_NET_ADMIN`.
+#[derive(Clone, Debug)]
+pub struct TunConfig {
+    /// The interface's name, at most 15 bytes. The interface goes when the shard ends.
+    pub name: String,
+    /// This machine's address on it.
+    pub address: Ipv4Addr,
+    /// The length of its network's prefix, bits: the kernel sends packets for its other addresses
+    /// to the handler.
+    pub prefix: u8,
 }

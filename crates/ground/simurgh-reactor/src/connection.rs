@@ -18,7 +18,7 @@ pub enum Closed {
     /// The peer ended TLS with this alert (RFC 8446 §6.2).
     Alert(u8),
     /// It was never established: refused, timed out, unreachable, or reset at once. Only for
-    /// connections of [`crate::Io::connect`].
+    /// connections of [`crate::Io::connect`] and [`crate::Io::end_local`].
     Unconnected(io::ErrorKind),
     /// The peer read too slowly and was cut ([`crate::Handler::slow`]).
     Slow,
@@ -40,7 +40,8 @@ pub(crate) const SPECIAL: u32 = u32::MAX;
 pub(crate) const WAKER: u32 = 0;
 pub(crate) const HAND_OFF: u32 = 1;
 pub(crate) const TIMER: u32 = 2;
-pub(crate) const LISTENER: u32 = 3;
+pub(crate) const TUN: u32 = 3;
+pub(crate) const LISTENER: u32 = 4;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Special {
@@ -48,6 +49,7 @@ pub(crate) enum Special {
     HandOff,
     #[cfg(target_os = "linux")]
     Timer,
+    Tun,
     Listener(u16),
 }
 
@@ -58,6 +60,7 @@ impl Special {
             Self::HandOff => HAND_OFF,
             #[cfg(target_os = "linux")]
             Self::Timer => TIMER,
+            Self::Tun => TUN,
             Self::Listener(index) => LISTENER + u32::from(index),
         };
         token(Key { slot: SPECIAL, generation })

@@ -74,6 +74,11 @@ pub trait Handler: Sized {
         let _ = (io, output);
     }
 
+    /// A packet came from the TUN device of [`crate::Config::tun`], in the loop's own read buffer.
+    fn packet(&mut self, io: &mut Io<Self::Conn>, packet: &mut [u8]) {
+        let _ = (io, packet);
+    }
+
     /// The connection has ended; called exactly once for each record that was not taken away. Its
     /// descriptor is closed and `key` finds nothing any more.
     fn closed(&mut self, io: &mut Io<Self::Conn>, key: Key, conn: Self::Conn, why: Closed);

@@ -74,11 +74,12 @@ mod syscalls;
 mod tables;
 mod timer;
 mod tls;
+mod tun;
 mod turn;
 mod wake;
 
 pub use affinity::pin_thread;
-pub use config::Config;
+pub use config::{Config, TUN_PACKET_BYTES_MAX, TunConfig};
 pub use connection::Closed;
 pub use handler::{Accepted, Handler, Slow};
 pub use handoff::{HandOffEnd, HandOffError, READ_AHEAD_BYTES_MAX};

@@ -6,6 +6,7 @@
 
 use simurgh_data::Key;
 
+use crate::connection::Closed;
 use crate::handler::Handler;
 use crate::io::Io;
 use crate::slab::{HELD, NO_READ, UNREAD};
@@ -19,6 +20,13 @@ impl<T> Io<T> {
         self.locals += 1;
         self.counts.local = self.locals as u64;
         Ok(key)
+    }
+
+    /// Ends a local connection with this turn, as its other end would; the first reason counts.
+    pub fn end_local(&mut self, key: Key, why: Closed) {
+        if self.sockets.get(key).is_some_and(|socket| socket.fd.is_none()) {
+            self.schedule_close(key, why);
+        }
     }
 
     /// Calls [`Handler::readable`] for a local connection, with no bytes, once it is not held.

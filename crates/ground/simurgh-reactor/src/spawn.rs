@@ -26,6 +26,7 @@ use crate::mailbox::{Inbox, Mailbox, MailboxState, mailbox};
 use crate::net::{self, ListenError};
 use crate::stats::ReactorStats;
 use crate::tables::{self, Tables, raise_descriptor_limit};
+use crate::tun;
 use crate::turn::Reactor;
 use crate::wake::WakeSet;
 
@@ -336,13 +337,19 @@ impl<M: Send + 'static> Start<M> {
         let fixed = 3 + kept + 1 + usize::from(cfg!(target_os = "linux"));
         let room = self.room(tables, fixed);
         let stats = Arc::clone(&self.stats);
-        let io = Io::new(&self.config, self.clock, room.capacity, Some(hand_off), stats)
+        let mut io = Io::new(&self.config, self.clock, room.capacity, Some(hand_off), stats)
             .map_err(io_error("cannot create a poll set"))?;
         let hand_off = io.hand_off.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let waker = self.wakes.registered(self.index).unwrap_or(-1);
         io.register_special(waker, Special::Waker)
             .and_then(|()| io.register_special(hand_off, Special::HandOff))
             .map_err(io_error("cannot register the waker"))?;
+        if let Some(config) = &self.config.tun {
+            let tun = tun::open(config).map_err(io_error("cannot make the TUN device"))?;
+            io.register_special(tun.as_raw_fd(), Special::Tun)
+                .map_err(io_error("cannot register the TUN device"))?;
+            io.tun = Some(tun);
+        }
         let listening = self.listening.iter().map(|(fd, of)| (tables::inherited(*fd), *of));
         let listeners = Listeners::new(listening.collect(), room.open_max, &io)
             .map_err(io_error("cannot register the listeners"))?;

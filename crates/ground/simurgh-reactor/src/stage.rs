@@ -16,6 +16,7 @@ pub(crate) struct Share {
 pub(crate) const MAIL: Share = Share { ns: 100_000, dirty: 24 };
 pub(crate) const READY: Share = Share { ns: 100_000, dirty: 24 };
 pub(crate) const EVENTS: Share = Share { ns: 250_000, dirty: 48 };
+pub(crate) const PACKETS: Share = Share { ns: 400_000, dirty: 256 };
 pub(crate) const HUNG_UP: Share = Share { ns: 100_000, dirty: 24 };
 pub(crate) const WRITE_MORE: Share = Share { ns: 150_000, dirty: 24 };
 pub(crate) const ACCEPT: Share = Share { ns: 150_000, dirty: 24 };

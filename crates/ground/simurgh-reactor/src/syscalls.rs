@@ -1,5 +1,5 @@
-//! The few calls that rustix does not have: two socket options, and a read that also returns when
-//! the kernel received the bytes.
+//! The few calls that rustix does not have: two socket options, a read that also returns when the
+//! kernel received the bytes, and the settings of a network interface.
 
 #![allow(unsafe_code)]
 
@@ -55,6 +55,32 @@ fn set_option(fd: &OwnedFd, level: c_int, option: c_int, value: c_int) -> rustix
         )
     };
     if outcome == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// A setting of the interface `name` (`ioctl`; netdevice(7)): at most 24 bytes.
+#[cfg(target_os = "linux")]
+pub(crate) fn set_interface(
+    fd: &OwnedFd,
+    what: libc::Ioctl,
+    name: &[u8],
+    value: &[u8],
+) -> rustix::io::Result<()> {
+    /// `ifreq`, whose second half is a union.
+    #[repr(C, align(8))]
+    struct Request {
+        name: [u8; libc::IFNAMSIZ],
+        value: [u8; 24],
+    }
+    const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
+    let mut request = Request { name: [0; libc::IFNAMSIZ], value: [0; 24] };
+    // The name ends with a zero.
+    let place = request.name.get_mut(..name.len()).filter(|_| name.len() < libc::IFNAMSIZ);
+    place.ok_or(Errno::NAMETOOLONG)?.copy_from_slice(name);
+    request.value.get_mut(..value.len()).ok_or(Errno::INVAL)?.copy_from_slice(value);
+    // SAFETY: the kernel reads and writes one `ifreq`, which `request` is by its layout; any bytes
+    // are a value of it, and none of the calls used here keeps a pointer to it.
+    let outcome = unsafe { libc::ioctl(fd.as_raw_fd(), what, &raw mut request) };
+    if outcome == -1 { Err(last_error()) } else { Ok(()) }
 }
 
 /// Bytes of a control message that holds a `timespec`.

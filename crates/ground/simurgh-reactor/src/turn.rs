@@ -1,11 +1,11 @@
 //! The loop, which runs in turns.
 //!
-//! A turn is: mail, events, sockets left over from the previous turn, some of the connections whose
-//! peers hung up, new connections, flush, `turn_end`, flush. Sockets left over have sent more than
-//! others, so they come behind them. Ends come last and a few at a time, since one costs more than
-//! a message: when many peers hang up at once, the others do not wait for all of them. Each stage
-//! stops after its share of time or of output and continues in the next turn, so no number of
-//! connections keeps the others waiting and a turn stays below 2 ms.
+//! A turn is: mail, events, packets of a TUN device, sockets left over from the previous turn, some
+//! of the connections whose peers hung up, new connections, flush, `turn_end`, flush. Sockets left
+//! over have sent more than others, so they come behind them. Ends come last and a few at a time,
+//! since one costs more than a message: when many peers hang up at once, the others do not wait for
+//! all of them. Each stage stops after its share of time or of output and continues in the next
+//! turn, so no number of connections keeps the others waiting and a turn stays below 2 ms.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,7 +22,7 @@ use simurgh_data::{Key, Next, Now};
 
 use crate::accept::Listeners;
 use crate::clock;
-use crate::connection::{Closed, HAND_OFF, LISTENER, SPECIAL, TIMER, WAKER, key_of};
+use crate::connection::{Closed, HAND_OFF, LISTENER, SPECIAL, TIMER, TUN, WAKER, key_of};
 use crate::handler::Handler;
 use crate::io::Io;
 use crate::mailbox::Inbox;
@@ -53,6 +53,8 @@ pub(crate) struct Reactor<H: Handler> {
     events_left: bool,
     mail_left: bool,
     hand_off_left: bool,
+    /// The TUN device may have packets that no event announces again.
+    pub(crate) packets_left: bool,
     pub(crate) buffer: Vec<u8>,
     timer: Timer,
     next: Next,
@@ -81,6 +83,7 @@ impl<H: Handler> Reactor<H> {
             events_left: false,
             mail_left: false,
             hand_off_left: false,
+            packets_left: false,
             buffer: vec![0; read_buffer_bytes.max(1)],
             timer: Timer::default(),
             next: Next::Now,
@@ -156,6 +159,7 @@ impl<H: Handler> Reactor<H> {
     fn timeout(&self) -> Option<Duration> {
         let work = self.mail_left
             || self.hand_off_left
+            || self.packets_left
             || !self.io.lists.ready.is_empty()
             || !self.io.lists.hung_up.is_empty()
             || !self.io.lists.writable.is_empty()
@@ -183,6 +187,7 @@ impl<H: Handler> Reactor<H> {
         self.take_mail();
         let left_over = self.io.lists.ready.len();
         self.take_events();
+        self.read_packets();
         self.read_ready(left_over);
         self.read_hung_up();
         self.write_more();
@@ -261,6 +266,7 @@ impl<H: Handler> Reactor<H> {
                 HAND_OFF => self.hand_off_left = true,
                 // The event only had to wake the loop.
                 TIMER => {}
+                TUN => self.packets_left = true,
                 listener => self.listeners.set_ready((listener - LISTENER) as usize),
             }
             return;

@@ -1,5 +1,5 @@
-//! Connections of load generators: source addresses, TLS, and an HTTP/1.1 client. The engine and
-//! the HTTP benchmark use it; it measures nothing.
+//! Connections of load generators: source addresses, TLS, a TCP over TUN devices, and an HTTP/1.1
+//! client. The engine and the HTTP benchmark use it; it measures nothing.
 
 pub mod connection;
 mod digest;
@@ -8,6 +8,7 @@ mod resolve;
 mod settings;
 mod sources;
 pub mod tls;
+pub mod tun;
 
 pub use self::digest::{hmac_sha256_hex, md5_hex};
 pub use resolve::{mapped, resolve};

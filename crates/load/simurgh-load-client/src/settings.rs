@@ -21,6 +21,9 @@ pub struct Sources {
     /// Addresses to rotate through; empty: chosen by the engine (on loopback from 127.0.0.0/8, as
     /// many as the ports of the run need, otherwise the route's own).
     pub addresses: Vec<AddressRange>,
+    /// Users without kernel sockets: the first part of the name of a TUN device for each worker.
+    /// The addresses are one network then; ports and buffers do not matter.
+    pub tun: Option<String>,
     /// Local ports to use, first and last; `None`: the kernel's choice.
     pub ports: Option<(u16, u16)>,
     /// `SO_RCVBUF`, bytes.

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use simurgh_load_client::OUTBOUND_BYTES_MAX;
 use simurgh_load_client::tls::TlsConfig;
+use simurgh_load_client::tun::Network;
 use simurgh_load_record::WorkerId;
 use simurgh_load_scenario::Scenario;
 use simurgh_reactor::{Config, ShardHandle, ShardSet};
@@ -78,6 +79,7 @@ impl WorkerPool {
             id: WorkerId { host: part.host as u16, thread: 0 },
             run: part.run,
             tls,
+            network: None,
             shared: Arc::new(Shared::new(scenario.files.len(), part.host, part.hosts)),
             events: Arc::clone(events),
             receive_stamps: options.receive_stamps,
@@ -93,8 +95,11 @@ impl WorkerPool {
                 ..Config::default()
             };
             let share = Share { index: part.first + thread as u64, of: part.of };
+            let network = Network::of(&scenario.sources, share.index as u32, share.of as u32);
+            let network = network.map_err(RunError::Scenario)?;
+            let config = Config { tun: network.as_ref().map(Network::config), ..config };
             let id = WorkerId { thread: thread as u16, ..setup.id };
-            let setup = WorkerSetup { share, id, ..setup.clone() };
+            let setup = WorkerSetup { share, id, network, ..setup.clone() };
             let name = format!("worker-{thread}");
             let handle = pool.set.spawn(&name, config, move |_| Worker::new(setup));
             let handle = handle.map_err(|error| RunError::Worker(error.to_string()))?;

@@ -6,10 +6,12 @@ use std::fmt::Display;
 
 use simurgh_load_client::http::is_token;
 use simurgh_load_client::tls::TlsConfig;
+use simurgh_load_client::tun::Network;
 
 use super::{
     Act, Arrivals, Bound, Diagnostic, Diagnostics, Dialect, Find, Heartbeat, LOCAL_AGENT, Load,
-    Matcher, Part, Phase, Protocol, Push, Reply, Scenario, Session, Spread, Step, Think, Transport,
+    Matcher, Part, Phase, Protocol, Push, Reply, Scenario, Session, Spread, Step, Target, Think,
+    Transport,
 };
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::figures;
@@ -91,6 +93,16 @@ fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
     for range in &scenario.sources.addresses {
         if range.first.is_ipv4() != range.last.is_ipv4() || range.last < range.first {
             wrong(format!("the addresses {} to {} are not a range", range.first, range.last), "");
+        }
+    }
+    if scenario.sources.tun.is_some() {
+        let is_other = |target: &&Target| target.tls || !target.address.is_ipv4();
+        for target in scenario.targets.iter().filter(is_other) {
+            let what = format!("the server {} cannot be reached over TUN devices", target.host);
+            wrong(what, "they have no TLS, and IPv4 only");
+        }
+        if let Err(why) = Network::of(&scenario.sources, 0, 1) {
+            wrong(why, "");
         }
     }
     for threshold in &scenario.pass {

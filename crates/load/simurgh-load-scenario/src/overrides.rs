@@ -30,6 +30,8 @@ pub struct Overrides {
     pub seed: Option<u64>,
     /// `--source`.
     pub sources: Vec<AddressRange>,
+    /// `--transport tun`: the first part of the names of TUN devices.
+    pub tun: Option<String>,
     /// `--insecure`.
     pub insecure: bool,
 }
@@ -51,6 +53,9 @@ pub fn apply(scenario: &mut Scenario, overrides: &Overrides) {
     }
     if !overrides.sources.is_empty() {
         scenario.sources.addresses.clone_from(&overrides.sources);
+    }
+    if overrides.tun.is_some() {
+        scenario.sources.tun.clone_from(&overrides.tun);
     }
     scenario.tls.insecure |= overrides.insecure;
     if overrides.local {

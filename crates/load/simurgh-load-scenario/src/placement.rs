@@ -12,7 +12,10 @@ const WORKERS_MAX: u64 = 2_000;
 /// Workers for a scenario on this host: one for each core, fewer for a few users, more when their
 /// connections need more descriptor tables, each of this many `descriptors`.
 pub fn workers(scenario: &Scenario, descriptors: u64) -> usize {
-    workers_for(connections_max(scenario), descriptors)
+    let connections = connections_max(scenario);
+    // Without sockets, no worker runs out of descriptors.
+    let is_tun = scenario.sources.tun.is_some();
+    workers_for(if is_tun { connections.min(USERS_PER_WORKER) } else { connections }, descriptors)
 }
 
 /// The maximum of connections at a time: one for each user, two if users poll or are cut silently.

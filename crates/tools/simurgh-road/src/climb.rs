@@ -82,7 +82,8 @@ impl CapacityTest {
         seen.server_bytes = rise(each.iter().sum(), baseline.servers.iter().sum());
         seen.engine_memory = self.servers.engine()?.map(|(_, bytes)| bytes);
         seen.client_bytes = rise(usage::resident(self.clients.process.pid())?, baseline.clients);
-        seen.kernel_bytes = rise(now.slab, baseline.machine.slab) / 2.0;
+        let sockets = if self.workload.tun { 1.0 } else { 2.0 };
+        seen.kernel_bytes = rise(now.slab, baseline.machine.slab) / sockets;
         seen.memory_available = now.available;
         if each.len() > 1 {
             let memory = each.iter().zip(&baseline.servers);

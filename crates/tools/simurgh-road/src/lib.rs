@@ -81,6 +81,12 @@ pub struct Flags {
     /// The certificate's private key, a PEM file.
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
+    /// How clients connect: sockets, or tun. With tun, clients have no sockets (`simurgh load
+    /// --transport tun`), so memory holds almost twice as many connections. It needs root, has no
+    /// TLS, and skips the reconnect test.
+    #[arg(long, value_name = "HOW", value_parser = ["sockets", "tun"], default_value = "sockets",
+          hide_possible_values = true, conflicts_with = "tls_certificate")]
+    transport: String,
     /// Tests a cluster of N nodes with a nats-server and one topic on all nodes.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "server",
           value_parser = clap::value_parser!(u32).range(1..=32))]
@@ -106,8 +112,17 @@ pub struct Flags {
     dashboard: String,
 }
 
-/// Bytes of a connection, both ends, until this machine's own are measured.
-const BYTES_AT_FIRST: f64 = 9_400.0;
+impl Flags {
+    fn is_tun(&self) -> bool {
+        self.transport == "tun"
+    }
+
+    /// Bytes of a connection, both ends, until this machine's own are measured.
+    fn bytes_at_first(&self) -> f64 {
+        if self.is_tun() { 5_000.0 } else { 9_400.0 }
+    }
+}
+
 /// A test that is limited by memory ends at a multiple of this.
 const ROUND: u64 = 10_000;
 /// The share of the machine's memory that is kept for broadcasts in flight and other programs.
@@ -139,12 +154,12 @@ fn run(flags: &Flags) -> Result<Results, String> {
     let tls = tls.as_ref();
     let dir = make_directory(&flags.out)?;
     let before = Usage::now()?;
-    let room = (spare(&before) / BYTES_AT_FIRST) as u64;
+    let room = (spare(&before) / flags.bytes_at_first()) as u64;
     let to = flags.connections.unwrap_or(room / ROUND * ROUND).max(1);
     // Dropped last, so that settings are restored after all processes have ended.
     let tuning = match flags.no_tune {
         true => TemporaryTuning::nothing(),
-        false => TemporaryTuning::raise(to, &dir)?,
+        false => TemporaryTuning::raise(to, !flags.is_tun(), &dir)?,
     };
     let mut results = Results {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -152,6 +167,7 @@ fn run(flags: &Flags) -> Result<Results, String> {
         server: flags.server.clone().unwrap_or_else(|| "simurgh serve".to_owned()),
         nodes: flags.nodes,
         tls: tls.is_some(),
+        tun: flags.is_tun(),
         engine: program.as_ref().map(|program| format!("nats-server {}", program.version)),
         rate: flags.rate,
         text: flags.text.unwrap_or(0),
@@ -196,6 +212,7 @@ fn compare(
         server: results.server.clone(),
         nodes: 1,
         tls: results.tls,
+        tun: results.tun,
         rate: results.rate,
         text: results.text,
         ..Results::default()
@@ -221,7 +238,8 @@ fn run_with(
     complain(&format!("server on {} with {} shards", urls.join(", "), results.shards));
     let probes = scenarios::probes(&urls);
     let (text, heartbeats) = (results.text, flags.heartbeats.value());
-    let workload = Workload { servers: urls, rate: flags.rate, text, heartbeats };
+    let tun = flags.is_tun();
+    let workload = Workload { servers: urls, rate: flags.rate, text, heartbeats, tun };
     let mut probes = Load::start("bystanders", &probes, dir.join("bystanders"), "off")?;
     wait_for_probes(&servers, &mut probes)?;
     let scenario = workload.by_milestones(&milestones);
@@ -230,7 +248,7 @@ fn run_with(
     clients.wait_until_ready()?;
     let mut test = CapacityTest::new(workload, servers, clients, probes)?;
     for milestone in &milestones {
-        if let Some(why) = too_much(&test, *milestone)? {
+        if let Some(why) = too_much(flags, &test, *milestone)? {
             results.ending = why;
             break;
         }
@@ -256,7 +274,9 @@ fn run_with(
     }
     let ended = finish(flags, &mut test, results);
     write(dir, results)?;
-    ended
+    ended?;
+    // Without sockets, a killed process would leave the server's to their timeouts.
+    if flags.is_tun() { test.clients.stop(SOCKETS_TIMEOUT) } else { Ok(()) }
 }
 
 /// The measurements with all members; one that fails is named in the ending of the results.
@@ -277,7 +297,8 @@ fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Resu
     if is_alone {
         return Ok(());
     }
-    if !flags.no_reconnect {
+    // The kernel closes no connection without a socket.
+    if !flags.no_reconnect && !flags.is_tun() {
         complain("all clients disconnect at once and reconnect");
         let seen = test.reconnect_all(&flags.dashboard);
         results.reconnect = Some(seen.inspect_err(|why| results.breaks_off("The storm", why))?);
@@ -313,8 +334,8 @@ fn spare(machine: &Usage) -> f64 {
 }
 
 /// Why the next milestone is not tried, if there is not enough memory.
-fn too_much(test: &CapacityTest, to: u64) -> Result<Option<String>, String> {
-    let each = test.bytes_per_connection()?.unwrap_or(BYTES_AT_FIRST);
+fn too_much(flags: &Flags, test: &CapacityTest, to: u64) -> Result<Option<String>, String> {
+    let each = test.bytes_per_connection()?.unwrap_or(flags.bytes_at_first());
     let more = to.saturating_sub(test.members);
     let (needed, spare) = (more as f64 * each, spare(&Usage::now()?));
     Ok((needed > spare).then(|| {

@@ -277,6 +277,13 @@ impl Load {
             .map_err(|error| format!("cannot send a command to the {what}: {error}"))
     }
 
+    /// Ends it and all its connections.
+    pub(super) fn stop(&mut self, most: Duration) -> Result<(), String> {
+        self.command("stop")?;
+        let has_ended = || Ok(self.process.must_run().is_err());
+        wait_until(has_ended, most, Duration::from_millis(100), "the clients did not stop")
+    }
+
     /// Kills it without waiting for its end, as if its machine had failed. The kernel closes its
     /// millions of sockets with the lowest priority, so that this does not take cores from the
     /// server.

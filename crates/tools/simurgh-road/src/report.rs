@@ -74,7 +74,7 @@ impl Results {
         let gib = *memory as f64 / f64::from(1 << 30);
         format!(
             "simurgh {} on {cores} cores ({processor}), {gib:.0} GiB, Linux {kernel}: {} ({}) of \
-             {} shards, and all clients on the same machine{}.",
+             {} shards, and all clients on the same machine{}{}.",
             self.version,
             match &self.engine {
                 None => "one server".to_owned(),
@@ -82,7 +82,8 @@ impl Results {
             },
             self.server,
             self.shards,
-            if self.tls { ", with TLS" } else { "" }
+            if self.tls { ", with TLS" } else { "" },
+            if self.tun { ", without sockets" } else { "" }
         )
     }
 

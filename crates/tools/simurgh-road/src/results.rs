@@ -13,6 +13,8 @@ pub(super) struct Results {
     pub(super) nodes: u32,
     /// Whether clients connect with TLS.
     pub(super) tls: bool,
+    /// Clients had no sockets.
+    pub(super) tun: bool,
     /// The broker between several nodes.
     pub(super) engine: Option<String>,
     /// Requested arrivals per second.
@@ -70,7 +72,8 @@ pub(super) struct Milestone {
     /// Resident memory of the server, minus that without clients.
     pub(super) server_bytes: f64,
     pub(super) client_bytes: f64,
-    /// The kernel's records (slab) for each socket; there are two to a connection.
+    /// The kernel's records (slab) for each socket; a connection has two, or one if its client has
+    /// none.
     pub(super) kernel_bytes: f64,
     pub(super) memory_available: u64,
     pub(super) broadcast: BroadcastResult,

@@ -34,6 +34,8 @@ pub(super) struct Workload {
     pub(super) text: usize,
     /// The interval of a member's heartbeats, once it sends them.
     pub(super) heartbeats: Option<Duration>,
+    /// Members have no sockets, but TUN devices.
+    pub(super) tun: bool,
 }
 
 /// The milestones up to `to`, which is the last.
@@ -95,11 +97,12 @@ impl Workload {
 
     fn head(&self) -> String {
         format!(
-            "name = \"road\"\nseed = 1\nfollow_stamps = true\n{}\
+            "name = \"road\"\nseed = 1\nfollow_stamps = true\n{}{}\
              [timeouts]\nconnect = \"60s\"\nreply = \"60s\"\n\
              [[phase]]\nname = \"speaker\"\nduration = \"1s\"\nrate = 1\n\
              weights = {{ member = 0 }}\nmax_users = 1\n",
-            targets(&self.servers)
+            targets(&self.servers),
+            if self.tun { "[sources]\ntun = \"road\"\n" } else { "" }
         )
     }
 
@@ -194,13 +197,16 @@ mod tests {
             Err(faults) => panic!("{faults}\n{text}"),
         };
         let servers = vec![server.clone(), "wss://127.0.0.1:4001".to_owned()];
-        let crowd = Workload { servers, rate: 7_777, text: 0, heartbeats: None };
+        let crowd = Workload { servers, rate: 7_777, text: 0, heartbeats: None, tun: false };
         let busy =
             Workload { text: 10_000, heartbeats: Some(Duration::from_secs(30)), ..crowd.clone() };
         let spoken = busy.by_milestones(&[100]);
         read(&spoken);
         assert!(spoken.len() > 11_000 && spoken.contains(START_HEARTBEATS));
         let again = read(&busy.at_once(60_000));
+        let without_sockets = Workload { tun: true, ..busy.clone() };
+        let tun = read(&without_sockets.by_milestones(&[100])).sources.tun;
+        assert_eq!(tun.as_deref(), Some("road"));
         let crowd = read(&crowd.by_milestones(&milestones(60_000)));
         let come: u64 = crowd.load.phases.iter().filter_map(|phase| phase.users_max).sum();
         assert_eq!(come, 60_000);

@@ -17,14 +17,14 @@ impl TemporaryTuning {
         Self { changes: Vec::new(), undo: None }
     }
 
-    /// Raises what is too small for this many connections with both ends here. A setting that
-    /// cannot be changed is reported, and the test continues.
+    /// Raises what is too small for this many connections, with `local_clients` for both ends. A
+    /// setting that cannot be changed is reported, and the test continues.
     ///
     /// # Errors
     /// The machine cannot be read, or the undo file cannot be written.
-    pub(super) fn raise(connections: u64, dir: &Path) -> Result<Self, String> {
+    pub(super) fn raise(connections: u64, local_clients: bool, dir: &Path) -> Result<Self, String> {
         let root = Path::new("/");
-        let report = simurgh_tune::report(root, Wanted { connections, local_clients: true })?;
+        let report = simurgh_tune::report(root, Wanted { connections, local_clients })?;
         let wanted = report.changes();
         if wanted.is_empty() {
             return Ok(Self::nothing());

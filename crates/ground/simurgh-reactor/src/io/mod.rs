@@ -79,6 +79,7 @@ pub struct Io<T> {
     /// How long this thread could not serve although it should have, nanoseconds.
     pub(crate) lost_ns: u64,
     pub(crate) hand_off: Option<OwnedFd>,
+    pub(crate) tun: Option<OwnedFd>,
     /// A descriptor was freed since accepting last failed.
     pub(crate) freed: bool,
     pub(crate) stop_listening: bool,
@@ -142,6 +143,7 @@ impl<T> Io<T> {
             owned_bytes: 0,
             lost_ns: 0,
             hand_off,
+            tun: None,
             freed: false,
             stop_listening: false,
             stop: false,

@@ -40,7 +40,7 @@ impl Worker {
 
     /// The place of a connection's user, and what the connection is for.
     fn owner(&mut self, io: &Net, key: Key) -> Option<(u32, Purpose)> {
-        let u = io.conn_ref(key)? & !DEFLATE;
+        let u = io.conn_ref(key)?.owner & !DEFLATE;
         Some((u, self.users.get(u)?.purpose_of(key)?))
     }
 
@@ -102,7 +102,7 @@ impl Worker {
             Some(extra) => std::mem::take(&mut extra.decoder),
             None => Decoder::new(),
         };
-        let has_deflate = io.conn_ref(key).is_some_and(|conn| conn & DEFLATE != 0);
+        let has_deflate = io.conn_ref(key).is_some_and(|conn| conn.owner & DEFLATE != 0);
         let mut input = data;
         loop {
             let event = decoder.next_with_deflate(Role::Client, &LIMITS, has_deflate, &mut input);

@@ -8,6 +8,7 @@ mod connections;
 mod cuts;
 mod services;
 mod sweeps;
+mod tun;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,12 +17,13 @@ use std::time::Duration;
 use simurgh_load_client::SourcePool;
 use simurgh_load_client::connection::Leaving;
 use simurgh_load_client::tls::TlsConfig;
+use simurgh_load_client::tun::{Network, Stack};
 use simurgh_load_record::{Count, ErrorKind, Names, Recorder, Seen, WorkerId};
 use simurgh_load_scenario::{Follow, Scenario};
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::session::client::Client;
 use simurgh_reactor::{
-    Closed, Handler, HandshakeError, Key, Next, Slow, give_back_memory, purge_memory,
+    Closed, Handler, HandshakeError, Key, LocalOutput, Next, Slow, give_back_memory, purge_memory,
 };
 
 use crate::arrivals::{Arrivals, Started};
@@ -37,7 +39,7 @@ use crate::user::{
 };
 use crate::wheel::{Link, Wheel};
 use cuts::Cuts;
-use services::{DEFLATE, LINGER_NS, NOBODY, Net, Services, StepOutputs};
+use services::{Conn, DEFLATE, LINGER_NS, NOBODY, Net, Services, StepOutputs};
 use sweeps::Sweeps;
 
 pub(crate) use services::EventSender;
@@ -70,6 +72,8 @@ pub(crate) struct WorkerSetup {
     /// The run's number in stamps.
     pub(crate) run: u32,
     pub(crate) tls: Option<TlsConfig>,
+    /// The network of its TUN device, if it has one.
+    pub(crate) network: Option<Network>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) events: EventSender,
     pub(crate) receive_stamps: bool,
@@ -134,6 +138,10 @@ impl Worker {
             recorder: Recorder::new(*id, &Names::of(scenario), samples),
             events: setup.events.clone(),
             sources: SourcePool::new(&scenario.sources, share.index, share.of),
+            tun: setup.network.as_ref().map(|network| {
+                // As the clock of RFC 9293 §3.4.1, 4 µs.
+                Stack::new(network, (unix_zero.as_micros() / 4) as u32)
+            }),
             tls: setup.tls.clone(),
             mask: fastrand::Rng::with_seed(mix(scenario.seed, share.index)),
             deflater: None,
@@ -345,7 +353,8 @@ impl Worker {
                 true
             }
             Stopping::Connections(until_ns) => {
-                if !io.is_empty() && io.clock_ns() < until_ns {
+                let is_empty = self.services.tun.as_ref().is_none_or(Stack::is_empty);
+                if !(io.is_empty() && is_empty) && io.clock_ns() < until_ns {
                     return false;
                 }
                 self.report(io);
@@ -369,7 +378,9 @@ impl Worker {
         };
         let mine = [self.arrivals.next_ns(), self.sweeps.next_ns(), self.cuts.next_ns()];
         let leaving = self.services.leaving.next_ns();
-        let times = mine.into_iter().chain([timer, report, stop, leaving, self.tick_ns]);
+        let tun = self.services.tun.as_ref().and_then(Stack::next_ms);
+        let tun = tun.map(|at_ms| at_ms * 1_000_000);
+        let times = mine.into_iter().chain([timer, report, stop, leaving, tun, self.tick_ns]);
         match times.flatten().min() {
             Some(at_ns) => Next::At(at_ns),
             None => Next::Idle,
@@ -394,7 +405,7 @@ impl Worker {
 }
 
 impl Handler for Worker {
-    type Conn = u32;
+    type Conn = Conn;
     type Mail = WorkerCommand;
 
     fn connected(&mut self, io: &mut Net, key: Key) {
@@ -411,11 +422,33 @@ impl Handler for Worker {
     }
 
     fn readable(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
-        self.bytes_in(io, key, data);
+        if self.services.tun.is_some() {
+            self.read_held(io, key);
+        } else {
+            self.bytes_in(io, key, data);
+        }
     }
 
-    fn closed(&mut self, io: &mut Net, key: Key, conn: u32, why: Closed) {
-        let u = conn & !DEFLATE;
+    fn packet(&mut self, io: &mut Net, packet: &mut [u8]) {
+        self.packet_in(io, packet);
+    }
+
+    fn local(&mut self, io: &mut Net, output: &mut LocalOutput) {
+        self.output_to_tun(io, output);
+    }
+
+    fn stopping(&mut self, io: &mut Net) {
+        if let Some(tun) = &mut self.services.tun {
+            // With the device, everything that could still answer the server goes.
+            tun.abort_all(io);
+        }
+    }
+
+    fn closed(&mut self, io: &mut Net, key: Key, conn: Conn, why: Closed) {
+        if let Some(tun) = &mut self.services.tun {
+            tun.close(io, tun::now_ms(io), (conn.place, key));
+        }
+        let u = conn.owner & !DEFLATE;
         if u != NOBODY {
             self.ended(io, key, u, why);
         }
@@ -453,6 +486,7 @@ impl Handler for Worker {
     fn turn_end(&mut self, io: &mut Net) -> Next {
         let now_ns = io.clock_ns();
         let until_ns = now_ns + SLICE_NS;
+        self.run_tun(io);
         self.services.leaving.close_due(io, io.now().ns);
         let mut more = self.go_on_stopping(io, until_ns);
         if self.stopping == Stopping::No {

@@ -5,19 +5,40 @@ use std::sync::Arc;
 use simurgh_load_client::SourcePool;
 use simurgh_load_client::connection::Leaving;
 use simurgh_load_client::tls::TlsConfig;
+use simurgh_load_client::tun::Stack;
 use simurgh_load_record::{
     Count, ErrorKind, MatchLine, MetricId, OfServer, Origin, Recorder, Seen,
 };
 use simurgh_proto::ws::{self, CloseCode, DEFLATE_BYTES_MIN, Deflater, Inflater, OpCode};
 use simurgh_reactor::{ConnectOptions, Io, Key};
 
+use super::tun;
 use crate::command::WorkerEvent;
 use crate::program::Program;
 use crate::stamp::Stamp;
 use crate::user::{Ended, HangUp, Outputs};
 
-/// The reactor with the data of a connection: its user's place, and [`DEFLATE`].
-pub(super) type Net = Io<u32>;
+/// The reactor with the data of a connection.
+pub(super) type Net = Io<Conn>;
+
+/// The data of a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Conn {
+    /// Its user's place, and [`DEFLATE`].
+    pub(super) owner: u32,
+    /// Its place in the TUN device's stack, if it has no socket.
+    pub(super) place: u32,
+}
+
+impl Conn {
+    pub(super) const NO_PLACE: u32 = u32::MAX;
+    pub(super) const NOBODY: Self = Self::socket(NOBODY);
+
+    pub(super) const fn socket(owner: u32) -> Self {
+        Self { owner, place: Self::NO_PLACE }
+    }
+}
+
 /// Receives the events of workers, on their threads.
 pub(crate) type EventSender = Arc<dyn Fn(WorkerEvent) + Send + Sync>;
 
@@ -33,6 +54,8 @@ pub(super) struct Services {
     /// Sends to the collector, on this or another host.
     pub(super) events: EventSender,
     pub(super) sources: SourcePool,
+    /// The connections without a socket, if there is a TUN device.
+    pub(super) tun: Option<Stack>,
     pub(super) tls: Option<TlsConfig>,
     pub(super) mask: fastrand::Rng,
     /// None until messages are compressed.
@@ -99,12 +122,17 @@ impl Outputs for StepOutputs<'_> {
         };
         self.count(Count::ConnectsTried, 1);
         self.server(server).connects_tried += 1;
+        if let Some(tun) = &mut self.services.tun {
+            let dialled = tun::dial(self.io, tun, target.address, self.place);
+            return dialled.map_err(|error| (ErrorKind::of_connect(&error), error.to_string()));
+        }
         let how = ConnectOptions {
             receive_buffer_bytes: scenario.sources.receive_buffer_bytes,
             send_buffer_bytes: scenario.sources.send_buffer_bytes,
             ..ConnectOptions::default()
         };
-        let dialled = self.services.sources.connect(self.io, target.address, how, self.place);
+        let conn = Conn::socket(self.place);
+        let dialled = self.services.sources.connect(self.io, target.address, how, conn);
         dialled.map_err(|error| (ErrorKind::of_connect(&error), error.to_string()))
     }
 
@@ -123,7 +151,7 @@ impl Outputs for StepOutputs<'_> {
             _ => {}
         }
         let mut short = None;
-        if conn & DEFLATE != 0 && payload.len() >= DEFLATE_BYTES_MIN && !opcode.is_control() {
+        if conn.owner & DEFLATE != 0 && payload.len() >= DEFLATE_BYTES_MIN && !opcode.is_control() {
             short = self.services.deflater.get_or_insert_default().deflate(payload);
         }
         let written = self.io.write_with(key, |_, out| {
@@ -136,7 +164,7 @@ impl Outputs for StepOutputs<'_> {
 
     fn deflate(&mut self, key: Key) {
         if let Some(conn) = self.io.conn(key) {
-            *conn |= DEFLATE;
+            conn.owner |= DEFLATE;
         }
     }
 
@@ -152,12 +180,18 @@ impl Outputs for StepOutputs<'_> {
     }
 
     fn hang_up(&mut self, key: Key, how: HangUp) {
-        if let Some(place) = self.io.conn(key) {
-            *place = NOBODY;
+        if let Some(conn) = self.io.conn(key) {
+            conn.owner = NOBODY;
         }
         match how {
             HangUp::Close => self.io.close(key),
-            HangUp::Abort => self.io.abort(key),
+            HangUp::Abort => {
+                let place = self.io.conn_ref(key).map(|conn| conn.place);
+                if let Some((tun, place)) = self.services.tun.as_mut().zip(place) {
+                    tun.abort(self.io, (place, key));
+                }
+                self.io.abort(key);
+            }
             HangUp::Abandon => self.io.hold(key),
             HangUp::Linger => {
                 self.io.release(key);

@@ -5,6 +5,7 @@ mod steps;
 
 use std::fmt::Write;
 
+use simurgh_load_client::tun::Network;
 use simurgh_text::format::{bytes, number, time};
 
 use self::plan::Plan;
@@ -54,6 +55,8 @@ const BASE_BYTES: f64 = 20e6;
 const USER_BYTES: f64 = 128.0;
 const POLLER_BYTES: f64 = 1_500.0;
 const KERNEL_BYTES: f64 = 3_500.0;
+/// Of a connection over a TUN device, in the process.
+const TUN_BYTES: f64 = 56.0;
 
 /// Explains what the run would do: users and times, sockets, source addresses and workers, memory,
 /// and the steps of each session with their lines. All numbers assume that the server answers
@@ -228,19 +231,25 @@ fn range(from: f64, to: f64, text: fn(f64) -> String) -> String {
 fn needs(out: &mut String, scenario: &Scenario, plan: &Plan<'_>, machine: &Machine) {
     let sockets = (plan.peak * plan::sockets_per_user(scenario)).ceil();
     out.push_str("\nneeds at the peak\n");
-    let _ = writeln!(out, "  sockets    {}", count(sockets));
-    addresses(out, scenario, sockets);
+    let is_tun = scenario.sources.tun.is_some();
+    if is_tun {
+        tun(out, scenario, sockets, machine.workers);
+    } else {
+        let _ = writeln!(out, "  sockets    {}", count(sockets));
+        addresses(out, scenario, sockets);
+    }
     let each = machine.descriptors.saturating_sub(DESCRIPTORS_OWN).max(1);
     let workers = machine.workers as f64;
     let descriptors = of(machine.descriptors as f64, "descriptor");
     let _ = writeln!(out, "  workers    {}, {descriptors} each", count(workers));
-    if sockets > workers * each as f64 {
+    if !is_tun && sockets > workers * each as f64 {
         let wanted = count((sockets / each as f64).ceil());
         let _ = writeln!(out, "  ! too few for that many sockets: --workers {wanted}");
     }
     let polls = scenario.sessions.iter().any(|it| it.transport == Transport::LongPoll);
     let user = if polls { POLLER_BYTES } else { USER_BYTES };
-    let (own, kernel) = (BASE_BYTES + user * plan.peak, KERNEL_BYTES * sockets);
+    let (user, kernel) = if is_tun { (user + TUN_BYTES, 0.0) } else { (user, KERNEL_BYTES) };
+    let (own, kernel) = (BASE_BYTES + user * plan.peak, kernel * sockets);
     let (own_text, kernel_text) = (bytes(own), bytes(kernel));
     let _ =
         writeln!(out, "  memory     about {own_text}, and {kernel_text} in the kernel for sockets");
@@ -253,6 +262,19 @@ fn needs(out: &mut String, scenario: &Scenario, plan: &Plan<'_>, machine: &Machi
     }
     if !scenario.agents.is_empty() {
         out.push_str("  of which each agent takes its share\n");
+    }
+}
+
+/// The connections over TUN devices, which need no sockets.
+fn tun(out: &mut String, scenario: &Scenario, connections: f64, workers: usize) {
+    let workers = u32::try_from(workers).unwrap_or(u32::MAX);
+    let network = Network::of(&scenario.sources, 0, workers).unwrap_or_default();
+    let each = network.map_or(0, |network| network.clients());
+    let devices = of(f64::from(workers), "TUN device");
+    let _ = writeln!(out, "  sockets    none: {} over {devices}", of(connections, "connection"));
+    let have = each as f64 * f64::from(workers);
+    if have < connections {
+        let _ = writeln!(out, "  ! addresses and ports are enough for {} only", count(have));
     }
 }
 

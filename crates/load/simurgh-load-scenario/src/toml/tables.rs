@@ -320,6 +320,7 @@ const TIME_RANGE: Codec<(Duration, Duration)> = Codec {
 
 pub(super) fn sources(keys: &mut Keys<'_, '_, '_>, sources: &mut Sources) {
     keys.list("addresses", &mut sources.addresses, ADDRESSES);
+    keys.optional("tun", &mut sources.tun, TEXT);
     keys.optional("ports", &mut sources.ports, PORTS);
     keys.optional("receive_buffer_bytes", &mut sources.receive_buffer_bytes, BYTES);
     keys.optional("send_buffer_bytes", &mut sources.send_buffer_bytes, BYTES);

@@ -33,3 +33,4 @@ mod tsung_run;
 mod tsung_steps;
 mod tsung_xml;
 mod user_messages;
+mod without_sockets;

@@ -2,16 +2,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use simurgh_load::control::Control;
 use simurgh_load::engine::{Options, Run};
 use simurgh_load::record::{Count, Ending, ErrorKind, Metric, MetricId, Record};
 use simurgh_load::report::Outputs;
-use simurgh_load::scenario::{Overrides, Scenario, check};
+use simurgh_load::scenario::{AddressRange, Overrides, Scenario, check};
 
 pub struct Ran {
     pub record: Record,
@@ -25,7 +26,24 @@ pub fn scenario(text: &str) -> Scenario {
         Ok(loaded) => loaded.scenario,
         Err(faults) => panic!("{faults}\n{text}"),
     };
+    let scenario = over_tun(scenario);
     check(&scenario).unwrap_or_else(|faults| panic!("{faults}\n{text}"));
+    scenario
+}
+
+/// With this variable in the environment, users of all tests have no sockets (needs root). The
+/// devices of each run have their own names and network.
+pub const TUN: &str = "SIMURGH_TEST_TUN";
+
+fn over_tun(mut scenario: Scenario) -> Scenario {
+    static RUNS: AtomicU8 = AtomicU8::new(0);
+    let is_plain = scenario.targets.iter().all(|target| !target.tls && target.address.is_ipv4());
+    if std::env::var_os(TUN).is_some() && is_plain && scenario.sources.addresses.is_empty() {
+        let run = RUNS.fetch_add(1, Relaxed);
+        let [first, last] = [0, 255].map(|last| Ipv4Addr::new(10, 202, run, last).into());
+        scenario.sources.addresses.push(AddressRange { first, last });
+        scenario.sources.tun = Some(format!("test{run}x"));
+    }
     scenario
 }
 

@@ -96,6 +96,15 @@ pub(super) struct ScenarioFlags {
     /// Source addresses: 10.0.0.2 or 10.0.0.2-10.0.0.9. Repeatable.
     #[arg(long, value_name = "RANGE", value_parser = simurgh_load::toml::address_range)]
     source: Vec<AddressRange>,
+    /// How users connect. sockets: as the scenario has it, by default with a socket each. tun:
+    /// without sockets, over a TUN device for each worker. Needs root, and a server on this
+    /// machine. --source is its network then, by default 10.200.0.0-10.201.255.255.
+    #[arg(long, value_name = "HOW", value_parser = ["sockets", "tun"], default_value = "sockets",
+          hide_possible_values = true)]
+    transport: String,
+    /// First part of the names of the TUN devices.
+    #[arg(long, value_name = "NAME", default_value = "simurgh")]
+    tun_device: String,
     /// Accepts any TLS certificate.
     #[arg(long)]
     insecure: bool,
@@ -118,6 +127,7 @@ impl ScenarioFlags {
             rate: self.rate,
             seed: self.seed,
             sources: self.source.clone(),
+            tun: (self.transport == "tun").then(|| self.tun_device.clone()),
             insecure: self.insecure,
         }
     }
