@@ -82,8 +82,8 @@ pub struct Flags {
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
     /// How clients connect: sockets, or tun. With tun, clients have no sockets (`simurgh load
-    /// --transport tun`), so memory holds almost twice as many connections. It needs root, has no
-    /// TLS, and skips the reconnect test.
+    /// --transport tun`), so memory holds almost twice as many connections. It needs root, and has
+    /// no TLS.
     #[arg(long, value_name = "HOW", value_parser = ["sockets", "tun"], default_value = "sockets",
           hide_possible_values = true, conflicts_with = "tls_certificate")]
     transport: String,
@@ -297,8 +297,7 @@ fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Resu
     if is_alone {
         return Ok(());
     }
-    // The kernel closes no connection without a socket.
-    if !flags.no_reconnect && !flags.is_tun() {
+    if !flags.no_reconnect {
         complain("all clients disconnect at once and reconnect");
         let seen = test.reconnect_all(&flags.dashboard);
         results.reconnect = Some(seen.inspect_err(|why| results.breaks_off("The storm", why))?);
