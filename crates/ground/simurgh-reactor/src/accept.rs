@@ -85,8 +85,15 @@ impl Listeners {
         self.paused_until_ns = None;
     }
 
-    /// Accepts from the backlogs, a bounded number per turn.
-    pub(crate) fn accept<H: Handler>(&mut self, handler: &mut H, io: &mut Io<H::Conn>) {
+    /// Accepts from the backlogs, a bounded number per turn. `is_busy`: events are left for the next
+    /// turn. New connections would bring more of them than a turn handles, and all connections would
+    /// wait behind them; the kernel's backlog delays nobody else.
+    pub(crate) fn accept<H: Handler>(
+        &mut self,
+        handler: &mut H,
+        io: &mut Io<H::Conn>,
+        is_busy: bool,
+    ) {
         if self.sockets.is_empty() {
             return;
         }
@@ -97,6 +104,11 @@ impl Listeners {
         if self.paused_until_ns.is_some_and(|until_ns| until_ns <= io.now.ns) {
             self.paused_until_ns = None;
         }
+        let most = match (stop, is_busy) {
+            (true, _) => ACCEPT_LAST_MAX,
+            (false, true) => 1,
+            (false, false) => ACCEPT_MAX,
+        };
         let mut stage = Stage::begin(ACCEPT, io);
         // Another listener comes first each turn, so none starves when the time is up early.
         let count = self.sockets.len();
@@ -106,7 +118,7 @@ impl Listeners {
             if stop {
                 self.set_ready(index);
             }
-            for _ in 0..if stop { ACCEPT_LAST_MAX } else { ACCEPT_MAX } {
+            for _ in 0..most {
                 if !self.accept_one(handler, io, index) || (stage.is_over(io) && !stop) {
                     break;
                 }

@@ -199,7 +199,7 @@ impl<H: Handler> Reactor<H> {
         if self.hand_off_left {
             self.adopt();
         }
-        self.listeners.accept(&mut self.handler, &mut self.io);
+        self.listeners.accept(&mut self.handler, &mut self.io, self.events_left);
         self.io.flush();
         self.end_connections();
         self.next = self.handler.turn_end(&mut self.io);

@@ -244,6 +244,9 @@ fn run_with(
     wait_for_probes(&servers, &mut probes)?;
     let scenario = workload.by_milestones(&milestones);
     let mut clients = Load::start("crowd", &scenario, dir.join("crowd"), &flags.dashboard)?;
+    if tun {
+        clients.run_first();
+    }
     // Otherwise the program's own memory would count as that of the clients.
     clients.wait_until_ready()?;
     let mut test = CapacityTest::new(workload, servers, clients, probes)?;

@@ -24,6 +24,7 @@ const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 const BODY_BYTES_MAX: u64 = 1 << 28;
 
 /// The nice value of the lowest priority.
+const FIRST_PRIORITY: i32 = -15;
 const LEAST_PRIORITY: i32 = 19;
 
 pub(super) struct ChildProcess {
@@ -275,6 +276,12 @@ impl Load {
             self.process.child.stdin.as_mut().ok_or("the load generator has no standard input")?;
         writeln!(input, "{command}")
             .map_err(|error| format!("cannot send a command to the {what}: {error}"))
+    }
+
+    /// Lets it run before the server, if that is allowed: what the kernel does for a client's
+    /// socket, it does before all programs, too. Else the server's output would wait in memory.
+    pub(super) fn run_first(&self) {
+        let _ = setpriority_process(Pid::from_raw(self.process.pid() as i32), FIRST_PRIORITY);
     }
 
     /// Ends it and all its connections.

@@ -71,6 +71,31 @@ fn active_connection_does_not_wait_behind_many_closing_ones() {
     }
 }
 
+/// All that is accepted is soon served. Once a storm of 2.5 million clients let others wait 6.7 s.
+#[test]
+fn busy_shard_leaves_new_connections_in_the_backlog() {
+    const CROWD: usize = 400;
+    let server = Server::start(1, false, &Config::default());
+    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    assert!(server.mailboxes[0].post_anyway(Box::new(move |probe, _| {
+        wait.recv_timeout(WAIT_MAX).unwrap();
+        probe.takes = Duration::from_millis(1);
+    })));
+    let mut crowd: Vec<_> = (0..CROWD).map(|_| server.connect()).collect();
+    crowd.iter_mut().for_each(|stream| write(stream, b"here"));
+    go_on.send(()).unwrap();
+    let (mut accepted, mut read, mut most) = (0, 0, 0);
+    while read < CROWD {
+        match server.event() {
+            Event::Accepted { .. } => accepted += 1,
+            Event::Read(..) => read += 1,
+            other => panic!("{other:?}"),
+        }
+        most = most.max(accepted - read);
+    }
+    assert!(most < CROWD / 2, "{most} of {CROWD} waited for the shard");
+}
+
 #[test]
 fn data_beyond_one_read_buffer_is_read_without_another_event() {
     let config = Config { read_buffer_bytes: 1024, ..Config::default() };

@@ -34,6 +34,7 @@ fn start(address: SocketAddr, running: impl FnOnce()) -> Result<(), ListenError>
             echo: false,
             slow: simurgh_reactor::Slow::Abort,
             next: simurgh_reactor::Next::Idle,
+            takes: std::time::Duration::ZERO,
         })
         .unwrap();
     running();

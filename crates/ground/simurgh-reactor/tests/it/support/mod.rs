@@ -41,6 +41,8 @@ pub struct Probe {
     pub echo: bool,
     pub slow: Slow,
     pub next: Next,
+    /// How long it takes for what it reads.
+    pub takes: Duration,
 }
 
 impl Probe {
@@ -82,6 +84,7 @@ impl Handler for Probe {
 
     fn readable(&mut self, io: &mut Io<Conn>, key: Key, data: &mut [u8]) {
         io.conn(key).unwrap().bytes += data.len();
+        std::thread::sleep(self.takes);
         if self.echo {
             io.send(key, data);
         } else {
@@ -149,6 +152,7 @@ impl Server {
                 echo,
                 slow: Slow::Cut { farewell: b"bye".to_vec() },
                 next: Next::Idle,
+                takes: Duration::ZERO,
             })
             .unwrap()
         };
