@@ -223,6 +223,11 @@ impl Tcp {
         let is_acked = segment.has(ACK) && self.max != self.una && segment.ack == self.max;
         if segment.has(ACK) && !is_acked {
             received.is_refused = !segment.has(RST);
+            // The peer remembers an earlier connection. After the reset, it accepts this one.
+            if received.is_refused && self.tries == 0 {
+                (self.nxt, self.tries) = (self.una, 1);
+                self.flags &= !TIMED;
+            }
         } else if segment.has(RST) && is_acked {
             self.state = State::Dead;
             received.end = Some(End::Refused);

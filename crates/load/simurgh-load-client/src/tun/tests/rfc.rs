@@ -57,6 +57,9 @@ fn syn_sent_takes_only_an_acknowledgement_of_its_syn() {
     sent(&mut tcp, 0);
     let wrong = tcp.receive(0, &peer(0, 1, SYN | ACK), 0);
     assert!(wrong.is_refused && !wrong.is_connected);
+    assert_eq!(flags(&sent(&mut tcp, 0)), [SYN], "at once, behind the reset");
+    assert!(tcp.receive(0, &peer(0, 1, ACK), 0).is_refused);
+    assert_eq!(sent(&mut tcp, 0), [], "only once");
     assert_eq!(tcp.receive(0, &peer(0, 1, RST | ACK), 0), nothing(), "of another connection");
     assert_eq!(tcp.receive(0, &peer(0, 0, RST), 0), nothing(), "without an acknowledgement");
     assert_eq!(tcp.receive(0, &peer(0, 0, RST | ACK), 0).end, Some(End::Refused));
