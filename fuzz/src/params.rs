@@ -13,7 +13,7 @@ pub fn run(data: &[u8]) {
     assert!(levels <= 2 * (DEPTH_MAX + 1), "{levels} levels");
     let whole = match params.get("vsn") {
         None => Ok(None),
-        Some(Value::String(vsn)) => Ok(Some(vsn.clone())),
+        Some(Value::String(vsn)) => Ok(Some(vsn.into())),
         Some(_) => Err(NotAString),
     };
     assert_eq!(quick, whole);

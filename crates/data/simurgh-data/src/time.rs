@@ -47,6 +47,10 @@ pub enum Next {
 impl Next {
     /// The sooner of the two.
     pub fn sooner(self, other: Self, now: Now) -> Self {
+        // As most are.
+        if other == Self::Idle {
+            return self;
+        }
         let at = |next| match next {
             Self::Now => Some(0),
             Self::After(time) => {

@@ -91,12 +91,12 @@ fn escaped(text: &str) -> String {
 ///
 /// # Errors
 /// If it is a list, an object, or malformed text: answer HTTP 403.
-pub fn vsn(query: &str) -> Result<Option<String>, NotAString> {
+pub fn vsn(query: &str) -> Result<Option<Cow<'_, str>>, NotAString> {
     let mut found = Ok(None);
     for (name, value) in pairs_of(query) {
         let Ok(name) = decoded(name) else { continue };
         if name == "vsn" {
-            found = decoded(value).map(|value| Some(value.into_owned())).map_err(|_| NotAString);
+            found = decoded(value).map(Some).map_err(|_| NotAString);
         } else if path(&name).first() == Some(&"vsn") {
             found = Err(NotAString);
         }

@@ -149,7 +149,7 @@ impl Listeners {
             return false;
         };
         match net::accept(&listener.fd) {
-            Ok((fd, peer)) => {
+            Ok(fd) => {
                 let Some(key) = io.register_new(&fd) else { return true };
                 let over_capacity = io.wired() >= io.capacity();
                 io.counts.accepted += 1;
@@ -162,7 +162,7 @@ impl Listeners {
                     io.refuse(key, fd);
                     return true;
                 }
-                let from = Accepted { key, listener, peer, over_capacity };
+                let from = Accepted { key, listener, over_capacity };
                 let Some(conn) = handler.accepted(io, from) else {
                     io.refuse(key, fd);
                     return true;

@@ -113,8 +113,6 @@ pub struct Accepted {
     pub key: Key,
     /// Index of the listener in the list of addresses.
     pub listener: u16,
-    /// The peer's address.
-    pub peer: SocketAddr,
     /// The shard is full and this one was taken from the reserve: refuse it and close soon.
     pub over_capacity: bool,
 }

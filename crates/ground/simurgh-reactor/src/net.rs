@@ -271,22 +271,19 @@ fn reuse_port(fd: &OwnedFd) -> io::Result<()> {
     Ok(sockopt::set_socket_reuseport(fd, true)?)
 }
 
-pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
+pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     #[cfg(target_os = "linux")]
-    let (fd, peer) = {
+    {
         use rustix::net::SocketFlags;
-        rustix::net::acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?
-    };
+        rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
+    }
     #[cfg(not(target_os = "linux"))]
-    let (fd, peer) = {
-        let (fd, peer) = rustix::net::acceptfrom(listener)?;
+    {
+        let fd = rustix::net::accept(listener)?;
         rustix::io::ioctl_fioclex(&fd)?;
         prepare_adopted(&fd)?;
-        (fd, peer)
-    };
-    // A peer that is already gone has no address any more on some systems.
-    let peer = peer.and_then(|peer| socket_addr(peer).ok());
-    Ok((fd, peer.ok_or(Errno::CONNABORTED)?))
+        Ok(fd)
+    }
 }
 
 /// Makes a socket from elsewhere behave like an accepted one.
@@ -363,7 +360,7 @@ mod tests {
         assert_eq!(sockopt::socket_send_buffer_size(&ours).unwrap(), 100_000);
         let theirs = loop {
             match accept(&listener) {
-                Ok((fd, _)) => break fd,
+                Ok(fd) => break fd,
                 Err(error) => assert_eq!(error, Errno::AGAIN),
             }
         };

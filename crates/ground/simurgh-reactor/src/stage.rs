@@ -37,7 +37,8 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) fn begin<T>(share: Share, io: &Io<T>) -> Self {
         Self {
-            until_ns: io.clock_ns() + share.ns,
+            // From the last reading on: a stage without work needs no new one.
+            until_ns: io.looked_ns.get() + share.ns,
             dirty_max: pending_calls(io) + share.dirty,
             steps: 0,
             bytes_out: io.counts.bytes_out,

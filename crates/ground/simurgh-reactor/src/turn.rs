@@ -39,6 +39,8 @@ const ADOPT_MAX: usize = 16;
 const RECORDS_BYTES: usize = 48 << 10;
 /// In a longer turn, or a sleep that is so much too long, the shard could not serve.
 const LOST_NS_MIN: u64 = 1_000_000_000;
+/// Turns of this duration together have the thread's CPU time read, nanoseconds.
+const CPU_STEP_NS: u64 = 100_000;
 /// The capacity that the list of hung-up connections keeps. It is not a power of two: such a block
 /// would stay among other blocks of that size, on a page that the allocator then keeps.
 const HUNG_UP_KEPT: usize = 192;
@@ -61,6 +63,8 @@ pub(crate) struct Reactor<H: Handler> {
     /// When connections with waiting output are checked next, nanoseconds.
     pub(crate) slow_look_ns: u64,
     ended_ns: u64,
+    /// The duration of turns since the CPU time was read.
+    uncounted_ns: u64,
 }
 
 impl<H: Handler> Reactor<H> {
@@ -88,6 +92,7 @@ impl<H: Handler> Reactor<H> {
             timer: Timer::default(),
             next: Next::Now,
             slow_look_ns: 0,
+            uncounted_ns: 0,
         }
     }
 
@@ -448,16 +453,20 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Counts the turn by the clock, and by the CPU time of this thread: its duration if no other
-    /// thread had used the core. (The latter includes fetching its events.)
+    /// thread had used the core. The kernel takes 0.5 µs to tell the latter, so short turns are
+    /// counted together, or with a longer one behind them.
     fn count(&mut self, begun_ns: u64) {
-        let cpu_ns = clock::nanoseconds(clock_gettime(ClockId::ThreadCPUTime));
-        let turn_cpu_ns = match self.io.counts.cpu_ns {
-            0 => 0,
-            before => cpu_ns.saturating_sub(before),
-        };
-        self.io.counts.cpu_ns = cpu_ns;
         self.ended_ns = self.io.clock_ns();
         let turn_ns = self.ended_ns.saturating_sub(begun_ns);
+        self.uncounted_ns += turn_ns;
+        let before_ns = self.io.counts.cpu_ns;
+        let mut turn_cpu_ns = 0;
+        if before_ns == 0 || self.uncounted_ns >= CPU_STEP_NS {
+            self.uncounted_ns = 0;
+            let cpu_ns = clock::nanoseconds(clock_gettime(ClockId::ThreadCPUTime));
+            turn_cpu_ns = cpu_ns.saturating_sub(before_ns).min(turn_ns);
+            self.io.counts.cpu_ns = cpu_ns;
+        }
         // What was sent during so long a turn could not be read.
         self.io.lost_ns += if turn_ns > LOST_NS_MIN { turn_ns } else { 0 };
         self.io.counts.count_turn(turn_ns, turn_cpu_ns);

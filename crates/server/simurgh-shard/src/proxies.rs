@@ -115,12 +115,14 @@ impl Page<'_> {
     /// # Errors
     /// It may not: [`UNKNOWN_HOST`] if the settings do not know its host, else nothing.
     pub fn check(&self, config: &Config, policy: &CheckOrigin) -> Result<(), &'static str> {
+        // It is no page.
+        let Some(origin) = self.origin else { return Ok(()) };
         let scheme = if self.is_secure() { "https" } else { "http" };
         let named = self.host.and_then(|host| OwnOrigin::from_host_header(scheme, text(host)));
         let passes_on = self.proxy.is_some() || !config.is_loopback();
         let own = named.filter(|own| passes_on || is_known(config, own));
         let none = OwnOrigin { scheme, host: "", port: 0 };
-        if policy.allows(self.origin.map(text), own.unwrap_or(none)) {
+        if policy.allows(Some(text(origin)), own.unwrap_or(none)) {
             return Ok(());
         }
         Err(if named.is_some() && own.is_none() { UNKNOWN_HOST } else { "" })

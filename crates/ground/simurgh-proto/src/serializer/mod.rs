@@ -114,6 +114,10 @@ impl Serializer {
     /// If it is not a version, or one without a serializer: refuse the socket with HTTP 403.
     pub fn for_vsn(vsn: Option<&str>) -> Result<Self, UnknownVsn> {
         let Some(vsn) = vsn else { return Ok(Serializer::V1) };
+        // As Phoenix's own clients send it.
+        if vsn == "2.0.0" {
+            return Ok(Serializer::V2);
+        }
         let version = semver::Version::parse(vsn).map_err(|_| UnknownVsn)?;
         // `~> x.0.0`: a pre-release of x.0.0 itself comes before it, one of a later patch does not.
         let serves = version.minor == 0 && (version.patch > 0 || version.pre.is_empty());

@@ -85,6 +85,8 @@ pub struct Io<T> {
     pub(crate) stop_listening: bool,
     pub(crate) stop: bool,
     pub(crate) clock: Clock,
+    /// The last reading of the clock.
+    pub(crate) looked_ns: Cell<u64>,
     linger_ns: u64,
     capacity: usize,
     stats: Arc<ReactorStats>,
@@ -148,6 +150,7 @@ impl<T> Io<T> {
             stop_listening: false,
             stop: false,
             clock,
+            looked_ns: Cell::default(),
             linger_ns: nanoseconds(config.linger),
             capacity,
             stats,
@@ -161,7 +164,9 @@ impl<T> Io<T> {
 
     /// A new reading of the same clock, where the time of the turn is too coarse.
     pub fn clock_ns(&self) -> u64 {
-        self.clock.ns()
+        let ns = self.clock.ns();
+        self.looked_ns.set(ns);
+        ns
     }
 
     /// Looks at the clock: whether this turn has used its time, or has much to write. Then a

@@ -142,11 +142,7 @@ impl Shard {
         let Some(conn) = io.conn(key) else { return };
         let before = conn.inbound_bytes();
         match conn.socket.phase() {
-            Phase::Head | Phase::Full => {
-                self.head(io, key, data);
-                // It may have checked a token's signature.
-                io.is_late();
-            }
+            Phase::Head | Phase::Full => self.head(io, key, data),
             Phase::Open | Phase::Closing => self.frames(io, key, data),
             Phase::Connecting | Phase::Waiting => self.stash(io, key, data),
             Phase::Relay => relay::pass_on(io, key, data),

@@ -564,6 +564,9 @@ impl UserSocket {
 /// Whether `path` matches a user socket's path, which may have variables. Slashes at the end and
 /// doubled ones mean nothing, as in Phoenix: clients append `/websocket` to what they are given.
 fn leads(own: &str, path: &str) -> bool {
+    if own == path {
+        return true;
+    }
     let (mut own, mut other) = (segments(own), segments(path));
     loop {
         match (own.next(), other.next()) {

@@ -99,6 +99,10 @@ impl Shard {
             Err(error) => return self.refuse(io, key, error.status(), &format!("{error}\n")),
         }
         let answer = self.upgrade(io, key, &server, user_socket, &request, peer);
+        if user_socket.parts().connect.is_some() {
+            // It may have checked a token's signature.
+            io.is_late();
+        }
         drop(request);
         let rest = request_bytes.get_mut(length..).unwrap_or_default();
         match answer {
