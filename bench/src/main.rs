@@ -27,6 +27,7 @@ mod fairness;
 mod history;
 mod hooks;
 mod http;
+mod latency;
 mod load;
 mod presence;
 mod road;
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 /// The suites, each a command.
-const SUITES: [&Suite; 15] = [
+const SUITES: [&Suite; 16] = [
     &server::SUITE,
     &tls::SUITE,
     &fairness::SUITE,
@@ -61,6 +62,7 @@ const SUITES: [&Suite; 15] = [
     &deflate::SUITE,
     &cluster::SUITE,
     &hooks::SUITE,
+    &latency::SUITE,
     &load::SUITE,
     &http::load::SUITE,
     &http::page::SUITE,
