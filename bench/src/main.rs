@@ -77,6 +77,10 @@ fn done(command: Command) -> Result<()> {
         Command::Help(Helper::Bare(plan)) => load::bare::run(&plan),
         Command::Help(Helper::BareServer(options)) => bare::serve(&options),
         Command::Help(Helper::Crowd { server }) => cluster::crowd::serve(server),
+        Command::Help(Helper::LatencyChart { file }) => {
+            print!("{}", latency::chart::draw(&file)?);
+            Ok(())
+        }
         Command::Help(Helper::Recorder) => timing::recorder::serve(),
         Command::Help(Helper::Watch) => timing::recorder::watch(),
         Command::Help(Helper::Exec { core, address_space, program }) => {
