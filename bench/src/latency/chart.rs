@@ -27,7 +27,7 @@ const SERVERS: [(&str, &str, &str); 5] = [
 ];
 const PANEL: (f64, f64) = (480.0, 270.0);
 /// Room beside the area of a panel: left, top, right, bottom.
-const EDGES: (f64, f64, f64, f64) = (52.0, 30.0, 14.0, 32.0);
+const EDGES: (f64, f64, f64, f64) = (60.0, 30.0, 14.0, 32.0);
 /// Decades of milliseconds.
 const DECADES: [i32; 5] = [-1, 0, 1, 2, 3];
 const STYLE: &str = "text{font:12px sans-serif;fill:#868e96}.name{font-weight:bold}\
@@ -96,10 +96,10 @@ fn panel(svg: &mut String, title: &str, lines: &BTreeMap<&str, Points>) -> Resul
              <text x=\"{x}\" y=\"{text_y:.1}\" text-anchor=\"end\">{ms} ms</text>"
         )?;
     }
-    for share in [0.0, 0.5, 1.0] {
-        let (rate, y) = (most * share, PANEL.1 - bottom + 18.0);
-        let (at, label) = (x(rate), format!("{:.0}k/s", rate / 1e3));
-        writeln!(svg, "<text x=\"{at:.1}\" y=\"{y}\" text-anchor=\"middle\">{label}</text>")?;
+    for (share, anchor) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
+        let (at, y) = (x(most * share), PANEL.1 - bottom + 18.0);
+        let label = format!("{:.0}k/s", most * share / 1e3);
+        writeln!(svg, "<text x=\"{at:.1}\" y=\"{y}\" text-anchor=\"{anchor}\">{label}</text>")?;
     }
     for (name, _, colour) in SERVERS {
         let points = lines.get(name).into_iter().flatten();
@@ -126,6 +126,8 @@ mod tests {
         let svg = draw(&file).unwrap();
         fs::remove_file(&file).unwrap();
         assert_eq!(svg.matches("<circle").count(), 2, "{svg}");
-        assert!(svg.contains("cx=\"150.6\" cy=\"186.0\"") || svg.contains("cy=\"186.0\""), "{svg}");
+        let heights: Vec<&str> =
+            svg.split("cy=\"").skip(1).filter_map(|rest| rest.get(..5)).collect();
+        assert_eq!(heights, ["186.0", "134.0"], "1 and 10 ms: {svg}");
     }
 }

@@ -12,7 +12,8 @@ use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{Connections, IN_FLIGHT, Receiver};
-use crate::{frames, stats};
+use crate::frames;
+use crate::stats::{self, Histogram};
 
 /// Stands before the number of a message.
 const MARK: &str = "@at";
@@ -85,10 +86,10 @@ pub struct Level {
 /// What a level showed.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Deliveries, µs after their message was due, sorted.
-    latencies_us: Vec<u32>,
-    /// Publishes, µs after they were due, sorted: the clients' own lateness.
-    lags_us: Vec<u32>,
+    /// Deliveries, µs after their message was due.
+    latencies_us: Histogram,
+    /// Publishes, µs after they were due: the clients' own lateness.
+    lags_us: Histogram,
     /// Deliveries that did not come in time.
     pub missing: u64,
     /// Whether the backlog ended it.
@@ -100,24 +101,18 @@ pub struct Outcome {
 impl Outcome {
     /// A quantile of the latencies, milliseconds.
     pub fn latency_ms(&self, share: f64) -> f64 {
-        quantile_ms(&self.latencies_us, share)
+        self.latencies_us.quantile(share) / 1e3
     }
 
     /// A quantile of the clients' own lateness, milliseconds.
     pub fn lag_ms(&self, share: f64) -> f64 {
-        quantile_ms(&self.lags_us, share)
+        self.lags_us.quantile(share) / 1e3
     }
 
     /// Deliveries that came.
-    pub fn deliveries(&self) -> usize {
-        self.latencies_us.len()
+    pub fn deliveries(&self) -> u64 {
+        self.latencies_us.total()
     }
-}
-
-/// By nearest rank; NaN without values.
-fn quantile_ms(sorted_us: &[u32], share: f64) -> f64 {
-    let rank = (share * stats::per(sorted_us.len(), 1)).ceil().max(1.0) as usize;
-    sorted_us.get(rank - 1).map_or(f64::NAN, |us| f64::from(*us) / 1e3)
 }
 
 struct Published {
@@ -134,7 +129,7 @@ struct Stamps {
     published: Vec<Published>,
     /// The first message of the current level.
     first: usize,
-    latencies_us: Vec<u32>,
+    latencies_us: Histogram,
     outstanding: u64,
 }
 
@@ -157,7 +152,7 @@ impl StampedClients {
             joined: 0,
             published: Vec::new(),
             first: 0,
-            latencies_us: Vec::new(),
+            latencies_us: Histogram::default(),
             outstanding: 0,
         };
         let request = move |_| frames::upgrade_request(language.path, &host, language.header);
@@ -210,7 +205,7 @@ impl StampedClients {
             }
             while due <= now.min(end) {
                 self.publish(due, receivers)?;
-                outcome.lags_us.push(micros(due, Instant::now()));
+                outcome.lags_us.add(micros(due, Instant::now()));
                 due += self.interval(mean_s);
             }
             if stats::per(self.stamps().outstanding, 1) > backlog_max {
@@ -224,8 +219,6 @@ impl StampedClients {
         self.drain()?;
         outcome.missing = self.stamps().outstanding;
         outcome.latencies_us = std::mem::take(&mut self.connections.receiver.latencies_us);
-        outcome.latencies_us.sort_unstable();
-        outcome.lags_us.sort_unstable();
         Ok(outcome)
     }
 
@@ -326,7 +319,7 @@ impl Stamps {
             let message = published.get_mut(number).context("a message that nobody sent")?;
             message.missing = message.missing.checked_sub(1).context("a message came twice")?;
             if number >= *first {
-                latencies_us.push(micros(message.due, now));
+                latencies_us.add(micros(message.due, now));
                 *outstanding = outstanding.saturating_sub(1);
             }
         }
@@ -361,7 +354,7 @@ mod tests {
             joined: 0,
             published: Vec::new(),
             first: 0,
-            latencies_us: Vec::new(),
+            latencies_us: Histogram::default(),
             outstanding: 0,
         };
         let server = "127.0.0.1:1".parse().unwrap();
@@ -403,18 +396,10 @@ mod tests {
         stamps.published.push(Published { due, missing: 2 });
         stamps.outstanding = 2;
         stamps.message(b"{\"@at00000000\"}\n{\"@at00000000\"}", now).unwrap();
-        assert_eq!(
-            (stamps.latencies_us.as_slice(), stamps.outstanding),
-            (&[30_000, 30_000][..], 0)
-        );
+        let median = stamps.latencies_us.quantile(0.5);
+        assert!((29_000.0..=30_000.0).contains(&median), "{median}");
+        assert_eq!((stamps.latencies_us.total(), stamps.outstanding), (2, 0));
         assert!(stamps.message(b"@at00000000", now).is_err(), "it came a third time");
         assert!(stamps.message(b"@at00000001", now).is_err(), "nobody sent it");
-    }
-
-    #[test]
-    fn quantiles_are_by_nearest_rank() {
-        let sorted: Vec<u32> = (1..=1000).map(|ms| ms * 1000).collect();
-        assert_eq!([0.5, 0.99, 1.0].map(|share| quantile_ms(&sorted, share)), [500.0, 990.0, 1e3]);
-        assert!(quantile_ms(&[], 0.5).is_nan());
     }
 }
