@@ -18,12 +18,11 @@ const PANELS: [(&str, &str); 4] = [
     ("two", "two topics of 8 for each client"),
 ];
 /// Names of figures, of servers, and colours that show on light and on dark pages.
-const SERVERS: [(&str, &str, &str); 5] = [
+const SERVERS: [(&str, &str, &str); 4] = [
     ("simurgh", "Simurgh", "#d9480f"),
     ("uws", "uWebSockets", "#1c7ed6"),
     ("centrifugo", "Centrifugo", "#2b8a3e"),
     ("anycable", "AnyCable", "#9c36b5"),
-    ("phoenix", "Phoenix", "#e67700"),
 ];
 const PANEL: (f64, f64) = (480.0, 270.0);
 /// Room beside the area of a panel: left, top, right, bottom.

@@ -76,7 +76,7 @@ pub(super) const SIMURGH: Peer =
     Peer { name: "simurgh", variable: None, language: PHOENIX, arguments: |_, _| Ok(Vec::new()) };
 
 /// The others, each measured if its variable names a program.
-pub(super) const OTHERS: [Peer; 4] = [
+pub(super) const OTHERS: [Peer; 3] = [
     Peer {
         name: "uws",
         variable: Some("BENCH_UWEBSOCKETS"),
@@ -101,12 +101,6 @@ pub(super) const OTHERS: [Peer; 4] = [
                     .concat(),
             ))
         },
-    },
-    Peer {
-        name: "phoenix",
-        variable: Some("BENCH_PHOENIX"),
-        language: PHOENIX,
-        arguments: |port, _| Ok(words(&[HOST, port])),
     },
 ];
 
