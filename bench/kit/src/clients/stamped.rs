@@ -2,24 +2,29 @@
 //! it was due each message reaches each member of its topic.
 
 use std::net::SocketAddrV4;
-use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem::Finder;
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::thread::set_current_timer_slack;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
 
 use super::{Connections, IN_FLIGHT, Receiver};
-use crate::frames;
 use crate::stats::{self, Histogram};
+use crate::{frames, net};
 
 /// Stands before the number of a message.
 const MARK: &str = "@at";
 const DIGITS: usize = 8;
 /// Events taken at once: a publish that is due waits for no more than these.
 const EVENTS: usize = 32;
+/// Less time than it takes to sleep and wake.
+const SPIN: Duration = Duration::from_micros(50);
 const JOIN_MAX: Duration = Duration::from_secs(90);
 /// How long deliveries may take after the last publish.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -136,13 +141,14 @@ struct Stamps {
 /// All clients of a server.
 pub struct StampedClients {
     connections: Connections<Stamps>,
+    /// Ends the wait for events when a message is due: the wait's own limit has milliseconds.
+    timer: OwnedFd,
     random: u64,
 }
 
 impl StampedClients {
     /// Connects all clients, and has them join.
     pub fn join(server: SocketAddrV4, language: Language, layout: Layout) -> Result<Self> {
-        set_current_timer_slack(NonZeroU64::new(1))?;
         let host = server.to_string();
         let stamps = Stamps {
             language,
@@ -158,7 +164,9 @@ impl StampedClients {
         let request = move |_| frames::upgrade_request(language.path, &host, language.header);
         let mut connections = Connections::new(server, Box::new(request), stamps)?;
         connections.events = Vec::with_capacity(EVENTS);
-        let mut clients = Self { connections, random: 0 };
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+        net::add(&connections.epoll, &timer, usize::MAX, EventFlags::IN | EventFlags::ET)?;
+        let mut clients = Self { connections, timer, random: 0 };
         clients.join_all()?;
         Ok(clients)
     }
@@ -212,7 +220,7 @@ impl StampedClients {
                 outcome.is_overrun = true;
                 break;
             }
-            self.connections.pump(due.min(end).saturating_duration_since(Instant::now()))?;
+            self.wait(due.min(end).saturating_duration_since(Instant::now()))?;
         }
         let ran = thread_time().saturating_sub(cpu);
         outcome.busy = ran.as_secs_f64() / begun.elapsed().as_secs_f64();
@@ -220,6 +228,17 @@ impl StampedClients {
         outcome.missing = self.stamps().outstanding;
         outcome.latencies_us = std::mem::take(&mut self.connections.receiver.latencies_us);
         Ok(outcome)
+    }
+
+    /// Handles events, waiting at most for `time`.
+    fn wait(&mut self, time: Duration) -> Result<()> {
+        if time < SPIN {
+            return self.connections.pump(Duration::ZERO);
+        }
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let once = Itimerspec { it_interval: zero, it_value: time.try_into()? };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+        self.connections.pump(time + Duration::from_millis(10))
     }
 
     /// Reads until all deliveries of the level have come, or have had time to.
@@ -359,7 +378,8 @@ mod tests {
         };
         let server = "127.0.0.1:1".parse().unwrap();
         let connections = Connections::new(server, Box::new(|_| Vec::new()), stamps).unwrap();
-        StampedClients { connections, random: 7 }
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::empty()).unwrap();
+        StampedClients { connections, timer, random: 7 }
     }
 
     #[test]
