@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddrV4;
+use std::path::PathBuf;
 
 use clap::error::{Error, ErrorKind};
 use clap::{Args, FromArgMatches, Subcommand};
@@ -32,6 +33,8 @@ pub(crate) enum Helper {
     /// The server of `timing`: answers after known delays, and logs when each request came
     #[command(hide = true)]
     Recorder,
+    /// Prints the chart of a raw file of `latency`, as SVG
+    LatencyChart { file: PathBuf },
     /// Logs when the load generator's core stands still
     #[command(hide = true)]
     Watch,

@@ -27,6 +27,7 @@ mod fairness;
 mod history;
 mod hooks;
 mod http;
+mod latency;
 mod load;
 mod presence;
 mod road;
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 /// The suites, each a command.
-const SUITES: [&Suite; 15] = [
+const SUITES: [&Suite; 16] = [
     &server::SUITE,
     &tls::SUITE,
     &fairness::SUITE,
@@ -61,6 +62,7 @@ const SUITES: [&Suite; 15] = [
     &deflate::SUITE,
     &cluster::SUITE,
     &hooks::SUITE,
+    &latency::SUITE,
     &load::SUITE,
     &http::load::SUITE,
     &http::page::SUITE,
@@ -75,6 +77,10 @@ fn done(command: Command) -> Result<()> {
         Command::Help(Helper::Bare(plan)) => load::bare::run(&plan),
         Command::Help(Helper::BareServer(options)) => bare::serve(&options),
         Command::Help(Helper::Crowd { server }) => cluster::crowd::serve(server),
+        Command::Help(Helper::LatencyChart { file }) => {
+            print!("{}", latency::chart::draw(&file)?);
+            Ok(())
+        }
         Command::Help(Helper::Recorder) => timing::recorder::serve(),
         Command::Help(Helper::Watch) => timing::recorder::watch(),
         Command::Help(Helper::Exec { core, address_space, program }) => {

@@ -3,9 +3,9 @@
 use simurgh_bench_kit::rounds::table::{rows, text};
 use simurgh_bench_kit::rounds::{Options, Sample, Suite};
 
-use crate::{attacks, cluster, deflate, fairness, history, hooks, http, presence, tls};
+use crate::{attacks, cluster, deflate, fairness, history, hooks, http, latency, presence, tls};
 
-const SUITES: [&Suite; 10] = [
+const SUITES: [&Suite; 11] = [
     &attacks::SUITE,
     &fairness::SUITE,
     &presence::SUITE,
@@ -13,6 +13,7 @@ const SUITES: [&Suite; 10] = [
     &deflate::SUITE,
     &cluster::SUITE,
     &hooks::SUITE,
+    &latency::SUITE,
     &http::page::SUITE,
     &http::load::SUITE,
     &tls::SUITE,

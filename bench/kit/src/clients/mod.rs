@@ -20,9 +20,11 @@ use crate::net::{self, check_upgrade, head_length};
 mod counting;
 pub mod events;
 mod secure;
+mod stamped;
 mod verified;
 
 pub use counting::{Clients, Counts, Diff, WAIT_MAX, user};
+pub use stamped::{Language, Layout, Level, Outcome, StampedClients};
 pub use verified::{Script, Tally, VerifiedClients};
 
 /// Handshakes and joins in progress at once, as in the comparison with other servers.
