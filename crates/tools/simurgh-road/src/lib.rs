@@ -277,9 +277,7 @@ fn run_with(
     }
     let ended = finish(flags, &mut test, results);
     write(dir, results)?;
-    ended?;
-    // Without sockets, a killed process would leave the server's to their timeouts.
-    if flags.is_tun() { test.clients.stop(SOCKETS_TIMEOUT) } else { Ok(()) }
+    ended
 }
 
 /// The measurements with all members; one that fails is named in the ending of the results.

@@ -11,6 +11,7 @@ use super::scenarios::{CONTROL_TOPIC, PROBES, START_BROADCAST, Workload};
 use super::servers::Servers;
 use super::usage::{self, Usage};
 
+const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest time of a broadcast for each member, in addition to a minute.
 const PER_MEMBER: Duration = Duration::from_micros(50);
@@ -120,6 +121,15 @@ impl CapacityTest {
     /// CPU time of servers and clients, nanoseconds.
     pub(super) fn cpu_ns(&self) -> Result<(u64, u64), String> {
         Ok((self.servers.cpu_each()?.into_iter().sum(), usage::cpu_ns(self.clients.process.pid())?))
+    }
+}
+
+impl Drop for CapacityTest {
+    fn drop(&mut self) {
+        if self.workload.tun {
+            // A killed process would leave the server's sockets to their timeouts.
+            let _ = self.clients.stop(STOP_TIMEOUT);
+        }
     }
 }
 
