@@ -33,8 +33,11 @@ pub(crate) enum Helper {
     /// The server of `timing`: answers after known delays, and logs when each request came
     #[command(hide = true)]
     Recorder,
-    /// Prints the chart of a raw file of `latency`, as SVG
-    LatencyChart { file: PathBuf },
+    /// Prints the chart of raw files of `latency`, as SVG
+    LatencyChart {
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
     /// Logs when the load generator's core stands still
     #[command(hide = true)]
     Watch,

@@ -77,8 +77,8 @@ fn done(command: Command) -> Result<()> {
         Command::Help(Helper::Bare(plan)) => load::bare::run(&plan),
         Command::Help(Helper::BareServer(options)) => bare::serve(&options),
         Command::Help(Helper::Crowd { server }) => cluster::crowd::serve(server),
-        Command::Help(Helper::LatencyChart { file }) => {
-            print!("{}", latency::chart::draw(&file)?);
+        Command::Help(Helper::LatencyChart { files }) => {
+            print!("{}", latency::chart::draw(&files)?);
             Ok(())
         }
         Command::Help(Helper::Recorder) => timing::recorder::serve(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -28,18 +28,21 @@ const PANEL: (f64, f64) = (480.0, 270.0);
 /// Room beside the area of a panel: left, top, right, bottom.
 const EDGES: (f64, f64, f64, f64) = (60.0, 30.0, 14.0, 32.0);
 /// Decades of milliseconds.
-const DECADES: [i32; 5] = [-1, 0, 1, 2, 3];
+const DECADES: [i32; 6] = [-1, 0, 1, 2, 3, 4];
 const STYLE: &str = "text{font:12px sans-serif;fill:#868e96}.name{font-weight:bold}\
     line{stroke:#868e96;stroke-opacity:.4}polyline{fill:none;stroke-width:2}";
 
 /// Deliveries per second and p99 in ms.
 type Points = Vec<(f64, f64)>;
 
-/// The chart of a raw file of this suite, as SVG.
-pub(crate) fn draw(file: &Path) -> Result<String> {
-    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let raw: Value = serde_json::from_str(&text)?;
-    let samples = raw.get("samples").and_then(Value::as_array).context("no samples")?;
+/// The chart of raw files of this suite, as SVG; with several rounds, of their medians.
+pub(crate) fn draw(files: &[PathBuf]) -> Result<String> {
+    let mut samples = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        let raw: Value = serde_json::from_str(&text)?;
+        samples.extend(raw["samples"].as_array().context("no samples")?.iter().cloned());
+    }
     let (width, height) = (PANEL.0 * 2.0, PANEL.1 * 2.0 + 24.0);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
@@ -77,10 +80,10 @@ fn points(figures: &[&Value], name: &str) -> Points {
 
 fn panel(svg: &mut String, title: &str, lines: &BTreeMap<&str, Points>) -> Result<()> {
     let (left, top, right, bottom) = EDGES;
-    let rates = lines.values().flatten().map(|(rate, _)| *rate);
-    let most = rates.fold(1.0, f64::max) * 1.05;
+    let rates = || lines.values().flatten().map(|(rate, _)| rate.log10());
+    let (low, high) = (rates().fold(9.0, f64::min) - 0.1, rates().fold(0.0, f64::max) + 0.1);
     let (first, last) = (f64::from(DECADES[0]), f64::from(DECADES[DECADES.len() - 1]));
-    let x = |rate: f64| left + rate / most * (PANEL.0 - left - right);
+    let x = |rate: f64| left + (rate.log10() - low) / (high - low) * (PANEL.0 - left - right);
     let y = |ms: f64| {
         let share = (ms.log10().clamp(first, last) - first) / (last - first);
         PANEL.1 - bottom - share * (PANEL.1 - top - bottom)
@@ -95,10 +98,12 @@ fn panel(svg: &mut String, title: &str, lines: &BTreeMap<&str, Points>) -> Resul
              <text x=\"{x}\" y=\"{text_y:.1}\" text-anchor=\"end\">{ms} ms</text>"
         )?;
     }
-    for (share, anchor) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
-        let (at, y) = (x(most * share), PANEL.1 - bottom + 18.0);
-        let label = format!("{:.0}k/s", most * share / 1e3);
-        writeln!(svg, "<text x=\"{at:.1}\" y=\"{y}\" text-anchor=\"{anchor}\">{label}</text>")?;
+    for step in [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7] {
+        let (at, y) = (x(step), PANEL.1 - bottom + 18.0);
+        if (left..PANEL.0 - right).contains(&at) {
+            let label = format!("{}k/s", step / 1e3);
+            writeln!(svg, "<text x=\"{at:.1}\" y=\"{y}\" text-anchor=\"middle\">{label}</text>")?;
+        }
     }
     for (name, _, colour) in SERVERS {
         let points = lines.get(name).into_iter().flatten();
@@ -122,11 +127,11 @@ mod tests {
         let figures = r#"{"simurgh rate": 1000, "simurgh 25 p99": 1, "simurgh 90 p99": 10}"#;
         fs::write(&file, format!(r#"{{"samples": [{{"row": "own", "figures": {figures}}}]}}"#))
             .unwrap();
-        let svg = draw(&file).unwrap();
+        let svg = draw(std::slice::from_ref(&file)).unwrap();
         fs::remove_file(&file).unwrap();
         assert_eq!(svg.matches("<circle").count(), 2, "{svg}");
         let heights: Vec<&str> =
             svg.split("cy=\"").skip(1).filter_map(|rest| rest.get(..5)).collect();
-        assert_eq!(heights, ["186.0", "134.0"], "1 and 10 ms: {svg}");
+        assert_eq!(heights, ["196.4", "154.8"], "1 and 10 ms: {svg}");
     }
 }
