@@ -281,7 +281,23 @@ impl Load {
     /// Lets it run before the server, if that is allowed: what the kernel does for a client's
     /// socket, it does before all programs, too. Else the server's output would wait in memory.
     pub(super) fn run_first(&self) {
-        let _ = setpriority_process(Pid::from_raw(self.process.pid() as i32), FIRST_PRIORITY);
+        self.set_priority(FIRST_PRIORITY);
+    }
+
+    /// Lets it run only when nothing else does.
+    pub(super) fn run_last(&self) {
+        self.set_priority(LEAST_PRIORITY);
+    }
+
+    fn set_priority(&self, nice: i32) {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.pid()));
+        for task in tasks.into_iter().flatten().flatten() {
+            let id = task.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some(id) = id.and_then(Pid::from_raw) {
+                // Fails for a thread that has just ended.
+                let _ = setpriority_process(Some(id), nice);
+            }
+        }
     }
 
     /// Ends it and all its connections.
@@ -295,14 +311,7 @@ impl Load {
     /// millions of sockets with the lowest priority, so that this does not take cores from the
     /// server.
     pub(super) fn kill(&mut self) {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.pid()));
-        for task in tasks.into_iter().flatten().flatten() {
-            let id = task.file_name().to_str().and_then(|name| name.parse().ok());
-            if let Some(id) = id.and_then(Pid::from_raw) {
-                // Fails for a thread that has just ended.
-                let _ = setpriority_process(Some(id), LEAST_PRIORITY);
-            }
-        }
+        self.run_last();
         // Fails only if it has ended already.
         let _ = self.process.child.kill();
     }

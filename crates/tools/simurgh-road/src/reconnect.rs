@@ -34,7 +34,8 @@ impl CapacityTest {
         self.probes_journal.read()?;
         let begun = Instant::now();
         if self.workload.tun {
-            // The kernel closes no connection without a socket: the clients reset them.
+            // The kernel closes no connection without a socket: the clients reset them, as below.
+            self.clients.run_last();
             self.clients.stop(VANISH_TIMEOUT)?;
         } else {
             self.clients.kill();
