@@ -26,7 +26,7 @@ const SERVERS: [(&str, &str, &str); 4] = [
 ];
 const PANEL: (f64, f64) = (480.0, 270.0);
 /// Room beside the area of a panel: left, top, right, bottom.
-const EDGES: (f64, f64, f64, f64) = (60.0, 30.0, 14.0, 32.0);
+const EDGES: (f64, f64, f64, f64) = (70.0, 30.0, 14.0, 32.0);
 /// Decades of milliseconds.
 const DECADES: [i32; 6] = [-1, 0, 1, 2, 3, 4];
 const STYLE: &str = "text{font:12px sans-serif;fill:#868e96}.name{font-weight:bold}\
