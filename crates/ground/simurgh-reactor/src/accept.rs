@@ -85,9 +85,9 @@ impl Listeners {
         self.paused_until_ns = None;
     }
 
-    /// Accepts from the backlogs, a bounded number per turn. `is_busy`: events are left for the next
-    /// turn. New connections would bring more of them than a turn handles, and all connections would
-    /// wait behind them; the kernel's backlog delays nobody else.
+    /// Accepts from the backlogs, a bounded number per turn. `is_busy`: events are left for the
+    /// next turn. New connections would bring more of them than a turn handles, and all connections
+    /// would wait behind them; the kernel's backlog delays nobody else.
     pub(crate) fn accept<H: Handler>(
         &mut self,
         handler: &mut H,
