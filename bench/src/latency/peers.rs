@@ -94,12 +94,9 @@ pub(super) const OTHERS: [Peer; 3] = [
         variable: Some("BENCH_ANYCABLE"),
         language: ACTION_CABLE,
         arguments: |port, _| {
-            let flags =
-                ["--public", "--norpc", "--broadcast_adapter", "http", "--log_level", "error"];
-            Ok(words(
-                &[&["--host", HOST, "--port", port, "--ping_interval", NEVER_S], &flags[..]]
-                    .concat(),
-            ))
+            let flags = ["--ping_interval", NEVER_S, "--public", "--norpc", "--log_level", "error"];
+            let place = ["--host", HOST, "--port", port, "--broadcast_adapter", "http"];
+            Ok(words(&[place, flags].concat()))
         },
     },
 ];

@@ -150,17 +150,7 @@ impl StampedClients {
     /// Connects all clients, and has them join.
     pub fn join(server: SocketAddrV4, language: Language, layout: Layout) -> Result<Self> {
         let host = server.to_string();
-        let stamps = Stamps {
-            language,
-            layout,
-            finder: Finder::new(MARK),
-            hello: Vec::new(),
-            joined: 0,
-            published: Vec::new(),
-            first: 0,
-            latencies_us: Histogram::default(),
-            outstanding: 0,
-        };
+        let stamps = Stamps::new(language, layout);
         let request = move |_| frames::upgrade_request(language.path, &host, language.header);
         let mut connections = Connections::new(server, Box::new(request), stamps)?;
         connections.events = Vec::with_capacity(EVENTS);
@@ -327,6 +317,20 @@ impl Receiver for Stamps {
 }
 
 impl Stamps {
+    fn new(language: Language, layout: Layout) -> Self {
+        Self {
+            language,
+            layout,
+            finder: Finder::new(MARK),
+            hello: Vec::new(),
+            joined: 0,
+            published: Vec::new(),
+            first: 0,
+            latencies_us: Histogram::default(),
+            outstanding: 0,
+        }
+    }
+
     fn message(&mut self, payload: &[u8], now: Instant) -> Result<()> {
         let Self { finder, published, first, latencies_us, outstanding, .. } = self;
         let mut is_stamped = false;
@@ -365,17 +369,7 @@ mod tests {
     };
 
     fn clients(layout: Layout) -> StampedClients {
-        let stamps = Stamps {
-            language: LANGUAGE,
-            layout,
-            finder: Finder::new(MARK),
-            hello: Vec::new(),
-            joined: 0,
-            published: Vec::new(),
-            first: 0,
-            latencies_us: Histogram::default(),
-            outstanding: 0,
-        };
+        let stamps = Stamps::new(LANGUAGE, layout);
         let server = "127.0.0.1:1".parse().unwrap();
         let connections = Connections::new(server, Box::new(|_| Vec::new()), stamps).unwrap();
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::empty()).unwrap();

@@ -104,9 +104,9 @@ impl Delivery {
     /// The hooks take turns.
     pub(crate) fn next_read_again(&mut self) -> Option<u64> {
         let ((last, false), count) = (self.reader, self.queues.len()) else { return None };
-        let hooks = (1..=count).map(|further| (last + further) % count);
+        let mut hooks = (1..=count).map(|further| (last + further) % count);
         let due = |hook: usize| Some((hook, self.queues.get(hook)?.next_read_again()?));
-        let (hook, behind) = hooks.into_iter().find_map(due)?;
+        let (hook, behind) = hooks.find_map(due)?;
         self.reader = (hook, true);
         Some(behind)
     }
