@@ -29,7 +29,7 @@ const JOIN_MAX: Duration = Duration::from_secs(90);
 /// How long deliveries may take after the last publish.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// What clients of a kind of server say. Topics are numbers.
+/// The messages of a kind of server's clients. Topics are numbers.
 #[derive(Clone, Copy)]
 pub struct Language {
     /// Path and query of the upgrade.
@@ -48,8 +48,8 @@ pub struct Language {
     pub is_echoed: bool,
 }
 
-/// Who is in which topic: one or two sets of topics of equal size, and each client is in one topic
-/// of each set.
+/// The members of topics: there are one or two sets of topics of equal size, and each client is in
+/// one topic of each set.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// Clients in all.
@@ -88,7 +88,7 @@ pub struct Level {
     pub backlog_max: Duration,
 }
 
-/// What a level showed.
+/// The results of a level.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Deliveries, µs after their message was due.

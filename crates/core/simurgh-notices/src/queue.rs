@@ -42,11 +42,11 @@ pub(crate) struct Queue {
     left: Option<Left>,
     /// All up to this number are accepted, dead, or not wanted.
     pub(crate) delivered: u64,
-    /// What the log says about that; `None`: nothing, so the hook has to read all stays.
+    /// The same number in the log; `None`: the log has none, so the hook has to read all stays.
     pub(crate) logged: Option<u64>,
     pub(crate) reset: Option<Reset>,
     pub(crate) batch: Option<Arc<Batch>>,
-    /// What was sent, and has no outcome. It may be outdated.
+    /// The batch whose outcome is awaited. It may be outdated.
     pub(crate) in_flight: Option<Arc<Batch>>,
     /// Up to this number notices are sent one by one.
     pub(crate) single_to: u64,

@@ -1,8 +1,8 @@
 //! A TUN device: a network interface whose other end is the shard.
 //!
-//! What the kernel sends to the device's network comes to [`crate::Handler::packet`]. What
-//! [`Io::send_packet`] writes enters the kernel as if it had come over a wire. So a handler can be
-//! the clients of a server on this machine, without a socket for any of them.
+//! Packets of the kernel to the device's network come to [`crate::Handler::packet`]. A packet of
+//! [`Io::send_packet`] enters the kernel as if it had come over a wire. So a handler can be the
+//! clients of a server on this machine, without a socket for any of them.
 
 use rustix::io::Errno;
 

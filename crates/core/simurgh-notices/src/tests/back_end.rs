@@ -10,7 +10,7 @@ const SLACK_MS: u64 = 150;
 /// The time from a decision to its delivery.
 pub(super) const DECIDED_MS: u64 = 1_000;
 
-/// What a back end has made of the notices, by their ids.
+/// The table of a back end, which it keeps by the ids of notices.
 #[derive(Default)]
 pub(super) struct BackEnd {
     pub(super) seen: BTreeMap<String, Arc<Notice>>,

@@ -14,7 +14,7 @@ pub(super) const GRACE_MS: u64 = 5_000;
 /// A report or append may be answered so late.
 const LOST_MS: u64 = 2_000;
 const STEP_MS: u64 = 25;
-/// What the second hook wants: all but topics.
+/// The types that the second hook wants: all but topics.
 pub(super) const USERS: u8 =
     ALL & !(HookRule::bit(Kind::Topic, false) | HookRule::bit(Kind::Topic, true));
 

@@ -338,7 +338,7 @@ impl Tcp {
         received: &mut Received,
     ) {
         self.flags |= ACK_DUE;
-        // What begins later would leave a gap.
+        // A later segment would leave a gap.
         let Ok(known) = usize::try_from(before) else { return };
         if self.has(PEER_FIN) {
             return;

@@ -176,7 +176,7 @@ pub(crate) enum Purpose {
     Stored,
 }
 
-/// What only some users have. A user that only waits and has a variable needs no more.
+/// Memory that only some users need. A waiting user with a variable needs nothing else.
 #[derive(Default)]
 pub(crate) struct Held {
     vars: SmallVec<[(VarId, Value); 1]>,
