@@ -54,7 +54,8 @@ fn heap_of(session: &str) -> usize {
     let server = talkative(&told);
     let text = of(server.addr, USERS as u32, "phoenix", "duration = \"60s\"", session);
     let mut looking = None;
-    let ran = steered(&text, 1, |control| {
+    let ran = steered(&text, 1, |run| {
+        let control = run.control();
         looking = Some(thread::spawn(move || {
             let began = Instant::now();
             while told.load(SeqCst) < USERS {

@@ -235,7 +235,8 @@ fn pause_stops_only_arrivals() {
         (came, during)
     };
     let mut operator = None;
-    let ran = steered(&text(&server, rest), 2, |control| {
+    let ran = steered(&text(&server, rest), 2, |run| {
+        let control = run.control();
         operator = Some(thread::spawn(move || operate(control)));
     });
     let (came, messages) = operator.unwrap().join().unwrap();
@@ -270,7 +271,8 @@ fn held_phase_starts_on_all_workers_when_resumed() {
         came
     };
     let mut operator = None;
-    let ran = steered(&text(&server, rest), 3, |control| {
+    let ran = steered(&text(&server, rest), 3, |run| {
+        let control = run.control();
         operator = Some(thread::spawn(move || operate(control)));
     });
     assert_eq!(operator.unwrap().join().unwrap(), [10, 30, 40]);
@@ -283,7 +285,7 @@ fn rate_command_multiplies_the_arrival_rate() {
     let server = seen.server();
     let phase = "[[phase]]\nduration = \"2s\"\nrate = 20\n";
     let rest = format!("{phase}{}", stays("a", "10ms"));
-    let ran = steered(&text(&server, &rest), 2, |control| control.rate(3.0));
+    let ran = steered(&text(&server, &rest), 2, |run| run.control().rate(3.0));
     let users = ran.count(Count::UsersFinished);
     // It takes effect within the first of twenty bins, or later on a busy machine.
     assert!((60..=120).contains(&users), "{}", ran.text());
@@ -302,7 +304,8 @@ fn stop_command_closes_users_cleanly() {
         control.stop();
     };
     let rest = format!("[[phase]]\nduration = \"1h\"\nrate = 100\n{}", stays("a", "30min"));
-    let ran = steered(&text(&server, &rest), 3, |control| {
+    let ran = steered(&text(&server, &rest), 3, |run| {
+        let control = run.control();
         thread::spawn(move || operate(control));
     });
     assert_eq!(ran.ending, Ending::Stopped);

@@ -4,9 +4,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::outside::{Peer, Ran, Server, close, frame, of, raw_frame, run};
+use crate::outside::{Peer, Ran, Server, close, frame, of, raw_frame, run, steered};
 use simurgh_load::record::{Count, Ending, ErrorKind as E, Metric};
 
 const USERS: u32 = 20;
@@ -70,21 +70,28 @@ fn users_retry_when_connections_are_refused() {
 #[test]
 fn retrying_users_find_a_server_that_starts_late() {
     let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let late = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(400));
-        Server::at(addr, |mut peer| {
-            if peer.upgrade() {
-                peer.echo();
+    let head = "[timeouts]\nretries = 1000\nretry_wait = \"20ms\"";
+    let mut late = None;
+    let ran = steered(&of(addr, USERS, "raw", head, HELLO), 1, |run| {
+        let record = run.record();
+        late = Some(thread::spawn(move || {
+            let began = Instant::now();
+            while record.lock().unwrap().errors().of_kind(E::ConnectRefused) < N {
+                assert!(began.elapsed() < Duration::from_secs(15), "all are refused");
+                thread::sleep(Duration::from_millis(20));
             }
-        })
+            Server::at(addr, |mut peer| {
+                if peer.upgrade() {
+                    peer.echo();
+                }
+            })
+        }));
     });
-    let head = "[timeouts]\nretries = 100\nretry_wait = \"20ms\"";
-    let ran = run(&of(addr, USERS, "raw", head, HELLO));
     ran.users_are(N, 0);
     let refused = ran.errors(E::ConnectRefused);
     assert!(refused >= N, "{}", ran.text());
     ran.errors_are(&[(E::ConnectRefused, refused)]);
-    drop(late.join().unwrap());
+    drop(late.unwrap().join().unwrap());
 }
 
 #[test]

@@ -8,7 +8,6 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use simurgh_load::control::Control;
 use simurgh_load::engine::{Options, Run};
 use simurgh_load::record::{Count, Ending, ErrorKind, Metric, MetricId, Record};
 use simurgh_load::report::Outputs;
@@ -57,13 +56,13 @@ pub fn run_with(text: &str, workers: usize) -> Ran {
     steered(text, workers, |_| ())
 }
 
-/// Runs a scenario with an operator, who gets the control before the start.
+/// Runs a scenario with an operator, who gets the prepared run before the start.
 #[track_caller]
-pub fn steered(text: &str, workers: usize, operator: impl FnOnce(Control)) -> Ran {
+pub fn steered(text: &str, workers: usize, operator: impl FnOnce(&Run)) -> Ran {
     let options = Options { workers: Some(workers), ..Options::default() };
     let run = Run::prepare(scenario(text), &options).expect("the workers start");
     let record = run.record();
-    operator(run.control());
+    operator(&run);
     let began = Instant::now();
     let outcome = run.go(Outputs::new());
     let took = began.elapsed();
