@@ -183,7 +183,7 @@ pub(crate) struct Held {
     extra: Option<Box<Extra>>,
 }
 
-const _: () = assert!(size_of::<Held>() <= 48);
+const _: () = assert!(size_of::<Held>() <= 40);
 
 /// State that users have while they need it.
 #[derive(Default)]
@@ -260,8 +260,12 @@ pub(crate) struct KeptFrame {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     One(Box<[u8]>),
-    List(Vec<Box<[u8]>>),
+    List(Box<List>),
 }
+
+/// In a box of its own, so that a [`Value`] has no tag.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct List(Vec<Box<[u8]>>);
 
 impl Value {
     /// A single value is a list of one.
@@ -269,7 +273,7 @@ impl Value {
         match self {
             Self::One(only) if index == 0 => Some(only),
             Self::One(_) => None,
-            Self::List(list) => list.get(index).map(|element| &**element),
+            Self::List(list) => list.0.get(index).map(|element| &**element),
         }
     }
 
@@ -278,7 +282,10 @@ impl Value {
         match found.len() {
             0 => None,
             1 => found.pop().map(|only| Self::One(only.into())),
-            _ => Some(Self::List(found.into_iter().map(Vec::into_boxed_slice).collect())),
+            _ => {
+                let list = List(found.into_iter().map(Vec::into_boxed_slice).collect());
+                Some(Self::List(Box::new(list)))
+            }
         }
     }
 }
