@@ -1,25 +1,13 @@
 //! Random scenarios: their text for the load generator, and when their requests have to come.
 
 use anyhow::{Result, ensure};
+use fastrand::Rng;
 
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::net::SocketAddrV4;
 
 use super::recorder::Record;
-
-/// SplitMix64.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    /// A number from `low` to `high`, both included.
-    pub(super) fn within(&mut self, low: u64, high: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        low + (mixed ^ (mixed >> 31)) % (high - low + 1)
-    }
-}
 
 /// A step; all times in µs.
 #[derive(Clone, Debug)]
@@ -61,18 +49,18 @@ pub(super) struct Scenario {
 
 impl Scenario {
     pub(super) fn random(number: usize, seed: u64) -> Self {
-        let mut random = Random(seed ^ (number as u64) << 32);
-        let is_websocket = random.within(0, 1) == 1;
-        let (arrivals, users) = match random.within(0, 1) {
-            0 => (Arrivals::Open(random.within(10, 60)), random.within(1, 12)),
+        let mut random = Rng::with_seed(seed ^ (number as u64) << 32);
+        let is_websocket = random.bool();
+        let (arrivals, users) = match random.u64(0..=1) {
+            0 => (Arrivals::Open(random.u64(10..=60)), random.u64(1..=12)),
             _ => {
-                let at_a_time = random.within(1, 6);
-                (Arrivals::Closed(at_a_time), at_a_time + random.within(0, 4))
+                let at_a_time = random.u64(1..=6);
+                (Arrivals::Closed(at_a_time), at_a_time + random.u64(0..=4))
             }
         };
         let mut names = 0;
         let mut steps = Vec::new();
-        for _ in 0..random.within(2, 6) {
+        for _ in 0..random.u64(2..=6) {
             add(&mut steps, &mut random, &mut names, is_websocket, 0);
         }
         // Each user is seen at least once.
@@ -139,15 +127,15 @@ impl Scenario {
     }
 }
 
-fn ask(steps: &mut Vec<Step>, random: &mut Random, names: &mut u64, is_websocket: bool) {
-    let delay = [0, 1_000, 5_000, 20_000].get(random.within(0, 3) as usize).copied().unwrap_or(0);
+fn ask(steps: &mut Vec<Step>, random: &mut Rng, names: &mut u64, is_websocket: bool) {
+    let delay = [0, 1_000, 5_000, 20_000].get(random.u64(0..=3) as usize).copied().unwrap_or(0);
     let push =
-        (is_websocket && random.within(0, 2) == 0).then(|| delay + random.within(500, 30_000));
+        (is_websocket && random.u64(0..=2) == 0).then(|| delay + random.u64(500..=30_000));
     *names += 1;
     steps.push(Step::Ask { name: *names, delay, push });
     if push.is_some() {
-        if random.within(0, 1) == 1 {
-            steps.push(Step::Think(random.within(100, 30_000)));
+        if random.bool() {
+            steps.push(Step::Think(random.u64(100..=30_000)));
         }
         steps.push(Step::Wait);
     }
@@ -155,28 +143,28 @@ fn ask(steps: &mut Vec<Step>, random: &mut Random, names: &mut u64, is_websocket
 
 fn add(
     steps: &mut Vec<Step>,
-    random: &mut Random,
+    random: &mut Rng,
     names: &mut u64,
     is_websocket: bool,
     depth: u64,
 ) {
-    match random.within(0, if depth < 2 { 6 } else { 3 }) {
+    match random.u64(0..=if depth < 2 { 6 } else { 3 }) {
         0 => ask(steps, random, names, is_websocket),
-        1 => steps.push(Step::Think(random.within(1, 40_000))),
-        2 if is_websocket => steps.push(Step::Receive(random.within(1, 20_000))),
+        1 => steps.push(Step::Think(random.u64(1..=40_000))),
+        2 if is_websocket => steps.push(Step::Receive(random.u64(1..=20_000))),
         2 | 3 => {
-            let low = random.within(1, 10_000);
-            steps.push(Step::Random(low, low + random.within(1, 3_000)));
+            let low = random.u64(1..=10_000);
+            steps.push(Step::Random(low, low + random.u64(1..=3_000)));
         }
         kind => {
             let mut inner = Vec::new();
-            for _ in 0..random.within(1, 3) {
+            for _ in 0..random.u64(1..=3) {
                 add(&mut inner, random, names, is_websocket, depth + 1);
             }
-            let rounds = random.within(1, 4);
+            let rounds = random.u64(1..=4);
             steps.push(match kind {
                 // More than a round takes, so that none is late.
-                4 => Step::Every(rounds, longest(&inner) + random.within(10_000, 30_000), inner),
+                4 => Step::Every(rounds, longest(&inner) + random.u64(10_000..=30_000), inner),
                 _ => Step::Loop(rounds, inner),
             });
         }

@@ -143,7 +143,7 @@ pub struct StampedClients {
     connections: Connections<Stamps>,
     /// Ends the wait for events when a message is due: the wait's own limit has milliseconds.
     timer: OwnedFd,
-    random: u64,
+    random: fastrand::Rng,
 }
 
 impl StampedClients {
@@ -156,7 +156,7 @@ impl StampedClients {
         connections.events = Vec::with_capacity(EVENTS);
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
         net::add(&connections.epoll, &timer, usize::MAX, EventFlags::IN | EventFlags::ET)?;
-        let mut clients = Self { connections, timer, random: 0 };
+        let mut clients = Self { connections, timer, random: fastrand::Rng::with_seed(0) };
         clients.join_all()?;
         Ok(clients)
     }
@@ -189,7 +189,7 @@ impl StampedClients {
         ensure!(receivers > 0, "nobody receives these messages");
         let mean_s = stats::per(receivers, 1) / level.rate;
         let backlog_max = level.rate * level.backlog_max.as_secs_f64() + stats::per(members, 1);
-        self.random = seed;
+        self.random.seed(seed);
         let stamps = &mut self.connections.receiver;
         (stamps.first, stamps.outstanding) = (stamps.published.len(), 0);
         let mut outcome = Outcome::default();
@@ -243,8 +243,8 @@ impl StampedClients {
     fn publish(&mut self, due: Instant, receivers: usize) -> Result<()> {
         let Stamps { layout, language, published, .. } = self.stamps();
         let (layout, language, number) = (*layout, *language, published.len());
-        let topic = self.below(layout.topics_of_set() * layout.topics_each);
-        let client = layout.member(topic, self.below(layout.members));
+        let topic = self.random.usize(..layout.topics_of_set() * layout.topics_each);
+        let client = layout.member(topic, self.random.usize(..layout.members));
         let body = format!("{MARK}{number:0DIGITS$}");
         let frame = frames::text((language.publish)(topic, &body).as_bytes());
         self.connections.send(client, &frame)?;
@@ -254,23 +254,9 @@ impl StampedClients {
         Ok(())
     }
 
-    /// SplitMix64.
-    fn next(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        let product = u128::from(self.next()) * (end as u128);
-        (product >> 64) as usize
-    }
-
     /// Time until the next arrival of a Poisson process.
     fn interval(&mut self, mean_s: f64) -> Duration {
-        let share = stats::per(self.next() >> 11, 1) / stats::per(1_u64 << 53, 1);
-        Duration::from_secs_f64(-(1.0 - share).ln() * mean_s)
+        Duration::from_secs_f64(-(1.0 - self.random.f64()).ln() * mean_s)
     }
 }
 
@@ -373,7 +359,7 @@ mod tests {
         let server = "127.0.0.1:1".parse().unwrap();
         let connections = Connections::new(server, Box::new(|_| Vec::new()), stamps).unwrap();
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::empty()).unwrap();
-        StampedClients { connections, timer, random: 7 }
+        StampedClients { connections, timer, random: fastrand::Rng::with_seed(7) }
     }
 
     #[test]

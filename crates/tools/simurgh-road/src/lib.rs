@@ -238,15 +238,12 @@ fn run_with(
     complain(&format!("server on {} with {} shards", urls.join(", "), results.shards));
     let probes = scenarios::probes(&urls);
     let (text, heartbeats) = (results.text, flags.heartbeats.value());
-    let tun = flags.is_tun();
-    let workload = Workload { servers: urls, rate: flags.rate, text, heartbeats, tun };
+    let (rate, tun) = (flags.rate, flags.is_tun());
+    let workload = Workload { servers: urls, rate, text, heartbeats, tun };
     let mut probes = Load::start("bystanders", &probes, dir.join("bystanders"), "off")?;
     wait_for_probes(&servers, &mut probes)?;
     let scenario = workload.by_milestones(&milestones);
-    let mut clients = Load::start("crowd", &scenario, dir.join("crowd"), &flags.dashboard)?;
-    if tun {
-        clients.run_first();
-    }
+    let mut clients = Load::crowd(&workload, &scenario, dir.join("crowd"), &flags.dashboard)?;
     // Otherwise the program's own memory would count as that of the clients.
     clients.wait_until_ready()?;
     let mut test = CapacityTest::new(workload, servers, clients, probes)?;

@@ -13,6 +13,7 @@ use rustix::process::{Pid, setpriority_process};
 
 use super::journal;
 use super::metrics::Metrics;
+use super::scenarios::Workload;
 
 /// For a server with hundreds of shards, or as many workers.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -23,7 +24,7 @@ const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest answer: `/metrics` of some thousand shards.
 const BODY_BYTES_MAX: u64 = 1 << 28;
 
-/// The nice value of the lowest priority.
+/// Nice values: before other programs, and behind them.
 const FIRST_PRIORITY: i32 = -15;
 const LEAST_PRIORITY: i32 = 19;
 
@@ -235,6 +236,22 @@ pub(super) struct Load {
 }
 
 impl Load {
+    /// The clients that the server is to hold. Without sockets they run before the server, if that
+    /// is allowed: what the kernel does for a client's socket, it does before all programs, too.
+    /// Else the server's output would wait in memory.
+    pub(super) fn crowd(
+        workload: &Workload,
+        scenario: &str,
+        dir: PathBuf,
+        dashboard: &str,
+    ) -> Result<Self, String> {
+        let crowd = Self::start("crowd", scenario, dir, dashboard)?;
+        if workload.tun {
+            crowd.set_priority(FIRST_PRIORITY);
+        }
+        Ok(crowd)
+    }
+
     /// Starts it with a scenario, which is kept beside its results.
     pub(super) fn start(
         what: &'static str,
@@ -276,12 +293,6 @@ impl Load {
             self.process.child.stdin.as_mut().ok_or("the load generator has no standard input")?;
         writeln!(input, "{command}")
             .map_err(|error| format!("cannot send a command to the {what}: {error}"))
-    }
-
-    /// Lets it run before the server, if that is allowed: what the kernel does for a client's
-    /// socket, it does before all programs, too. Else the server's output would wait in memory.
-    pub(super) fn run_first(&self) {
-        self.set_priority(FIRST_PRIORITY);
     }
 
     /// Lets it run only when nothing else does.

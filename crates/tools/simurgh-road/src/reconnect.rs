@@ -74,10 +74,7 @@ impl CapacityTest {
         let members = self.members;
         let scenario = self.workload.at_once(members);
         let dir = self.clients.dir.with_file_name("crowd-again");
-        self.clients = Load::start("crowd", &scenario, dir, dashboard)?;
-        if self.workload.tun {
-            self.clients.run_first();
-        }
+        self.clients = Load::crowd(&self.workload, &scenario, dir, dashboard)?;
         self.clients_journal = JournalReader::new(&self.clients.dir);
         self.joined = 0;
         let begun = Instant::now();
