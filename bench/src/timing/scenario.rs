@@ -129,8 +129,7 @@ impl Scenario {
 
 fn ask(steps: &mut Vec<Step>, random: &mut Rng, names: &mut u64, is_websocket: bool) {
     let delay = [0, 1_000, 5_000, 20_000].get(random.u64(0..=3) as usize).copied().unwrap_or(0);
-    let push =
-        (is_websocket && random.u64(0..=2) == 0).then(|| delay + random.u64(500..=30_000));
+    let push = (is_websocket && random.u64(0..=2) == 0).then(|| delay + random.u64(500..=30_000));
     *names += 1;
     steps.push(Step::Ask { name: *names, delay, push });
     if push.is_some() {
@@ -141,13 +140,7 @@ fn ask(steps: &mut Vec<Step>, random: &mut Rng, names: &mut u64, is_websocket: b
     }
 }
 
-fn add(
-    steps: &mut Vec<Step>,
-    random: &mut Rng,
-    names: &mut u64,
-    is_websocket: bool,
-    depth: u64,
-) {
+fn add(steps: &mut Vec<Step>, random: &mut Rng, names: &mut u64, is_websocket: bool, depth: u64) {
     match random.u64(0..=if depth < 2 { 6 } else { 3 }) {
         0 => ask(steps, random, names, is_websocket),
         1 => steps.push(Step::Think(random.u64(1..=40_000))),
