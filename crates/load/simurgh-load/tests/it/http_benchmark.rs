@@ -45,6 +45,27 @@ fn always(answer: impl Into<String>) -> Server {
     Server::new(move |mut peer| while peer.head().is_some() && peer.send(&answer) {})
 }
 
+/// A server that counts its answers.
+fn counting() -> (Server, Arc<AtomicU64>) {
+    let answered = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&answered);
+    let server = Server::new(move |mut peer| {
+        while peer.head().is_some() && peer.send(HELLO) {
+            count.fetch_add(1, SeqCst);
+        }
+    });
+    (server, answered)
+}
+
+/// Waits until a run is under way, however late it began.
+fn await_answers(answered: &AtomicU64) {
+    let began = Instant::now();
+    while answered.load(SeqCst) < 100 {
+        assert!(began.elapsed() < Duration::from_secs(20), "{answered:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn once(answer: &'static str) -> Server {
     Server::new(move |mut peer| {
         if peer.head().is_some() {
@@ -223,11 +244,11 @@ fn server_that_never_responds_causes_timeouts() {
 
 #[test]
 fn results_before_a_server_crash_are_reported() {
-    let server = always(HELLO);
+    let (server, answered) = counting();
     let mut plan = plan(&server);
     plan.duration = Duration::from_secs(4);
     let killer = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(300));
+        await_answers(&answered);
         server.kill()
     });
     let run = run(plan);
@@ -360,14 +381,14 @@ fn unreached_rate_is_reported_and_every_due_request_counts() {
 
 #[test]
 fn stopped_benchmark_reports_its_results_so_far() {
-    let server = always(HELLO);
+    let (server, answered) = counting();
     let mut plan = plan(&server);
     plan.duration = Duration::from_secs(60);
     let connections = plan.connections;
     let mut runner = Runner::default();
     let control = runner.control();
     let stopper = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(300));
+        await_answers(&answered);
         control.stop();
     });
     let run = runner.run(&Job::new(plan).unwrap(), connections).unwrap();

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::engine::until;
 use crate::support::{Server, directory, run, simurgh};
 use serde_json::Value;
 
@@ -140,13 +141,16 @@ fn first_signal_ends_the_benchmark_with_its_results() {
         (&["-d", "1h"][..], "Interrupted before 1h"),
         (&["-d", "1h", "--sweep", "1,2"], "| connections | average latency"),
     ] {
+        let before = server.metric("simurgh_reads_total");
         let child = Command::new(simurgh())
             .args(http(&url, flags))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_millis(700));
+        until("requests come", || {
+            (server.metric("simurgh_reads_total") > before + 1_000).then_some(())
+        });
         let pid = child.id().to_string();
         assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
         let ended = child.wait_with_output().unwrap();
