@@ -87,6 +87,7 @@ describe("the site", { skip: missing(process.env.MDBOOK, "mdBook") }, () => {
     const { page } = await newWindow(t, browser);
     const list = page.getByLabel("Version");
     await page.goto(`${origin}/0.1.0/migration/PHOENIX.html`);
+    await list.waitFor(WAIT);
     assert.deepEqual(await list.locator("option").allTextContents(), ["0.1.0", "0.0.9", "main"]);
     assert.equal(await list.inputValue(), "0.1.0");
     await list.selectOption("0.0.9");
