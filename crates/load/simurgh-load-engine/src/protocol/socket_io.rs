@@ -54,7 +54,7 @@ pub(super) fn write(
 pub(super) fn read(text: &str) -> Option<Received<'_>> {
     let (kind, rest) = text.split_at_checked(1)?;
     match kind {
-        "0" => Some(Received::Welcome(rest.into())),
+        "0" => Some(Received::Welcome(json(rest)?.into())),
         "1" => Some(Received::Error("the server closes the session".into())),
         "2" => Some(Received::Ping(Some("3"))),
         "4" => packet(rest),
@@ -71,7 +71,7 @@ fn packet(text: &str) -> Option<Received<'_>> {
     let data = rest.trim_start_matches(|char: char| char.is_ascii_digit());
     let id = rest.strip_suffix(data)?;
     Some(match kind {
-        "0" => reply(Ref::Null, namespace, true, if data.is_empty() { "{}" } else { data }),
+        "0" => reply(Ref::Null, namespace, true, if data.is_empty() { "{}" } else { json(data)? }),
         "1" => event(namespace, events::CLOSE, "{}"),
         "2" => {
             let parts: Vec<&RawValue> = serde_json::from_str(data).ok()?;
@@ -82,8 +82,13 @@ fn packet(text: &str) -> Option<Received<'_>> {
                 several => event(namespace, name, serde_json::to_string(several).ok()?),
             }
         }
-        "3" => reply(Ref::from_json(id), namespace, true, data),
-        "4" => reply(Ref::Null, namespace, false, data),
+        "3" => reply(Ref::from_json(id), namespace, true, json(data)?),
+        "4" => reply(Ref::Null, namespace, false, json(data)?),
         _ => Received::Other,
     })
+}
+
+/// The text, if it is JSON.
+fn json(text: &str) -> Option<&str> {
+    serde_json::from_str::<&RawValue>(text).ok().map(RawValue::get)
 }

@@ -50,6 +50,9 @@ fn socket_io_messages_are_packets_of_engine_io() {
         assert_eq!(read(SocketIo, frame), Some(expected), "{frame}");
     }
     assert_eq!(read(SocketIo, "42[1]"), None, "an event has a name");
+    for frame in ["0nonsense", r#"0{"sid":"#, "40{nope", "43/admin,12{nope", "44no"] {
+        assert_eq!(read(SocketIo, frame), None, "{frame} is not JSON");
+    }
 }
 
 #[test]
