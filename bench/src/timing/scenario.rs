@@ -51,12 +51,11 @@ impl Scenario {
     pub(super) fn random(number: usize, seed: u64) -> Self {
         let mut random = Rng::with_seed(seed ^ (number as u64) << 32);
         let is_websocket = random.bool();
-        let (arrivals, users) = match random.u64(0..=1) {
-            0 => (Arrivals::Open(random.u64(10..=60)), random.u64(1..=12)),
-            _ => {
-                let at_a_time = random.u64(1..=6);
-                (Arrivals::Closed(at_a_time), at_a_time + random.u64(0..=4))
-            }
+        let (arrivals, users) = if random.bool() {
+            (Arrivals::Open(random.u64(10..=60)), random.u64(1..=12))
+        } else {
+            let at_a_time = random.u64(1..=6);
+            (Arrivals::Closed(at_a_time), at_a_time + random.u64(0..=4))
         };
         let mut names = 0;
         let mut steps = Vec::new();
@@ -128,7 +127,7 @@ impl Scenario {
 }
 
 fn ask(steps: &mut Vec<Step>, random: &mut Rng, names: &mut u64, is_websocket: bool) {
-    let delay = [0, 1_000, 5_000, 20_000].get(random.u64(0..=3) as usize).copied().unwrap_or(0);
+    let delay = random.choice([0, 1_000, 5_000, 20_000]).unwrap_or(0);
     let push = (is_websocket && random.u64(0..=2) == 0).then(|| delay + random.u64(500..=30_000));
     *names += 1;
     steps.push(Step::Ask { name: *names, delay, push });

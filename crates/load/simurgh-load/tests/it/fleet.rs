@@ -6,8 +6,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
+use crate::outside::{WAIT, eventually};
 use simurgh_load::engine::{Options, Outcome, Run, RunError};
 use simurgh_load::fleet::Agent;
 use simurgh_load::fleet::wire::{
@@ -19,7 +19,6 @@ use simurgh_load::scenario::{Overrides, Scenario};
 use simurgh_load::toml;
 
 const TOKEN: &str = "a token";
-const WAIT: Duration = Duration::from_secs(20);
 
 /// An agent and its log. It listens until the process ends.
 struct TestAgent {
@@ -46,15 +45,6 @@ impl TestAgent {
     #[track_caller]
     fn said(&self, what: &str) {
         eventually(&format!("{what:?} in {:?}", self.lines), || self.lines_with(what) > 0);
-    }
-}
-
-#[track_caller]
-fn eventually(awaited: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < WAIT, "waited {WAIT:?} in vain for: {awaited}");
-        thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::outside::{Peer, Server, lock, of, run, run_with};
+use crate::outside::{Peer, Server, eventually, lock, of, run, run_with};
 use serde_json::json;
 use simurgh_load::record::{Count, Ending, ErrorKind as E, Metric};
 
@@ -51,11 +51,7 @@ fn restarted_server_gets_all_its_users_back() {
     let killer = {
         let (log, back) = (log.clone(), back.clone());
         thread::spawn(move || {
-            let began = Instant::now();
-            while log.count("phx_join") < 2 * USERS {
-                assert!(began.elapsed() < Duration::from_secs(20), "not all have joined");
-                thread::sleep(Duration::from_millis(10));
-            }
+            eventually("all have joined", || log.count("phx_join") >= 2 * USERS);
             first.kill();
             thread::sleep(Duration::from_millis(300));
             channels_at(addr, &back)

@@ -72,6 +72,18 @@ pub fn steered(text: &str, workers: usize, operator: impl FnOnce(&Run)) -> Ran {
     ran
 }
 
+/// How long a test waits for what does not come.
+pub const WAIT: Duration = Duration::from_secs(20);
+
+#[track_caller]
+pub fn eventually(awaited: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < WAIT, "waited {WAIT:?} in vain for: {awaited}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// The metrics of requests that wait for an answer.
 const ANSWERED: [Metric; 6] =
     [Metric::Upgrade, Metric::Join, Metric::Push, Metric::Leave, Metric::Message, Metric::Http];
